@@ -97,7 +97,7 @@ def best_choice(
     arrays: Arrays,
     statistics: Arrays,
 ) -> AccessChoice | None:
-    """The cheapest choice for a filter; None where it must hang everywhere.
+    """Returns the cheapest choice for a filter; None where it must hang everywhere.
 
     The `cheapest` of its values was found before. What was seen is told by the `statistics`, which
     may be the arrays of an index with the same attributes. Trees are asked only where no hashed
@@ -118,7 +118,7 @@ def _best_other(
     arrays: Arrays,
     statistics: Arrays,
 ) -> AccessChoice | None:
-    """The cheapest of this choice and those of constraints that ask for no single value."""
+    """Returns the cheapest of this choice and those of constraints that ask for no single value."""
     others: list[tuple[float, int, ValueSet]] = []
     for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
         attr, op, _, _ = constraint
@@ -143,7 +143,7 @@ def _best_other(
 
 
 def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> AccessChoice:
-    """The choice of the attribute's tree, where it can have one, else of its presence."""
+    """Returns the choice of the attribute's tree, where it can have one, else of its presence."""
     bins = _bins(attr, value_set, arrays)
     if bins is None:
         return AccessChoice(presence, attr, ())
@@ -152,12 +152,12 @@ def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> 
 
 
 def likelihood(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
-    """The share of the notifications with the attribute that come by a place."""
+    """Returns the share of the notifications with the attribute that come by a place."""
     return share(place.hash, attr, unseen(attr, place, arrays), arrays.memory)  # type: ignore[no-any-return]
 
 
 def unseen(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
-    """The same of a place that nobody has looked at.
+    """Returns the same of a place that nobody has looked at.
 
     A long part of a text is rare even where few filters ask for one.
     """
@@ -236,7 +236,7 @@ def _cuts(attr: int, arrays: Arrays) -> int:
 
 
 def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | None:
-    """The first and the last bin of a set's hull, where the attribute has bins."""
+    """Returns the first and the last bin of a set's hull, where the attribute has bins."""
     tree = _cuts(attr, arrays)
     if tree < 0 or value_set.text is not None or not value_set.line:
         return None
@@ -259,7 +259,7 @@ def tree_key(cut: line.Cut) -> tuple[int, int]:
 
 
 def nodes_between(first: int, last: int) -> list[int]:
-    """The fewest nodes of the tree of 64 leaves whose leaves are just these bins."""
+    """Returns the fewest nodes of the tree of 64 leaves whose leaves are just these bins."""
     nodes: list[int] = []
     low, high = first + PIVOTS + 1, last + PIVOTS + 2
     while low < high:
@@ -341,7 +341,7 @@ class Pools:
     def add(
         self, number: int, constraints: list[CompiledConstraint], bounds: Any
     ) -> tuple[int, int] | None:
-        """The pool and the bit of a filter that was pooled; None where no pool has room.
+        """Returns the pool and the bit of a filter that was pooled; None where no pool has room.
 
         `bounds` gives ends of ranges of an attribute, to cut bins for one that is new.
         """
@@ -397,7 +397,7 @@ class Pools:
         return found
 
     def _pool_for(self, attrs: dict[int, CompiledConstraint]) -> int | None:
-        """The first pool that has, or has room for, these attributes; else a new one."""
+        """Returns the first pool that has, or has room for, these attributes; else a new one."""
         for pool, known in enumerate(self._attrs):
             if len(known) + sum(attr not in known for attr in attrs) <= POOL_ATTRS:
                 return pool
@@ -423,7 +423,7 @@ class Pools:
         arrays.of["bits"][begin : begin + size] = (1 << WORD_BITS) - 1
 
     def _bit(self, pool: int) -> int:
-        """A bit that no filter of the pool has."""
+        """Returns a bit that no filter of the pool has."""
         if self._free[pool]:
             return self._free[pool].pop()
         pools = self._arrays.pools
@@ -434,7 +434,7 @@ class Pools:
         return bit
 
     def _rows(self, pool: int, i: int) -> Any:
-        """The rows of bits of a pool's attribute, as a table."""
+        """Returns the rows of bits of a pool's attribute, as a table."""
         begin = self._arrays.pool_attrs.begin[POOL_ATTRS * pool + i]
         words = self._arrays.pools.words[pool]
         return self._arrays.of["bits"][begin : begin + ROWS * words].reshape(ROWS, words)
@@ -465,7 +465,7 @@ class Pools:
         self._arrays.reserve("pending", 2 * words * WORD_BITS)
 
     def _bins(self, tree: int, of: CompiledConstraint) -> tuple[int, int]:
-        """The first and the last bin that a range touches."""
+        """Returns the first and the last bin that a range touches."""
         low, high = of.operands
         return (
             self._arrays.bin_at(tree, (of.domain, low)),

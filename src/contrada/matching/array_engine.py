@@ -140,14 +140,14 @@ class ArrayEngine(Generic[K]):
                 generation.name_keys(self._slots.keys, self._slots.used)
 
     def members(self, key: K) -> tuple[Filter, ...]:
-        """The filters of a key. KeyError where there is none."""
+        """Returns the filters of a key. KeyError where there is none."""
         slot = self._slots.find(key)
         if slot < 0:
             raise KeyError(key)
         return tuple(self._generation.filters_of(slot))
 
     def near(self, product: Product | FilterSet, *, inside: bool) -> list[K]:
-        """The keys with a filter that may meet a product, or lie inside it.
+        """Returns the keys with a filter that may meet a product, or lie inside it.
 
         Cost: a look at every filter, on the arrays.
         """
@@ -201,7 +201,7 @@ class ArrayEngine(Generic[K]):
         return exactly(given, envelope, self._generation.compiler.attrs)
 
     def _message(self, given: Given | bytes, envelope: Envelope) -> bytes:
-        """The attributes as msgpack, with those of the envelope that filters ask for."""
+        """Returns the attributes as msgpack, with those of the envelope that filters ask for."""
         if isinstance(given, bytes):
             message = given
         elif isinstance(given, Notification):

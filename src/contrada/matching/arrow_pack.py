@@ -41,17 +41,17 @@ class Blobs(NamedTuple):
         return len(self.starts) - 1
 
     def each(self) -> Iterator[bytes]:
-        """The strings."""
+        """Returns the strings."""
         data, starts = self.data.tobytes(), self.starts.tolist()
         return (data[begin:end] for begin, end in pairwise(starts))
 
     def at(self, row: int) -> bytes:
-        """One string."""
+        """Returns one string."""
         found: bytes = self.data[self.starts[row] : self.starts[row + 1]].tobytes()
         return found
 
     def taken(self, rows: Any) -> "Blobs":
-        """The strings of some rows. Cost: a copy."""
+        """Returns the strings of some rows. Cost: a copy."""
         starts = starts_of((self.starts[1:] - self.starts[:-1])[rows])
         data = np.empty(starts[-1], dtype=np.uint8)
         if not jit.is_pure():
@@ -62,7 +62,7 @@ class Blobs(NamedTuple):
         return Blobs(starts, data)
 
     def codes(self) -> tuple[Any, Any]:
-        """A number for each string, equal ones the same, in the order of their first rows.
+        """Returns a number for each string, equal ones the same, in the order of their first rows.
 
         And these rows.
         """
@@ -92,7 +92,7 @@ def starts_of(lengths: Any) -> Any:
 
 
 def joined(some: Sequence[Blobs]) -> Blobs:
-    """The strings of all, one behind another. Cost: a copy, where there are several."""
+    """Returns the strings of all, one behind another. Cost: a copy, where there are several."""
     some = [each for each in some if each.size] or list(some[:1])
     if len(some) == 1:
         return some[0]
@@ -101,7 +101,7 @@ def joined(some: Sequence[Blobs]) -> Blobs:
 
 
 def blobs_of(strings: Sequence[bytes]) -> Blobs:
-    """The strings as blobs. Cost: a copy."""
+    """Returns the strings as blobs. Cost: a copy."""
     lengths = np.fromiter(map(len, strings), dtype=np.int64, count=len(strings))
     return Blobs(starts_of(lengths), np.frombuffer(bytearray().join(strings), dtype=np.uint8))
 
@@ -118,7 +118,7 @@ def blobs_in(column: Any) -> Blobs:
 
 
 def _writing() -> Any:
-    """The kernels, which are loaded when they are asked for first."""
+    """Returns the kernels, which are loaded when they are asked for first."""
     from contrada.matching.kernels import msgpack_writer
 
     return msgpack_writer
@@ -141,7 +141,7 @@ class ColumnPiece(NamedTuple):
 
 
 def piece_of(before: bytes, column: Any, *, plain: bool = False) -> ColumnPiece | None:
-    """A column as a piece; None for a type that is not written here, or without Numba.
+    """Returns a column as a piece; None for a type that is not written here, or without Numba.
 
     With `plain`, equal values are written alike: a double as the integer that it equals.
     """
@@ -169,7 +169,7 @@ def piece_of(before: bytes, column: Any, *, plain: bool = False) -> ColumnPiece 
 
 
 def _numbers(column: Any, type_name: str) -> Any:
-    """The numbers of a column in an array that is one's own."""
+    """Returns the numbers of a column in an array that is one's own."""
     return column.cast(type_name).fill_null(0).to_numpy(zero_copy_only=False).copy()
 
 
@@ -183,7 +183,7 @@ def _plain(doubles: Any, kinds: Any, integer: int) -> tuple[Any, Any]:
 
 
 def pieces_of(names: Sequence[str], columns: Sequence[Any], *, plain: bool = False) -> Any:
-    """The columns as pieces of a map; None where one of them is not written here."""
+    """Returns the columns as pieces of a map; None where one of them is not written here."""
     pieces = []
     for name, column in zip(names, columns, strict=True):
         piece = piece_of(_encode(name), column, plain=plain)
@@ -199,7 +199,7 @@ def written(
     head: bytes = b"",
     after: Sequence[ColumnPiece | bytes] = (),
 ) -> Blobs:
-    """A head, a map of the pieces, and what comes after it, for each row.
+    """Returns a head, a map of the pieces, and what comes after it, for each row.
 
     Cost: some ten nanoseconds for each value, and the bytes.
     """
@@ -246,7 +246,7 @@ def packed_rows(rows: int, pieces: Sequence[ColumnPiece], times_us: Any = None) 
 
 
 def constant_piece(rows: int, name: str, packed: bytes) -> ColumnPiece:
-    """An attribute of one value, given as msgpack, in each row.
+    """Returns an attribute of one value, given as msgpack, in each row.
 
     All of it but its last byte stands before; and a truth value is one byte, 0xc2 and a number.
     """

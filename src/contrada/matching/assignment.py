@@ -160,7 +160,7 @@ class Assignment:
         return True
 
     def _buckets(self, choice: AccessChoice) -> dict[int, bool]:
-        """The buckets of a choice, and whether each is that of a value of the choice."""
+        """Returns the buckets of a choice, and whether each is that of a value of the choice."""
         if choice.bins is not None:
             base = self._tree_buckets(choice.attr)
             return {base + node: False for node in nodes_between(*choice.bins)}
@@ -173,7 +173,7 @@ class Assignment:
         return buckets
 
     def _hashed_bucket(self, attr: int, place: AccessPredicate) -> tuple[int, bool]:
-        """The bucket of a place, and whether it is that of the place's value."""
+        """Returns the bucket of a place, and whether it is that of the place's value."""
         value = place.value
         operand = self._compiler.text(value) if isinstance(value, bytes) else value
         statistics = self.statistics or self.arrays
@@ -208,7 +208,7 @@ class Assignment:
         filters.place[number], filters.at[number] = EMPTY, 0
 
     def hanging_in(self, bucket: int) -> list[int]:
-        """The filters in a bucket."""
+        """Returns the filters in a bucket."""
         buckets = self.arrays.buckets
         start, length = buckets.start[bucket], buckets.length[bucket]
         numbers: list[int] = self.arrays.of["entries"]["filter"][start : start + length].tolist()
@@ -314,7 +314,7 @@ class Assignment:
         return max(bins.values()) > CROWDED_SHARE * len(some)
 
     def _known_ends(self, attr: int) -> list[End]:
-        """The ends that are known of an attribute, here or in what this goes on from."""
+        """Returns the ends that are known of an attribute, here or in what this goes on from."""
         before = self.statistics.ends_of(attr) if self.statistics else []
         return max(before, self.arrays.ends_of(attr), key=len)
 
@@ -341,7 +341,7 @@ class Assignment:
         return self.arrays.trees.first_bucket[tree]  # type: ignore[no-any-return]
 
     def _ranged_filters(self, attr: int) -> list[int]:
-        """The filters that hang in the attribute's tree or by its presence."""
+        """Returns the filters that hang in the attribute's tree or by its presence."""
         buckets = []
         presence, tree = self.arrays.attrs.presence[attr], self.arrays.attrs.tree[attr]
         if presence >= 0:
@@ -418,7 +418,7 @@ class Drift:
         counters.due[0] = counters.matched[0] + wait
 
     def _rehung(self, hanging: Assignment) -> int:
-        """How many filters of the bucket that took the longest hang elsewhere now."""
+        """Returns the number of filters of the bucket that took the longest hang elsewhere now."""
         bucket = hanging.most_looked_through()
         if bucket < 0:
             return 0

@@ -107,7 +107,7 @@ class Program(NamedTuple):
 
 
 def constraints_of(words: list[int]) -> list[CompiledConstraint]:
-    """The constraints of a program as it stands in the arrays."""
+    """Returns the constraints of a program as it stands in the arrays."""
     found: list[CompiledConstraint] = []
     at = 0
     while at < len(words):
@@ -223,7 +223,7 @@ class Compiler:
         self.bytes_unused = sum(self._unused.values())
 
     def filter_of(self, words: list[int]) -> Filter:
-        """The filter that a program was made of; not for one whose numbers were widened."""
+        """Returns the filter that a program was made of; not for one whose numbers were widened."""
         return Filter.of_sets(
             {
                 self.names[attr]: self._value_set(op, domain, operands)
@@ -245,13 +245,13 @@ class Compiler:
         return of_cuts(line.interval(line.cut_before(low), line.cut_after(high)))
 
     def text_at(self, ref: int) -> bytes:
-        """The text of a reference."""
+        """Returns the text of a reference."""
         at = ref >> TEXT_SHIFT
         text: bytes = self._arrays.of["texts"][at : at + (ref & TEXT_BYTES_MAX)].tobytes()
         return text
 
     def attr(self, name: str) -> int:
-        """The row of an attribute, made where it is missing."""
+        """Returns the row of an attribute, made where it is missing."""
         row = self.attrs.get(name)
         if row is None:
             row = self._row_for(name)
@@ -315,7 +315,7 @@ class Compiler:
 
     @staticmethod
     def _kept(constraints: list[CompiledConstraint]) -> Iterator[tuple[bool, int]]:
-        """The texts and sets of constraints: whether it is a set, and which."""
+        """Yields the texts and sets of constraints: whether it is a set, and which."""
         for each in constraints:
             if each.op in (OP_TEXT, OP_TEXT_RANGE):
                 yield from ((False, ref) for ref in each.operands if ref >= 0)
@@ -330,7 +330,7 @@ class Compiler:
         return any(popped(each, units) for each in held) or popped(self.set_values, units)
 
     def text(self, text: bytes) -> int:
-        """The reference to a text, kept once."""
+        """Returns the reference to a text, kept once."""
         ref = self._texts.get(text)
         if ref is None:
             if len(text) > TEXT_BYTES_MAX:
@@ -342,7 +342,7 @@ class Compiler:
         return ref
 
     def known_text(self, text: bytes) -> int:
-        """The reference to a text that some filter names, or -1."""
+        """Returns the reference to a text that some filter names, or -1."""
         return self._texts.get(text, -1)
 
     def _put_text_interval(self, attr: int, cuts: Cuts, words: list[int]) -> bool:
@@ -358,7 +358,7 @@ class Compiler:
         return False
 
     def _set_number(self, attr: int, value_set: ValueSet) -> tuple[int, bool]:
-        """The row of a set on an attribute, and whether its intervals are wider."""
+        """Returns the row of a set on an attribute, and whether its intervals are wider."""
         form = (attr, value_set.form())
         number = self._sets.get(form)
         if number is not None:
@@ -416,7 +416,7 @@ class Compiler:
         return any(opaque)
 
     def marks_nocase(self, of: Filter) -> list[int]:
-        """The attributes that the filter compares without case."""
+        """Returns the attributes that the filter compares without case."""
         return [
             self.attrs[name]
             for name, value_set in of.sets.items()
@@ -432,7 +432,7 @@ _BITS: Final = memoryview(_DOUBLE.obj).cast("q")
 
 
 def number_key(number: int | float) -> tuple[int, bool]:
-    """A number's key, and whether doubles alone are its neighbours.
+    """Returns a number's key, and whether doubles alone are its neighbours.
 
     Between 2^53 and 2^63 integers lie between the doubles.
     """
@@ -483,7 +483,7 @@ def _ends(tag: int, start: line.Cut, end: line.Cut) -> tuple[int, int, bool]:
 
 
 def _key_at(tag: int, comparable: int) -> Key:
-    """The key of the model for a key of the index."""
+    """Returns the key of the model for a key of the index."""
     if tag == BOOL:
         return (tag, bool(comparable))
     if tag != NUMBER:
@@ -493,7 +493,7 @@ def _key_at(tag: int, comparable: int) -> Key:
 
 
 def low_key(cut: line.Cut) -> tuple[int, bool]:
-    """The key of the first value after a cut; one lower where no double equals it."""
+    """Returns the key of the first value after a cut; one lower where no double equals it."""
     domain, comparable = line.first_key(cut)
     if domain != NUMBER:
         return (_FIRST.get(domain, 0) if len(cut) == 1 else int(comparable)), True
@@ -515,7 +515,7 @@ def high_key(tag: int, end: line.Cut) -> tuple[int, bool]:
 
 
 def _intervals(cuts: Cuts) -> tuple[list[tuple[int, int, int]], bool]:
-    """The intervals outside text, domain by domain; whether some are wider."""
+    """Returns the intervals outside text, domain by domain; whether some are wider."""
     found: list[tuple[int, int, int]] = []
     inexact = False
     for start, end in line.pieces(cuts):

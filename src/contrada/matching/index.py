@@ -223,7 +223,7 @@ class Index(Mapping[K, Filter | FilterSet]):
     # --- matching -----------------------------------------------------------------------------
 
     def match(self, notification: Given) -> list[K]:
-        """The keys with a filter that matches the notification, each once, in no order.
+        """Returns the keys with a filter that matches the notification, each once, in no order.
 
         A mapping is taken as the attributes of a notification that is not stamped yet; only what
         filters ask for is looked at, and the system's names are passed over.
@@ -299,7 +299,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         return found
 
     def match_batch(self, notifications: Iterable[Given | bytes] | Any) -> tuple[Any, Any]:
-        """The keys for each of many notifications: (offsets, keys), two arrays.
+        """Returns the keys for each of many notifications: (offsets, keys), two arrays.
 
         The keys of notification i are `keys[offsets[i] : offsets[i + 1]]`; integers of 64 bits as
         long as all keys are. An Arrow table is a batch of rows, where NULL is absent; its columns
@@ -340,7 +340,7 @@ class Index(Mapping[K, Filter | FilterSet]):
     # --- relations ----------------------------------------------------------------------------
 
     def covering(self, product: Filter) -> list[K]:
-        """The keys whose filter, or union of filters, covers the filter.
+        """Returns the keys whose filter, or union of filters, covers the filter.
 
         Exact within the limits of the algebra; a rule with a residue is taken to cover nothing.
         Cost: one match, and the candidates.
@@ -352,7 +352,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         return [key for key in decided if covers(self[key], product)]
 
     def covered(self, product: Filter | FilterSet) -> list[K]:
-        """The keys whose filter, or union of filters, the filter covers.
+        """Returns the keys whose filter, or union of filters, the filter covers.
 
         Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
         """
@@ -362,7 +362,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         return found
 
     def meeting(self, product: Product) -> list[K]:
-        """The keys whose filter meets a filter, an advertisement or a query.
+        """Returns the keys whose filter meets a filter, an advertisement or a query.
 
         Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
         """
@@ -428,7 +428,7 @@ class Index(Mapping[K, Filter | FilterSet]):
 
     @classmethod
     def load(cls, path: str | Path, *, compiled: bool | None = None) -> "Index[Any]":
-        """The index that was saved.
+        """Returns the index that was saved.
 
         Where Numba is installed its arrays are mapped: processes share what none changes. Else, or
         by `compiled=False`, its filters go to a plain engine.
@@ -445,12 +445,12 @@ class Index(Mapping[K, Filter | FilterSet]):
         return index
 
     def _over(self, arrays: "ArrayEngine[K]") -> "Index[K]":
-        """The index, with these arrays."""
+        """Returns the index, with these arrays."""
         self._plain, self._arrays, self._engine = None, arrays, arrays
         return self
 
     def statistics(self) -> IndexStatistics:
-        """A frozen view of what the index holds and did."""
+        """Returns a frozen view of what the index holds and did."""
         is_filling = self._plain is not None and self._arrays is not None
         is_renewing = self._arrays is not None and self._arrays.is_renewing
         return IndexStatistics(
@@ -493,7 +493,7 @@ class Residues(Generic[K]):
     def decided(
         self, keys: list[K], given: Given | bytes, envelope: Envelope = UNSTAMPED
     ) -> list[K]:
-        """Those of the keys whose residue holds, too."""
+        """Returns those of the keys whose residue holds, too."""
         of = self.of
         if of.keys().isdisjoint(keys):
             return keys
@@ -519,7 +519,7 @@ class Residues(Generic[K]):
 
 
 def _span_at(spans: Any, row: int) -> bytes:
-    """A span of a list or of an Arrow column, where NULL has no attributes."""
+    """Returns a span of a list or of an Arrow column, where NULL has no attributes."""
     span = spans[row]
     plain = span.as_py() if hasattr(span, "as_py") else span
     return EMPTY_SPAN if plain is None else bytes(plain)

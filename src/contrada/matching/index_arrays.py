@@ -131,7 +131,7 @@ class Arrays:
                 self.reserve(other, rows * _PER_ROW.get(other, 1))
 
     def take(self, name: str, rows: int = 1) -> int:
-        """The first of so many fresh rows."""
+        """Returns the first of so many fresh rows."""
         first = self.used[name]
         self.reserve(name, first + rows)
         self.used[name] = first + rows
@@ -207,7 +207,7 @@ class Arrays:
     # --- filters ------------------------------------------------------------------------------
 
     def words_of(self, number: int) -> list[int]:
-        """The words of a filter's program."""
+        """Returns the words of a filter's program."""
         begin = self.filters.begin[number]
         end = begin + 1 + (self.program[begin] & WORDS_MASK)
         words: list[int] = self.of["program"][begin + 1 : end].tolist()
@@ -231,7 +231,7 @@ class Arrays:
     # --- constants ----------------------------------------------------------------------------
 
     def new_sketch(self) -> int:
-        """A sketch that has counted nothing."""
+        """Returns a sketch that has counted nothing."""
         row = self.take("sketches")
         self.sketches.chance[row] = SKETCH_REGISTERS << HIGHEST_RANK
         return row
@@ -247,7 +247,7 @@ class Arrays:
         return row
 
     def counted(self, row: int) -> float:
-        """How many distinct constants a sketch counted, about."""
+        """Returns the number of distinct constants a sketch counted, about."""
         return self.sketches.counted[row] / COUNT_PARTS  # type: ignore[no-any-return]
 
     # --- buckets ------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class Arrays:
         return found
 
     def nameless_buckets(self, count: int) -> int:
-        """The first of so many fresh buckets that no hash leads to."""
+        """Returns the first of so many fresh buckets that no hash leads to."""
         first = self.take("buckets", count)
         self.of["buckets"]["hash"][first : first + count] = -1
         return first
@@ -316,7 +316,7 @@ class Arrays:
         self.of["pivots"][first : first + len(pivots)] = pivots
 
     def bin_at(self, tree: int, key: tuple[int, int]) -> int:
-        """The bin of a place among the pivots, as `seeking.bin_of`."""
+        """Returns the bin of a place among the pivots, as `seeking.bin_of`."""
         pivots = self._pivots.get(tree)
         if pivots is None:
             first = PIVOTS * tree
@@ -335,7 +335,7 @@ class Arrays:
         self.attrs.ends[attr], self.attrs.room[attr] = begin, room
 
     def ends_of(self, attr: int) -> list[tuple[int, int]]:
-        """The (domain, key) of the ends of an attribute's ranges, as far as remembered."""
+        """Returns the (domain, key) of the ends of an attribute's ranges, as far as remembered."""
         if attr >= self.used["attrs"]:
             return []
         begin, count = self.attrs.ends[attr], min(self.attrs.ranges[attr], RANGES_KEPT)
@@ -391,7 +391,7 @@ class Arrays:
         return False
 
     def bytes_used(self) -> int:
-        """Bytes of all arrays together, as far as they were asked for."""
+        """Returns bytes of all arrays together, as far as they were asked for."""
         return sum(self._rows[name] * array.itemsize for name, array in self.of.items())
 
 
@@ -412,7 +412,7 @@ class Chains:
         self.free_rows: list[int] = []
 
     def values(self, head: int) -> Iterator[int]:
-        """The numbers of a chain."""
+        """Yields the numbers of a chain."""
         if head >= 0:
             yield head
             return
@@ -423,7 +423,7 @@ class Chains:
             row = links.next[row]
 
     def of_places(self, places: list[tuple[int, int]]) -> int:
-        """The head of a chain of buckets; a row also says which entry of its bucket it is.
+        """Returns the head of a chain of buckets; a row also says which entry of its bucket it is.
 
         It stands in place of the row before, which such a chain does not need: it goes as a whole.
         """
@@ -449,7 +449,7 @@ class Chains:
             row = links.next[row]
 
     def put(self, value: int, head: int) -> tuple[int, int]:
-        """The head of a chain with one more number, and its row; NO_ROW where it is alone.
+        """Returns the head of a chain with one more number, and its row; NO_ROW where it is alone.
 
         One that was alone gets a row, too: the one after.
         """
@@ -461,7 +461,7 @@ class Chains:
         return head, -2 - head
 
     def take(self, value: int, row: int, head: int) -> int:
-        """The head of a chain without a number, which stands in this row."""
+        """Returns the head of a chain without a number, which stands in this row."""
         if head >= 0:
             assert head == value, f"{value} is not in its chain"
             return EMPTY
@@ -484,7 +484,7 @@ class Chains:
             row = self._arrays.links.next[row]
 
     def _before(self, value: int, head: int) -> int:
-        """The head of a chain with one more row before its first."""
+        """Returns the head of a chain with one more row before its first."""
         row = self._row()
         links = self._arrays.links
         links.value[row], links.before[row] = value, NO_ROW
@@ -498,7 +498,7 @@ class Chains:
 
 
 def grown(array: Any, rows: int) -> Any:
-    """The array with at least so many rows, more where it must be copied.
+    """Returns the array with at least so many rows, more where it must be copied.
 
     Copying a large array would hold up whoever waits for an update. So a large one gets room for
     many times its rows: memory that is never touched is only promised by the system, not taken.

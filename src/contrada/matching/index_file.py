@@ -118,7 +118,7 @@ def load(path: Path) -> "tuple[IndexSegment, KeyTable[Any]]":
 
 
 def _mapped(data: Any, at: int, rows: dict[str, int]) -> dict[str, Any]:
-    """The arrays, each a part of what was mapped."""
+    """Returns the arrays, each a part of what was mapped."""
     found: dict[str, Any] = {}
     for name in STORE:
         at += -at % ALIGNMENT

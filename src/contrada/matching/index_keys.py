@@ -44,7 +44,7 @@ def traits_of(of: ValueSet, most: int) -> tuple[IndexKey, ...] | None:
 
 
 def prefix_of(start: line.Cut, end: line.Cut | None) -> bytes | None:
-    """The prefix whose texts an interval holds, or None."""
+    """Returns the prefix whose texts an interval holds, or None."""
     if len(start) == 1 or start[0] != TEXT:
         return None
     prefix: bytes = start[1]  # type: ignore[assignment]
@@ -117,7 +117,7 @@ def _commonness(of: tuple[IndexKey, ...]) -> float:
 
 
 def _length(of: IndexKey) -> int:
-    """The bytes by which a part of a text is looked up at most, as the engines do about."""
+    """Returns the bytes by which a part of a text is looked up at most, as the engines do about."""
     return min(len(of.of), 4 if of.kind == "contains" else 24)
 
 

@@ -33,7 +33,7 @@ class KeyTable(Generic[K]):
         self._hashed: Any = np.zeros(16, dtype=np.int32)
 
     def find(self, key: object) -> int:
-        """The slot of a key, or a number below 0, for `take`."""
+        """Returns the slot of a key, or a number below 0, for `take`."""
         if not self.are_int:
             return self._slots.get(key, -1)  # type: ignore[arg-type]
         number = _as_int(key)
@@ -97,7 +97,7 @@ class KeyTable(Generic[K]):
             rehash_keys(old, self.keys, self._hashed)
 
     def by_slot(self) -> list[Any]:
-        """The key of each slot; None at free ones."""
+        """Returns the key of each slot; None at free ones."""
         found: list[Any] = self.keys[: self.used].tolist()
         for slot in self._free:
             found[slot] = None
@@ -110,7 +110,7 @@ class KeyTable(Generic[K]):
 
     @classmethod
     def of(cls, keys: list[K], free: list[int]) -> "KeyTable[K]":
-        """The slots that `by_slot` and `free` told of."""
+        """Returns the slots that `by_slot` and `free` told of."""
         slots: KeyTable[K] = cls()
         slots.used, slots._free = len(keys), list(free)
         slots.reserve(slots.used)
@@ -138,7 +138,7 @@ class KeyTable(Generic[K]):
 
 
 def _as_int(key: object) -> int | None:
-    """The integer of 64 bits that a key equals, as 1.0 and True equal 1, or None."""
+    """Returns the integer of 64 bits that a key equals, as 1.0 and True equal 1, or None."""
     number: int
     if type(key) is int:
         number = key

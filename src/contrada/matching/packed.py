@@ -41,7 +41,7 @@ _ENVELOPE: Final[dict[str, Callable[[Envelope], Value]]] = {
 
 
 def decoded(span: bytes) -> dict[str, Any]:
-    """The attributes in a span, checked. Raises EncodingError, InvalidNotificationError."""
+    """Returns the attributes in a span, checked. Raises EncodingError, InvalidNotificationError."""
     try:
         return check_span(span)
     except ContradaError:
@@ -64,7 +64,7 @@ def exactly(given: Given | bytes, envelope: Envelope, asked: Container[str]) -> 
 
 
 def whole(given: Given | bytes, envelope: Envelope = UNSTAMPED) -> Notification:
-    """The notification that is given, with all its attributes.
+    """Returns the notification that is given, with all its attributes.
 
     Raises InvalidNotificationError where some attribute of a mapping is none.
     """
@@ -76,7 +76,7 @@ def whole(given: Given | bytes, envelope: Envelope = UNSTAMPED) -> Notification:
 
 
 def rewritten_of(notification: Notification) -> Notification:
-    """The notification with its span as this package writes it.
+    """Returns the notification with its span as this package writes it.
 
     msgpack has more ways to write a value than kernels read: numbers of 32 bits with a point, times
     with a longer header.
@@ -115,7 +115,7 @@ def keys_asked(
 
 
 def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> bytes:
-    """The span with these attributes of the envelope behind its own."""
+    """Returns the span with these attributes of the envelope behind its own."""
     lead = span[0] if span else 0
     if 0x80 <= lead <= 0x8F:
         count, begin = lead & 0xF, 1
@@ -225,7 +225,7 @@ class Bundle(Sequence[Notification]):
         return {self._joined[begin : begin + length].tobytes().decode()}
 
     def identities(self) -> Iterator[tuple[str, str]]:
-        """The publisher and the id of each."""
+        """Yields the publisher and the id of each."""
         data = self._joined
         for _, _, at, length, publisher_at, publisher_length in self._parts.tolist():
             publisher = data[publisher_at : publisher_at + publisher_length]

@@ -222,11 +222,11 @@ class PlainEngine(Generic[K]):
                     self._find_envelope()
 
     def members(self, key: K) -> tuple[Filter, ...]:
-        """The filters of a key. KeyError where there is none."""
+        """Returns the filters of a key. KeyError where there is none."""
         return tuple(entry.filter for entry in _listed(self._entries[key]))
 
     def near(self, _product: object, *, inside: bool) -> list[K]:
-        """The keys with a filter that may meet a product, or lie inside it: all."""
+        """Returns the keys with a filter that may meet a product, or lie inside it: all."""
         del inside
         self.work += len(self._entries)  # Whoever asks looks at each by the algebra.
         return list(self._entries)

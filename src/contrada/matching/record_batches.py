@@ -97,18 +97,18 @@ def _offset_type(column: Any) -> Any:
 
 
 def spans_in(column: Any) -> list[bytes]:
-    """The spans of an Arrow column. TypeError as `spans_at`."""
+    """Returns the spans of an Arrow column. TypeError as `spans_at`."""
     _offset_type(column)
     return [EMPTY_SPAN if span is None else span for span in column.to_pylist()]
 
 
 def span_in(column: Any, row: int) -> bytes:
-    """One span of an Arrow column."""
+    """Returns one span of an Arrow column."""
     return spans_in(column.slice(row, 1))[0]
 
 
 def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
-    """The columns that filters ask for; None where one must be taken row by row."""
+    """Returns the columns that filters ask for; None where one must be taken row by row."""
     found = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in attrs and not is_system_name(name):
@@ -135,7 +135,7 @@ def check_columns(table: Any) -> None:
 
 
 def rows_of(table: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a table, without what is NULL. Raises InvalidNotificationError."""
+    """Yields the rows of a table, without what is NULL. Raises InvalidNotificationError."""
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
@@ -148,7 +148,7 @@ def rows_of(table: Any) -> Iterator[dict[str, Any]]:
 
 
 def asked_columns(table: Any, names: Container[str]) -> Any:
-    """The columns of these names only: what else is there is never looked at."""
+    """Returns the columns of these names only: what else is there is never looked at."""
     return table.select([name for name in table.column_names if name in names])
 
 

@@ -106,7 +106,7 @@ class IndexSegment:
         return slot < self._slots and (self._only[slot] > 0 or slot in self._several)
 
     def filters_of(self, slot: int) -> list[Filter]:
-        """The filters of a slot."""
+        """Returns the filters of a slot."""
         return [self.filter(number) for number in self.numbers(slot)]
 
     def name_keys(self, keys: Any, used: int) -> None:
@@ -117,11 +117,11 @@ class IndexSegment:
             self.arrays.put("keys", keys, used)
 
     def numbers(self, slot: int) -> tuple[int, ...]:
-        """The numbers of a slot's filters."""
+        """Returns the numbers of a slot's filters."""
         return tuple(number for number, _ in self._links_of(slot))
 
     def _links_of(self, slot: int) -> tuple[tuple[int, int], ...]:
-        """The filters of a slot, each with the row in `links` that leads back."""
+        """Returns the filters of a slot, each with the row in `links` that leads back."""
         number = int(self._only[slot]) - 1
         if number >= 0:
             return ((number, int(self._links[slot])),)
@@ -190,7 +190,7 @@ class IndexSegment:
         self._free.append(number)
 
     def filter(self, number: int) -> Filter:
-        """The filter of a number."""
+        """Returns the filter of a number."""
         return self.hanging.filter(number)
 
     def touching(self, product: Product, *, inside: bool) -> list[int]:
@@ -224,13 +224,13 @@ class IndexSegment:
         return empty.union(set(nowhere.tolist()).difference(self._free)) if len(nowhere) else empty
 
     def slots_within(self, numbers: set[int]) -> set[int]:
-        """The slots all of whose filters are among these; also those that have none."""
+        """Returns the slots all of whose filters are among these; also those that have none."""
         slots = {slot for number in numbers for slot in self.slots(number)}
         found = {slot for slot in slots if numbers.issuperset(self.numbers(slot))}
         return found.union(slot for slot, links in self._several.items() if not links)
 
     def slots(self, number: int) -> Iterator[int]:
-        """The slots of a filter's keys."""
+        """Yields the slots of a filter's keys."""
         yield from self._chains.values(self.arrays.filters.key[number])
 
     def _entered(self, words: list[int], *, is_wider: bool) -> tuple[int, bool]:
@@ -352,7 +352,7 @@ class IndexSegment:
     # --- checks -------------------------------------------------------------------------------
 
     def live(self) -> list[int]:
-        """The numbers of the filters that are not gone."""
+        """Returns the numbers of the filters that are not gone."""
         gone = set(self._free)
         return [n for n in range(self.arrays.used["filters"]) if n not in gone]
 

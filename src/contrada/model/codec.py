@@ -131,7 +131,7 @@ def from_msgpack(data: bytes) -> Encodable:
 
 
 def to_json(thing: Encodable) -> str:
-    """The JSON form, on one line; the same for equal notifications, keys in order."""
+    """Returns the JSON form, on one line; the same for equal notifications, keys in order."""
     kind = _KINDS[type(thing)]
     shown = _json_notification(thing) if isinstance(thing, Notification) else str(thing)
     return msgspec.json.encode({"contrada": VERSION, kind: shown}).decode()
@@ -265,7 +265,7 @@ def _larges_in(packed: bytes) -> int:
 
 
 def notification_from_msgpack(data: bytes) -> Notification:
-    """The notification that the bytes encode, and nothing else; as `from_msgpack`, in C.
+    """Returns the notification that the bytes encode, and nothing else; as `from_msgpack`, in C.
 
     It may be passed on without its values being looked at. Raises EncodingError with the reason.
     Cost: two microseconds.
@@ -435,7 +435,7 @@ _FIRST_CUTS: Final[dict[Cut, Cut]] = {(tag,): (tag,) for tag in range(len(values
 
 
 def _unpack_language(form: _AnyForm, left: list[int], levels: int) -> Language:
-    """An expression, brought into normal form again; bounded in parts and in depth."""
+    """Returns an expression, brought into normal form again; bounded in parts and in depth."""
     left[0] -= 1
     _expect(left[0] >= 0, f"at most SET_PARTS_MAX = {SET_PARTS_MAX} parts")
     spend(5)
@@ -496,7 +496,7 @@ def _unpack_sets(packed: _PackedSets) -> dict[str, ValueSet]:
 
 
 def _name(name: str) -> str:
-    """A name as it is held: many filters have it, and decoding makes it anew for each."""
+    """Returns a name as it is held: many filters have it, and decoding makes it anew for each."""
     return sys.intern(check_name(name))
 
 

@@ -48,7 +48,7 @@ class Rule:
     about: Mapping[str, str | list[str]] = field(default_factory=dict)
 
     def exact_filters(self, dialect: str) -> FilterSet:
-        """The filters, where they are the whole rule. Raises RefusedRuleError where not."""
+        """Returns the filters, where they are the whole rule. Raises RefusedRuleError where not."""
         if self.residue_holds is not None:
             raise RefusedRuleError(dialect, NOT_FILTERS, self.residue)
         return self.filters

@@ -58,14 +58,14 @@ class StepRows(NamedTuple):
     packed: Blobs
 
     def taken(self, rows: Any) -> "StepRows":
-        """Some of the rows."""
+        """Returns some of the rows."""
         begins, places = spread(self.begins, rows)
         steps, groups = self.steps[places], self.groups.taken(rows)
         return StepRows(self.times[rows], groups, begins, steps, self.packed.taken(rows))
 
 
 def rows_joined(some: Sequence[StepRows]) -> StepRows:
-    """All of the rows. Cost: a copy."""
+    """Returns all of the rows. Cost: a copy."""
     if len(some) == 1:
         return some[0]
     times = np.concatenate([each.times for each in some])
@@ -243,7 +243,7 @@ class ArrayRuns:
         return _cut(out[0], *ends[:2]), _cut(out[1], *ends[2:])
 
     def _within_limits(self, runs: Any) -> Any:
-        """The runs that are not outlived, within the limits of groups and of all."""
+        """Returns the runs that are not outlived, within the limits of groups and of all."""
         automata, starts = runs[0], runs[1]
         patterns = automata % self._count
         spans = self._patterns[1][patterns]
@@ -336,7 +336,7 @@ class ArrayRuns:
         }
 
     def saved(self) -> bytes:
-        """All that is held, for `restore`: the same bytes for the same, on any machine."""
+        """Returns all that is held, for `restore`: the same bytes for the same, on any machine."""
         held = self._held
         arrays = {
             "patterns": np.stack(self._patterns),
@@ -397,12 +397,12 @@ def spread(begins: Any, rows: Any) -> tuple[Any, Any]:
 
 
 def _cut(table: Any, rows: int, refs: int) -> tuple[Any, ...]:
-    """The part of a table that was filled."""
+    """Returns the part of a table that was filled."""
     return (*(column[:rows] for column in table[:4]), table[4][:refs])
 
 
 def _chosen(runs: Any, keep: Any) -> Any:
-    """Some of the runs, without what only others have."""
+    """Returns some of the runs, without what only others have."""
     if keep.all():
         return runs
     automata, starts, stages, begins, refs = runs

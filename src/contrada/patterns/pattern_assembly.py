@@ -45,7 +45,7 @@ class _HeldChain(NamedTuple):
     chain: Run
 
     def singles(self) -> Iterator[tuple[int, Group | None, Notification]]:
-        """Its notifications, each for its place."""
+        """Yields its notifications, each for its place."""
         for place, notification in enumerate(self.chain, start=self.place):
             yield place, self.group, notification
 

@@ -106,7 +106,7 @@ class SharedFilters:
         return True
 
     def of(self, numbers: Iterable[int]) -> list[SharedFilter]:
-        """The filters of these numbers."""
+        """Returns the filters of these numbers."""
         by_number = self._by_number
         return [by_number[number] for number in numbers]
 

@@ -35,7 +35,7 @@ def new_table(room: Any, longest: Any) -> Any:
 
 @kernel
 def longest(lengths: Any) -> Any:
-    """The largest of some numbers."""
+    """Returns the largest of some numbers."""
     most = 0
     for length in lengths:
         most = max(most, length)
@@ -44,7 +44,7 @@ def longest(lengths: Any) -> Any:
 
 @kernel
 def most_of_one(automata: Any) -> Any:
-    """How many runs the automaton with most of them has."""
+    """Returns the number of runs the automaton with most of them has."""
     most = count = 0
     for run in range(len(automata)):
         count = count + 1 if run and automata[run] == automata[run - 1] else 1

@@ -38,7 +38,7 @@ counted."""
 
 
 def order_of(notification: Notification) -> Order:
-    """The place of a notification in the one order of all notifications.
+    """Returns the place of a notification in the one order of all notifications.
 
     Two of one place are the same one, byte for byte.
     """
@@ -55,7 +55,7 @@ def order_of(notification: Notification) -> Order:
 
 
 def check_slack(slack_us: int) -> int:
-    """A slack as it may be given. Raises InvalidValueError for any other."""
+    """Returns a slack as it may be given. Raises InvalidValueError for any other."""
     if type(slack_us) is not int or slack_us < 0:
         raise InvalidValueError(slack_us, "slack_us: expected microseconds as an int from 0")
     return slack_us

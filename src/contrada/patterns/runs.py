@@ -336,7 +336,7 @@ class Runs:
     # --- limits -------------------------------------------------------------------------------
 
     def _held_in(self, group: Group) -> int:
-        """How many runs a group has."""
+        """Returns the number of runs a group has."""
         return sum(map(len, self._groups.get(group, {}).values()))
 
     def _make_room(self, group: Group) -> bool:
@@ -523,7 +523,7 @@ class Runs:
 
 
 def groups_of(notification: Notification, by: By, budget: RunBudget) -> list[Group]:
-    """The groups in which a notification takes part, in the order of values.
+    """Returns the groups in which a notification takes part, in the order of values.
 
     None where one of the attributes is absent; beyond COMBINATIONS_MAX the first ones, and the
     others are counted.
@@ -548,7 +548,7 @@ def _end_of(run: Run) -> Order:
 
 
 def _newest(stages: Stages) -> Order:
-    """The newest start of a group."""
+    """Returns the newest start of a group."""
     return order_of(stages[min(stages)][-1][0])
 
 

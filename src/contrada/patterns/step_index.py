@@ -55,7 +55,7 @@ class StepIndex:
         return frozenset((*filters, *(name for by in self.by for name in by)))
 
     def rows_of(self, notifications: Sequence[Notification], budget: RunBudget) -> list[StepRows]:
-        """The rows of notifications, for each of `by`; what takes no part is counted.
+        """Returns the rows of notifications, for each of `by`; what takes no part is counted.
 
         Cost: some microseconds for each that matches. For rows of columns see `steps`.
         """

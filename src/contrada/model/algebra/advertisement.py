@@ -97,7 +97,7 @@ class Query(HeldProduct):
 def _united(
     constraints: Mapping[str, ValueSet | Value | Iterable[ValueSet | Value]],
 ) -> dict[str, ValueSet | Value | Iterable[Value]]:
-    """A list with sets in it becomes their union."""
+    """Returns a list with sets in it becomes their union."""
     united: dict[str, ValueSet | Value | Iterable[Value]] = {}
     for name, given in mapping_of(constraints).items():
         if isinstance(given, list | tuple) and any(isinstance(each, ValueSet) for each in given):

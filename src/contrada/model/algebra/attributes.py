@@ -61,7 +61,7 @@ good_names_and_marks: Final[set[str]] = set()
 
 
 def span_of(attributes: Mapping[str, Any], *, system: bool = False) -> bytes:
-    """The attributes as one map of msgpack, checked; `system` allows type marks.
+    """Returns the attributes as one map of msgpack, checked; `system` allows type marks.
 
     Raises InvalidNotificationError with the name and the value, LimitError beyond ATTRIBUTES_MAX.
     Cost: about a microsecond, where all values are plain and the names were seen before.
@@ -104,7 +104,7 @@ def span_of_any(attributes: Mapping[str, Any], *, system: bool) -> bytes:
 
 
 def _checked(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values]:
-    """The attributes with plain values."""
+    """Returns the attributes with plain values."""
     checked: dict[str, Values] = {}
     for name, value in attributes.items():
         check_attribute_name(name, value, system=system)
@@ -149,7 +149,7 @@ def has_large(values: Mapping[str, Any]) -> bool:
 
 
 def count_in(packed: bytes, begin: int = 0) -> int:
-    """The number that the header of a map or an array tells."""
+    """Returns the number that the header of a map or an array tells."""
     first = packed[begin]
     if first <= 0x9F:
         return first & 0x0F
@@ -190,7 +190,7 @@ def _kind_of(packed: bytes) -> str:
 
 
 def values_in(span: bytes) -> dict[str, Values]:
-    """The values of a span that was checked."""
+    """Returns the values of a span that was checked."""
     values: dict[str, Any] = _decode(span)
     for name in [name for name, value in values.items() if type(value) is list]:
         held = held_values(name, values[name])
@@ -217,7 +217,7 @@ def check_attribute_name(name: object, value: object, *, system: bool) -> None:
 
 
 def held_values(name: str, value: object) -> Values:
-    """The value as a plain one; several distinct ones as a tuple in the order of the line.
+    """Returns the value as a plain one; several distinct ones as a tuple in the order of the line.
 
     Raises InvalidNotificationError.
     """

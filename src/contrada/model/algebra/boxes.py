@@ -132,7 +132,7 @@ def covered(whole: Product, parts: Sequence[Product]) -> bool:
 
 
 def spread(box: Box, default: ValueSet, parts: Sequence[Product]) -> Box:
-    """The box, with its default as the side of each further attribute that a part names."""
+    """Returns the box, with its default as the side of each further attribute that a part names."""
     if default is EVERYTHING:
         return box
     names = dict.fromkeys(name for part in parts for name in part.sets)
@@ -140,7 +140,7 @@ def spread(box: Box, default: ValueSet, parts: Sequence[Product]) -> Box:
 
 
 def remaining(box: Box, parts: Sequence[Box], asking: BoxRelations | None = None) -> Iterator[Box]:
-    """The disjoint boxes that are left when all parts are taken away.
+    """Yields the disjoint boxes that are left when all parts are taken away.
 
     Lazy. Raises LimitError after `BOX_WORK_MAX` steps, or those of what asks.
     """
@@ -163,7 +163,7 @@ def remaining(box: Box, parts: Sequence[Box], asking: BoxRelations | None = None
 def _without_one(
     box: Box, parts: Sequence[Box], asking: BoxRelations
 ) -> Iterator[tuple[Box, Sequence[Box]]]:
-    """The boxes that are left when one part is taken away, each with the other parts."""
+    """Returns the boxes that are left when one part is taken away, each with the other parts."""
     first = min(parts, key=len)  # it leaves one piece for each of its sides, at most
     # What is cut first is narrow in all later pieces. So that is what most other parts cut, too:
     # narrow pieces are apart from more of them.
@@ -208,7 +208,7 @@ def _grouped(
 
 
 def outside(box: Box, other: Box, asking: BoxRelations | None = None) -> Iterator[Box]:
-    """The disjoint boxes of those points of a box that are not in another."""
+    """Yields the disjoint boxes of those points of a box that are not in another."""
     is_empty = (asking or BoxRelations()).is_empty
     inner = dict(box)
     for name, side in other.items():
@@ -240,17 +240,17 @@ def merged(boxes: Iterable[Box]) -> list[Box]:
 
 
 def form(box: Box) -> Form:
-    """The sides as they are written down, for comparing without deciding."""
+    """Returns the sides as they are written down, for comparing without deciding."""
     return tuple([(name, box[name].form()) for name in sorted(box)])
 
 
 def _near(box: Box, parts: Iterable[Box], asking: BoxRelations) -> list[Box]:
-    """The parts that touch the box, each with only the sides that do not hold the box's."""
+    """Returns the parts that touch the box, each with only the sides that do not hold the box's."""
     return [near for part in parts if (near := _cutting(box, part, asking)) is not None]
 
 
 def _cutting(box: Box, part: Box, asking: BoxRelations) -> Box | None:
-    """The sides of a part that cut a box; None where they are apart."""
+    """Returns the sides of a part that cut a box; None where they are apart."""
     cutting = {}
     for name, side in part.items():
         mine = box[name] if name in box else universe(name)

@@ -70,7 +70,7 @@ FALSE: Final = Or(())
 
 
 def negation(condition: Formula) -> Formula:
-    """The condition that holds exactly where this one does not."""
+    """Returns the condition that holds exactly where this one does not."""
     if isinstance(condition, Member):
         return Member(condition.name, ~condition.values)
     dual = Or if isinstance(condition, And) else And
@@ -78,7 +78,7 @@ def negation(condition: Formula) -> Formula:
 
 
 def conjunctions(condition: Formula) -> list[Sets]:
-    """The boxes of which one holds exactly where the condition does.
+    """Returns the boxes of which one holds exactly where the condition does.
 
     Cost: the number of boxes, at most `CONJUNCTIONS_MAX`, and their sets, at most `MEMBERS_MAX`;
     beyond these, and beyond `boxes.FORMS_WORK_MAX`, LimitError is raised.
@@ -107,7 +107,7 @@ class _Conjunctions:
 
 
 def _flat(condition: And | Or) -> Iterator[Formula]:
-    """The parts, with those of a part of the same kind in its place."""
+    """Yields the parts, with those of a part of the same kind in its place."""
     for given in condition.parts:
         part = _bare(given)
         if isinstance(part, Member) or not isinstance(part, type(condition)):
@@ -149,7 +149,7 @@ def _all_of(parts: list[list[Sets]]) -> list[Sets]:
 
 
 def _without_idle(choices: list[list[Sets]]) -> list[list[Sets]]:
-    """The choices without those that have all alternatives of another one."""
+    """Returns the choices without those that have all alternatives of another one."""
     kept: dict[frozenset[int], list[Sets]] = {}
     for choice in sorted(choices, key=len):
         form = frozenset(map(id, choice))
@@ -191,7 +191,7 @@ def _is_plainly_empty(sets: Sets) -> bool:
 
 
 def checked(found: Iterable[Sets]) -> list[Sets]:
-    """The conjunctions. Raises LimitError as soon as they, or their sets, are too many."""
+    """Returns the conjunctions. Raises LimitError as soon as they, or their sets, are too many."""
     taken: list[Sets] = []
     members = 0
     for sets in found:

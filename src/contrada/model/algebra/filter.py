@@ -58,7 +58,7 @@ class Selection(ABC):
 
     @abstractmethod
     def unknown(self) -> tuple[str, ...]:
-        """The names of operators that nobody registered here."""
+        """Returns the names of operators that nobody registered here."""
 
     def __or__(self, other: "Selects") -> "FilterSet":
         return FilterSet((self, selection(other)))
@@ -149,7 +149,7 @@ class Filter(HeldProduct, Selection):
         return Filter.of_sets(sets)
 
     def unknown(self) -> tuple[str, ...]:
-        """The names of operators in the filter that nobody registered here."""
+        """Returns the names of operators in the filter that nobody registered here."""
         with_text = [value_set for value_set in self._sets.values() if value_set.text is not None]
         return tuple(dict.fromkeys(name for each in with_text for name in each.unknown()))
 
@@ -224,7 +224,7 @@ class FilterSet(Selection):
             return False
 
     def unknown(self) -> tuple[str, ...]:
-        """The names of operators in the filters that nobody registered here."""
+        """Returns the names of operators in the filters that nobody registered here."""
         return tuple(dict.fromkeys(name for member in self.filters for name in member.unknown()))
 
     def __iter__(self) -> Iterator[Filter]:
@@ -273,7 +273,7 @@ def selection(given: Selects) -> Filter | FilterSet:
 
 
 def filter_set(condition: Formula) -> FilterSet:
-    """The filters of which one matches exactly where a condition holds.
+    """Returns the filters of which one matches exactly where a condition holds.
 
     Cost and errors: as `expression.conjunctions`.
     """
@@ -292,12 +292,12 @@ def _condition(of: Selection) -> Formula:
 def checked_sets(
     constraints: Mapping[str, ValueSet | Value | Iterable[Value]],
 ) -> dict[str, ValueSet]:
-    """The value sets of a mapping as users write it, names and values checked."""
+    """Returns the value sets of a mapping as users write it, names and values checked."""
     return {name: _as_set(name, given) for name, given in mapping_of(constraints).items()}
 
 
 def mapping_of(constraints: object) -> Mapping[str, Any]:
-    """The constraints themselves. Raises InvalidFilterError where they are no mapping."""
+    """Returns the constraints themselves. Raises InvalidFilterError where they are no mapping."""
     if not isinstance(constraints, Mapping):
         reason = "constraints are a text, or a mapping of names to values or sets"
         raise InvalidFilterError("constraint", (constraints,), reason)

@@ -19,7 +19,7 @@ from contrada.model.languages.language import Every, Language, Literal, Pieces
 
 
 def hull(values: ValueSet, *, backwards: bool = False) -> Cuts:
-    """The hull of a set, as cuts. Cost: linear in the set, times a logarithm."""
+    """Returns the hull of a set, as cuts. Cost: linear in the set, times a logarithm."""
     cuts, text = values.parts()
     return line.union(cuts, _of_text(text, backwards))
 
@@ -86,7 +86,7 @@ def _of_piece(piece: HalfOpen, backwards: bool) -> Cuts:
 
 
 def _of_operator(text: bytes, begins: bool, ends: bool, backwards: bool) -> Cuts:
-    """The hull of text that begins, and ends, with a text."""
+    """Returns the hull of text that begins, and ends, with a text."""
     shown = fold(text)[::-1] if backwards else fold(text)
     if begins and ends:
         return line.point((TEXT, shown))
@@ -100,7 +100,7 @@ def _of_operator(text: bytes, begins: bool, ends: bool, backwards: bool) -> Cuts
 
 
 def _joined(hulls: list[Cuts]) -> Cuts:
-    """The union of many sets of intervals."""
+    """Returns the union of many sets of intervals."""
     cuts: list[Cut] = []
     for start, end in sorted(
         (piece for each in hulls for piece in line.pieces(each)), key=lambda piece: piece[0]

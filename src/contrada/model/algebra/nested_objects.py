@@ -76,7 +76,7 @@ def _flatten(
 
 
 def flattened(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """The attributes of a mapping by their dotted names, and whether all of them fitted.
+    """Returns the attributes of a mapping by their dotted names, and whether all of them fitted.
 
     It is the mapping itself where nothing is within anything. Raises as `flatten`.
     """
@@ -89,7 +89,7 @@ def flattened(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
 
 
 def values_of(content: Mapping[str, Any]) -> ValuesView[Any]:
-    """The values of a mapping. Raises InvalidNotificationError for anything else."""
+    """Returns the values of a mapping. Raises InvalidNotificationError for anything else."""
     try:
         return content.values()
     except AttributeError:
@@ -130,7 +130,7 @@ def _plain(name: str, content: Any, depth: int) -> Any:
 
 
 def json_value(value: Value) -> Any:
-    """A value as JSON has it, or as an object that says it."""
+    """Returns a value as JSON has it, or as an object that says it."""
     if isinstance(value, bytes):
         return {"$bytes": value.hex()}
     if isinstance(value, datetime):
@@ -141,19 +141,19 @@ def json_value(value: Value) -> Any:
 
 
 def json_values(values: Value | tuple[Value, ...]) -> Any:
-    """The value, or the list of values, of an attribute; each as `json_value`."""
+    """Returns the value, or the list of values, of an attribute; each as `json_value`."""
     if isinstance(values, tuple):
         return [json_value(each) for each in values]
     return json_value(values)
 
 
 def time_text(time: datetime) -> str:
-    """A time in UTC, as ISO 8601 writes it."""
+    """Returns a time in UTC, as ISO 8601 writes it."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def value_of_json(shown: Any) -> Any:
-    """The value that `json_value` gave. Raises ValueError."""
+    """Returns the value that `json_value` gave. Raises ValueError."""
     if not isinstance(shown, dict | Mapping):
         return shown
     ((kind, text),) = shown.items()

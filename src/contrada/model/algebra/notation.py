@@ -19,5 +19,5 @@ def read(kind: type[_T], text: str) -> _T:
 
 
 def written(thing: object) -> str:
-    """The text of a thing; it reads as an equal one."""
+    """Returns the text of a thing; it reads as an equal one."""
     return writers[type(thing)](thing)

@@ -55,12 +55,12 @@ _INTERVALS: Final = tuple(name for name in sets.OPERATORS if registry.find(name)
 
 
 def operators() -> tuple[OperatorView, ...]:
-    """All operators known here, in the order of their indices."""
+    """Returns all operators known here, in the order of their indices."""
     return tuple(OperatorView(name, i) for i, name in enumerate((*_INTERVALS, *registry.names())))
 
 
 def operator(name_or_index: str | int) -> OperatorView:
-    """The operator of a name, a synonym or an index. Raises UnknownOperatorError."""
+    """Returns the operator of a name, a synonym or an index. Raises UnknownOperatorError."""
     known = operators()
     if isinstance(name_or_index, int):
         if 0 <= name_or_index < len(known):

@@ -42,7 +42,7 @@ def universe(name: str) -> ValueSet:
 
 
 def within_universe(name: str, value_set: ValueSet) -> ValueSet:
-    """The part of a set that an attribute can be.
+    """Returns the part of a set that an attribute can be.
 
     The envelope's texts are UTF-8 of at most ENVELOPE_TEXT_BYTES_MAX bytes. Intervals are held so
     exactly; of operators on text it is known to `witness` only, so that a set with nothing but
@@ -92,7 +92,7 @@ class Product(ABC):
         return self.sets
 
     def set_of(self, name: str) -> ValueSet:
-        """The set of an attribute, named or not."""
+        """Returns the set of an attribute, named or not."""
         found = self.sides.get(name)
         if found is not None:
             return found
@@ -116,7 +116,7 @@ class HeldProduct(Product):
 
     @staticmethod
     def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
-        """The sets as they are held: by name in order, without those that say nothing.
+        """Returns the sets as they are held: by name in order, without those that say nothing.
 
         Envelope attributes are held within their universe.
         """
@@ -138,7 +138,7 @@ class HeldProduct(Product):
 
     @classmethod
     def of_sets(cls, sets: Mapping[str, ValueSet]) -> Self:
-        """The product with these sets."""
+        """Returns the product with these sets."""
         new = cls.__new__(cls)
         new._hold(sets)
         return new
@@ -197,7 +197,7 @@ def product_meets(p: Product, q: Product) -> bool:
 
 
 def common_sets(p: Product, q: Product) -> Iterator[tuple[str, ValueSet]]:
-    """The intersections of the sets of every attribute that one of the two names."""
+    """Yields the intersections of the sets of every attribute that one of the two names."""
     for name in dict.fromkeys((*p.sets, *q.sets)):
         yield name, p.set_of(name) & q.set_of(name)
 

@@ -148,7 +148,7 @@ _SAFE: Final = {covers: False, meets: True, equal: False}
 
 
 def merge(f: Filter | str, g: Filter | str) -> Filter | None:
-    """The one filter that matches what f or g match, where there is one; else None.
+    """Returns the one filter that matches what f or g match, where there is one; else None.
 
     Perfect merging: one covers the other, or they differ in a single attribute, whose sets are
     united. Cost: one comparison per attribute.
@@ -168,7 +168,7 @@ def merge(f: Filter | str, g: Filter | str) -> Filter | None:
 def witness(
     p: Things, q: Things | None = None, *, but_not: Things | None = None
 ) -> Notification | None:
-    """A notification that p holds, and q holds too, and `but_not` does not hold.
+    """Returns a notification that p holds, and q holds too, and `but_not` does not hold.
 
     None if no such notification exists, or if none could be constructed because of an opaque
     operator or a limit. Those cases are counted in `decision.safe_answers["witness"]`. Cost: as the
@@ -208,7 +208,7 @@ def _members(thing: _Thing) -> Sequence[Product]:
 
 
 def _pairs(p: _Thing, q: _Thing) -> Iterator[tuple[Product, Product]]:
-    """Each member of one with each of the other; they are steps of work."""
+    """Yields each member of one with each of the other; they are steps of work."""
     for a in _members(p):
         for b in _members(q):
             spend(_PAIR_WORK)
@@ -216,7 +216,7 @@ def _pairs(p: _Thing, q: _Thing) -> Iterator[tuple[Product, Product]]:
 
 
 def _areas(p: Product, q: Product, but_not: _Thing | None) -> Iterator[_Area]:
-    """The boxes of p and q, less another thing, lazily."""
+    """Yields the boxes of p and q, less another thing, lazily."""
     spend(_COMMON_WORK)
     common = dict(common_sets(p, q))
     default = p.default & q.default
@@ -253,7 +253,7 @@ _ENVELOPE_FIELDS: Final = {"@id": "id", "@publisher": "publisher", "@time": "tim
 
 
 def _notification_in(box: Box, default: ValueSet) -> Notification | None:
-    """A notification with one value of each side; None where a side names none."""
+    """Returns a notification with one value of each side; None where a side names none."""
     if not default.holds((ABSENT, 0)):
         return None
     attributes: dict[str, Value] = {}

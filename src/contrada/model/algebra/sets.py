@@ -32,7 +32,7 @@ ALL_TEXT: Final = ValueSet(line.ALL_TEXT)
 
 
 def eq(value: Value, *, nocase: bool = False) -> ValueSet:
-    """The one value; with `nocase` every text that equals it but for case."""
+    """Returns the one value; with `nocase` every text that equals it but for case."""
     if nocase:
         return _text_atom("= nocase", value)
     return of_cuts(line.point(_key("=", value)))
@@ -46,27 +46,27 @@ def ne(value: Value, *, nocase: bool = False) -> ValueSet:
 
 
 def lt(value: Value) -> ValueSet:
-    """Every smaller value of the constant's domain."""
+    """Returns every smaller value of the constant's domain."""
     return of_cuts(line.below(_bound("<", value)))
 
 
 def le(value: Value) -> ValueSet:
-    """Every smaller or equal value of the constant's domain."""
+    """Returns every smaller or equal value of the constant's domain."""
     return of_cuts(line.at_most(_bound("<=", value)))
 
 
 def gt(value: Value) -> ValueSet:
-    """Every larger value of the constant's domain."""
+    """Returns every larger value of the constant's domain."""
     return of_cuts(line.above(_bound(">", value)))
 
 
 def ge(value: Value) -> ValueSet:
-    """Every larger or equal value of the constant's domain."""
+    """Returns every larger or equal value of the constant's domain."""
     return of_cuts(line.at_least(_bound(">=", value)))
 
 
 def between(low: Value, high: Value) -> ValueSet:
-    """Every value from one to the other, both included. Empty where low is above high."""
+    """Returns every value from one to the other, both included. Empty where low is above high."""
     low_key, high_key = _bound("between", low), _bound("between", high)
     if low_key[0] != high_key[0]:
         raise InvalidFilterError("between", (low, high), "both ends must be of one domain")
@@ -74,7 +74,7 @@ def between(low: Value, high: Value) -> ValueSet:
 
 
 def in_(*constants: Value, nocase: bool = False) -> ValueSet:
-    """The values named; with `nocase` every text that equals one but for case."""
+    """Returns the values named; with `nocase` every text that equals one but for case."""
     if nocase:
         _some_constants("in nocase", constants)
         atoms = (Literal(_atom("= nocase", value), True) for value in constants)
@@ -97,24 +97,24 @@ def not_in(*constants: Value, nocase: bool = False) -> ValueSet:
 
 
 def prefix(value: str | bytes, *, nocase: bool = False) -> ValueSet:
-    """Every text that begins with the constant."""
+    """Returns every text that begins with the constant."""
     if nocase:
         return _text_atom("prefix nocase", value)
     return of_cuts(line.starting_with(_text("prefix", value)))
 
 
 def suffix(value: str | bytes, *, nocase: bool = False) -> ValueSet:
-    """Every text that ends with the constant."""
+    """Returns every text that ends with the constant."""
     return _text_atom("suffix nocase" if nocase else "suffix", value)
 
 
 def contains(value: str | bytes, *, nocase: bool = False) -> ValueSet:
-    """Every text that contains the constant."""
+    """Returns every text that contains the constant."""
     return _text_atom("contains nocase" if nocase else "contains", value)
 
 
 def matches(pattern: str | bytes, flags: str = "") -> ValueSet:
-    """Every text in which a regular expression of the linear kind finds something.
+    """Returns every text in which a regular expression of the linear kind finds something.
 
     Flags: `i` without case, `m` for `^` and `$` at every line, `s` for `.` also at line feeds.
     Cost: linear in the expression. See `regular` for the syntax and for what is refused.
@@ -132,7 +132,7 @@ def matches(pattern: str | bytes, flags: str = "") -> ValueSet:
 
 
 def wildcard(value: str | bytes, *, nocase: bool = False) -> ValueSet:
-    """Every text of a shape: `*` any text, `?` one character, a backslash before these."""
+    """Returns every text of a shape: `*` any text, `?` one character, a backslash before these."""
     constant = wildcards.normal(_utf8("wildcard", value))
     plain = wildcards.plain_form(constant, nocase=nocase)
     if plain is None:
@@ -146,7 +146,7 @@ def cidr(value: str | bytes) -> ValueSet:
 
 
 def exists() -> ValueSet:
-    """Every present value."""
+    """Returns every present value."""
     return PRESENT
 
 
@@ -156,22 +156,22 @@ def absent() -> ValueSet:
 
 
 def any_but(*constants: Value) -> ValueSet:
-    """Every present value, of any domain, but the ones named."""
+    """Returns every present value, of any domain, but the ones named."""
     return PRESENT - of_keys(_keys("any but", constants))
 
 
 def none_of(*constants: Value) -> ValueSet:
-    """Every value but the ones named, or absent."""
+    """Returns every value but the ones named, or absent."""
     return EVERYTHING - of_keys(_keys("none of", constants))
 
 
 def text_not(of: ValueSet) -> ValueSet:
-    """The other texts, for `not` before an operator on text."""
+    """Returns the other texts, for `not` before an operator on text."""
     return ALL_TEXT - of
 
 
 def extension(operator: str, constant: str | bytes) -> ValueSet:
-    """The texts that a registered operator accepts for a constant.
+    """Returns the texts that a registered operator accepts for a constant.
 
     Raises UnknownOperatorError, or InvalidFilterError where the constant makes no sense.
     """
@@ -206,7 +206,7 @@ SYNONYMS: Final = {">*": "prefix", "*<": "suffix", "*": "contains", "exists": "a
 
 
 def of_operator(operator: str, constants: Sequence[Value]) -> ValueSet:
-    """The set of an operator, built in or registered, with its constants.
+    """Returns the set of an operator, built in or registered, with its constants.
 
     Raises UnknownOperatorError, or InvalidFilterError where the constants do not fit.
     """
@@ -238,7 +238,7 @@ def _atom(operator: str, value: Value) -> Atom:
 
 
 def of_plain(form: Plain) -> ValueSet:
-    """The set of an operator that is no regular expression."""
+    """Returns the set of an operator that is no regular expression."""
     if form.operator == "=" or form.text:
         return OPERATORS[form.operator](form.text, nocase=form.nocase)
     return ALL_TEXT

@@ -55,7 +55,7 @@ def simplify(filters: str | Selection | Iterable[Selects]) -> FilterSet:
 
 
 def _uncovered(members: list[Filter]) -> list[Filter]:
-    """The members that no other one covers; of equal ones the first stays."""
+    """Returns the members that no other one covers; of equal ones the first stays."""
     files = _Files(members)
     dropped: set[int] = set()
     try:
@@ -113,7 +113,7 @@ class _Files:
         self._hulls.setdefault(name, []).append((around[0], end, number))
 
     def possible_coverers(self, member: Filter) -> Iterator[int]:
-        """Every filter that can cover this one, and some that cannot."""
+        """Yields every filter that can cover this one, and some that cannot."""
         yield from self._anywhere
         for name, value_set in member.sets.items():
             sample = value_set.some_key(readable=False)
@@ -144,7 +144,7 @@ class _HullTable:
 
 
 def single_values(of: ValueSet) -> list[Key] | None:
-    """The values of a set that has only a few single ones, else None."""
+    """Returns the values of a set that has only a few single ones, else None."""
     if of.text is not None or len(of.line) & 1 or len(of.line) > 2 * POINTS_FILED_MAX:
         return None
     keys = [line.single((start, end)) for start, end in line.pieces(of.line) if end is not None]

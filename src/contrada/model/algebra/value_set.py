@@ -136,7 +136,7 @@ class ValueSet:
         return self & ~other
 
     def parts(self) -> tuple[Cuts, Language]:
-        """The cuts outside text, and the text part."""
+        """Returns the cuts outside text, and the text part."""
         if self.text is not None:
             return self.line, self.text
         cuts = self.line
@@ -265,7 +265,7 @@ class ValueSet:
         return cuts if self.text is None else (cuts, self.text)
 
     def canonical(self) -> "ValueSet":
-        """The same set, as plain cuts wherever it is a finite union of intervals.
+        """Returns the same set, as plain cuts wherever it is a finite union of intervals.
 
         Plain cuts are the same for equal sets, in every process. Cost: the automaton of the
         expression, where there is one; beyond the limits, or with opaque operators, the set
@@ -277,7 +277,7 @@ class ValueSet:
         return of_cuts(self.line, Pieces(held)) if isinstance(held, tuple) else self
 
     def some_key(self, *, readable: bool = True) -> Key | None:
-        """The key of a value in the set, absent only where there is no other.
+        """Returns the key of a value in the set, absent only where there is no other.
 
         None where none can be named. `readable` takes some memberships more for a value that is
         easy on a reader's eyes.
@@ -296,7 +296,7 @@ class ValueSet:
         return line.friendly_key(self.line) if self.line else None
 
     def unknown(self) -> tuple[str, ...]:
-        """The names of operators in the set that nobody registered here."""
+        """Returns the names of operators in the set that nobody registered here."""
         if self.text is None:
             return ()
         return tuple(dict.fromkeys(decision.unknown_operators(self.text)))
@@ -309,7 +309,7 @@ class ValueSet:
 
 
 def of_cuts(cuts: Cuts, text: Language | None = None) -> ValueSet:
-    """The set with these cuts, which are known to be in order."""
+    """Returns the set with these cuts, which are known to be in order."""
     new = _new(ValueSet)
     new._hold(cuts, text)
     return new
@@ -324,7 +324,7 @@ ABSENT: Final = ValueSet(line.ABSENT_POINT)
 
 
 def of_keys(keys: Iterable[Key]) -> ValueSet:
-    """The set of the values with these keys. Cost: one sort."""
+    """Returns the set of the values with these keys. Cost: one sort."""
     cuts: list[line.Cut] = []
     for key in sorted(set(keys)):
         before, after = line.point(key)
@@ -341,7 +341,7 @@ def union(sets: Iterable[ValueSet]) -> ValueSet:
 
 
 def intersection(sets: Iterable[ValueSet]) -> ValueSet:
-    """The intersection of many sets. Cost: as of `union`."""
+    """Returns the intersection of many sets. Cost: as of `union`."""
     return _joined(line.intersection, language.every, list(sets) or [EVERYTHING])
 
 
@@ -379,7 +379,7 @@ def _nonempty(text: Language, question: str) -> bool:
 
 
 def safe_where_it_ends(exhausted: Exhausted, question: str, *, answer: bool) -> bool:
-    """The safe answer to a question for which a request's work did not do, counted.
+    """Returns the safe answer to a question for which a request's work did not do, counted.
 
     Within another decision it would be kept as an answer: there it goes on.
     """
@@ -389,6 +389,6 @@ def safe_where_it_ends(exhausted: Exhausted, question: str, *, answer: bool) -> 
 
 
 def _safe(question: str, answer: bool) -> bool:
-    """The safe answer to a question that could not be decided, counted."""
+    """Returns the safe answer to a question that could not be decided, counted."""
     decision.safe_answers.add(question)
     return answer

@@ -104,13 +104,13 @@ them all. Single numbers need no packing: some tens at most share a hash.
 
 
 def cut_before(key: Key) -> Cut:
-    """The cut just before a value."""
+    """Returns the cut just before a value."""
     domain, comparable = key
     return (domain,) if comparable == _FIRST[domain] else key
 
 
 def cut_after(key: Key) -> Cut:
-    """The cut just after a value."""
+    """Returns the cut just after a value."""
     domain, comparable = key
     if domain == TEXT:
         return (TEXT, comparable + b"\0")  # type: ignore[operator]
@@ -125,32 +125,32 @@ def cut_after(key: Key) -> Cut:
 
 
 def point(key: Key) -> Cuts:
-    """The set of one value."""
+    """Returns the set of one value."""
     return (cut_before(key), cut_after(key))
 
 
 def below(key: Key) -> Cuts:
-    """All values of the key's domain that are smaller."""
+    """Returns all values of the key's domain that are smaller."""
     return interval((key[0],), cut_before(key))
 
 
 def at_most(key: Key) -> Cuts:
-    """All values of the key's domain that are smaller or equal."""
+    """Returns all values of the key's domain that are smaller or equal."""
     return interval((key[0],), cut_after(key))
 
 
 def above(key: Key) -> Cuts:
-    """All values of the key's domain that are larger."""
+    """Returns all values of the key's domain that are larger."""
     return interval(cut_after(key), domain_end(key[0]))
 
 
 def at_least(key: Key) -> Cuts:
-    """All values of the key's domain that are larger or equal."""
+    """Returns all values of the key's domain that are larger or equal."""
     return interval(cut_before(key), domain_end(key[0]))
 
 
 def starting_with(prefix: bytes) -> Cuts:
-    """All text that begins with a prefix: here alone is decided what a prefix holds.
+    """Returns all text that begins with a prefix: here alone is decided what a prefix holds.
 
     The set is [p, next(p)), where next(p) drops trailing 0xFF bytes and adds one to the last;
     it has no upper end where p is empty or all 0xFF. One prefix covers another exactly when
@@ -162,7 +162,7 @@ def starting_with(prefix: bytes) -> Cuts:
 
 
 def within_characters(cuts: Cuts, bytes_max: int) -> Cuts:
-    """The set, where the only texts are those in UTF-8 of at most so many bytes.
+    """Returns the set, where the only texts are those in UTF-8 of at most so many bytes.
 
     Each cut in text becomes the one before the next such text, so that sets with the same of these
     texts are equal tuples. Cost: one look at each cut, some microseconds where it moves.
@@ -182,7 +182,7 @@ def within_characters(cuts: Cuts, bytes_max: int) -> Cuts:
 
 
 def _next_characters(text: bytes, bytes_max: int) -> bytes | None:
-    """The first text in UTF-8, of at most so many bytes, that is not before this one."""
+    """Returns the first text in UTF-8, of at most so many bytes, that is not before this one."""
     try:
         characters, rest = text.decode(), b""
     except UnicodeDecodeError as error:
@@ -207,23 +207,23 @@ _CHARACTERS: Final = 0x110000 - len(_SURROGATES)
 
 
 def _character(number: int) -> bytes:
-    """The character with this number in the order of all, which is that of their bytes."""
+    """Returns the character with this number in the order of all, which is that of their bytes."""
     return chr(number if number < _SURROGATES.start else number + len(_SURROGATES)).encode()
 
 
 def domain(tag: int) -> Cuts:
-    """All values of a domain. NaN counts as a number."""
+    """Returns all values of a domain. NaN counts as a number."""
     first = NAN if tag == NUMBER else tag
     return interval((first,), domain_end(tag))
 
 
 def domain_end(tag: int) -> Cut | None:
-    """The cut behind a domain's last value; None at the end of the line."""
+    """Returns the cut behind a domain's last value; None at the end of the line."""
     return None if tag == TEXT else (tag + 1,)
 
 
 def interval(start: Cut, end: Cut | None) -> Cuts:
-    """The values from one cut up to another; empty where they do not come in this order."""
+    """Returns the values from one cut up to another; empty where they do not come in this order."""
     if end is None:
         return (start,)
     return (start, end) if start < end else EMPTY
@@ -249,17 +249,17 @@ def holds_any(cuts: Cuts, keys: tuple[Key, ...]) -> bool:
 
 
 def complement(cuts: Cuts) -> Cuts:
-    """Every other value of the line, absent included."""
+    """Returns every other value of the line, absent included."""
     return cuts[1:] if cuts and cuts[0] == START else (START, *cuts)
 
 
 def union(a: Cuts, b: Cuts) -> Cuts:
-    """The values in one set or the other."""
+    """Returns the values in one set or the other."""
     return _merged(a, b, lambda in_a, in_b: in_a or in_b)
 
 
 def intersection(a: Cuts, b: Cuts) -> Cuts:
-    """The values in both sets."""
+    """Returns the values in both sets."""
     return _merged(a, b, lambda in_a, in_b: in_a and in_b)
 
 
@@ -275,7 +275,7 @@ def joined(join: Callable[[S, S], S], sets: list[S]) -> S:
 
 
 def difference(a: Cuts, b: Cuts) -> Cuts:
-    """The values in the first set and not in the second."""
+    """Returns the values in the first set and not in the second."""
     return _merged(a, b, lambda in_a, in_b: in_a and not in_b)
 
 
@@ -306,7 +306,7 @@ def overlaps(a: Cuts, b: Cuts) -> bool:
 
 
 def pieces(cuts: Cuts) -> Iterator[HalfOpen]:
-    """The set's intervals in order."""
+    """Yields the set's intervals in order."""
     for i in range(0, len(cuts) - 1, 2):
         yield cuts[i], cuts[i + 1]
     if len(cuts) & 1:
@@ -314,19 +314,19 @@ def pieces(cuts: Cuts) -> Iterator[HalfOpen]:
 
 
 def first_key(cut: Cut) -> Key:
-    """The key of the first value after a cut."""
+    """Returns the key of the first value after a cut."""
     return cut if len(cut) == 2 else (cut[0], _FIRST[cut[0]])
 
 
 def single(cuts: Cuts) -> Key | None:
-    """The key of the only value of the set, or None where it has none or several."""
+    """Returns the key of the only value of the set, or None where it has none or several."""
     if len(cuts) == 2 and cuts[1] == cut_after(key := first_key(cuts[0])):
         return key
     return None
 
 
 def friendly_key(cuts: Cuts) -> Key:
-    """The key of a value in a set that is not empty, chosen to be easy on a reader's eyes.
+    """Returns the key of a value in a set that is not empty, chosen to be easy on a reader's eyes.
 
     Numbers come before text, text before the rest, absent last; whole numbers before others.
     """
@@ -362,7 +362,7 @@ def _inside(a: Cuts, piece: HalfOpen) -> bool:
 
 
 def _merged(a: Cuts, b: Cuts, keep: Callable[[bool, bool], bool]) -> Cuts:
-    """The cuts where keep(inside a, inside b) changes."""
+    """Returns the cuts where keep(inside a, inside b) changes."""
     out: list[Cut] = []
     i = j = 0
     inside = False

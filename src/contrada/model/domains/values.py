@@ -79,7 +79,7 @@ NAN_KEY: Final[Key] = (NAN, 0)
 
 
 def key_of(value: Value) -> Key:
-    """The key of a value.
+    """Returns the key of a value.
 
     Cost: constant but for the UTF-8 of a str. Raises InvalidValueError for an integer outside
     64 bits, a lone surrogate, a datetime without a zone, or a type that is no value.
@@ -103,7 +103,7 @@ def key_of(value: Value) -> Key:
 
 
 def value_of(key: Key) -> Value:
-    """The value at a key: text as str where it is UTF-8, else bytes; time as UTC datetime.
+    """Returns the value at a key: text as str where it is UTF-8, else bytes; time as UTC datetime.
 
     `absent` is not a value; asking for it is a fault of the caller.
     """
@@ -155,12 +155,12 @@ def time_us_of(value: datetime) -> int:
 
 
 def datetime_of(time_us: int) -> datetime:
-    """The UTC datetime of microseconds since 1970, exact."""
+    """Returns the UTC datetime of microseconds since 1970, exact."""
     return EPOCH + timedelta(microseconds=time_us)
 
 
 def successor(number: int | float) -> int | float | None:
-    """The smallest number of int64 ∪ double above this one; None above +infinity."""
+    """Returns the smallest number of int64 ∪ double above this one; None above +infinity."""
     if number == math.inf:
         return None
     floor = math.floor(number) if number != -math.inf else None
@@ -173,7 +173,7 @@ def successor(number: int | float) -> int | float | None:
 
 
 def predecessor(number: int | float) -> int | float | None:
-    """The largest number of int64 ∪ double below this one; None below -infinity."""
+    """Returns the largest number of int64 ∪ double below this one; None below -infinity."""
     if number == -math.inf:
         return None
     ceiling = math.ceil(number) if number != math.inf else None
@@ -186,14 +186,14 @@ def predecessor(number: int | float) -> int | float | None:
 
 
 def plain_number(number: float) -> int | float:
-    """A double as the 64-bit integer that it equals, or itself."""
+    """Returns a double as the 64-bit integer that it equals, or itself."""
     if number.is_integer() and INT_MIN <= number <= INT_MAX:
         return int(number)
     return number
 
 
 def check_name(name: object) -> str:
-    """The name itself, when it is 1 to 255 bytes of UTF-8 without control characters."""
+    """Returns the name itself, when it is 1 to 255 bytes of UTF-8 without control characters."""
     if type(name) is not str:
         raise InvalidNameError(name, "a name is a str")
     if name.isascii() and name.isprintable():

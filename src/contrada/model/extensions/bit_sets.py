@@ -42,7 +42,7 @@ class SetLessEqual(ExtendedOperator):
         return bits & _bits(constant) == bits
 
     def automaton(self, constant: bytes) -> Automaton:
-        """One state per byte of the constant, and two."""
+        """Returns one state per byte of the constant, and two."""
         return _chain(constant, lambda byte, of: byte & ~of == 0, (True, True, False), zeros=True)
 
 
@@ -57,7 +57,7 @@ class SetGreaterEqual(ExtendedOperator):
         return bits & _bits(value) == bits
 
     def automaton(self, constant: bytes) -> Automaton:
-        """One state per byte of the constant, and two; one where it has no bit."""
+        """Returns one state per byte of the constant, and two; one where it has no bit."""
         return _chain(constant, lambda byte, of: of & ~byte == 0, (False, True, False))
 
 
@@ -71,7 +71,7 @@ class SetIntersect(ExtendedOperator):
         return _bits(value) & _bits(constant) != 0
 
     def automaton(self, constant: bytes) -> Automaton:
-        """One state per byte of the constant, and two; one where it has no bit."""
+        """Returns one state per byte of the constant, and two; one where it has no bit."""
         return _chain(constant, lambda byte, of: byte & of == 0, (False, False, True))
 
 
@@ -86,14 +86,14 @@ class SetType(ExtendedType):
 
 
 def _bits(text: bytes) -> int:
-    """The set as an integer: little-endian, so that trailing zero bytes add nothing."""
+    """Returns the set as an integer: little-endian, so that trailing zero bytes add nothing."""
     return int.from_bytes(text, "little")
 
 
 def _chain(
     constant: bytes, passes: _ByteTest, accepting: tuple[bool, bool, bool], *, zeros: bool = False
 ) -> Automaton:
-    """A state per byte of the constant, one behind it, and one for what has not passed.
+    """Returns a state per byte of the constant, one behind it, and one for what has not passed.
 
     `accepting` says which of the three kinds accept, `zeros` that only these may stand behind.
     """

@@ -32,7 +32,7 @@ class ExtendedType:
     name: str = ""
 
     def operators(self) -> Sequence[ExtendedOperator]:
-        """The operators of the type."""
+        """Returns the operators of the type."""
         raise NotImplementedError(f"extended type {self.name!r} gives no operators")
 
     def define(self) -> None:

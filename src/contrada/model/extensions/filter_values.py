@@ -97,7 +97,7 @@ class FilterType(ExtendedType):
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def _filters(serialised: bytes) -> _Filters:
-    """The filters that a text stands for. Raises a ContradaError where it is none."""
+    """Returns the filters that a text stands for. Raises a ContradaError where it is none."""
     if len(serialised) > FILTER_BYTES_MAX:
         raise LimitError("FILTER_BYTES_MAX", FILTER_BYTES_MAX, len(serialised))
     spend(_READING_WORK * len(serialised))
@@ -118,7 +118,7 @@ def _levels(of: _Filters) -> int:
 
 
 def _within(of: _Filters) -> Iterator[bytes]:
-    """The constants of `&&` in the filters."""
+    """Yields the constants of `&&` in the filters."""
     for member in of.filters:
         for value_set in member.sets.values():
             if value_set.text is not None:

@@ -18,7 +18,7 @@ TERM_BYTES_MAX: Final = 16_384
 
 
 def parse_term(text: str) -> Term:
-    """The term that a text stands for.
+    """Returns the term that a text stands for.
 
     Raises ParseError with line and column; LimitError beyond `TERM_BYTES_MAX` bytes or deeper
     than `TERM_DEPTH_MAX`. Cost: linear.
@@ -41,7 +41,7 @@ def parse_term(text: str) -> Term:
 
 
 def decode(serialised: bytes) -> Term:
-    """The term that bytes stand for. Raises ParseError, LimitError as `parse_term`."""
+    """Returns the term that bytes stand for. Raises ParseError, LimitError as `parse_term`."""
     try:
         return parse_term(serialised.decode())
     except UnicodeDecodeError as error:

@@ -81,7 +81,7 @@ Term: TypeAlias = Number | String | Variable | Function
 
 
 def encode(term: Term) -> bytes:
-    """The term as it travels in a filter or a notification: its text, in pre-order.
+    """Returns the term as it travels in a filter or a notification: its text, in pre-order.
 
     Source: CU-CS-946-03 §7.2 (serialization).
     """
@@ -147,7 +147,7 @@ def match(a: Term, b: Term) -> dict[Variable, Term] | None:
 
 
 def on_side(term: Term, side: int) -> Term:
-    """The term with its variables told apart from those of other sides."""
+    """Returns the term with its variables told apart from those of other sides."""
     if isinstance(term, Variable):
         return Variable(term.name, side)
     if isinstance(term, Function) and term.arguments:
@@ -165,7 +165,7 @@ class _Classes:
         self._next: dict[Term, Term] = {}
 
     def find(self, term: Term) -> Term:
-        """The term by which a term's class is known."""
+        """Returns the term by which a term's class is known."""
         known = term
         while (following := self._next.get(known)) is not None:
             known = following
@@ -197,7 +197,7 @@ class _Classes:
         return False
 
     def assignment(self) -> dict[Variable, Term]:
-        """The term of each variable that does not stand for itself."""
+        """Returns the term of each variable that does not stand for itself."""
         return {term: self.find(term) for term in self._next if isinstance(term, Variable)}
 
     def _enter(self, term: Term, path: dict[Term, Iterator[Term]]) -> None:

@@ -80,14 +80,14 @@ class Operator:
         raise NotImplementedError(f"operator {self.name!r} defines no apply")
 
     def automaton(self, constant: bytes) -> Automaton | None:
-        """The automaton of the accepted texts where they are a regular set, else None.
+        """Returns the automaton of the accepted texts where they are a regular set, else None.
 
         Its rows are `bytes` or `array`; one that is malformed counts as none.
         """
         return None
 
     def implied(self, constant: bytes) -> Atom | None:
-        """An atom of `contains`, `suffix` or a `nocase` that holds wherever this one does.
+        """Returns an atom of `contains`, `suffix` or a `nocase` that holds wherever this one does.
 
         An index looks for it first, where `automaton` proves it. None where there is none.
         """
@@ -151,18 +151,18 @@ class Registry:
         return operator.name not in self._foreign
 
     def find(self, name: str) -> Operator | None:
-        """The operator of this name, or None."""
+        """Returns the operator of this name, or None."""
         return self._operators.get(name)
 
     def get(self, name: str) -> Operator:
-        """The operator of this name. Raises UnknownOperatorError."""
+        """Returns the operator of this name. Raises UnknownOperatorError."""
         operator = self._operators.get(name)
         if operator is None:
             raise UnknownOperatorError(name, self.names())
         return operator
 
     def names(self) -> tuple[str, ...]:
-        """All names in the order of their indices."""
+        """Returns all names in the order of their indices."""
         return tuple(self._operators)
 
 
@@ -171,7 +171,7 @@ registry: Final = Registry()
 
 
 def checked(operator: str, constant: bytes) -> Atom:
-    """The atom of a registered operator, its constant checked.
+    """Returns the atom of a registered operator, its constant checked.
 
     Raises UnknownOperatorError, or InvalidFilterError, also where the check itself fails.
     """
@@ -224,7 +224,7 @@ def _is_proved(atom: Atom, implied: object) -> bool:
 
 
 def automaton_of(atom: Atom) -> Automaton | None:
-    """The atom's automaton, built once; None where it is opaque or unknown.
+    """Returns the atom's automaton, built once; None where it is opaque or unknown.
 
     Raises LimitError.
     """
@@ -254,7 +254,7 @@ def _automaton(operator: Operator, constant: bytes) -> Automaton | LimitError | 
 def sequence_automaton(
     parts: Sequence[Sequence[bytes]], *, anything_before: bool, anything_after: bool
 ) -> Automaton:
-    """The automaton of a sequence of parts, each one of several spellings.
+    """Returns the automaton of a sequence of parts, each one of several spellings.
 
     `anything_before` and `anything_after` allow any bytes around the sequence.
     """

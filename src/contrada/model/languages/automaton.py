@@ -112,7 +112,7 @@ def is_sound(given: object) -> bool:
 
 
 def searching(constant: bytes, *, anything_after: bool) -> Automaton:
-    """The automaton of texts that end with a constant, or, with anything after, contain it.
+    """Returns the automaton of texts that end with a constant, or, with anything after, contain it.
 
     One state per byte of the constant, and one: how much of the constant has just been read.
     Raises LimitError beyond `STATES_MAX`. Source: Knuth, Morris and Pratt, 1977.
@@ -132,7 +132,7 @@ def searching(constant: bytes, *, anything_after: bool) -> Automaton:
 
 
 def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int]) -> Automaton:
-    """The minimal automaton of a nondeterministic one.
+    """Returns the minimal automaton of a nondeterministic one.
 
     An edge for `BYTES` itself is cheap. Raises LimitError beyond `STATES_MAX` states, or when
     they stand for more than `SUBSETS_MAX` states of it.
@@ -163,7 +163,7 @@ def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int])
 
 
 def without(whole: Automaton, part: Automaton) -> Automaton:
-    """The minimal automaton of the texts of one that are not texts of another.
+    """Returns the minimal automaton of the texts of one that are not texts of another.
 
     Raises LimitError beyond `STATES_MAX`. Cost: the pairs of their states that texts lead to.
     """
@@ -219,7 +219,7 @@ def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Autom
 
 @lru_cache(maxsize=AUTOMATA_CACHED_MAX)
 def of_intervals(cuts: Cuts) -> Automaton:
-    """The automaton of a set of text intervals. States: at most the bytes of all its ends.
+    """Returns the automaton of a set of text intervals. States: at most the bytes of all its ends.
 
     The states are the proper prefixes of the ends of intervals. Any other text lies inside or
     outside together with all that begins with it. Longer prefixes come first, so that a state
@@ -243,7 +243,7 @@ def of_intervals(cuts: Cuts) -> Automaton:
 
 
 def intervals_of(automaton: Automaton) -> Cuts | None:
-    """The cuts of an automaton whose language is a finite union of intervals, else None.
+    """Returns the cuts of an automaton whose language is a finite union of intervals, else None.
 
     None also where it has more than `CUTS_MAX` cuts, which depends on the language alone; they are
     counted before they are made. Cost: 512 steps per state, and 256 per byte of every cut.
@@ -304,7 +304,7 @@ def texts_of(automaton: Automaton, most: int) -> list[bytes] | None:
 
 
 def first_of(automaton: Automaton) -> bytes:
-    """The shortest text of a language that is not empty, of these the lowest."""
+    """Returns the shortest text of a language that is not empty, of these the lowest."""
     first = {0: b""}
     for state in (waiting := [0]):
         if automaton.accepting[state]:
@@ -381,7 +381,7 @@ def _packed(rows: Sequence[Sequence[int]]) -> tuple[NextStates, ...]:
 
 
 def _inner(ends: list[bytes]) -> set[bytes]:
-    """The proper prefixes of the ends. Raises LimitError beyond `STATES_MAX`."""
+    """Returns the proper prefixes of the ends. Raises LimitError beyond `STATES_MAX`."""
     inner = {b""}
     for end in ends:
         if len(end) > STATES_MAX:
@@ -414,7 +414,7 @@ def _interval_row(prefix: bytes, state_of: Mapping[bytes, int], ends: list[bytes
 
 
 def _steps(automaton: Automaton, state: int) -> list[tuple[int, int]]:
-    """The bytes where something may change, each with its next state."""
+    """Returns the bytes where something may change, each with its next state."""
     row, turns = automaton.rows[state], automaton.turns[state]
     return [(b, to) for b, to in enumerate(row) if b in turns or automaton.fates[to] == OPEN]
 
@@ -441,7 +441,7 @@ def _cuts_below(
 
 
 def _deepest_first(automaton: Automaton) -> list[int] | None:
-    """The open states, each after those it leads to; None where there is a cycle."""
+    """Returns the open states, each after those it leads to; None where there is a cycle."""
     on_path, done = 1, 2
     marks = [done if fate != OPEN else 0 for fate in automaton.fates]
     stack: list[tuple[int, Iterable[int]]] = []

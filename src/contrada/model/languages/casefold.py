@@ -95,7 +95,7 @@ _BYTES_PER_STEP: Final = 10
 
 
 def fold(text: bytes) -> bytes:
-    """The text with every character folded. Cost: linear."""
+    """Returns the text with every character folded. Cost: linear."""
     if text.isascii():
         return text.lower()
     if len(text) > _BYTES_PER_STEP:
@@ -105,14 +105,14 @@ def fold(text: bytes) -> bytes:
 
 
 def spellings(character: str) -> tuple[bytes, ...]:
-    """The UTF-8 of all characters that fold to the same as this one, in order."""
+    """Returns the UTF-8 of all characters that fold to the same as this one, in order."""
     folded = ord(character.translate(TABLE))
     return tuple(chr(code).encode() for code in unfolded().get(folded, (folded,)))
 
 
 @cache
 def unfolded() -> dict[int, list[int]]:
-    """All characters that fold to a character, in order, where there are several."""
+    """Returns all characters that fold to a character, in order, where there are several."""
     found: dict[int, list[int]] = {}
     for code, folded in TABLE.items():
         found.setdefault(folded, [folded]).append(code)

@@ -40,7 +40,7 @@ POSIX: Final[dict[str, Ranges]] = {
 
 
 def inverse(ranges: Ranges) -> Ranges:
-    """All other characters."""
+    """Returns all other characters."""
     found, start = [], 0
     for first, last in ranges:
         if start < first:
@@ -63,7 +63,7 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def folded(ranges: Ranges) -> Ranges:
-    """The characters and all that fold like one of them.
+    """Returns the characters and all that fold like one of them.
 
     Cost: linear in the ranges, and in those of their characters that have case.
     """
@@ -78,5 +78,5 @@ def folded(ranges: Ranges) -> Ranges:
 
 @cache
 def _with_case() -> list[int]:
-    """The characters of which some fold alike, in order."""
+    """Returns the characters of which some fold alike, in order."""
     return sorted({*casefold.TABLE, *casefold.TABLE.values()})

@@ -96,7 +96,7 @@ _State: TypeAlias = tuple[int, ...]
 
 @lru_cache(maxsize=DECISIONS_CACHED_MAX)
 def find(language: Language) -> Decision:
-    """A text of the language, or that there is none, or that it cannot be told.
+    """Returns a text of the language, or that there is none, or that it cannot be told.
 
     Cost: `DECISION_WORK_MAX`, and that of the automata. In each case of the opaque atoms at most
     `STATES_MAX` states of the product.
@@ -133,7 +133,7 @@ def _by_cases(language: Language, opaque: Sequence[Atom], work: Work) -> Decisio
 
 
 def automaton_for(language: Language) -> Automaton:
-    """The minimal automaton of a language without opaque atoms.
+    """Returns the minimal automaton of a language without opaque atoms.
 
     Raises LimitError beyond `STATES_MAX`, ValueError at an opaque atom.
     """
@@ -143,7 +143,7 @@ def automaton_for(language: Language) -> Automaton:
 
 
 def _product_of(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Automaton:
-    """The minimal automaton of a product."""
+    """Returns the minimal automaton of a product."""
     start = (0,) * len(automata)
     numbers: dict[_State, int] = {start: 0}
     rows: list[list[int]] = []
@@ -345,7 +345,7 @@ def _examples(language: Language) -> Iterator[bytes]:
 
 
 def readable(language: Language, text: bytes) -> bytes:
-    """A text of the language, of the same length, with readable characters where it may be.
+    """Returns a text of the language, of the same length, with readable characters where it may be.
 
     Cost: a membership test for each byte and candidate, at most `READABLE_WORK_MAX`.
     """
@@ -401,7 +401,7 @@ def _explored(automata: Sequence[Automaton], value: Callable[[_Vector], int]) ->
 
 
 def _path(came_from: dict[_State, tuple[_State, int] | None], state: _State) -> bytes:
-    """The bytes that lead to a state."""
+    """Returns the bytes that lead to a state."""
     text = bytearray()
     while (step := came_from[state]) is not None:
         state, byte = step
@@ -430,7 +430,7 @@ _NOT: Final = (UNIVERSAL, DEAD, OPEN)
 
 
 def _valued(language: Language, numbers: dict[_Leaf, int]) -> Callable[[_Vector], int]:
-    """The expression as a function of its leaves' values, in Kleene's three-valued logic.
+    """Returns the expression as a function of its leaves' values, in Kleene's three-valued logic.
 
     The three values are the fates of a state; False and True are the first two of them.
     """
@@ -464,7 +464,7 @@ def _is_opaque(atom: Atom) -> bool:
 
 
 def _with(language: Language, case: dict[Atom, bool]) -> Language:
-    """The language where the atoms of a case are replaced by all text or none."""
+    """Returns the language where the atoms of a case are replaced by all text or none."""
     if isinstance(language, Literal):
         if language.atom not in case:
             return language
@@ -476,7 +476,7 @@ def _with(language: Language, case: dict[Atom, bool]) -> Language:
 
 
 def _points(language: Language) -> list[bytes] | None:
-    """The texts of a language that is plainly a few single texts, else None."""
+    """Returns the texts of a language that is plainly a few single texts, else None."""
     if not isinstance(language, Pieces):
         return None
     keys = [line.single(tuple(c for c in piece if c)) for piece in line.pieces(language.cuts)]
@@ -509,5 +509,5 @@ def _ask(question: str, atom: Atom, other: Atom) -> bool | None:
 
 
 def unknown_operators(language: Language) -> Iterator[str]:
-    """The names of operators in the expression that nobody has registered here."""
+    """Returns the names of operators in the expression that nobody has registered here."""
     return (a.operator for a in atoms_of(language) if registry.find(a.operator) is None)

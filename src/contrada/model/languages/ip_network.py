@@ -49,7 +49,7 @@ class Cidr(Operator):
         return address is not None and address in network_of(constant)
 
     def automaton(self, constant: bytes) -> Automaton:
-        """All spellings of all addresses of the network: a hundred states or two."""
+        """Returns all spellings of all addresses of the network: a hundred states or two."""
         network = network_of(constant)
         spelled = Machine(regex_syntax.read(_pattern(network))).automaton()
         if isinstance(network, IPv4Network) or not MAPPED.subnet_of(network):
@@ -80,7 +80,7 @@ class Cidr(Operator):
 
 @lru_cache(maxsize=ADDRESSES_CACHED_MAX)
 def address_of(text: bytes) -> IPv4Address | IPv6Address | None:
-    """The address that a text spells, or None."""
+    """Returns the address that a text spells, or None."""
     if len(text) > ADDRESS_BYTES_MAX or b"%" in text or not text.isascii():
         return None
     try:
@@ -119,7 +119,7 @@ def _no_network(constant: bytes) -> InvalidFilterError:
 
 
 def _pattern(network: Network) -> str:
-    """A regular expression of all spellings of all addresses of a network."""
+    """Returns a regular expression of all spellings of all addresses of a network."""
     if isinstance(network, IPv4Network):
         bits = _bits(network)
         low = int(MAPPED.network_address) | int(network.network_address)
@@ -131,7 +131,7 @@ def _pattern(network: Network) -> str:
 
 
 def _bits(network: Network) -> str:
-    """Its addresses bit by bit, `x` for either."""
+    """Returns its addresses bit by bit, `x` for either."""
     length = network.max_prefixlen
     fixed = f"{int(network.network_address):0{length}b}"[: network.prefixlen]
     return fixed.ljust(length, "x")
@@ -173,7 +173,7 @@ def _gap(groups: list[str], dotted: str, bits: str, read: int) -> Iterator[str]:
 
 
 def _hexadecimal(bits: str) -> str:
-    """One to four hexadecimal digits of 16 bits; zeros in front may be left out."""
+    """Returns one to four hexadecimal digits of 16 bits; zeros in front may be left out."""
     if bits == "x" * 16:
         return "[0-9a-f]{1,4}"
     digits = [_digit(bits[at : at + 4]) for at in range(0, 16, 4)]

@@ -102,17 +102,17 @@ def applies(atom: Atom, text: bytes) -> bool:
 
 
 def every(parts: Iterable[Language]) -> Language:
-    """The texts in all languages, in normal form."""
+    """Returns the texts in all languages, in normal form."""
     return _joined(parts, Every)
 
 
 def some(parts: Iterable[Language]) -> Language:
-    """The texts in at least one language, in normal form."""
+    """Returns the texts in at least one language, in normal form."""
     return _joined(parts, Some)
 
 
 def negation(language: Language) -> Language:
-    """All other texts, in normal form."""
+    """Returns all other texts, in normal form."""
     if isinstance(language, Pieces):
         return Pieces(line.intersection(line.complement(language.cuts), ALL_TEXT))
     if isinstance(language, Literal):
@@ -122,7 +122,7 @@ def negation(language: Language) -> Language:
 
 
 def atoms_of(language: Language) -> Iterator[Atom]:
-    """The atoms in the expression, in order, repeated as they stand."""
+    """Yields the atoms in the expression, in order, repeated as they stand."""
     if isinstance(language, Literal):
         yield language.atom
     elif not isinstance(language, Pieces):
@@ -152,7 +152,7 @@ def sort_key(language: Language) -> tuple[object, ...]:
 
 
 def _joined(parts: Iterable[Language], node: type[Every] | type[Some]) -> Language:
-    """The normal form of a conjunction or, dually, of a disjunction."""
+    """Returns the normal form of a conjunction or, dually, of a disjunction."""
     nothing, all_idle = (NO_TEXT, ANY_TEXT) if node is Every else (ANY_TEXT, NO_TEXT)
     join = line.intersection if node is Every else line.union
     pieces: list[Cuts] = [all_idle.cuts]

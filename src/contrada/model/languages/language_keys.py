@@ -58,7 +58,7 @@ _NONE: Final = _Start(b"", frozenset())
 
 
 def key(language: Language) -> TextKey:
-    """The key of a language. None with opaque operators, and beyond the limits.
+    """Returns the key of a language. None with opaque operators, and beyond the limits.
 
     Cost: the form, for each of its parts a membership; an automaton where that does not do.
     """
@@ -164,7 +164,7 @@ def _of_piece(piece: HalfOpen) -> _Start:
 
 
 def _texts(piece: HalfOpen) -> list[bytes] | None:
-    """The texts of an interval with finitely many, which go on with zeros; else None."""
+    """Returns the texts of an interval with finitely many, which go on with zeros; else None."""
     start, end = piece
     first: bytes = line.first_key(start)[1]  # type: ignore[assignment]
     if end is None or first + b"\0" * (len(end[1]) - len(first)) != end[1]:  # type: ignore[arg-type,misc]

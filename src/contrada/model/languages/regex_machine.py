@@ -104,7 +104,7 @@ class _MachineStates:
         self.state()
 
     def state(self, edges: tuple[Edge, ...] = (), free: tuple[int, ...] = (), look: int = 0) -> int:
-        """A new state. Raises LimitError beyond `MACHINE_STATES_MAX`."""
+        """Returns a new state. Raises LimitError beyond `MACHINE_STATES_MAX`."""
         if len(self.edges) >= MACHINE_STATES_MAX:
             raise LimitError("MACHINE_STATES_MAX", MACHINE_STATES_MAX)
         spend(_STATE_WORK)
@@ -114,7 +114,7 @@ class _MachineStates:
         return len(self.edges) - 1
 
     def before(self, tree: regex_syntax.Tree, after: int) -> int:
-        """The state from which a text of the tree leads to the state `after`."""
+        """Returns the state from which a text of the tree leads to the state `after`."""
         if isinstance(tree, regex_syntax.Chars):
             return self.characters(tree.ranges, after)
         if isinstance(tree, regex_syntax.Sequence):
@@ -135,7 +135,7 @@ class _MachineStates:
         return entry
 
     def optional(self, part: regex_syntax.Tree, least: int, most: int | None, after: int) -> int:
-        """The state before the repetitions that are beyond the least number."""
+        """Returns the state before the repetitions that are beyond the least number."""
         if most is None:
             loop = self.state()
             self.free[loop] = (self.before(part, loop), after)
@@ -156,13 +156,13 @@ class _MachineStates:
         return self.state(tuple(edges))
 
     def shared(self, edge: Edge) -> int:
-        """The state with just this edge."""
+        """Returns the state with just this edge."""
         if edge not in self._shared:
             self._shared[edge] = self.state((edge,))
         return self._shared[edge]
 
     def classified(self) -> tuple[bytes, bytes]:
-        """The kind of each byte, and a byte of each kind."""
+        """Returns the kind of each byte, and a byte of each kind."""
         starts = {0} | {
             at for edges in self.edges for low, high, _ in edges for at in (low, high + 1)
         }
@@ -261,7 +261,7 @@ class Machine:
         return bool(self._walked(kinds)[-1] if row is self.unknown else row[-1])
 
     def automaton(self) -> Automaton:
-        """The minimal automaton of all texts in which the machine finds something.
+        """Returns the minimal automaton of all texts in which the machine finds something.
 
         Raises LimitError beyond `STATES_MAX` or `FOLLOWED_MAX`.
         """
@@ -305,7 +305,7 @@ class Machine:
         return row
 
     def _next(self, row: MachineRow, kind: int) -> MachineRow:
-        """The row after one more byte."""
+        """Returns the row after one more byte."""
         target: MachineRow = row[kind]
         if target is not self.unknown:
             return target
@@ -325,7 +325,7 @@ class Machine:
         return target
 
     def _row(self, states: int, before: int) -> MachineRow:
-        """The row of a set of states, after what `before` says."""
+        """Returns the row of a set of states, after what `before` says."""
         # What waits for the start of the text waits in vain later on; with it there would be more
         # rows. And what is before matters only where some state looks there.
         if before != _AFTER_START:
@@ -346,12 +346,12 @@ class Machine:
         return row
 
     def _closed(self, states: int, holding: int) -> int:
-        """The states and those that are reached without a byte, where such places hold."""
+        """Returns the states and those that are reached without a byte, where such places hold."""
         return self._closures[holding & self._program.looked_for].of(states)
 
 
 def _set_of(row: MachineRow) -> int:
-    """The states that a row stands for."""
+    """Returns the states that a row stands for."""
     return int.from_bytes(row[-2][0], "little")
 
 
@@ -404,7 +404,7 @@ _LENGTHS_END: Final = (0x7F, 0x7FF, 0xD7FF, 0xDFFF, 0xFFFF, 0x10FFFF)
 
 
 def utf8_spans(first: int, last: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """The UTF-8 of a range of characters, as sequences of ranges of bytes."""
+    """Yields the UTF-8 of a range of characters, as sequences of ranges of bytes."""
     start = 0
     for end in _LENGTHS_END:
         low, high = max(first, start), min(last, end)

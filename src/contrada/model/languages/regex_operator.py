@@ -80,7 +80,7 @@ class Matches(Operator):
         return machine_of(constant).finds(value)
 
     def implied(self, constant: bytes) -> Atom | None:
-        """That the longest text which is plainly part of the expression is there."""
+        """Returns that the longest text which is plainly part of the expression is there."""
         longest = max(_plain_runs(tree_of(constant)), key=lambda run: len(run[0]), default=None)
         if longest is None:
             return None
@@ -95,19 +95,19 @@ class Matches(Operator):
         return () if first is None else (first,)
 
     def first(self, constant: bytes) -> bytes | None:
-        """The shortest such text, of equally short ones the lowest.
+        """Returns the shortest such text, of equally short ones the lowest.
 
         None where the expression looks around.
         """
         return first_of(tree_of(constant))
 
     def automaton(self, constant: bytes) -> Automaton:
-        """All texts in which the expression finds something."""
+        """Returns all texts in which the expression finds something."""
         return machine_of(constant).automaton()
 
 
 def tree_of(constant: bytes) -> regex_syntax.Tree:
-    """The tree of an expression in UTF-8. Raises InvalidFilterError."""
+    """Returns the tree of an expression in UTF-8. Raises InvalidFilterError."""
     try:
         return regex_syntax.read(constant.decode())
     except UnicodeDecodeError:
@@ -119,7 +119,7 @@ ReadTree: TypeAlias = Callable[[bytes], regex_syntax.Tree]
 
 
 def machine_of(constant: bytes, read: ReadTree = tree_of) -> Machine:
-    """The machine of an expression, or of another constant that `read` makes a tree of.
+    """Returns the machine of an expression, or of another constant that `read` makes a tree of.
 
     Raises what `read` raises, and LimitError.
     """
@@ -128,7 +128,7 @@ def machine_of(constant: bytes, read: ReadTree = tree_of) -> Machine:
 
 @lru_cache(maxsize=SMALL_MACHINES_CACHED_MAX)
 def _small_machine(constant: bytes, read: ReadTree) -> Machine | None:
-    """The machine where it is small, so that large ones do not fill the memory.
+    """Returns the machine where it is small, so that large ones do not fill the memory.
 
     Only a machine that is there tells its size, so each is for a while among the large ones.
     """
@@ -253,7 +253,7 @@ def _may_be_empty(tree: regex_syntax.Tree) -> bool:
 
 
 def _texts(characters: list[Ranges]) -> Iterator[tuple[str, bool]]:
-    """The texts, each with whether case does not matter in it."""
+    """Yields the texts, each with whether case does not matter in it."""
     codes = [_few(ranges) for ranges in characters]
     # One text stands for all that are alike but for case only if every character allows all that
     # fold like it; `[aA]b` does not, and becomes two texts.
@@ -268,7 +268,7 @@ _FEW: Final = 16
 
 
 def _few(ranges: Ranges) -> list[int]:
-    """The code points of a small class."""
+    """Returns the code points of a small class."""
     codes: list[int] = []
     for first, last in ranges:
         if last - first + len(codes) >= _FEW:
@@ -289,7 +289,7 @@ def _is_folded(ranges: Ranges) -> bool:
 
 @lru_cache(maxsize=ALIKE_CACHED_MAX)
 def _alike(code: int) -> Ranges:
-    """All characters that fold like this one."""
+    """Returns all characters that fold like this one."""
     return characters.folded(((code, code),))
 
 

@@ -98,7 +98,7 @@ _FLAGS: Final = frozenset("imsU")
 
 
 def read(pattern: str) -> Tree:
-    """The tree of a regular expression.
+    """Returns the tree of a regular expression.
 
     Raises InvalidFilterError with what is wrong, or refused, and at which character.
     """
@@ -141,12 +141,12 @@ def repeats_in(text: str) -> int:
 
 
 def character(code: int, *, nocase: bool = False) -> Chars:
-    """The tree of one character, with `nocase` of all that fold like it."""
+    """Returns the tree of one character, with `nocase` of all that fold like it."""
     return Chars(folded(((code, code),)) if nocase else ((code, code),))
 
 
 def _literal_text(each: str) -> str:
-    """A character so that it stands for itself."""
+    """Returns a character so that it stands for itself."""
     if each < " " or each == "\x7f":
         return f"\\x{ord(each):02x}"
     return each if each.isalnum() or each in "_/" or each > "\x7f" else f"\\{each}"
@@ -240,7 +240,7 @@ class _RegexReader:
         return first, last
 
     def single(self) -> Tree:
-        """One character, class, place or group. The empty tree where only flags are set."""
+        """Returns one character, class, place or group. The empty tree where only flags are set."""
         if self.pattern[self.at] in "*+?":
             raise self.error("nothing to repeat")
         token = self.next()
@@ -263,7 +263,7 @@ class _RegexReader:
         return Chars(folded(ranges) if "i" in self.flags else ranges)
 
     def others(self, ranges: Ranges) -> Ranges:
-        """All other characters; under the flag `i` those that fold like none of these."""
+        """Returns all other characters; under the flag `i` those that fold like none of these."""
         return inverse(folded(ranges) if "i" in self.flags else ranges)
 
     def group(self) -> Tree:
@@ -310,7 +310,7 @@ class _RegexReader:
         return tree
 
     def flag_letters(self) -> frozenset[str]:
-        """The flags as `i-s` changes them."""
+        """Returns the flags as `i-s` changes them."""
         match = _FLAG_CHANGES.match(self.pattern, self.at)
         assert match is not None, "it matches the empty text"
         self.at = match.end()
@@ -336,7 +336,7 @@ class _RegexReader:
         return self.chars(((code, code),))
 
     def code(self, token: str) -> int:
-        """The character that an escape stands for."""
+        """Returns the character that an escape stands for."""
         if token in _CONTROLS:
             return _CONTROLS[token]
         if token == "x":
@@ -360,7 +360,7 @@ class _RegexReader:
         return code
 
     def bracketed(self) -> Ranges:
-        """A class, after its opening bracket."""
+        """Returns a class, after its opening bracket."""
         opened = self.at
         negative = self.takes("^")
         found: list[tuple[int, int]] = []
@@ -375,7 +375,7 @@ class _RegexReader:
         return self.others(ranges) if negative else ranges
 
     def member(self) -> Ranges:
-        """A character, a range, or a named class within a class."""
+        """Returns a character, a range, or a named class within a class."""
         if self.pattern.startswith("[:", self.at):
             return self.posix()
         low = self.class_character()
@@ -391,7 +391,7 @@ class _RegexReader:
         return ((low, high),)
 
     def class_character(self) -> int | Ranges:
-        r"""A character's code, or the ranges of `\d` and the like."""
+        r"""Returns a character's code, or the ranges of `\d` and the like."""
         token = self.next()
         if token != "\\":
             return ord(token)
@@ -429,7 +429,7 @@ _REFUSED_GROUPS: Final = {
 
 
 def _repeated(tree: Tree) -> int:
-    """The largest product of counts that stand in one another."""
+    """Returns the largest product of counts that stand in one another."""
     if isinstance(tree, Repeat):
         return max(tree.most or tree.least, 1) * _repeated(tree.part)
     if isinstance(tree, Sequence | Alternation):

@@ -57,7 +57,7 @@ class Relation:
         return len(self._ups) + len(self._downs) + len(self._stars)
 
     def of(self, states: int) -> int:
-        """The states that follow one of these."""
+        """Returns the states that follow one of these."""
         found = 0
         for mask, by in self._downs:
             found |= (states & mask) >> by
@@ -146,7 +146,7 @@ class Closure:
 
 
 def bits_of(states: int) -> Iterator[int]:
-    """The places of the bits of an integer, the lowest first."""
+    """Yields the places of the bits of an integer, the lowest first."""
     while states:
         yield (states & -states).bit_length() - 1
         states &= states - 1

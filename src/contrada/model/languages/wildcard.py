@@ -81,7 +81,7 @@ class Wildcard(Operator):
         return segments.hold(value)
 
     def implied(self, constant: bytes) -> Atom | None:
-        """That the longest text between stars and question marks is there."""
+        """Returns that the longest text between stars and question marks is there."""
         longest = max(_texts_between("*?", tokens_of(constant)), key=len)
         return Atom("contains nocase" if self.nocase else "contains", longest) if longest else None
 
@@ -91,12 +91,12 @@ class Wildcard(Operator):
         return first_of(Sequence(parts)) if Anything() in parts else None
 
     def automaton(self, constant: bytes) -> Automaton:
-        """All texts of the shape."""
+        """Returns all texts of the shape."""
         return Machine(_tree(constant, nocase=self.nocase)).automaton()
 
 
 def normal(constant: str) -> str:
-    """The constant without stars that follow a star.
+    """Returns the constant without stars that follow a star.
 
     A star and a question mark beside each other stay as they are: `*?` ends with a character, and
     `?*` begins with one. The two differ on bytes that are no UTF-8. Raises InvalidFilterError where
@@ -111,7 +111,7 @@ def normal(constant: str) -> str:
 
 
 def plain_form(constant: str, *, nocase: bool) -> Plain | None:
-    """The plain operator that a wildcard in its normal form is, or None."""
+    """Returns the plain operator that a wildcard in its normal form is, or None."""
     tokens = _tokens(constant)
     stars = [place for place, token in enumerate(tokens) if token == "*"]
     if "?" in tokens or len(stars) > 2 or not set(stars) <= {0, len(tokens) - 1}:
@@ -148,7 +148,7 @@ def tokens_of(constant: bytes) -> list[str]:
 
 @lru_cache(maxsize=SHAPES_CACHED_MAX)
 def _segments(constant: bytes) -> Segments | None:
-    """The texts between the stars; None where there is a question mark."""
+    """Returns the texts between the stars; None where there is a question mark."""
     tokens = tokens_of(constant)
     if "?" in tokens:
         return None
@@ -156,7 +156,7 @@ def _segments(constant: bytes) -> Segments | None:
 
 
 def _texts_between(marks: str, tokens: list[str]) -> tuple[bytes, ...]:
-    """The texts between the tokens that are marks."""
+    """Returns the texts between the tokens that are marks."""
     texts = [bytearray()]
     for token in tokens:
         if token in marks:
@@ -170,7 +170,7 @@ _ONE: Final = Chars(characters.inverse(()))
 
 
 def _tree(constant: bytes, *, nocase: bool = False) -> Sequence:
-    """The shape as a regular expression of the whole text."""
+    """Returns the shape as a regular expression of the whole text."""
     parts: list[Tree] = [Look(AT_START)]
     for token in tokens_of(constant):
         if token == "*":

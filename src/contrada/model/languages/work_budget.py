@@ -86,7 +86,7 @@ class Work:
             raise Exhausted(exhausted)
 
     def steps_left(self) -> int:
-        """The steps that this budget and all around it leave."""
+        """Returns the steps that this budget and all around it leave."""
         work, left = self, self.left
         while work._outer is not None:
             work = work._outer

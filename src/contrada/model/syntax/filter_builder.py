@@ -97,7 +97,7 @@ class _Nesting(PostLex):
 
 
 def _grouped(members: Iterable[Member]) -> dict[str, list[ValueSet]]:
-    """The value sets that are named for each attribute, in order."""
+    """Returns the value sets that are named for each attribute, in order."""
     grouped: dict[str, list[ValueSet]] = {}
     for member in members:
         grouped.setdefault(member.name, []).append(member.values)
@@ -105,7 +105,7 @@ def _grouped(members: Iterable[Member]) -> dict[str, list[ValueSet]]:
 
 
 def _filters(terms: tuple[Formula, ...]) -> tuple[Filter, ...]:
-    """The filters of which one matches where all terms hold; one for constraints alone."""
+    """Returns the filters of which one matches where all terms hold; one for constraints alone."""
     members = [term for term in terms if isinstance(term, Member)]
     if len(members) < len(terms):
         return filter_set(And(terms)).filters
@@ -244,12 +244,12 @@ _BINDING: Final = "\0"
 
 
 def binding(variable: str, name: str) -> str:
-    """The name that stands for an attribute that a variable is bound to."""
+    """Returns the name that stands for an attribute that a variable is bound to."""
     return f"{_BINDING}{variable}{_BINDING}{name}"
 
 
 def bound_by(name: str) -> tuple[str, str] | None:
-    """The variable and the attribute that such a name stands for; None for another name."""
+    """Returns the variable and the attribute that such a name stands for; None for another name."""
     if not name.startswith(_BINDING):
         return None
     _, variable, attribute = name.split(_BINDING)
@@ -266,7 +266,7 @@ _NAMED: Final = {"any": PRESENT, "exists": PRESENT, "absent": ABSENT, "nothing":
 
 
 def _unless(negation: Token | None, value_set: ValueSet) -> ValueSet:
-    """The set, or with `not` before the operator all other texts."""
+    """Returns the set, or with `not` before the operator all other texts."""
     return sets.text_not(value_set) if negation else value_set
 
 
@@ -284,7 +284,7 @@ def _built(
     *constants: Token,
     nocase: Token | None = None,
 ) -> ValueSet:
-    """The set of an operator; errors say the place."""
+    """Returns the set of an operator; errors say the place."""
     values = [argument for constant in constants for argument in _arguments(constant)]
     try:
         return build(*values, nocase=True) if nocase else build(*values)
@@ -298,7 +298,7 @@ def _built(
 
 
 def _arguments(token: Token) -> tuple[Value, ...]:
-    """The value of a literal; of `/…/i` the expression and its flags."""
+    """Returns the value of a literal; of `/…/i` the expression and its flags."""
     if token.type != "REGEX":
         return (_value(token),)
     expression, _, flags = token[1:].rpartition("/")
@@ -315,7 +315,7 @@ _WORDS: Final[dict[str, Value]] = {
 
 
 def _value(token: Token) -> Value:
-    """The value of a literal."""
+    """Returns the value of a literal."""
     kind = token.type
     if kind == "NUMBER":
         return _number(token)

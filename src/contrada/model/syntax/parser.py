@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 def parse(text: str) -> Filter | FilterSet | Pattern:
-    """A filter, a filter set (`or`) or a pattern (`->`), as the text says.
+    """Returns a filter, a filter set (`or`) or a pattern (`->`), as the text says.
 
     Parentheses and `not` over conditions of several attributes give the filters of which one
     matches exactly where the condition holds; one alone is a filter. `not (a = 1)` holds where
@@ -40,34 +40,34 @@ def parse(text: str) -> Filter | FilterSet | Pattern:
 
 
 def parse_filter(text: str) -> Filter:
-    """A filter. Raises ParseError as `parse`, also where the text has `or` or `->`."""
+    """Returns a filter. Raises ParseError as `parse`, also where the text has `or` or `->`."""
     return _only(Filter, parse(text))
 
 
 def parse_filter_set(text: str) -> FilterSet:
-    """A filter set; a single filter makes a set of one. Raises ParseError as `parse`."""
+    """Returns a filter set; a single filter makes a set of one. Raises ParseError as `parse`."""
     parsed = parse(text)
     return FilterSet((parsed,)) if isinstance(parsed, Filter) else _only(FilterSet, parsed)
 
 
 def parse_pattern(text: str) -> Pattern:
-    """A pattern. Raises ParseError as `parse`, also where the text has no `->`."""
+    """Returns a pattern. Raises ParseError as `parse`, also where the text has no `->`."""
     return _only(Pattern, parse(text))
 
 
 def parse_advertisement(text: str) -> Advertisement:
-    """An advertisement: constraints on one attribute are a disjunction."""
+    """Returns an advertisement: constraints on one attribute are a disjunction."""
     constraints = _parsed(text, "advertisement")
     return Advertisement.of_sets({name: union(parts) for name, parts in constraints.items()})
 
 
 def parse_set(text: str) -> ValueSet:
-    """A value set, as it stands behind an attribute's name."""
+    """Returns a value set, as it stands behind an attribute's name."""
     return _parsed(text, "union")  # type: ignore[no-any-return]
 
 
 def parsed_question(text: str) -> Formula:
-    """The condition of a question's text; see `questions`."""
+    """Returns the condition of a question's text; see `questions`."""
     return _parsed(text, "question")  # type: ignore[no-any-return]
 
 

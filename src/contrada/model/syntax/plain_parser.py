@@ -74,7 +74,7 @@ class _NeedsParserError(Exception):
 
 
 def plain_statement(text: str) -> Filter | FilterSet | None:
-    """The filter or filter set that a text says, or None where the parser has to see it."""
+    """Returns the filter or filter set that a text says, or None where the parser has to see it."""
     try:
         members = (len(text) > _SHORT and _split(text)) or _scanned(text)
     except (ContradaError, _NeedsParserError):
@@ -83,7 +83,7 @@ def plain_statement(text: str) -> Filter | FilterSet | None:
 
 
 def _scanned(text: str) -> list[Filter]:
-    """The filters of which a text is a union, read from constraint to constraint."""
+    """Returns the filters of which a text is a union, read from constraint to constraint."""
     members: list[Filter] = []
     texts: dict[str, list[str]] = {}  # of the sets of the filter that is being read, by name
     position, joint = 0, "and"
@@ -137,7 +137,7 @@ def _split(text: str) -> list[Filter]:
 
 
 def _set_of(parts: tuple[str, ...]) -> ValueSet:
-    """The intersection of the sets that some texts say."""
+    """Returns the intersection of the sets that some texts say."""
     if sum(map(len, parts)) > PLAIN_SET_CHARACTERS_MAX:
         return intersection(map(_new_set, parts))
     return _kept_set(parts[0]) if len(parts) == 1 else _kept_intersection(parts)
@@ -224,7 +224,7 @@ def _phrase(
     several: str | None,
     word: str | None,
 ) -> ValueSet:
-    """The set of a phrase, of whose parts those are None that it has not."""
+    """Returns the set of a phrase, of whose parts those are None that it has not."""
     if operator is None:
         assert word is not None
         return NOTHING if word == "nothing" else sets.OPERATORS[sets.SYNONYMS.get(word, word)]()
@@ -257,7 +257,7 @@ _WORDS: Final[dict[str, Value]] = {"true": True, "false": False, "null": None}
 
 
 def _value(literal: str) -> Value:
-    """The value of a literal."""
+    """Returns the value of a literal."""
     if literal[0] in "\"'":
         body = literal[1:-1]
         return _ESCAPE.sub(_unescaped, body) if "\\" in body else body

@@ -30,19 +30,19 @@ _PLAIN_NAME: Final = re.compile(r"@?[^\W\d]([\w.\-/:@$#]*[\w$#])?")
 
 
 def name_text(name: str) -> str:
-    """A name as it is written: plain, or in backticks."""
+    """Returns a name as it is written: plain, or in backticks."""
     if _PLAIN_NAME.fullmatch(name) and name not in KEYWORDS:
         return name
     return "`" + name.replace("`", "``") + "`"
 
 
 def filter_text(of: Filter | Query) -> str:
-    """A filter's constraints joined by `and`; `everything` where there is none."""
+    """Returns a filter's constraints joined by `and`; `everything` where there is none."""
     return _conjunction(of.sets.items()) or "everything"
 
 
 def filter_set_text(of: FilterSet) -> str:
-    """The filters joined by `or`; `nothing` where there is none."""
+    """Returns the filters joined by `or`; `nothing` where there is none."""
     return " or ".join(map(filter_text, of.filters)) or "nothing"
 
 
@@ -57,7 +57,7 @@ def advertisement_text(of: Advertisement) -> str:
 
 
 def pattern_text(of: Pattern) -> str:
-    """A pattern with `every`, `by` and `within` where it has them."""
+    """Returns a pattern with `every`, `by` and `within` where it has them."""
     text = " -> ".join(map(filter_text, of.filters))
     if of.every:
         text = f"every {text}"
@@ -81,7 +81,7 @@ def set_text(of: ValueSet) -> str:
 
 
 def value_text(key: Key) -> str:
-    """A value as it is written."""
+    """Returns a value as it is written."""
     tag, comparable = key
     if tag == TEXT:
         return _quoted(comparable)  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def _conjunction(named: Iterable[tuple[str, ValueSet]]) -> str:
 
 
 def _phrases(of: ValueSet) -> Iterator[str]:
-    """The set as phrases to be joined by `and`: one interval gives two bounds, and so on."""
+    """Yields the set as phrases to be joined by `and`: one interval gives two bounds, and so on."""
     alternatives = list(_alternatives(of))
     if len(alternatives) == 1 and of.text is None and len(of.line) == 2:
         both = alternatives[0].startswith("(")
@@ -117,7 +117,7 @@ def _phrases(of: ValueSet) -> Iterator[str]:
 
 
 def _as_one(of: ValueSet) -> str:
-    """The set as one phrase, in parentheses where it has several."""
+    """Returns the set as one phrase, in parentheses where it has several."""
     text = set_text(of)
     return text if _is_phrase(text) else f"({text})"
 
@@ -140,7 +140,7 @@ def _alternatives(of: ValueSet) -> Iterator[str]:
 
 
 def _cuts_text(cuts: Cuts) -> list[str]:
-    """The shorter of two spellings: what is in it, or what is not."""
+    """Returns the shorter of two spellings: what is in it, or what is not."""
     spellings = [_by_domain(cuts)]
     if cuts[0] == line.START and len(cuts) & 1:
         spellings.append(_but("none of", line.complement(cuts)))
@@ -164,7 +164,7 @@ def _but(words: str, left_out: Cuts) -> list[str]:
 
 
 def _points(cuts: Cuts) -> list[Key] | None:
-    """The values of a set that has only single ones, neighbours apart; else None."""
+    """Returns the values of a set that has only single ones, neighbours apart; else None."""
     if len(cuts) & 1 or len(cuts) > 2 * POINTS_PRINTED_MAX:
         return None
     found: list[Key] = []
@@ -209,7 +209,7 @@ def _by_domain(cuts: Cuts) -> list[str]:
 
 
 def _within_domain(tag: int, inside: Cuts) -> Iterator[Cuts]:
-    """The set's pieces; null, bool and NaN value by value."""
+    """Yields the set's pieces; null, bool and NaN value by value."""
     if tag == NUMBER:
         nan = line.intersection(inside, line.point(values.NAN_KEY))
         if nan:
@@ -230,7 +230,7 @@ def _interval_text(tag: int, piece: HalfOpen) -> str:
 
 
 def _bounds(tag: int, piece: HalfOpen) -> list[str]:
-    """The one or two phrases that together say an interval of several values."""
+    """Returns the one or two phrases that together say an interval of several values."""
     start, end = piece
     if tag == TEXT and (prefix := _prefix_of(piece)) is not None:
         return [f"prefix {_quoted(prefix)}"]
@@ -257,7 +257,7 @@ def _bound(cut: Key, word: str, word_before: str) -> str:
 
 
 def _before(cut: Key) -> Key | None:
-    """The value just before a cut, where there is a nearest one."""
+    """Returns the value just before a cut, where there is a nearest one."""
     tag, comparable = cut
     if tag == NUMBER:
         below = values.predecessor(comparable)  # type: ignore[arg-type]
@@ -270,7 +270,7 @@ def _before(cut: Key) -> Key | None:
 
 
 def _prefix_of(piece: HalfOpen) -> bytes | None:
-    """The prefix whose texts are just this interval, or None."""
+    """Returns the prefix whose texts are just this interval, or None."""
     start, end = piece
     if len(start) == 1:
         return None
@@ -318,7 +318,7 @@ _SLASH: Final = re.compile(r"\\.|/")
 
 
 def _expression_text(constant: bytes) -> str:
-    """A regular expression between slashes, its flags behind."""
+    """Returns a regular expression between slashes, its flags behind."""
     pattern = regex_syntax.normal(constant.decode())
     flags = _FLAGS.match(pattern)
     body = pattern[flags.end() :] if flags else pattern

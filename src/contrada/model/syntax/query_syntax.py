@@ -31,7 +31,7 @@ class Binding(NamedTuple):
 
 
 def parse_question(text: str) -> tuple[Binding, ...]:
-    """The conjunctions of which an answer has to meet one.
+    """Returns the conjunctions of which an answer has to meet one.
 
     Cost: as `parse`, and as parsing with lark where there is a `$`. Raises as `parse`, with the
     place; ParseError for a pattern too.
