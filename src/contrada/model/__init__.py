@@ -1,6 +1,7 @@
-"""Values, sets of texts, value sets and their products, the text syntax, bytes.
+"""Values, sets of texts, value sets and their products, the text syntax, the encodings.
 
-`domains`, `languages`, `algebra`, then `syntax` and `encoding`: each stands on those before it.
+The layers are `domains`, `languages`, `algebra`, then `syntax` and `codec`; each uses those before
+it.
 """
 
 from contrada.model.algebra import (

@@ -1,12 +1,12 @@
-"""The model as msgpack and as JSON: versioned, bounded, safe to read from strangers.
+"""Encodings of the model as msgpack and as JSON: versioned, bounded, safe for untrusted input.
 
-msgpack is what travels: `[VERSION, kind, …]` with value sets as cuts and expressions, so that
-nothing is parsed on the way. JSON is what people and other programs read: notifications as
-objects, everything else in the text syntax. What is read is checked like what users write;
-anything else raises EncodingError, and nothing is executed or looked up by name.
+msgpack is for the wire: `[VERSION, kind, …]` with value sets as cuts and expressions, so that
+nothing is parsed on the way. JSON is for people and other programs: notifications as objects,
+everything else in the text syntax. Decoded values are checked as a user's are; anything else raises
+EncodingError, and nothing is executed or looked up by name.
 
-In msgpack an operator that nobody registered here is kept as it came, so that it goes on
-unchanged. JSON has only the text of it, which is not read where the operator is unknown.
+In msgpack an unregistered operator is kept as received, so that it is forwarded unchanged. JSON has
+only its text, which needs a registered operator.
 """
 
 import sys
@@ -76,8 +76,8 @@ _BYTES_PER_STEP: Final = 8
 """Bytes of anything but a notification that are read in a step of work."""
 
 SETS_KEPT_MAX: Final = 16_384
-"""Value sets that were read and are kept, so that filters share equal ones: so many of texts, and
-so many others. Beyond it: the one that was not asked for the longest is made anew."""
+"""Decoded value sets that are cached, so that filters share equal ones: so many of texts, and so
+many others. Beyond it: the least recently used is made anew."""
 
 PLAIN_BYTES_MAX: Final = 4_096
 """Bytes of a filter whose value sets are kept when it is read. Beyond it: all are made anew."""
@@ -101,9 +101,9 @@ _head_decoder: Final = msgspec.msgpack.Decoder(tuple[int, str, msgspec.Raw])
 
 
 def to_msgpack(thing: Encodable) -> bytes:
-    """The msgpack form. Cost: linear; of a notification the attributes are copied as they are.
+    """Encodes as msgpack. Cost: linear; a notification's attributes are copied unchanged.
 
-    A notification that came as bytes is given back as these.
+    A received notification gives its received bytes.
     """
     if isinstance(thing, Notification):
         return thing.packed or _packed(thing)
@@ -112,7 +112,7 @@ def to_msgpack(thing: Encodable) -> bytes:
 
 
 def from_msgpack(data: bytes) -> Encodable:
-    """What the bytes encode. Raises EncodingError with the reason. Cost: linear."""
+    """Decodes msgpack. Raises EncodingError with the reason. Cost: linear."""
     _check_size("msgpack", data)
     try:
         if (plain := _plain_filter(data)) is not None:
@@ -131,14 +131,16 @@ def from_msgpack(data: bytes) -> Encodable:
 
 
 def to_json(thing: Encodable) -> str:
-    """Returns the JSON form, on one line; the same for equal notifications, keys in order."""
+    """Encodes as one line of JSON with sorted keys; identical notifications give identical
+    lines.
+    """
     kind = _KINDS[type(thing)]
     shown = _json_notification(thing) if isinstance(thing, Notification) else str(thing)
     return msgspec.json.encode({"contrada": VERSION, kind: shown}).decode()
 
 
 def from_json(text: str | bytes) -> Encodable:
-    """What the JSON text encodes. Raises EncodingError with the reason."""
+    """Decodes JSON. Raises EncodingError with the reason."""
     try:
         data = text.encode() if isinstance(text, str) else text
     except UnicodeEncodeError:
@@ -157,9 +159,9 @@ def from_json(text: str | bytes) -> Encodable:
 
 
 def digest(of: Filter | ValueSet) -> bytes:
-    """16 bytes that are the same for equal sets in every process, where sets are intervals.
+    """Returns 16 bytes that are the same for equal sets of intervals in every process.
 
-    Sets that are equal, but hold operators on text that are no intervals, may differ in it.
+    Equal sets with operators on text that are no intervals may differ in it.
     """
     if isinstance(of, ValueSet):
         packed = to_msgpack(of.canonical())
@@ -197,7 +199,7 @@ def _expect(condition: bool, what: str) -> None:
 
 
 class _Packed(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
-    """A notification as it travels: its attributes are not looked into."""
+    """The payload of a notification, its attributes undecoded."""
 
     attributes: msgspec.Raw
     envelope: Envelope
@@ -226,9 +228,9 @@ def _packed(of: Notification) -> bytes:
 def packed_at_once(
     attributes: Mapping[str, Any], id_: str, publisher: str, sequence: int, time_us: int
 ) -> bytes | None:
-    """What `to_msgpack` gives of a notification that an access point stamps, without making it.
+    """Encodes a notification stamped by an access point, without making it.
 
-    None where the attributes must be looked at one by one. Cost: about a microsecond.
+    None if the attributes must be checked one by one. Cost: about a microsecond.
     """
     if not is_plain(attributes, good_names):
         return None
@@ -244,30 +246,30 @@ def packed_at_once(
 _TIME_AT: Final = -len(
     _msgpack_encoder.encode((values.TIME_MAX_US, None, PRIORITY_DEFAULT, BEST_EFFORT, b"", ""))[1:]
 )
-"""Where the time begins, seen from the end, where there is no body. No attribute that takes as many
-bytes can begin so near the end."""
+"""The position of the time, from the end, without a body. No attribute with as many bytes can begin
+so near the end."""
 
 
 _TAIL: Final = _msgpack_encoder.encode((None, PRIORITY_DEFAULT, BEST_EFFORT, b"", ""))[1:]
-"""What stands behind the time of one as most are, without a body."""
+"""The usual bytes behind the time, without a body."""
 
 
 def published_us(packed: bytes) -> int:
-    """When a notification that was checked was published: 0 where its envelope does not say."""
+    """Returns the time of publication of a checked notification: 0 if its envelope has none."""
     if packed.endswith(_TAIL) and packed[_TIME_AT] == LARGE:
         return int.from_bytes(packed[_TIME_AT + 1 : -len(_TAIL)])
     return _notification_decoder.decode(packed).payload.envelope.at_us
 
 
 def _larges_in(packed: bytes) -> int:
-    """How many bytes may begin an integer beyond 63 bits in an attribute; the time mostly does."""
+    """Returns the number of bytes of attributes that may begin an integer beyond 63 bits."""
     return packed.count(LARGE) - (packed[_TIME_AT] == LARGE)
 
 
 def notification_from_msgpack(data: bytes) -> Notification:
-    """Returns the notification that the bytes encode, and nothing else; as `from_msgpack`, in C.
+    """Decodes a notification, and nothing else; as `from_msgpack`, in C.
 
-    It may be passed on without its values being looked at. Raises EncodingError with the reason.
+    It may be forwarded without its values being decoded. Raises EncodingError with the reason.
     Cost: two microseconds.
     """
     _check_size("msgpack", data)
@@ -288,7 +290,7 @@ _Text: TypeAlias = typing.Annotated[str, msgspec.Meta(max_length=ENVELOPE_TEXT_B
 
 
 class _PlainEnvelope(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
-    """An envelope as by far the most are; what stands there is all that `Envelope` checks."""
+    """The usual form of an envelope; its types are all checks of `Envelope`."""
 
     id: _Text
     publisher: _Text
@@ -300,7 +302,7 @@ class _PlainEnvelope(msgspec.Struct, array_like=True, gc=False, forbid_unknown_f
 
 
 class _PlainPayload(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
-    """A notification as by far the most are: without a body that has a type."""
+    """The usual form of a notification: without a content type."""
 
     attributes: dict[str, Any]
     envelope: _PlainEnvelope
@@ -314,20 +316,20 @@ class _PlainNotification(_PackedNotification):
 
 _plain_decoder: Final = msgspec.msgpack.Decoder(_PlainNotification)
 _HEAD: Final = b"\x93\x01\xacnotification\x94"
-"""What encodings of notifications begin with, where nobody took longer forms."""
+"""The first bytes of an encoded notification in its shortest form."""
 
 
 def notification_to_read(data: bytes) -> tuple[Notification, bool]:
-    """As `notification_from_msgpack`, of one that is read at once, and whose values are kept.
+    """As `notification_from_msgpack`, for a notification that is read at once; keeps its values.
 
-    And whether it is known to be of the default priority and delivery, without an end. Cost: half
-    of it, for one as most are: it is decoded once, and all but its values when somebody asks.
+    Also returns whether it is known to have the default priority and delivery, and no lifetime.
+    Cost: half of it for the usual form: it is decoded once, except for parts other than its values.
     """
     if len(data) <= SHORT_SPAN_BYTES and data.startswith(_HEAD):
         try:
             found = _plain_decoder.decode(data).payload
         except (msgspec.DecodeError, *_MALFORMED):
-            found = None  # Of another kind, or it is told what is wrong.
+            found = None  # Of another kind, or the slow path reports the fault.
         if found is not None:
             envelope = found.envelope
             if envelope.id.isascii() and envelope.publisher.isascii():
@@ -337,14 +339,14 @@ def notification_to_read(data: bytes) -> tuple[Notification, bool]:
     return notification_from_msgpack(data), False
 
 
-# --- msgpack: value sets and what is made of them ---------------------------------------------
+# --- msgpack: value sets and their products ---------------------------------------------------
 
 
 class _PackedLanguage(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
-    """A language as it travels, its kind first.
+    """The wire form of a language, its kind first.
 
-    Types say all that may stand there. What else came would be made before it is looked at: maps
-    whose keys are arrays of one hash take the square of their number.
+    The types describe all valid parts, so that others are refused before they are built: maps with
+    arrays of one hash as keys take quadratic time.
     """
 
 
@@ -423,7 +425,9 @@ def _unpack_cuts(packed: _PackedCuts) -> Cuts:
 
 
 def _unpack_cut(packed: _PackedCut) -> Cut:
-    """A cut as it is held: an integer is a number that is one; a domain's first one is shared."""
+    """Returns a cut in its held form: an equal number as an integer; a domain's first cut is
+    shared.
+    """
     if len(packed) == 1:
         return _FIRST_CUTS.get(packed, packed)  # type: ignore[arg-type]
     if len(packed) == 2 and packed[0] == values.NUMBER and type(packed[1]) is float:
@@ -435,7 +439,7 @@ _FIRST_CUTS: Final[dict[Cut, Cut]] = {(tag,): (tag,) for tag in range(len(values
 
 
 def _unpack_language(form: _AnyForm, left: list[int], levels: int) -> Language:
-    """Returns an expression, brought into normal form again; bounded in parts and in depth."""
+    """Returns an expression in normal form; bounded in parts and in depth."""
     left[0] -= 1
     _expect(left[0] >= 0, f"at most SET_PARTS_MAX = {SET_PARTS_MAX} parts")
     spend(5)
@@ -451,12 +455,12 @@ def _unpack_language(form: _AnyForm, left: list[int], levels: int) -> Language:
 
 
 def _plain_filter(data: bytes) -> Filter | None:
-    """The filter of some plain intervals that the bytes encode; None for others, and for faults."""
+    """Decodes a filter of some plain intervals; None for others, and for faults."""
     if len(data) > PLAIN_BYTES_MAX or data[: len(_FILTER_HEAD)] != _FILTER_HEAD:
         return None
     try:
         sets = _sets_decoder.decode(memoryview(data)[len(_FILTER_HEAD) :])
-        if data[len(_FILTER_HEAD)] != 0x80 + len(sets):  # As the header of a short map tells.
+        if data[len(_FILTER_HEAD)] != 0x80 + len(sets):  # As in the header of a short map.
             return None
         return Filter.of_sets({_name(name): _plain_set(bytes(sets[name])) for name in sets})
     except (ContradaError, msgspec.DecodeError, *_MALFORMED):
@@ -468,14 +472,14 @@ _sets_decoder: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 def _read_plain_set(packed: bytes) -> ValueSet:
-    """The set of some intervals. Raises EncodingError for others: their operators may change."""
+    """Decodes a set of some intervals. Raises EncodingError for others: operators may change."""
     cuts, text = _DECODERS["value_set"].decode(packed)
     _expect(text is None, "intervals")
     return of_cuts(_unpack_cuts(cuts))
 
 
 def _plain_set(packed: bytes) -> ValueSet:
-    """As `_read_plain_set`, kept. Names recur, bounds hardly do: these push out only their like."""
+    """As `_read_plain_set`, cached. Names recur, bounds hardly do: these evict only each other."""
     read = _text_set if packed.startswith(_TEXT_SET_HEAD) else _other_set
     return read(packed)
 
@@ -483,7 +487,7 @@ def _plain_set(packed: bytes) -> ValueSet:
 _text_set: Final = lru_cache(maxsize=SETS_KEPT_MAX)(_read_plain_set)
 _other_set: Final = lru_cache(maxsize=SETS_KEPT_MAX)(_read_plain_set)
 _TEXT_SET_HEAD: Final = _msgpack_encoder.encode((((values.TEXT, b""),) * 2, None))[:4]
-"""What an interval of texts begins with."""
+"""The first bytes of an interval of texts."""
 
 
 def _pack_sets(of: Filter | Advertisement | Query) -> dict[str, Any]:
@@ -496,7 +500,7 @@ def _unpack_sets(packed: _PackedSets) -> dict[str, ValueSet]:
 
 
 def _name(name: str) -> str:
-    """Returns a name as it is held: many filters have it, and decoding makes it anew for each."""
+    """Returns the cached name: many filters have it, and decoding makes it anew for each."""
     return sys.intern(check_name(name))
 
 
@@ -573,7 +577,7 @@ _READ_JSON: Final[dict[str, Callable[[Any], Encodable]]] = {
 
 
 def notification_from_json(text: str | bytes) -> Notification:
-    """The notification that the JSON text encodes. Raises EncodingError, also for other things."""
+    """Decodes a notification from JSON. Raises EncodingError, also for other things."""
     found = from_json(text)
     if not isinstance(found, Notification):
         raise EncodingError("JSON", f"expected a notification, found a {_KINDS[type(found)]}")

@@ -1,4 +1,4 @@
-"""Rules of other dialects: as they were read, with what their filters leave open, or refused."""
+"""`Rule`, a rule of another dialect as filters and a residue; `RefusedRule`, an unreadable one."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from contrada.model.algebra.notification import Notification
 from contrada.model.languages.atoms import failures
 
 NOT_FILTERS: Final = "no filters alone say it"
-"""Why a rule that has a residue is refused where filters are asked for."""
+"""The reason that refuses a rule with a residue as a filter."""
 
 
 NO_TEXT: Final = "a rule that is no text"
-"""Why what is no text is refused where a rule's text is asked for."""
+"""The reason that refuses a rule that is no text."""
 
 
 class Note(NamedTuple):
-    """What whoever takes a rule should know of it. `reason` is one of a few fixed phrases."""
+    """A warning about a rule. `reason` is one of a few fixed phrases."""
 
     reason: str
     found: str
@@ -31,13 +31,12 @@ class Note(NamedTuple):
 class Rule:
     """One rule.
 
-    It matches a notification exactly where its filters do and its residue holds too. `residue`
-    is the part that is no filter, in the dialect's own text, "" where the filters say it all;
-    `residue_holds` evaluates it, None likewise. The filters then cover the rule.
+    It matches a notification exactly if its filters do and its residue holds. `residue` is the part
+    that is no filter, in the dialect's own text, "" if there is none; `residue_holds` evaluates it,
+    None likewise. The filters then cover the rule.
 
-    `about` is what its author says of it, such as `title`, `author`, `level` and `tags`: texts and
-    lists of texts. Whoever shows what a rule has matched shows this with it; many a licence asks
-    for that.
+    `about` is the author's metadata, such as `title`, `author`, `level` and `tags`: texts and lists
+    of texts. Programs that show matches show it, too; many licences require that.
     """
 
     name: str
@@ -48,13 +47,13 @@ class Rule:
     about: Mapping[str, str | list[str]] = field(default_factory=dict)
 
     def exact_filters(self, dialect: str) -> FilterSet:
-        """Returns the filters, where they are the whole rule. Raises RefusedRuleError where not."""
+        """Returns the filters if they are the whole rule. Raises RefusedRuleError otherwise."""
         if self.residue_holds is not None:
             raise RefusedRuleError(dialect, NOT_FILTERS, self.residue)
         return self.filters
 
     def matches(self, notification: Notification | Mapping[str, Any]) -> bool:
-        """Whether the rule matches the notification, or that of these attributes. Exact."""
+        """Whether the rule matches the notification, or one of these attributes. Exact."""
         if not isinstance(notification, Notification):
             notification = Notification(notification)
         if not self.filters.matches(notification):
@@ -63,20 +62,21 @@ class Rule:
 
 
 def says_yes(residue_holds: Callable[[Notification], bool], notification: Notification) -> bool:
-    """Whether a residue holds: not where it raises, which is counted among operators' failures.
+    """Whether a residue holds. An error counts as no, and in the operators' failures.
 
-    Its type may not read what the filters match, and it is no fault of other rules.
+    A residue may not accept the type of a value that the filters match, which must not stop other
+    rules.
     """
     try:
         return residue_holds(notification)
-    except Exception:  # noqa: BLE001 - the code of who wrote the rule, or its type
+    except Exception:  # noqa: BLE001 - the code of the rule's author, or its type
         failures.add(getattr(residue_holds, "__qualname__", type(residue_holds).__qualname__))
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedRule:
-    """One rule that could not be read: its name, "" where it has none, and the error."""
+    """A rule that could not be read: its name, "" if it has none, and the error."""
 
     name: str
     error: ContradaError
@@ -90,22 +90,21 @@ class RefusedRule:
 
 
 def checked_text(dialect: str, given: object) -> str:
-    """What was given, where it is text. Raises RefusedRuleError where not."""
+    """Returns the text. Raises RefusedRuleError for another object."""
     if not isinstance(given, str):
         raise RefusedRuleError(dialect, NO_TEXT, given)
     return given
 
 
 ReadRules: TypeAlias = Callable[[str], Iterator[Rule | RefusedRule]]
-"""What each dialect of rules in files has as `read_rules`: a file's rules in their order.
+"""The type of `read_rules` of each dialect: returns a file's rules in order.
 
-It takes the text of a file and raises nothing that the text is to blame for: a rule that cannot
-be read is a `RefusedRule`, and so is, alone, a text that is no file of rules at all.
-"""
+It never raises for an invalid text: a rule that cannot be read is a `RefusedRule`, and so is,
+alone, a text that is no file of rules."""
 
 
 def read_or_refused(name: str, read: Callable[[], Rule]) -> Rule | RefusedRule:
-    """What `read` returns, or the rule of this name as refused where it raises."""
+    """Calls `read`; an error gives a refused rule of this name."""
     try:
         return read()
     except ContradaError as error:

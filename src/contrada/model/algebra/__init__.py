@@ -1,8 +1,7 @@
 """Value sets, products of them, and the relations between products.
 
-What clients send (notifications, filters, advertisements, queries) are products of value sets. The
-operators that make value sets are in `sets`. How all this is written as text, and as bytes, is
-told above: in `syntax` and `encoding`.
+Notifications, filters, advertisements and queries are products of value sets. The operators that
+make value sets are in `sets`. The layers `syntax` and `codec` above convert them to text and bytes.
 """
 
 from contrada.model.algebra.advertisement import Advertisement, Query

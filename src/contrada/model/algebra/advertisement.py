@@ -1,9 +1,9 @@
-"""Advertisements and queries: the two other products that clients send.
+"""`Advertisement` and `Query`: two products that clients send besides filters.
 
-An advertisement says what its client may publish: constraints on one attribute are a
-disjunction, an attribute may also be absent, and one that is not named is absent. A query asks
-data sources: an attribute that it does not name may be anything. It is a message kind of its
-own and not a filter, although its sets look the same.
+An advertisement describes the publications of a client: constraints on one attribute are a
+disjunction, an attribute may also be absent, and an unnamed one is absent. A query asks data
+sources: an unnamed attribute may be anything. It is a message kind of its own, although its sets
+look like those of a filter.
 
 Source: PODC 2000 §2 and §3 (advertisements); CU-CS-948-03 §4 to §7 (queries).
 """
@@ -18,11 +18,11 @@ from contrada.model.domains.values import Value
 
 
 class Advertisement(HeldProduct):
-    """What a client may publish. Immutable.
+    """The publications that a client may make. Immutable.
 
-    `Advertisement("what = 'alarm' and what = 'login' and username any")` parses: here two
-    constraints on one attribute mean either. `Advertisement({"what": in_("alarm", "login")})`
-    builds; a value may also be a list of sets.
+    `Advertisement("what = 'alarm' and what = 'login' and username any")` parses: two constraints on
+    one attribute mean either. `Advertisement({"what": ct.ops.in_("alarm", "login")})` builds; a
+    value may also be a list of sets.
 
     Source: PODC 2000 §3, the relation between advertisement and notification; table 2.
     """
@@ -39,7 +39,7 @@ class Advertisement(HeldProduct):
 
     @staticmethod
     def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
-        """As it is held: with absent, without what an advertisement says of every attribute."""
+        """Returns the sets with *absent* added, without those that equal the default."""
         advertised: dict[str, ValueSet] = {}
         for name in sorted(sets):
             if name in ENVELOPE_SETS:
@@ -81,7 +81,7 @@ class Query(HeldProduct):
         self._hold(Filter(constraints).sides)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both ask for the same. Beyond the limits: no, and counted."""
+        """Whether both are the same question. Beyond the limits: no, and counted."""
         if not isinstance(other, Query):
             return NotImplemented
         return Filter.of_sets(self._sets) == Filter.of_sets(other._sets)
@@ -97,7 +97,7 @@ class Query(HeldProduct):
 def _united(
     constraints: Mapping[str, ValueSet | Value | Iterable[ValueSet | Value]],
 ) -> dict[str, ValueSet | Value | Iterable[Value]]:
-    """Returns a list with sets in it becomes their union."""
+    """Replaces each list of sets by their union."""
     united: dict[str, ValueSet | Value | Iterable[Value]] = {}
     for name, given in mapping_of(constraints).items():
         if isinstance(given, list | tuple) and any(isinstance(each, ValueSet) for each in given):

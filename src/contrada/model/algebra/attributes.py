@@ -1,7 +1,7 @@
 """The attributes of a notification as bytes: one map of msgpack, its *span*.
 
-They are checked once, when a notification is made or read, and decoded from there when somebody
-asks. Which attribute names are good is remembered, so that most are checked by one look.
+A span is checked once, when a notification is made or received, and decoded at the first access.
+Valid attribute names are remembered, so that one set operation checks most notifications.
 """
 
 from collections.abc import Mapping
@@ -46,13 +46,13 @@ _decode_apart: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 _decode_items: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 SHORT_SPAN_BYTES: Final = 2_048
-"""Bytes of a span that is decoded whatever stands in it."""
+"""Bytes of a span that is decoded without a look at its parts."""
 
 _STR: Final = frozenset((str,))
 _PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
 _IN_SPANS: Final = _PLAIN | {datetime}
 LARGE: Final = 0xCF
-"""Begins an integer beyond 63 bits in msgpack; it may also stand in other places."""
+"""The first byte of an integer beyond 63 bits in msgpack; other values contain it too."""
 
 good_names: Final[set[str]] = set()
 """Names that a user may give. Asking a set for all of them at once is ten times as fast."""
@@ -72,12 +72,12 @@ def span_of(attributes: Mapping[str, Any], *, system: bool = False) -> bytes:
 
 def plain_span(attributes: Mapping[str, Any], good: set[str]) -> bytes | None:
     """As `span_of`, where all values are plain and the names were seen before; else None."""
-    # What is None here is told with the name and the value, elsewhere.
+    # The caller falls back to `span_of_any`, whose errors give the name and the value.
     return plain_values_span(attributes) if is_plain(attributes, good) else None
 
 
 def plain_values_span(attributes: Mapping[str, Any]) -> bytes | None:
-    """As `plain_span`, of names that are good and values of plain types: they were looked at."""
+    """As `plain_span`, for names and types that were checked."""
     try:
         span = _encode(attributes)
     except (OverflowError, UnicodeEncodeError):
@@ -115,7 +115,7 @@ def _checked(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values
 
 
 def check_span(span: bytes) -> dict[str, Values]:
-    """The values in a span that came from elsewhere. Raises as `span_of`, and EncodingError."""
+    """Decodes a received span and checks its values. Raises as `span_of`, and EncodingError."""
     try:
         if len(span) > SHORT_SPAN_BYTES:
             _check_long(span)
@@ -132,9 +132,9 @@ def check_span(span: bytes) -> dict[str, Values]:
 
 
 def are_plain(values: dict[str, Any], larges: int) -> bool:
-    """Whether values are as msgpack has them, and need not be looked at one by one.
+    """Whether decoded values are valid as they are, so that none is checked by itself.
 
-    Among the bytes of them are so many that may begin an integer beyond 63 bits.
+    `larges` is the number of bytes in the span that may begin an integer beyond 63 bits.
     """
     return (
         good_names_and_marks.issuperset(values)
@@ -149,7 +149,7 @@ def has_large(values: Mapping[str, Any]) -> bool:
 
 
 def count_in(packed: bytes, begin: int = 0) -> int:
-    """Returns the number that the header of a map or an array tells."""
+    """Returns the number of entries that the header of a map or an array gives."""
     first = packed[begin]
     if first <= 0x9F:
         return first & 0x0F
@@ -157,15 +157,15 @@ def count_in(packed: bytes, begin: int = 0) -> int:
 
 
 def _check_long(span: bytes) -> None:
-    """Looks at the parts of a long span before they are made into values.
+    """Checks the parts of a long span before they are decoded.
 
-    What is no value would be made first and refused then: millions of empty lists, or maps whose
-    keys are lists of one hash, which takes the square of their number.
+    Decoding first would build millions of empty lists, or maps whose keys all have one hash, which
+    takes quadratic time.
     """
     if _kind_of(span) == "map" and count_in(span) > ATTRIBUTES_MAX:
         raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, count_in(span))
     parts = _decode_apart(span)
-    if len(parts) != count_in(span):  # What stands under a name for the first time is not here.
+    if len(parts) != count_in(span):  # A dictionary has one entry of two with one name.
         raise EncodingError("msgpack", "two attributes of one name")
     for name, raw in parts.items():
         packed = bytes(raw)
@@ -182,7 +182,7 @@ def _check_long(span: bytes) -> None:
 
 
 def _kind_of(packed: bytes) -> str:
-    """Whether it is a map or a list, by its first byte."""
+    """Returns "map", "list" or "" by the first byte."""
     first = packed[0]
     if 0x80 <= first <= 0x8F or first in (0xDE, 0xDF):
         return "map"
@@ -202,7 +202,7 @@ def values_in(span: bytes) -> dict[str, Values]:
 
 
 def check_attribute_name(name: object, value: object, *, system: bool) -> None:
-    """Refuse what is no name of an attribute; remembers one that is."""
+    """Raises InvalidNotificationError for an invalid attribute name; remembers a valid one."""
     is_mark = isinstance(name, str) and name.startswith(MARK_PREFIX) and name != MARK_PREFIX
     try:
         good = check_name(name) if system and is_mark else check_user_name(name)
@@ -217,7 +217,7 @@ def check_attribute_name(name: object, value: object, *, system: bool) -> None:
 
 
 def held_values(name: str, value: object) -> Values:
-    """Returns the value as a plain one; several distinct ones as a tuple in the order of the line.
+    """Returns the plain value; several distinct ones as a sorted tuple.
 
     Raises InvalidNotificationError.
     """

@@ -1,14 +1,14 @@
-"""Subtracting boxes: what is left of a product when others are taken away.
+"""Subtraction of boxes: the parts of a product that remain when others are removed.
 
 A product is a box, one side per attribute. A box minus a box is a few disjoint boxes: for each
-attribute in turn, the part outside the other on this attribute and inside on those before.
-That decides whether a union of filters covers a filter, and finds a notification that it does
-not cover. Both stay right where attributes have several values: a notification matches a box when
-one choice of its values is a point of the box, and the pieces have the points of the box.
+attribute in turn, the part outside the other on this attribute and inside on the attributes before.
+This decides whether a union of filters covers a filter, and finds a notification that it does not
+cover. Both hold for attributes with several values: a notification matches a box if one choice of
+its values is a point of the box, and the pieces have the points of the box.
 
-Before, parts that do not meet the box are left out, and of the others the sides that contain the
-box's side; parts that differ in one attribute are merged. Then at each step the part that cuts the
-box into the fewest pieces is taken away first.
+First, parts that do not meet the box are dropped, and sides of the others that contain the box's
+side; parts that differ in one attribute are merged. Then each step removes the part that cuts the
+box into the fewest pieces.
 """
 
 from collections import Counter
@@ -24,44 +24,44 @@ from contrada.model.languages import decision
 from contrada.model.languages.work_budget import spend
 
 BOX_WORK_MAX: Final = 3_000_000
-"""Steps to subtract boxes in one question. About a second's worth. Beyond it: the safe answer,
-counted; `witness` gives none."""
+"""Steps of subtraction in one decision, about a second. Beyond it: the safe answer, counted;
+`witness` returns none."""
 
 FORMS_WORK_MAX: Final = 1_000_000
-"""Pairs of operators asked in a question that is answered without automata. Beyond it: LimitError;
-a rule is refused."""
+"""Pairs of operators compared in a decision without automata. Beyond it: LimitError; a rule is
+refused."""
 
 FORMS_UNASKED_WORK: Final = 10
-"""Steps that two sets count for of which nothing is asked, since they are too large."""
+"""Steps that two sets count for that are too large to be compared."""
 
 TEXT_WORK: Final = 100
 """Steps that a comparison with an expression on text counts for; a cut counts for one."""
 
 _STEPS_PER_WORK: Final = 3
-"""Steps of boxes that take about as long as one of `work.spend`."""
+"""Steps of boxes that take about as long as one of `work_budget.spend`."""
 
 _SIDE_WORK: Final = 5
-"""Steps of work for a side that is looked at to merge or to group boxes."""
+"""Steps of work to merge or group by one side."""
 
 _PART_WORK: Final = 3
-"""Steps of work to look whether one part alone covers a product."""
+"""Steps of work to test whether one part alone covers a product."""
 
 Box: TypeAlias = Mapping[str, ValueSet]
 Form: TypeAlias = tuple[tuple[str, Hashable], ...]
 
 
 class BoxRelations:
-    """What the subtraction of boxes asks of their sides, and the work that it may still take."""
+    """Relations between sides, with the work that remains for a subtraction."""
 
     limit = ("BOX_WORK_MAX", BOX_WORK_MAX)
 
     def __init__(self) -> None:
         self._left = self.limit[1]
         self._hulls: dict[tuple[int, bool], tuple[ValueSet, Cuts]] = {}
-        """By the id of a set that is kept, so that the id stays its own."""
+        """By the id of a set that is kept, so that no other set gets the id."""
 
     def inside(self, mine: ValueSet, side: ValueSet) -> bool:
-        """Whether the first set lies in the other. Raises LimitError, as all that is asked."""
+        """Whether the first set is a subset. Raises LimitError, as all these methods."""
         self._compare(mine, side)
         return side.issuperset(mine)
 
@@ -75,9 +75,9 @@ class BoxRelations:
         return side.is_empty
 
     def hull(self, side: ValueSet, *, backwards: bool) -> Cuts:
-        """The hull of a set, made once: each piece of a box asks for those of the same parts.
+        """Returns the hull of a set, computed once since each piece of a box needs it.
 
-        It is not counted here: to group boxes counts by itself.
+        The caller counts the work.
         """
         key = (id(side), backwards)
         if key not in self._hulls:
@@ -85,7 +85,7 @@ class BoxRelations:
         return self._hulls[key][1]
 
     def take(self, steps: int) -> None:
-        """Counts the steps of something. Raises LimitError where they were too many."""
+        """Counts steps. Raises LimitError beyond the limit."""
         spend(1 + steps // _STEPS_PER_WORK)
         self._left -= steps
         if self._left < 0:
@@ -97,16 +97,16 @@ class BoxRelations:
 
 
 class FormRelations(BoxRelations):
-    """Asks only what shows without automata. What does not show counts as a no."""
+    """Relations that are decided without automata; an undecided one counts as a no."""
 
     limit = ("FORMS_WORK_MAX", FORMS_WORK_MAX)
 
     def inside(self, mine: ValueSet, side: ValueSet) -> bool:
-        """Whether it shows that the first set lies in the other."""
+        """Whether the first set is seen to be a subset."""
         return self.apart(mine, ~side)
 
     def apart(self, mine: ValueSet, side: ValueSet) -> bool:
-        """Whether it shows that the two have no value in common."""
+        """Whether the two are seen to have no common value."""
         texts = mine.parts()[1], side.parts()[1]
         pairs = decision.pairs_of(*texts)
         self.take(len(mine.line) + len(side.line))
@@ -114,7 +114,7 @@ class FormRelations(BoxRelations):
         return mine.shows_apart(side)
 
     def is_empty(self, side: ValueSet) -> bool:
-        """Whether it shows that the set has no value."""
+        """Whether the set is seen to be empty."""
         return side.shows_empty()
 
 
@@ -140,9 +140,9 @@ def spread(box: Box, default: ValueSet, parts: Sequence[Product]) -> Box:
 
 
 def remaining(box: Box, parts: Sequence[Box], asking: BoxRelations | None = None) -> Iterator[Box]:
-    """Yields the disjoint boxes that are left when all parts are taken away.
+    """Yields the disjoint boxes that remain when all parts are removed.
 
-    Lazy. Raises LimitError after `BOX_WORK_MAX` steps, or those of what asks.
+    Lazy. Raises LimitError after `BOX_WORK_MAX` steps, or beyond the limits of `asking`.
     """
     asking = asking or BoxRelations()
     waiting: list[tuple[Box, Sequence[Box]]] = [(box, merged(_near(box, parts, asking)))]
@@ -150,22 +150,22 @@ def remaining(box: Box, parts: Sequence[Box], asking: BoxRelations | None = None
         box, boxes = waiting.pop()
         if any(asking.is_empty(side) for side in box.values()):
             continue
-        # A piece is smaller than the box that it comes of: of more parts it is apart, and more of
+        # A piece is smaller than its box: it is apart from more parts, and more of
         # their sides hold its own.
         near = _near(box, boxes, asking)
         if not near:
             yield box
         elif all(near):  # else a part has no side left that cuts: it holds the whole piece
             pieces = _grouped(box, near, asking) or [*_without_one(box, near, asking)]
-            waiting += reversed(pieces)  # taken from the end, so the first piece comes next
+            waiting += reversed(pieces)  # the last is popped first, so the first piece is next
 
 
 def _without_one(
     box: Box, parts: Sequence[Box], asking: BoxRelations
 ) -> Iterator[tuple[Box, Sequence[Box]]]:
-    """Returns the boxes that are left when one part is taken away, each with the other parts."""
+    """Returns the boxes that remain without one part, each with the other parts."""
     first = min(parts, key=len)  # it leaves one piece for each of its sides, at most
-    # What is cut first is narrow in all later pieces. So that is what most other parts cut, too:
+    # The first cut makes all later pieces narrow, so it uses the side that most parts share:
     # narrow pieces are apart from more of them.
     common = Counter(name for part in parts for name in part)
     cut = {name: first[name] for name in sorted(first, key=lambda name: -common[name])}
@@ -176,10 +176,10 @@ def _without_one(
 def _grouped(
     box: Box, parts: Sequence[Box], asking: BoxRelations
 ) -> list[tuple[Box, Sequence[Box]]]:
-    """Pieces of a box that few of the parts touch each; none where that is not to be had.
+    """Returns pieces of a box that few of the parts touch each; none if there is no such division.
 
-    It is cut along the attribute at which the hulls of the parts' sides are the most groups apart.
-    Parts of which no hull is known there stay with all pieces.
+    The box is cut along the attribute where the hulls of the parts' sides form the most groups.
+    Parts without a hull there remain with all pieces.
     """
     groups: list[list[Box]] = []
     at = ""
@@ -198,7 +198,7 @@ def _grouped(
     grouped = {id(part) for group in groups for part in group}
     others = [part for part in parts if id(part) not in grouped]
     mine = box[at] if at in box else universe(at)
-    # Cut by the sides themselves, not by their hulls: what is left must be exact.
+    # The cut is by the sides themselves, not by their hulls: the rest must be exact.
     sides = [union(part[at] for part in group) for group in groups]
     pieces: list[tuple[Box, Sequence[Box]]] = [
         ({**box, at: mine & side}, [*group, *others])
@@ -213,7 +213,7 @@ def outside(box: Box, other: Box, asking: BoxRelations | None = None) -> Iterato
     inner = dict(box)
     for name, side in other.items():
         mine = inner[name] if name in inner else universe(name)
-        # Within the sides that came before, beyond this one, whole in those to come: disjoint.
+        # Inside the earlier sides, outside this one, the later ones unchanged: disjoint.
         beyond = mine - side
         if not is_empty(beyond):
             yield {**inner, name: beyond}
@@ -224,10 +224,10 @@ def outside(box: Box, other: Box, asking: BoxRelations | None = None) -> Iterato
 
 
 def merged(boxes: Iterable[Box]) -> list[Box]:
-    """Fewer boxes with the same union: those that agree in all sides but one become one.
+    """Merges boxes that agree in all sides but one, and returns fewer with the same union.
 
-    Sides agree when they have the same form. One attribute after the other, until a whole
-    round merges nothing.
+    Sides agree if they have the same form. One attribute after the other, until a whole round
+    merges nothing.
     """
     members = list({form(box): box for box in boxes}.values())
     while True:
@@ -240,12 +240,12 @@ def merged(boxes: Iterable[Box]) -> list[Box]:
 
 
 def form(box: Box) -> Form:
-    """Returns the sides as they are written down, for comparing without deciding."""
+    """Returns a key of the sides as they are written, for a comparison without a decision."""
     return tuple([(name, box[name].form()) for name in sorted(box)])
 
 
 def _near(box: Box, parts: Iterable[Box], asking: BoxRelations) -> list[Box]:
-    """Returns the parts that touch the box, each with only the sides that do not hold the box's."""
+    """Returns the parts that touch the box, each without the sides that contain the box's."""
     return [near for part in parts if (near := _cutting(box, part, asking)) is not None]
 
 

@@ -1,6 +1,6 @@
-"""One constraint: an attribute's name, an operator, its constants.
+"""`Constraint`: an attribute's name, an operator, its constants.
 
-Filters hold value sets, not constraints; this is the papers' φ, for whoever thinks in triples.
+Filters hold value sets; this is the papers' φ, for programs that work with triples.
 
 Source: PODC 2000 §2 (attribute constraint); CU-CS-946-03 §2 (triple).
 """

@@ -1,17 +1,17 @@
-"""Conditions of `and`, `or` and `not` over attributes, as unions of boxes.
+"""Conditions of `and`, `or` and `not` over attributes, and their conversion to unions of boxes.
 
-A member condition says that an attribute's value lies in a value set, which may hold *absent*.
-Negation goes down to these and takes the complements of their sets, so `not` of one holds where
-the attribute is absent, unless the set held absent.
+A member condition tests that an attribute's value is in a value set, which may include *absent*.
+Negation moves down to the members and complements their sets, so `not` of a member is true for an
+absent attribute unless the set includes *absent*.
 
-Invariant: a notification with one value per attribute is in one of the boxes exactly where the
-condition holds. One with several values is in one where the condition holds for some choice of one
-value per attribute, as everywhere in the algebra: so `not` of a member asks for one value that is
-not in its set. A dialect in which `not` asks this of all values says how it translates that.
+Invariant: a notification with one value per attribute is in one of the boxes exactly if the
+condition holds. One with several values is in a box if the condition holds for some choice of one
+value per attribute, as everywhere in the algebra: `not` of a member needs one value outside its
+set. A dialect with a `not` that tests all values documents its translation.
 
-Values of one attribute stay one set, so that a thousand alternatives of it are one filter. And
-many exceptions, `not (a and b)`, become about as many filters, not a power of two: their boxes are
-taken away (`boxes.remaining`), and told apart by what their operators show without automata.
+The values of one attribute remain one set, so a thousand alternatives of it are one filter. Many
+exceptions, `not (a and b)`, become about as many filters, not a power of two: their boxes are
+subtracted (`boxes.remaining`) by the relations that their operators show without automata.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,15 +27,15 @@ from contrada.model.algebra.boxes import FormRelations
 from contrada.model.algebra.value_set import ValueSet, intersection, union
 
 CONJUNCTIONS_MAX: Final = 10_000
-"""Filters that one condition becomes. Beyond it: LimitError; a rule of a dialect is refused."""
+"""Filters of one condition. Beyond it: LimitError; a rule of a dialect is refused."""
 
 MEMBERS_MAX: Final = 1_000_000
-"""Value sets that the filters of one condition have together. Beyond it: LimitError; a rule of a
-dialect is refused."""
+"""Value sets of the filters of one condition, in total. Beyond it: LimitError; a rule of a dialect
+is refused."""
 
 CHOICES_TRIED_MAX: Final = 8
-"""Choices of alternatives that are all made. Small conditions so become the filters that one would
-write. Beyond it: the filters are made to overlap less."""
+"""Choices of alternatives that are all enumerated, so that small conditions become the filters that
+a person would write. Beyond it: the filters are made to overlap less."""
 
 MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """Comparisons with their two sides exchanged."""
@@ -87,14 +87,14 @@ def conjunctions(condition: Formula) -> list[Sets]:
 
 
 class _Conjunctions:
-    """The conjunctions of one condition. What stands in it several times is read once."""
+    """Computes the conjunctions of one condition; a repeated part is computed once."""
 
     def __init__(self) -> None:
         self._known: dict[int, list[Sets]] = {}
         """By id: the condition that is read holds all its parts."""
 
     def conjunctions(self, condition: Formula) -> list[Sets]:
-        """Of which one holds exactly where the condition does."""
+        """Returns conjunctions of which one holds exactly if the condition does."""
         if isinstance(condition, Member):
             return [{condition.name: condition.values}]
         known = self._known.get(id(condition))
@@ -117,15 +117,15 @@ def _flat(condition: And | Or) -> Iterator[Formula]:
 
 
 def _bare(condition: Formula) -> Formula:
-    """Of a condition with a single part, that part: it means the same."""
+    """Replaces a condition of a single part by that part."""
     while not isinstance(condition, Member) and len(condition.parts) == 1:
         condition = condition.parts[0]
     return condition
 
 
 def _any_of(parts: Iterable[list[Sets]]) -> list[Sets]:
-    """All alternatives; those that test one attribute only, and the same one, become one."""
-    alone: dict[str, dict[int, ValueSet]] = {}  # by id: what is named often counts once
+    """Returns all alternatives; those that test one and the same attribute are joined into one."""
+    alone: dict[str, dict[int, ValueSet]] = {}  # by id: `named` often counts once
     several: dict[int, Sets] = {}
     for sets in (each for part in parts for each in part):
         if len(sets) == 1:
@@ -138,7 +138,7 @@ def _any_of(parts: Iterable[list[Sets]]) -> list[Sets]:
 
 
 def _all_of(parts: list[list[Sets]]) -> list[Sets]:
-    """Every choice of one alternative per part, but those in which an attribute has no value."""
+    """Returns every choice of one alternative per part in which each attribute can have a value."""
     certain = _joined(part[0] for part in parts if len(part) == 1)
     choices = [part for part in parts if len(part) != 1]
     if len(choices) > 1 and prod(map(len, choices)) > CHOICES_TRIED_MAX:
@@ -159,10 +159,10 @@ def _without_idle(choices: list[list[Sets]]) -> list[list[Sets]]:
 
 
 def _overlapping_less(certain: Sets, choices: list[list[Sets]]) -> Iterator[Sets]:
-    """Boxes of which one holds where `certain` does and an alternative of each choice.
+    """Returns boxes of which one holds if `certain` and an alternative of each choice hold.
 
-    A choice whose alternatives test one attribute each is an exception: what it leaves out is a
-    box, which is taken away. Of the other choices every alternative is taken.
+    A choice of alternatives that test one attribute each is an exception: its complement is a box,
+    which is subtracted. Of the other choices every alternative is used.
     """
     asking = FormRelations()
     exceptions = [_exception(choice) for choice in choices if max(map(len, choice)) == 1]
@@ -173,7 +173,7 @@ def _overlapping_less(certain: Sets, choices: list[list[Sets]]) -> Iterator[Sets
 
 
 def _exception(choice: list[Sets]) -> Sets:
-    """Where no alternative of a choice holds."""
+    """Returns the box in which no alternative of a choice holds."""
     return _joined({name: ~values} for sets in choice for name, values in sets.items())
 
 
@@ -186,7 +186,7 @@ def _joined(conjunctions: Iterable[Sets]) -> Sets:
 
 
 def _is_plainly_empty(sets: Sets) -> bool:
-    """Whether some set is empty and shows it. No decision is made: it could cost much."""
+    """Whether some set is visibly empty. Makes no decision, which could be costly."""
     return any(not values.line and values.text is None for values in sets.values())
 
 

@@ -1,10 +1,10 @@
-"""Filters and finite unions of filters.
+"""`Filter` and `FilterSet`: conjunctions of constraints, and finite unions of them.
 
-A filter is a conjunction of constraints; constraints on one attribute are held as one value
-set, their intersection. An attribute that may be anything is not held at all, so the empty
-filter matches everything. A filter with an empty set is a value that knows that it is empty.
+The constraints on one attribute are held as one value set, their intersection. An unrestricted
+attribute is not held at all, so the empty filter matches everything. A filter with an empty set
+matches nothing and knows it.
 
-A filter set is a union of filters: what `or`, lifted predicates and translated rules become.
+`or`, lifted predicates and translated rules give filter sets.
 
 Source: PODC 2000 §2, figure 3; §3 (a filter as a subscription).
 """
@@ -25,19 +25,19 @@ from contrada.model.languages import decision
 from contrada.model.languages.work_budget import Work
 
 RELATION_WORK_MAX: Final = 5_000_000
-"""Steps of about a microsecond of a relation between unions of filters, or of a witness of one.
-Beyond it: the safe answer, counted: covers nothing, meets all, no witness."""
+"""Steps, of about a microsecond, of a relation between unions of filters or of a witness. Beyond
+it: the safe answer, counted: covers nothing, meets all, no witness."""
 
 
 class Selection(ABC):
-    """What selects notifications: a filter, or a union of filters.
+    """The base of `Filter` and `FilterSet`: a selection of notifications.
 
-    `f | g`, `f & g`, `f - g` and `~f` select what one of the two selects, both, the first alone,
-    and all else; a text or a mapping may stand for g. They are exact. Several filters give several:
-    LimitError where they are too many (`expression.CONJUNCTIONS_MAX`).
+    `f | g`, `f & g`, `f - g` and `~f` are the union, the intersection, the difference and the
+    complement; g may be a text or a mapping. They are exact. Combining unions can give many
+    filters: LimitError beyond `expression.CONJUNCTIONS_MAX`.
 
-    A notification with several values of an attribute is selected where it is for some choice of
-    one value per attribute. So it can be selected by both of f and `~f`.
+    A notification with several values of an attribute is selected if some choice of one value per
+    attribute is. So both f and `~f` can select it.
     """
 
     __slots__ = ()
@@ -54,11 +54,11 @@ class Selection(ABC):
 
     @abstractmethod
     def matches(self, notification: Notification | Mapping[str, Any]) -> bool:
-        """Whether the notification, or that of these attributes, is selected. Exact."""
+        """Whether the notification, or one of these attributes, is selected. Exact."""
 
     @abstractmethod
     def unknown(self) -> tuple[str, ...]:
-        """Returns the names of operators that nobody registered here."""
+        """Returns the names of unregistered operators."""
 
     def __or__(self, other: "Selects") -> "FilterSet":
         return FilterSet((self, selection(other)))
@@ -79,23 +79,25 @@ class Selection(ABC):
         return filter_set(And((_condition(selection(other)), negation(_condition(self)))))
 
     def __invert__(self) -> "FilterSet":
-        """All that is not selected.
+        """Returns the complement.
 
-        A notification with several values of an attribute is in it, too, where one of these values
-        is not selected.
+        It also holds a notification with several values of an attribute one of which is not
+        selected.
         """
         return filter_set(negation(_condition(self)))
 
     def __bool__(self) -> bool:
-        """Python's `and`, `or` and `not` would take one of two filters, and forget the other."""
+        """Raises TypeError: Python's `and`, `or` and `not` would take one filter and drop the
+        other.
+        """
         raise TypeError("filters are joined by `&`, `|` and `~`; ask one for is_empty or matches")
 
 
 class Filter(HeldProduct, Selection):
     """A conjunction of constraints on attributes. Immutable.
 
-    `Filter("price < 100 and symbol = 'DIS'")` parses (ParseError says where it is wrong);
-    `Filter({"price": lt(100), "symbol": "DIS"})` builds: a value alone means equality, a
+    `Filter("price < 100 and symbol = 'DIS'")` parses (ParseError gives the position);
+    `Filter({"price": ct.ops.lt(100), "symbol": "DIS"})` builds: a value alone means equality, a
     collection of values means one of them. `&` joins two filters.
 
     Source: PODC 2000 §2, figure 3.
@@ -117,8 +119,8 @@ class Filter(HeldProduct, Selection):
     def matches(self, notification: Notification | Mapping[str, Any]) -> bool:
         """Whether the filter, as a subscription, matches the notification (φ for every set).
 
-        Exact. Raises UnknownOperatorError where an operator is not registered here.
-        Source: PODC 2000 §3, the relation between subscription and notification.
+        Exact. Raises UnknownOperatorError for an unregistered operator. Source: PODC 2000 §3, the
+        relation between subscription and notification.
         """
         if not isinstance(notification, Notification):
             notification = Notification(notification)
@@ -149,7 +151,7 @@ class Filter(HeldProduct, Selection):
         return Filter.of_sets(sets)
 
     def unknown(self) -> tuple[str, ...]:
-        """Returns the names of operators in the filter that nobody registered here."""
+        """Returns the names of the filter's unregistered operators."""
         with_text = [value_set for value_set in self._sets.values() if value_set.text is not None]
         return tuple(dict.fromkeys(name for each in with_text for name in each.unknown()))
 
@@ -172,8 +174,8 @@ class Filter(HeldProduct, Selection):
 class FilterSet(Selection):
     """A finite union of filters. Immutable; the order of its filters has no meaning.
 
-    `FilterSet("a = 1 or b = 2")` parses; `FilterSet([f, g])` builds, and takes filter sets
-    among its members too. Without members it matches nothing.
+    `FilterSet("a = 1 or b = 2")` parses; `FilterSet([f, g])` builds, with filter sets as members
+    too. Without members it matches nothing.
     """
 
     __slots__ = ("_filters",)
@@ -208,8 +210,8 @@ class FilterSet(Selection):
     def covers(self, other: "Selects") -> bool:
         """Whether every notification that the other matches is matched by this one.
 
-        A union can cover what none of its members covers: the members' boxes are subtracted
-        from the other's. Exact up to `boxes.BOX_WORK_MAX` for each member, and
+        A union can cover a filter that none of its members covers: the members' boxes are
+        subtracted from the other's. Exact up to `boxes.BOX_WORK_MAX` for each member, and
         `RELATION_WORK_MAX` for all; beyond these no, and counted.
         """
         others = selection(other).filters
@@ -224,7 +226,7 @@ class FilterSet(Selection):
             return False
 
     def unknown(self) -> tuple[str, ...]:
-        """Returns the names of operators in the filters that nobody registered here."""
+        """Returns the names of the filters' unregistered operators."""
         return tuple(dict.fromkeys(name for member in self.filters for name in member.unknown()))
 
     def __iter__(self) -> Iterator[Filter]:
@@ -257,11 +259,11 @@ class FilterSet(Selection):
 
 
 Selects: TypeAlias = Selection | str | Mapping[str, Any]
-"""What may stand for a selection: itself, its text, or a mapping as `Filter` takes it."""
+"""A selection, its text, or a mapping as `Filter` accepts it."""
 
 
 def selection(given: Selects) -> Filter | FilterSet:
-    """The filter, or the filter set, that is given. Raises InvalidFilterError for what is none."""
+    """Returns the filter or filter set. Raises InvalidFilterError for another object."""
     if isinstance(given, Filter | FilterSet):
         return given
     if isinstance(given, str):
@@ -292,12 +294,12 @@ def _condition(of: Selection) -> Formula:
 def checked_sets(
     constraints: Mapping[str, ValueSet | Value | Iterable[Value]],
 ) -> dict[str, ValueSet]:
-    """Returns the value sets of a mapping as users write it, names and values checked."""
+    """Returns the value sets of a user's mapping, with names and values checked."""
     return {name: _as_set(name, given) for name, given in mapping_of(constraints).items()}
 
 
 def mapping_of(constraints: object) -> Mapping[str, Any]:
-    """Returns the constraints themselves. Raises InvalidFilterError where they are no mapping."""
+    """Returns the constraints. Raises InvalidFilterError if they are no mapping."""
     if not isinstance(constraints, Mapping):
         reason = "constraints are a text, or a mapping of names to values or sets"
         raise InvalidFilterError("constraint", (constraints,), reason)

@@ -1,8 +1,7 @@
-"""Hulls: plain intervals around value sets, that tell which sets have nothing in common.
+"""Hulls: plain intervals around value sets, for a quick test that sets are disjoint.
 
-Case is of no matter to a hull: of all text in a set it holds the folded text. So operators
-without case are points and intervals too. And a hull may hold text backwards, so that suffixes
-are intervals.
+A hull ignores case: it holds the case-folded texts of a set. So operators without case are points
+and intervals too. A hull may hold texts backwards, so that suffixes are intervals.
 
 Invariant: each value of a set, its text folded (and backwards), is in the set's hull.
 """
@@ -25,14 +24,14 @@ def hull(values: ValueSet, *, backwards: bool = False) -> Cuts:
 
 
 def folded(key: Key) -> Key:
-    """Where a hull that is not backwards holds a value."""
+    """Returns the place of a value in a hull that is not backwards."""
     return (TEXT, fold(key[1])) if isinstance(key[1], bytes) else key
 
 
 def components(hulls: Sequence[Cuts]) -> list[list[int]]:
-    """The numbers of the hulls, those together that overlap, directly or by others between them.
+    """Groups the numbers of hulls that overlap, directly or through others between them.
 
-    Cost: that of sorting their intervals.
+    Cost: a sort of their intervals.
     """
     pieces = sorted(
         (start, number, end)

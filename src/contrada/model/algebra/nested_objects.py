@@ -1,13 +1,12 @@
-"""Objects within objects as attributes, and values that JSON does not have.
+"""Nested objects as attributes, and the JSON of values that JSON does not have.
 
-A mapping in a mapping gives names joined by dots, a list gives its attribute several values, and a
-name that is found again gives it more. No attribute can hold a list of objects or of lists: then
-all that was given stays in the body, as JSON.
+A nested mapping gives names joined by dots, a list gives its attribute several values, and a
+repeated name adds values. No attribute can hold a list of objects or of lists: then the whole
+mapping is kept in the body, as JSON.
 
-JSON has no times, no bytes and no numbers but finite ones. An object with just one member says
-them: `{"$time": "2026-11-20T09:30:00Z"}`, `{"$bytes": "0aff"}`, `{"$number": "NaN"}` (also
-`Infinity`, `-Infinity`). It is a value wherever an object may stand, so that what is written in
-JSON, and what is given as Python dicts, mean the same.
+JSON has no times, bytes or infinite numbers. An object with one member represents them: `{"$time":
+"2026-11-20T09:30:00Z"}`, `{"$bytes": "0aff"}`, `{"$number": "NaN"}` (also `Infinity`, `-Infinity`).
+It is a value in Python dicts, too, so that JSON and dicts mean the same.
 """
 
 import math
@@ -21,8 +20,8 @@ from contrada.errors import InvalidNotificationError, InvalidValueError, LimitEr
 from contrada.model.domains.values import NAME_BYTES_MAX, Value, normal, time_us_of
 
 OBJECT_DEPTH_MAX: Final = 64
-"""Objects within objects of what becomes a notification. Beyond it: LimitError; a line of JSON is a
-bad record."""
+"""Nesting depth of the objects of a notification. Beyond it: LimitError; a line of JSON is a bad
+record."""
 
 JSON_TYPE: Final = "application/json"
 """The content type of a body in JSON."""
@@ -35,10 +34,10 @@ _NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf
 
 
 def flatten(content: Mapping[str, Any], put: Callable[[str, Iterable[Any]], None]) -> bool:
-    """Puts out the values of each attribute by its dotted name; whether all of them fitted.
+    """Passes the values of each attribute to `put`; returns whether all parts fitted.
 
-    Raises InvalidNotificationError with the name and the value, LimitError beyond
-    OBJECT_DEPTH_MAX. Cost: proportional to the content.
+    Raises InvalidNotificationError with the name and the value, LimitError beyond OBJECT_DEPTH_MAX.
+    Cost: proportional to the content.
     """
     return _flatten(content, "", put, 1)
 
@@ -76,9 +75,9 @@ def _flatten(
 
 
 def flattened(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """Returns the attributes of a mapping by their dotted names, and whether all of them fitted.
+    """Returns the attributes of a mapping by dotted names, and whether all parts fitted.
 
-    It is the mapping itself where nothing is within anything. Raises as `flatten`.
+    A flat mapping is returned itself. Raises as `flatten`.
     """
     values = values_of(content)
     if _WITHIN_NOTHING.issuperset(map(type, values)) or not any(map(_may_hold_more, values)):
@@ -97,7 +96,7 @@ def values_of(content: Mapping[str, Any]) -> ValuesView[Any]:
 
 
 def _may_hold_more(member: Any) -> bool:
-    """Whether a value may be an object, or a list of more than values."""
+    """Whether a value may be an object, or a list of other parts than values."""
     if type(member) in _WITHIN_NOTHING:
         return False
     if isinstance(member, _SEVERAL):
@@ -106,7 +105,10 @@ def _may_hold_more(member: Any) -> bool:
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:
-    """A mapping as JSON on one line, in its order. Raises InvalidNotificationError, LimitError."""
+    """Encodes a mapping as one line of JSON, in its order.
+
+    Raises InvalidNotificationError, LimitError.
+    """
     try:
         return msgspec.json.encode(_plain("", content, 0))
     except UnicodeEncodeError:
@@ -130,7 +132,7 @@ def _plain(name: str, content: Any, depth: int) -> Any:
 
 
 def json_value(value: Value) -> Any:
-    """Returns a value as JSON has it, or as an object that says it."""
+    """Returns a value in JSON, or the object that represents it."""
     if isinstance(value, bytes):
         return {"$bytes": value.hex()}
     if isinstance(value, datetime):
@@ -148,12 +150,12 @@ def json_values(values: Value | tuple[Value, ...]) -> Any:
 
 
 def time_text(time: datetime) -> str:
-    """Returns a time in UTC, as ISO 8601 writes it."""
+    """Returns a time in UTC, in the form of ISO 8601."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def value_of_json(shown: Any) -> Any:
-    """Returns the value that `json_value` gave. Raises ValueError."""
+    """Inverts `json_value`. Raises ValueError."""
     if not isinstance(shown, dict | Mapping):
         return shown
     ((kind, text),) = shown.items()
@@ -202,4 +204,4 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
     "$bytes": _bytes,
     "$number": _number,
 }
-"""By the only member of an object: what reads its text."""
+"""The parser of the text, by the only member of an object."""

@@ -1,7 +1,7 @@
-"""How values of the algebra are read from text and written as text.
+"""Tables of parsers and printers for the values of the algebra.
 
-`syntax` stands above the algebra and fills in both tables, by type, when `contrada.model` is
-imported. So a filter can be made of its text and shows itself, and nothing here imports `syntax`.
+The layer `syntax` above fills both tables, by type, when `contrada.model` is imported. So
+`Filter(text)` and `str(f)` work, and nothing here imports `syntax`.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ writers: Final[dict[type, Callable[[Any], str]]] = {}
 
 
 def read(kind: type[_T], text: str) -> _T:
-    """What a text says, of the kind expected. Raises what `syntax.parsing` raises."""
+    """Parses a text as a value of this type. Raises as `syntax.parser`."""
     return readers[kind](text)  # type: ignore[no-any-return]
 
 

@@ -1,8 +1,8 @@
-"""Every operator, built in or registered, behind the paper's one interface.
+"""`OperatorView`: every operator, built in or registered, behind the paper's one interface.
 
-The algebra itself works on value sets; this is for whoever thinks in operators: their names,
-their indices, and the three questions `apply`, `covers`, `intersects`, of which the last is
-this project's own (the paper asks for it only of filters as values).
+The algebra works on value sets; this is for programs that work with operators: names, indices and
+the relations `apply`, `covers` and `intersects`. The last is this project's own (the paper has it
+only of filters as values).
 
 Source: CU-CS-946-03 §4 and figure 2 (name, index, apply, covers); CU-CS-948-03 §6 and table 2.
 """
@@ -17,17 +17,17 @@ from contrada.model.domains.values import Value, key_of
 from contrada.model.languages.atoms import registry
 
 Constants: TypeAlias = Value | tuple[Value, ...]
-"""An operator's constant; a tuple where it takes none or several."""
+"""An operator's constant; a tuple for none or several."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorView:
     """One operator: `operator("<").covers(5, "=", 3)`.
 
-    `index` is unique in this process and never changes once the operator is known.
+    `index` is unique in this process and never changes.
 
-    All methods raise InvalidFilterError where a constant does not fit its operator, and `apply`
-    InvalidValueError where the value is of no domain.
+    All methods raise InvalidFilterError for a constant that does not fit its operator; `apply`
+    raises InvalidValueError for a value of no domain.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Patterns: sequences of filters, matched by sequences of notifications in time.
+"""`Pattern`: a sequence of filters, matched by sequences of notifications in time.
 
-A pattern is a value here; what it matches is found by the pattern matcher.
+It is a value; the room `patterns` matches it.
 
 Source: PODC 2000 §2, figure 4 (f1 · f2 · … · fn).
 """
@@ -22,12 +22,12 @@ PATTERN_PARTS_MAX: Final = 64
 class Pattern:
     """A sequence of at least two filters. Immutable.
 
-    `Pattern("every a = 1 -> b = 2 by host within 5 min")` parses; `Pattern([f, g],
-    by=("host",), within_us=300_000_000, every=True)` builds.
+    `Pattern("every a = 1 -> b = 2 by host within 5 min")` parses; `Pattern([f, g], by=("host",),
+    within_us=300_000_000, every=True)` builds.
 
-    `by` names attributes whose values a match has in common; `within_us` is the longest time
-    from the first to the last notification of a match, in microseconds; `every` opens a run
-    for each notification that matches the first filter.
+    `by` names attributes whose values a match has in common; `within_us` is the longest time from
+    the first to the last notification of a match, in microseconds; `every` opens a run for each
+    notification that matches the first filter.
 
     Source: PODC 2000 §2, figure 4.
     """

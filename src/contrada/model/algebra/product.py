@@ -1,14 +1,13 @@
-"""Products of value sets, and the two relations that carry everything.
+"""`Product`: a value set for every attribute, and the two basic relations.
 
-A product maps attribute names to value sets and has a default set for all names that it does
-not name. Notifications, filters, advertisements and queries are products; two relations over
-them give all relations of the papers:
+A product maps attribute names to value sets and has a default set for all other names.
+Notifications, filters, advertisements and queries are products; two relations give all relations of
+the papers:
 
 - `meets(p, q)`: some notification is in both: the sets overlap for every attribute.
 - `covers(p, q)`: every notification of q is one of p: q is empty, or each set of q lies in p's.
 
-Envelope attributes are present in every notification and have one domain each, so that their
-universe is that domain: see `universe`.
+Envelope attributes are present in every notification and have one domain each: see `universe`.
 
 Source: PODC 2000 §3 (covering relations); CU-CS-948-03 §4 and §7 (intersection).
 """
@@ -28,7 +27,7 @@ ENVELOPE_SETS: Final = {
     "@publisher": ValueSet(line.domain(TEXT)),
     "@time": ValueSet(line.domain(TIME)),
 }
-"""The envelope's attributes and all that each can hold. None of them is ever absent."""
+"""The envelope's attributes with their possible values. None of them is ever absent."""
 
 
 ENVELOPE_TEXT_BYTES_MAX: Final = 255
@@ -37,16 +36,16 @@ Beyond it: InvalidNotificationError."""
 
 
 def universe(name: str) -> ValueSet:
-    """Everything that an attribute can be, absent included where it can be absent."""
+    """Returns all possible values of an attribute, *absent* included if it can be absent."""
     return ENVELOPE_SETS.get(name, EVERYTHING)
 
 
 def within_universe(name: str, value_set: ValueSet) -> ValueSet:
-    """Returns the part of a set that an attribute can be.
+    """Returns the possible values of an attribute in a set.
 
-    The envelope's texts are UTF-8 of at most ENVELOPE_TEXT_BYTES_MAX bytes. Intervals are held so
-    exactly; of operators on text it is known to `witness` only, so that a set with nothing but
-    other bytes may be taken for one that holds something, which is the safe answer.
+    The envelope's texts are UTF-8 of at most ENVELOPE_TEXT_BYTES_MAX bytes. Intervals are
+    restricted to these exactly. Operators on text are not (only `witness` does), so a set of other
+    bytes alone may appear nonempty, which is the safe answer.
     """
     whole = ENVELOPE_SETS.get(name)
     if whole is None:
@@ -58,7 +57,7 @@ def within_universe(name: str, value_set: ValueSet) -> ValueSet:
 
 
 def example_of(sets: Mapping[str, ValueSet], *, readable: bool = False) -> dict[str, Key] | None:
-    """A key in each set, a present one where there is one; None where none is found in some.
+    """Returns a key in each set, a present one if possible; None if some set gives none.
 
     `readable` is that of `ValueSet.some_key`.
     """
@@ -88,7 +87,7 @@ class Product(ABC):
 
     @property
     def sides(self) -> Mapping[str, ValueSet]:
-        """As `sets`, but perhaps as a dictionary that could be changed: not for users."""
+        """As `sets`, without the read-only wrapper: not for users."""
         return self.sets
 
     def set_of(self, name: str) -> ValueSet:
@@ -116,9 +115,8 @@ class HeldProduct(Product):
 
     @staticmethod
     def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
-        """Returns the sets as they are held: by name in order, without those that say nothing.
-
-        Envelope attributes are held within their universe.
+        """Returns the sets sorted by name, without unrestricted ones; the envelope's in their
+        universe.
         """
         normal: dict[str, ValueSet] = {}
         for name in sorted(sets):
@@ -133,7 +131,7 @@ class HeldProduct(Product):
 
     @property
     def default(self) -> ValueSet:
-        """Every other attribute may be anything, or absent."""
+        """Everything: an unnamed attribute may have any value, or be absent."""
         return EVERYTHING
 
     @classmethod
@@ -153,7 +151,7 @@ class HeldProduct(Product):
 
     @property
     def sides(self) -> Mapping[str, ValueSet]:
-        """The sets as they are held."""
+        """The sets without the read-only wrapper."""
         return self._sets
 
     def __setattr__(self, name: str, value: object) -> None:

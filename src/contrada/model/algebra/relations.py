@@ -1,7 +1,7 @@
 """The relations of the papers by their names, over products and unions of filters.
 
-`covers` and `meets` decide everything; the rest are their special cases, named after PODC §3.
-`witness` shows why: a notification that both match, or that one matches and the other does not.
+`covers` and `meets` decide all of them. `witness` finds an example: a notification that both match,
+or that one matches and the other does not.
 
 | PODC 2000 §3 | here |
 |---|---|
@@ -36,15 +36,15 @@ from contrada.model.languages import decision
 from contrada.model.languages.work_budget import Work, spend
 
 Things: TypeAlias = Product | Selects
-"""Products and unions of filters; a text, or a mapping, stands for the filters that it says."""
+"""Products and unions of filters; filters may be given as text or as a mapping."""
 
 _Thing: TypeAlias = Product | FilterSet
 
 _PAIR_WORK: Final = 3
-"""Steps of work to look at a pair of filters."""
+"""Steps of work for a pair of filters."""
 
 _COMMON_WORK: Final = 10
-"""Steps of work to find what two filters have in common."""
+"""Steps of work to intersect two filters."""
 
 _MISSING: Any = None
 """The default of an argument that is required: its absence gets a better message than Python's."""
@@ -67,11 +67,11 @@ def covers(p: Things, q: Things) -> bool:
 
 
 def meets(p: Things, q: Things) -> bool:
-    """Whether some notification is in both. Exact within the limits; beyond them yes, counted.
+    """Whether some notification is in both. Exact within the limits; beyond them yes, and counted.
 
-    Of two filters this speaks of notifications with one value per attribute: {a: 1, 9} matches
-    `a < 2` and `a > 4`, which do not meet. What an advertisement covers lies in it with all its
-    values, so that relevance is right for several values too.
+    For two filters this is about notifications with one value per attribute: {a: 1, 9} matches `a <
+    2` and `a > 4`, which do not meet. An advertisement covers a notification with all its values,
+    so relevance is exact for several values too.
 
     Source: PODC 2000 §3 (relevance); CU-CS-948-03 §4, equation 2, and §7.
     """
@@ -105,10 +105,10 @@ def matches(f: Things, notification: Notification | Mapping[str, Any] = _MISSING
 
 
 class Explanation(NamedTuple):
-    """Why a relation holds, or does not.
+    """The answer of a relation, with evidence.
 
-    `proved` is whether the answer is a proof; else it is the safe one. `witness` is a notification
-    that shows it: why not `covers` and `equal`, why `meets`; None where nothing can show it.
+    `proved` is whether the answer is a proof, or else the safe one. `witness` is a notification
+    that refutes `covers` or `equal`, or proves `meets`; None if there is none.
     """
 
     answer: bool
@@ -120,11 +120,11 @@ class Explanation(NamedTuple):
 
 
 def explain(relation: Callable[[Things, Things], bool], f: Things, g: Things) -> Explanation:
-    """What `covers(f, g)`, `meets(f, g)` or `equal(f, g)` answers, and whether that is proved.
+    """Returns the answer of `covers`, `meets` or `equal`, and whether it is proved.
 
-    A safe answer is that f does not cover, that it does not equal, and that it meets g. Of these
-    three only a witness is a proof; the opposites always are one. Raises InvalidFilterError for
-    another relation. Cost: the relation, and the search for a witness.
+    The safe answers are that f does not cover g, does not equal it, and meets it. Only a witness
+    proves these; the opposite answers are always proved. Raises InvalidFilterError for another
+    relation. Cost: the relation, and the search for a witness.
     """
     if relation not in _SAFE:
         reason = "expected covers, meets or equal"
@@ -144,11 +144,11 @@ def equal(f: Things, g: Things) -> bool:
 
 
 _SAFE: Final = {covers: False, meets: True, equal: False}
-"""The answers that are also given where nothing can be decided."""
+"""The answers that are also given for undecided relations."""
 
 
 def merge(f: Filter | str, g: Filter | str) -> Filter | None:
-    """Returns the one filter that matches what f or g match, where there is one; else None.
+    """Returns the one filter that matches the union of f and g, or None if there is no such filter.
 
     Perfect merging: one covers the other, or they differ in a single attribute, whose sets are
     united. Cost: one comparison per attribute.
@@ -168,7 +168,7 @@ def merge(f: Filter | str, g: Filter | str) -> Filter | None:
 def witness(
     p: Things, q: Things | None = None, *, but_not: Things | None = None
 ) -> Notification | None:
-    """Returns a notification that p holds, and q holds too, and `but_not` does not hold.
+    """Returns a notification that p and q hold and `but_not` does not.
 
     None if no such notification exists, or if none could be constructed because of an opaque
     operator or a limit. Those cases are counted in `decision.safe_answers["witness"]`. Cost: as the
@@ -200,7 +200,7 @@ def _thing(given: Things) -> _Thing:
 
 
 _USUAL: Final = frozenset((Filter, FilterSet, Notification, Advertisement))
-"""Asking for the type is quicker than `isinstance` of an abstract class."""
+"""Types that need no `isinstance` of an abstract class, which is slower."""
 
 
 def _members(thing: _Thing) -> Sequence[Product]:
@@ -247,7 +247,7 @@ def _outside_product(box: Box, default: ValueSet, other: Product) -> Iterator[_A
 
 
 _CHARACTERS: Final = sets.matches("^(?s:.)*$") | of_cuts(line.NOT_TEXT)
-"""All but texts that are no UTF-8: what an envelope can hold."""
+"""All but texts that are not UTF-8: the texts of an envelope."""
 
 _ENVELOPE_FIELDS: Final = {"@id": "id", "@publisher": "publisher", "@time": "time_us"}
 

@@ -1,8 +1,8 @@
 """The operators on values: each turns constants into a `ValueSet`.
 
-These are the words of the text syntax as functions. The three complements differ: `ne`,
-`not_in` stay inside the domains of the constants they name; `any_but` is every present value
-outside; `none_of` is outside or absent.
+They are public as `ct.ops`, and the words of the text syntax. The three complements differ: `ne`
+and `not_in` remain inside the domains of their constants; `any_but` is every other present value;
+`none_of` includes *absent*.
 
 Source: PODC 2000 §2 (operators); CU-CS-946-03 table 1; CU-CS-948-03 table 1.
 """
@@ -32,14 +32,14 @@ ALL_TEXT: Final = ValueSet(line.ALL_TEXT)
 
 
 def eq(value: Value, *, nocase: bool = False) -> ValueSet:
-    """Returns the one value; with `nocase` every text that equals it but for case."""
+    """Returns the set of one value; with `nocase` of all texts that differ in case only."""
     if nocase:
         return _text_atom("= nocase", value)
     return of_cuts(line.point(_key("=", value)))
 
 
 def ne(value: Value, *, nocase: bool = False) -> ValueSet:
-    """Every other value of the constant's domain; for null: every present value but null."""
+    """Returns the other values of the constant's domain; for null all present values but null."""
     if nocase:
         return ALL_TEXT - eq(value, nocase=True)
     return not_in(value)
@@ -66,7 +66,7 @@ def ge(value: Value) -> ValueSet:
 
 
 def between(low: Value, high: Value) -> ValueSet:
-    """Returns every value from one to the other, both included. Empty where low is above high."""
+    """Returns every value from `low` to `high`, both included; none if low is above high."""
     low_key, high_key = _bound("between", low), _bound("between", high)
     if low_key[0] != high_key[0]:
         raise InvalidFilterError("between", (low, high), "both ends must be of one domain")
@@ -83,7 +83,7 @@ def in_(*constants: Value, nocase: bool = False) -> ValueSet:
 
 
 def not_in(*constants: Value, nocase: bool = False) -> ValueSet:
-    """The other values of the domains named; of null alone: every present value but null."""
+    """Returns the other values of the domains named; of null alone every present value but null."""
     if nocase:
         return ALL_TEXT - in_(*constants, nocase=True)
     keys = _keys("not in", constants)
@@ -114,10 +114,10 @@ def contains(value: str | bytes, *, nocase: bool = False) -> ValueSet:
 
 
 def matches(pattern: str | bytes, flags: str = "") -> ValueSet:
-    """Returns every text in which a regular expression of the linear kind finds something.
+    """Returns every text in which a regular expression of the linear kind finds a match.
 
-    Flags: `i` without case, `m` for `^` and `$` at every line, `s` for `.` also at line feeds.
-    Cost: linear in the expression. See `regular` for the syntax and for what is refused.
+    Flags: `i` ignores case, `m` matches `^` and `$` at every line, `s` makes `.` match line feeds.
+    Cost: linear in the expression. `regex_syntax` lists the syntax and the refused constructs.
     """
     text = _utf8("matches", pattern)
     given: object = flags
@@ -141,7 +141,7 @@ def wildcard(value: str | bytes, *, nocase: bool = False) -> ValueSet:
 
 
 def cidr(value: str | bytes) -> ValueSet:
-    """Every text that is an IP address of the network, as `10.0.0.0/8` or `2001:db8::/32`."""
+    """Returns every text that is an IP address of a network: `10.0.0.0/8` or `2001:db8::/32`."""
     return _text_atom("cidr", str(ip_network.network_of(_text("cidr", value))))
 
 
@@ -151,7 +151,7 @@ def exists() -> ValueSet:
 
 
 def absent() -> ValueSet:
-    """No value: the attribute is absent."""
+    """Returns the set of *absent* alone."""
     return ABSENT
 
 
@@ -173,7 +173,7 @@ def text_not(of: ValueSet) -> ValueSet:
 def extension(operator: str, constant: str | bytes) -> ValueSet:
     """Returns the texts that a registered operator accepts for a constant.
 
-    Raises UnknownOperatorError, or InvalidFilterError where the constant makes no sense.
+    Raises UnknownOperatorError, or InvalidFilterError for an invalid constant.
     """
     return _text_atom(operator, constant)
 

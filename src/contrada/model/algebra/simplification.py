@@ -1,12 +1,12 @@
-"""Fewer filters that match the same: dropping the covered, merging the mergeable.
+"""`simplify`: fewer filters that match the same notifications.
 
-Merging first: filters that agree in all attributes but one become one filter, attribute by
-attribute, until nothing merges. Then each filter that another one covers is dropped. Both keep
-the union exactly.
+First, filters that agree in all attributes but one are merged, attribute by attribute, until
+nothing merges. Then each filter that another one covers is dropped. Both preserve the union
+exactly.
 
-A filter that covers another holds each of its points. So each filter is filed under one of its
+A filter that covers another holds each of its points. So each filter is indexed under one of its
 attributes, by the values of its set or by its hull, the smallest interval around it. A filter is
-compared only with those under whose values or hull a sample point of it lies.
+compared only with those whose values or hull hold a sample point of it.
 
 Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
 """
@@ -29,20 +29,19 @@ from contrada.model.languages import decision
 from contrada.model.languages.work_budget import Work, spend
 
 SIMPLIFY_WORK_MAX: Final = 2_000_000
-"""Steps to merge filters, and as many to drop those that others cover, of about a microsecond each.
-Beyond it: the rest stays as it is, counted."""
+"""Steps to merge filters, and as many to drop covered ones, of about a microsecond each. Beyond it:
+the rest remains, counted."""
 
 POINTS_FILED_MAX: Final = 16
-"""Values of an attribute by which a filter is filed. Beyond it: it is filed by the hull of its
-set."""
+"""Values of an attribute by which a filter is indexed. Beyond it: by the hull of its set."""
 
 
 def simplify(filters: str | Selection | Iterable[Selects]) -> FilterSet:
-    """A filter set that matches the same notifications, with no covered or mergeable member.
+    """Returns a union of the same notifications without covered or mergeable members.
 
-    Two members count as agreeing in an attribute when their sets have the same form. Cost: a
-    few passes over the filters, and the comparisons with possible coverers; exact within the
-    limits of `decision` and `SIMPLIFY_WORK_MAX`, beyond them a member may stay that could go.
+    Two members agree in an attribute if their sets have the same form. Cost: a few passes over the
+    filters, and the comparisons with possible coverers; exact within the limits of `decision` and
+    `SIMPLIFY_WORK_MAX`, beyond them a redundant member may remain.
     """
     members = [member for member in FilterSet(filters).filters if not member.is_empty]
     try:
@@ -55,7 +54,7 @@ def simplify(filters: str | Selection | Iterable[Selects]) -> FilterSet:
 
 
 def _uncovered(members: list[Filter]) -> list[Filter]:
-    """Returns the members that no other one covers; of equal ones the first stays."""
+    """Returns the members without covered ones; of equal members it keeps the first."""
     files = _Files(members)
     dropped: set[int] = set()
     try:
@@ -71,7 +70,7 @@ def _uncovered(members: list[Filter]) -> list[Filter]:
 def _is_covered(
     number: int, member: Filter, members: list[Filter], files: "_Files", dropped: set[int]
 ) -> bool:
-    """Whether one of the others that stay covers a member."""
+    """Whether one of the remaining others covers a member."""
     for other in files.possible_coverers(member):
         spend(_COMPARISON_WORK)
         if other != number and other not in dropped and product_covers(members[other], member):
@@ -86,7 +85,7 @@ _END: Final[Cut] = (TEXT + 1,)
 
 
 class _Files:
-    """Filters by an attribute and its values, or hull: what they cover has all its points there."""
+    """Filters by an attribute and its values, or hull; these hold all points of covered filters."""
 
     def __init__(self, members: list[Filter]) -> None:
         self._by_value: dict[tuple[str, Key], list[int]] = {}
@@ -127,7 +126,7 @@ class _Files:
 
 
 class _HullTable:
-    """Which of many hulls hold a point."""
+    """Hulls, searched by a point."""
 
     def __init__(self, hulls: list[tuple[Cut, Cut, int]]) -> None:
         import numpy as np  # takes longer to load than all of the model

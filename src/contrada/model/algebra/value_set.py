@@ -1,13 +1,13 @@
 """`ValueSet`: a set of values of one attribute, over all domains and *absent*.
 
-It is held as cuts of the line (see `line`) and, where operators on text are in it that are
-not intervals, an expression for its text part (see `language`). Membership is exact and cheap.
-Union, intersection and complement are exact. Inclusion, meeting, emptiness and equality are
-exact within the limits of `decision`; beyond them the answer is the safe one (not included,
-meeting, not empty, not equal) and is counted in `decision.safe_answers`.
+It is held as cuts of the line (see `line`) and, if operators on text are no intervals, an
+expression for its text part (see `language`). Membership is exact and cheap. Union, intersection
+and complement are exact. Inclusion, meeting, emptiness and equality are exact within the limits of
+`decision`; beyond them the answer is the safe one (not included, meeting, not empty, not equal),
+counted in `decision.safe_answers`.
 
-A set with an operator that nobody registered here (it came from elsewhere) meets everything
-and covers nothing; asking it for membership raises UnknownOperatorError.
+A set with an unregistered operator (of a received filter) meets everything and covers nothing; its
+membership raises UnknownOperatorError.
 """
 
 from bisect import bisect_left
@@ -32,12 +32,12 @@ from contrada.model.languages.work_budget import Exhausted, spend
 class ValueSet:
     """A set of values of one attribute; immutable.
 
-    Build one with the functions of this package (`lt`, `between`, `prefix`, …), from a text
+    Build one with the functions of `ct.ops` (`lt`, `between`, `prefix`, …), from a text
     (`ValueSet.parse("< 3 | > 7 | absent")`), or from others with `& | ~ -`.
 
-    `line` holds the cuts, `text` the expression of the text part or None. Invariant: where
-    `text` is given, `line` holds no text, and `text` is not plain intervals. `ValueSet(cuts)`
-    raises InvalidFilterError where these are no cuts of a line, or not in order.
+    `line` holds the cuts, `text` the expression of the text part or None. Invariant: with `text`,
+    `line` holds no text, and `text` is not plain intervals. `ValueSet(cuts)` raises
+    InvalidFilterError for invalid or unordered cuts.
 
     Source: PODC 2000 §2 and §3 (constraints); that constraints are sets is this project's.
     """
@@ -69,7 +69,7 @@ class ValueSet:
 
     @staticmethod
     def parse(text: str) -> "ValueSet":
-        """The set that a text stands for, as in `price (<3 | >7 | absent)` without the name.
+        """Parses a set, as in `price (<3 | >7 | absent)` without the name.
 
         Raises ParseError with line and column.
         """
@@ -84,7 +84,7 @@ class ValueSet:
     def holds(self, key: Key) -> bool:
         """Whether the set holds the value with this key.
 
-        Exact, but where a server has bounded the work of a request: beyond it yes, and counted.
+        Exact, unless a server has bounded the work of a request: beyond it yes, and counted.
         """
         if self.text is None or key[0] != TEXT:
             return line.holds(self.line, key)
@@ -94,11 +94,11 @@ class ValueSet:
             return safe_where_it_ends(exhausted, "holds", answer=True)
 
     def may_hold(self, keys: tuple[Key, ...]) -> bool:
-        """Whether the set holds one of several values, which are in order.
+        """Whether the set holds one of several values, which are sorted.
 
-        An operator that nobody registered here accepts every text. Else exact, but where a server
-        has bounded the work of a request: each value is a step, where an expression is asked;
-        beyond it yes, and counted.
+        An unregistered operator accepts every text. Otherwise exact, unless a server has bounded
+        the work of a request: each value is a step if there is an expression; beyond it yes, and
+        counted.
         """
         if self.text is None:
             return line.holds_any(self.line, keys)
@@ -201,9 +201,9 @@ class ValueSet:
         return _nonempty(language.every((text_a, text_b)), "meets")
 
     def shows_apart(self, other: "ValueSet") -> bool:
-        """Whether it shows that no value is in both sets. No automaton is built.
+        """Whether the sets are seen to have no common value. Builds no automaton.
 
-        A no may be wrong: it is then not told. Cost: see `decision.exclude`.
+        A no may be wrong. Cost: see `decision.exclude`.
         """
         if self.text is None and other.text is None:
             return not line.overlaps(self.line, other.line)
@@ -211,7 +211,7 @@ class ValueSet:
         return not line.overlaps(cuts_a, cuts_b) and decision.exclude(text_a, text_b)
 
     def shows_empty(self) -> bool:
-        """Whether it shows that no value is in the set; as `shows_apart`."""
+        """Whether the set is seen to be empty; as `shows_apart`."""
         if self.line or self.text is None:
             return not self.line
         return decision.is_contradiction(self.text)
@@ -250,9 +250,10 @@ class ValueSet:
             return found
 
     def key(self) -> object:
-        """What equal sets have in common, other sets mostly not; see `keys`. Cheap but for memory.
+        """Returns a key that equal sets share and most others do not; see `language_keys`.
 
-        Beyond the limits, and with operators that are not registered, it is of the form.
+        Cheap except for memory. Beyond the limits, and with unregistered operators, it is the key
+        of the form.
         """
         if self.text is not None and self.unknown():
             return self.form()
@@ -260,16 +261,15 @@ class ValueSet:
         return line.packed(cuts), keys.key(text)
 
     def form(self) -> Hashable:
-        """What sets have in common just where they are written alike. Cost: linear, no decision."""
+        """Returns a key that sets share if they are written alike. Cost: linear, no decision."""
         cuts = line.packed(self.line)
         return cuts if self.text is None else (cuts, self.text)
 
     def canonical(self) -> "ValueSet":
-        """Returns the same set, as plain cuts wherever it is a finite union of intervals.
+        """Returns the same set, as plain cuts if it is a finite union of intervals.
 
         Plain cuts are the same for equal sets, in every process. Cost: the automaton of the
-        expression, where there is one; beyond the limits, or with opaque operators, the set
-        itself.
+        expression, if there is one; beyond the limits, or with opaque operators, the set itself.
         """
         if self.text is None or self.unknown():
             return self
@@ -277,10 +277,10 @@ class ValueSet:
         return of_cuts(self.line, Pieces(held)) if isinstance(held, tuple) else self
 
     def some_key(self, *, readable: bool = True) -> Key | None:
-        """Returns the key of a value in the set, absent only where there is no other.
+        """Returns the key of a value in the set, *absent* only if there is no other.
 
-        None where none can be named. `readable` takes some memberships more for a value that is
-        easy on a reader's eyes.
+        None if no value is known. `readable` spends some memberships on a value that is easy to
+        read.
         """
         if self.line and (self.text is None or self.line != line.ABSENT_POINT):
             plain = not readable and len(self.line[0]) == 2
@@ -336,7 +336,7 @@ def of_keys(keys: Iterable[Key]) -> ValueSet:
 
 
 def union(sets: Iterable[ValueSet]) -> ValueSet:
-    """The union of many sets. Cost: their total size, times the logarithm of their number."""
+    """Returns the union of many sets. Cost: their total size, times the log of their number."""
     return _joined(line.union, language.some, list(sets) or [NOTHING])
 
 
@@ -350,7 +350,7 @@ def _joined(
     join_texts: Callable[[Iterable[Language]], Language],
     sets: list[ValueSet],
 ) -> ValueSet:
-    """Joins all texts at once, and all cuts in pairs of neighbours, then of results, and so on."""
+    """Joins all texts at once, and all cuts in pairs of neighbours."""
     if len(sets) == 1:
         return sets[0]
     if all(each.text is None for each in sets):
@@ -362,7 +362,7 @@ def _joined(
 
 @lru_cache(maxsize=automaton.AUTOMATA_CACHED_MAX)
 def _canonical(text: Language) -> Cuts | Automaton | None:
-    """The cuts of a language where it has few, else its minimal automaton; None beyond limits."""
+    """Returns the cuts of a language, or its minimal automaton; None beyond limits."""
     try:
         machine = decision.automaton_for(text)
     except (LimitError, ValueError):
@@ -379,9 +379,10 @@ def _nonempty(text: Language, question: str) -> bool:
 
 
 def safe_where_it_ends(exhausted: Exhausted, question: str, *, answer: bool) -> bool:
-    """Returns the safe answer to a question for which a request's work did not do, counted.
+    """Returns the safe answer, counted, when the work of a request is exhausted.
 
-    Within another decision it would be kept as an answer: there it goes on.
+    Within another decision it raises instead: a cached answer must not depend on the work that was
+    left.
     """
     if not exhausted.is_here:
         raise exhausted

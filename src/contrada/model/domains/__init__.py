@@ -1,7 +1,6 @@
 """Values of seven domains, and the one line on which all of them lie.
 
-Nothing is below it but `errors`. `values` has keys, the places of values on the line; `line` has
-sets of keys.
+`values` has keys, the places of values on the line; `line` has sets of keys.
 """
 
 from contrada.model.domains.line import Cut, Cuts, HalfOpen

@@ -57,7 +57,7 @@ _FIRST: Final[tuple[bool | int | float | bytes, ...]] = (
 
 
 def check(cuts: object) -> None:
-    """Raises ValueError, with what is expected, where these are not the cuts of a set."""
+    """Raises ValueError, with the expected form, if these are not the cuts of a set."""
     if not isinstance(cuts, tuple):
         raise ValueError("a tuple of cuts")
     for cut in cuts:
@@ -95,12 +95,11 @@ _COMPARABLE: Final[dict[int, tuple[type, ...]]] = {
 
 
 packed: Final[Callable[[Cuts | tuple[Key, ...]], bytes]] = msgspec.msgpack.Encoder().encode
-"""Cuts, or keys of values, as bytes, the same for equal ones: dictionaries are keyed by these.
+"""Cuts, or keys of values, as bytes, the same for equal ones: the keys of dictionaries.
 
-Python salts the hash of bytes in each process, and of numbers it does not: of several numbers a
-stranger could send any number of combinations with one hash, so that each look-up would compare
-them all. Single numbers need no packing: some tens at most share a hash.
-"""
+Python salts the hash of bytes in each process, but not of numbers: a stranger could choose any
+number of combinations with one hash, and each look-up would compare them all. Single numbers need
+no packing: some tens at most share a hash."""
 
 
 def cut_before(key: Key) -> Cut:
@@ -150,11 +149,11 @@ def at_least(key: Key) -> Cuts:
 
 
 def starting_with(prefix: bytes) -> Cuts:
-    """Returns all text that begins with a prefix: here alone is decided what a prefix holds.
+    """Returns all text that begins with a prefix; the only place that defines this.
 
-    The set is [p, next(p)), where next(p) drops trailing 0xFF bytes and adds one to the last;
-    it has no upper end where p is empty or all 0xFF. One prefix covers another exactly when
-    the one interval holds the other.
+    The set is [p, next(p)), where next(p) drops trailing 0xFF bytes and adds one to the last; it
+    has no upper end if p is empty or all 0xFF. One prefix covers another exactly when its interval
+    contains the other.
     """
     stem = prefix.rstrip(b"\xff")
     end: Cut | None = (TEXT, stem[:-1] + bytes((stem[-1] + 1,))) if stem else None
@@ -162,10 +161,10 @@ def starting_with(prefix: bytes) -> Cuts:
 
 
 def within_characters(cuts: Cuts, bytes_max: int) -> Cuts:
-    """Returns the set, where the only texts are those in UTF-8 of at most so many bytes.
+    """Returns the set without texts that are not UTF-8 of at most `bytes_max` bytes.
 
     Each cut in text becomes the one before the next such text, so that sets with the same of these
-    texts are equal tuples. Cost: one look at each cut, some microseconds where it moves.
+    texts are equal tuples. Cost: one look at each cut, some microseconds for one that moves.
     """
     moved: list[Cut] = []
     for cut in cuts:
@@ -182,7 +181,7 @@ def within_characters(cuts: Cuts, bytes_max: int) -> Cuts:
 
 
 def _next_characters(text: bytes, bytes_max: int) -> bytes | None:
-    """Returns the first text in UTF-8, of at most so many bytes, that is not before this one."""
+    """Returns the first text in UTF-8 of at most `bytes_max` bytes that is not before this one."""
     try:
         characters, rest = text.decode(), b""
     except UnicodeDecodeError as error:
@@ -223,7 +222,7 @@ def domain_end(tag: int) -> Cut | None:
 
 
 def interval(start: Cut, end: Cut | None) -> Cuts:
-    """Returns the values from one cut up to another; empty where they do not come in this order."""
+    """Returns the values from one cut up to another; empty if the cuts are in the other order."""
     if end is None:
         return (start,)
     return (start, end) if start < end else EMPTY
@@ -235,7 +234,7 @@ def holds(cuts: Cuts, key: Key) -> bool:
 
 
 def holds_any(cuts: Cuts, keys: tuple[Key, ...]) -> bool:
-    """Whether the set holds one of some values, which are in order.
+    """Whether the set holds one of some sorted values.
 
     Cost: for each interval, logarithmic in their number.
     """
@@ -264,7 +263,7 @@ def intersection(a: Cuts, b: Cuts) -> Cuts:
 
 
 def joined(join: Callable[[S, S], S], sets: list[S]) -> S:
-    """Many sets joined: pairs of neighbours, then pairs of the results, and so on.
+    """Joins many sets: pairs of neighbours, then pairs of the results, and so on.
 
     Cost: their total size, times the logarithm of their number.
     """
@@ -319,14 +318,14 @@ def first_key(cut: Cut) -> Key:
 
 
 def single(cuts: Cuts) -> Key | None:
-    """Returns the key of the only value of the set, or None where it has none or several."""
+    """Returns the key of the only value of the set, or None if it has none or several."""
     if len(cuts) == 2 and cuts[1] == cut_after(key := first_key(cuts[0])):
         return key
     return None
 
 
 def friendly_key(cuts: Cuts) -> Key:
-    """Returns the key of a value in a set that is not empty, chosen to be easy on a reader's eyes.
+    """Returns a readable key of a nonempty set.
 
     Numbers come before text, text before the rest, absent last; whole numbers before others.
     """

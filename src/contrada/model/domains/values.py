@@ -48,14 +48,14 @@ NAME_BYTES_MAX: Final = 255
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ENVELOPE_NAMES: Final = ("@id", "@publisher", "@time")
-"""What filters call the parts of the envelope. With the names that begin with `MARK_PREFIX`, they
-are the system's; all others are the users'."""
+"""The envelope's fields as attributes of filters. With names that begin with `MARK_PREFIX` they are
+reserved for the system."""
 
 MARK_PREFIX: Final = "@is."
-"""What the names of type marks begin with."""
+"""The prefix of type marks."""
 
 RESERVED: Final = f"{' '.join(ENVELOPE_NAMES)} and {MARK_PREFIX}… are reserved"
-"""Why a user may not give such a name."""
+"""The reason that refuses such a name to a user."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 TIME_MIN_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
@@ -126,12 +126,12 @@ def value_of(key: Key) -> Value:
 
 
 def normal(value: Value) -> Value:
-    """The value itself where its type is one of the seven, else the plain value it stands for.
+    """Returns the value itself if its type is one of the seven, else the plain value of it.
 
-    A member of an enumeration stands for its value, a UUID for its text, a number of NumPy for the
-    int, float or bool that it equals, a bytearray and a memoryview for their bytes, a Decimal for
-    the int or float that is written with the same digits. Raises InvalidValueError as `key_of`,
-    also where something would be lost: digits of a Decimal, nanoseconds of a time.
+    A member of an enumeration gives its value, a UUID its text, a number of NumPy the equal int,
+    float or bool, a bytearray and a memoryview their bytes, a Decimal the int or float with the
+    same digits. Raises InvalidValueError as `key_of`, also for a loss: digits of a Decimal,
+    nanoseconds of a time.
     """
     if type(value) in _PLAIN:
         key_of(value)
@@ -140,7 +140,7 @@ def normal(value: Value) -> Value:
 
 
 def time_us_of(value: datetime) -> int:
-    """UTC microseconds since 1970 of a datetime that has a zone, and is in range in UTC."""
+    """Returns UTC microseconds since 1970 of a datetime with a zone, in range in UTC."""
     if type(value) is not datetime:
         if value != value:
             raise InvalidValueError(value, "this is no time; leave the attribute out, or give None")
@@ -211,7 +211,7 @@ def check_name(name: object) -> str:
 
 
 def check_user_name(name: object) -> str:
-    """As `check_name`; and the system's names are refused."""
+    """As `check_name`; refuses the system's names too."""
     checked = check_name(name)
     if checked[0] == "@" and is_system_name(checked):
         raise InvalidNameError(name, RESERVED)
@@ -240,7 +240,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _unusual_key(value: object) -> Key:
-    """Keys of times, of subclasses and of what stands for a value; see `normal`."""
+    """Returns the keys of times, of subclasses and of substitutes for values; see `normal`."""
     if isinstance(value, datetime):
         return (TIME, time_us_of(value))
     if isinstance(value, Enum):
@@ -277,7 +277,7 @@ def _real_key(value: Any) -> Key:
 
 
 def _decimal_key(value: Decimal) -> Key:
-    """The key of the number with the same digits: of an integer, else of the nearest double."""
+    """Returns the key of the number with the same digits: an integer, else the nearest double."""
     if value.is_nan():
         return NAN_KEY
     if value.is_finite() and INT_MIN <= value <= INT_MAX and value == int(value):

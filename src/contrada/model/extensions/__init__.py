@@ -1,4 +1,4 @@
-"""Type extensions: bit sets, unification, filters as values, and loading others by name.
+"""Type extensions: bit sets, unification, filters as values, and the loader of others.
 
 The three extensions of the report are registered with the package; others are loaded.
 
@@ -14,7 +14,7 @@ from contrada.model.extensions.filter_values import FilterType
 from contrada.model.extensions.unification import UnifyType
 
 BUILT_IN: Final = (SetType(), UnifyType(), FilterType())
-"""The types that every process knows, in the order of their operators' indices."""
+"""The types of every process, in the order of their operators' indices."""
 
 for _extended_type in BUILT_IN:
     _extended_type.define()

@@ -1,16 +1,15 @@
 """Bit sets: three operators that read text as a set of bits.
 
-Bit 7 to bit 0 of each byte, byte after byte. The shorter of two texts is extended with zero
-bytes, so that trailing zero bytes never matter. For a constant T a text S satisfies
+Bit 7 to bit 0 of each byte, byte after byte. The shorter of two texts is extended with zero bytes,
+so that trailing zero bytes never matter. For a constant T a text S satisfies
 
 - `set<=` when every bit of S is in T,
 - `set>=` when every bit of T is in S,
 - `set~` when S and T have a bit in common.
 
-All three are regular, with one state per byte of the constant, so that they are decided
-exactly, together with `=`, `!=`, intervals, suffixes and all other regular operators, where
-the paper has a table of special cases. The automata (for a constant of two bytes, its trailing
-zero bytes left out) are minimal as they stand:
+All three are regular, with one state per byte of the constant, so that they are decided exactly,
+together with all other regular operators; the paper has a table of special cases instead. The
+automata (for a constant of two bytes, without trailing zero bytes) are minimal:
 
     set<=   (0) --⊆ T[0]--> (1) --⊆ T[1]--> (2) --zero--> (2)    otherwise dead
     set>=    0  --⊇ T[0]-->  1  --⊇ T[1]--> (2) --any---> (2)    otherwise dead
@@ -32,7 +31,7 @@ _ByteTest: TypeAlias = Callable[[int, int], bool]
 
 
 class SetLessEqual(ExtendedOperator):
-    """Texts whose every bit is in the constant. Source: CU-CS-946-03 §7.1, figures 3 and 4."""
+    """Texts with bits of the constant only. Source: CU-CS-946-03 §7.1, figures 3 and 4."""
 
     name = "set<="
 
@@ -42,7 +41,7 @@ class SetLessEqual(ExtendedOperator):
         return bits & _bits(constant) == bits
 
     def automaton(self, constant: bytes) -> Automaton:
-        """Returns one state per byte of the constant, and two."""
+        """Returns an automaton with one state per byte of the constant, and two."""
         return _chain(constant, lambda byte, of: byte & ~of == 0, (True, True, False), zeros=True)
 
 
@@ -57,7 +56,9 @@ class SetGreaterEqual(ExtendedOperator):
         return bits & _bits(value) == bits
 
     def automaton(self, constant: bytes) -> Automaton:
-        """Returns one state per byte of the constant, and two; one where it has no bit."""
+        """Returns an automaton with one state per byte of the constant, and two; one without a
+        bit.
+        """
         return _chain(constant, lambda byte, of: of & ~byte == 0, (False, True, False))
 
 
@@ -71,7 +72,9 @@ class SetIntersect(ExtendedOperator):
         return _bits(value) & _bits(constant) != 0
 
     def automaton(self, constant: bytes) -> Automaton:
-        """Returns one state per byte of the constant, and two; one where it has no bit."""
+        """Returns an automaton with one state per byte of the constant, and two; one without a
+        bit.
+        """
         return _chain(constant, lambda byte, of: byte & of == 0, (False, False, True))
 
 
@@ -81,7 +84,7 @@ class SetType(ExtendedType):
     name = "Set"
 
     def operators(self) -> Sequence[ExtendedOperator]:
-        """`set<=`, `set>=`, `set~`."""
+        """Returns `set<=`, `set>=`, `set~`."""
         return SetLessEqual(), SetGreaterEqual(), SetIntersect()
 
 
@@ -93,9 +96,10 @@ def _bits(text: bytes) -> int:
 def _chain(
     constant: bytes, passes: _ByteTest, accepting: tuple[bool, bool, bool], *, zeros: bool = False
 ) -> Automaton:
-    """Returns a state per byte of the constant, one behind it, and one for what has not passed.
+    """Returns a chain of a state per byte of the constant, a last one, and one for a failed byte.
 
-    `accepting` says which of the three kinds accept, `zeros` that only these may stand behind.
+    `accepting` gives the accepting ones of these three kinds; `zeros` allows only zeros after the
+    chain.
     """
     stem = constant.rstrip(b"\0")
     last, out = len(stem), len(stem) + 1

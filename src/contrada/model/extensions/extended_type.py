@@ -1,9 +1,9 @@
-"""What a type extension is made of: a type object and its operators.
+"""`ExtendedType` and `ExtendedOperator`: the two parts of a type extension.
 
-An extension adds operators, not types of values: an operator takes text (bytes) and reads its
-own type out of it. To write one, subclass `ExtendedOperator` for each operator (its docstring
-says which methods may stay away) and `ExtendedType` for what binds them, then load the type by
-its name (see `loading`) or call `define`.
+An extension adds operators, not types of values: an operator takes text (bytes) and parses its own
+type from it. To write one, subclass `ExtendedOperator` for each operator (its docstring lists the
+optional methods) and `ExtendedType` for the group, then load the type by its name (see
+`extension_loader`) or call `define`.
 
 Source: CU-CS-946-03 §4, §5, figures 1 and 2.
 """
@@ -24,7 +24,7 @@ class ExtendedOperator(Operator):
 
 
 class ExtendedType:
-    """A named set of operators that belong together. Subclass it; set `name`, give `operators`.
+    """A named set of operators. Subclass it; set `name`, give `operators`.
 
     Source: CU-CS-946-03 figure 1 (ExtendedType).
     """

@@ -1,9 +1,9 @@
-"""Loading type extensions by name, or those that installed packages bring.
+"""The loader of type extensions, by name or from installed packages.
 
-A name is `module:Class`, as for `--extension`; the class must be an `ExtendedType` that is
-made without arguments. A package brings extensions as entry points of the group
-`contrada.model.extensions`; the commands that read filters load them when they start. Loading runs
-code of the module: only load what you trust.
+A name is `module:Class`, as for `--extension`; the class must be an `ExtendedType` without
+arguments. A package offers extensions as entry points of the group `contrada.model.extensions`; the
+commands that parse filters load them at their start. Loading runs code of the module: only load
+trusted ones.
 
 Source: CU-CS-946-03 §5 and §10 (the parameter -extension).
 """
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 ENTRY_POINTS: Final = "contrada.extensions"
-"""The group of entry points that packages bring extensions in."""
+"""The group of entry points for extensions of packages."""
 
 
 def load(name: str) -> ExtendedType:
     """Loads the extension `module:Class` and registers its operators.
 
-    Loading it again does nothing more. Raises ExtensionError that names what is wrong: the
-    module, the class, the constructor, or an operator.
+    Loading it again has no effect. Raises ExtensionError that names the faulty part: the module,
+    the class, the constructor, or an operator.
     """
     found = object_named(name)
     if not (isinstance(found, type) and issubclass(found, ExtendedType)):
@@ -47,23 +47,23 @@ def load(name: str) -> ExtendedType:
 
 
 def load_entry_points() -> tuple[ExtendedType, ...]:
-    """Loads every extension that installed packages bring, by name in order.
+    """Loads every extension of installed packages, sorted by name.
 
-    Raises ExtensionError as `load`, at the first that fails; it tells the entry point too.
+    Raises ExtensionError as `load`, at the first failure, with the entry point.
     """
-    from importlib.metadata import entry_points  # loads what reads mails: only when asked for
+    from importlib.metadata import entry_points  # it loads a parser of mails: only if needed
 
     points = {point.value: point for point in entry_points(group=ENTRY_POINTS)}
     return tuple(_load_entry_point(points[name]) for name in sorted(points))
 
 
 def loaded() -> tuple[str, ...]:
-    """The names of what was loaded here, in order, so that other processes can load the same."""
+    """Returns the loaded names in order, so that other processes can load the same."""
     return tuple(_loaded)
 
 
 def object_named(name: str) -> object:
-    """What `module:Name` names. Raises ExtensionError, whatever the module itself raises."""
+    """Returns the object `module:Name`. Raises ExtensionError for any error of the module."""
     module_name, colon, class_name = name.partition(":")
     if not (colon and module_name and class_name):
         raise ExtensionError(name, "expected module:Class")

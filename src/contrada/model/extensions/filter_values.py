@@ -1,19 +1,19 @@
-"""Filters as values: `x && "price < 100"` matches a notification whose x is a filter that meets it.
+"""Filters as values: `x && "price < 100"` matches if the filter in x meets this one.
 
-The value is a filter, or a filter set, in the text syntax, since that is what people write and
-read, in every program and every version. It matches when some notification would match both
-filters. A value that is no filter (malformed, a pattern, an operator that nobody registered
-here, beyond the limits below) does not match; a constant that is none is refused.
+The value is a filter, or a filter set, in the text syntax, which every program and every version
+can read and write. It matches if some notification would match both filters. A value that is no
+filter (malformed, a pattern, an unregistered operator, beyond the limits below) does not match;
+such a constant is refused.
 
-The three questions are those of the algebra, asked of the filters within:
+The three relations are those of the algebra, between the filters within:
 
 - `&& f` accepts g when `meets(f, g)`;
-- `&& f` covers `&& g` exactly when `covers(f, g)`: what meets g then meets f; and where a
-  notification is in g and not in f, the filter of just its values meets g and not f;
+- `&& f` covers `&& g` exactly when `covers(f, g)`: a filter that meets g then meets f; and for a
+  notification in g and not in f, the filter of just its values meets g and not f;
 - `&& f` and `&& g` intersect, by the value `everything`, unless f or g is empty.
 
 All are exact within the limits of `decision` and `boxes`. Beyond them they are safe: `apply`
-says yes (a notification too many), `covers` says no.
+accepts (a notification too many), `covers` is false.
 
 Source: CU-CS-946-03 §7.3, figures 8a and 8b.
 """
@@ -30,18 +30,18 @@ from contrada.model.languages.work_budget import spend
 from contrada.model.syntax import parse
 
 FILTER_BYTES_MAX: Final = 16_384
-"""Bytes of a filter that is a value or a constant. Beyond it: a constant is refused, a value does
-not match."""
+"""Bytes of a filter as a value or a constant. Beyond it: a constant is refused, a value does not
+match."""
 
 FILTER_NESTING_MAX: Final = 4
-"""Filters within filters, the outermost constant counted. Beyond it: a constant is refused, a
-value does not match."""
+"""Nesting of filters, the outermost constant counted. Beyond it: a constant is refused, a value
+does not match."""
 
 _READING_WORK: Final = 20
-"""Steps of work for each byte of a filter that is read."""
+"""Steps of work for each byte of a parsed filter."""
 
 FILTERS_CACHED_MAX: Final = 1_024
-"""Filters that are values kept, by their text. Beyond it: the least recently used is read
+"""Filters of values that are cached by their text. Beyond it: the least recently used is parsed
 again."""
 
 _Filters: TypeAlias = Filter | FilterSet
@@ -56,7 +56,7 @@ class FilterIntersects(ExtendedOperator):
     name = "&&"
 
     def check(self, constant: bytes) -> None:
-        """Raises InvalidFilterError where the constant is no filter."""
+        """Raises InvalidFilterError if the constant is no filter."""
         try:
             _filters(constant)
         except ContradaError as error:
@@ -73,13 +73,13 @@ class FilterIntersects(ExtendedOperator):
         return relations.meets(asked, offered)
 
     def covers(self, constant: bytes, other: Atom) -> bool | None:
-        """As the filters do, for another `&&`; see the module."""
+        """Decides as the filters do, for another `&&`; see the module."""
         if other.operator != self.name:
             return None
         return relations.covers(_filters(constant), _filters(other.constant))
 
     def intersects(self, constant: bytes, other: Atom) -> bool | None:
-        """Yes for another `&&`, unless a filter is empty; see the module."""
+        """True for another `&&`, unless a filter is empty; see the module."""
         if other.operator != self.name:
             return None
         return not (_filters(constant).is_empty or _filters(other.constant).is_empty)
@@ -91,13 +91,13 @@ class FilterType(ExtendedType):
     name = "Filter"
 
     def operators(self) -> Sequence[ExtendedOperator]:
-        """`&&`."""
+        """Returns `&&`."""
         return (FilterIntersects(),)
 
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def _filters(serialised: bytes) -> _Filters:
-    """Returns the filters that a text stands for. Raises a ContradaError where it is none."""
+    """Parses filters. Raises a ContradaError for another text."""
     if len(serialised) > FILTER_BYTES_MAX:
         raise LimitError("FILTER_BYTES_MAX", FILTER_BYTES_MAX, len(serialised))
     spend(_READING_WORK * len(serialised))
@@ -113,7 +113,7 @@ def _filters(serialised: bytes) -> _Filters:
 
 
 def _levels(of: _Filters) -> int:
-    """How deep filters stand in filters; one has no filter within."""
+    """Returns the nesting depth of filters; one for a filter without others."""
     return 1 + max((_levels(_filters(constant)) for constant in _within(of)), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Text to terms, by the grammar `unify.lark`. Loaded with the first term that is read.
+"""`parse_term`: texts to terms, by the grammar `unify.lark`. Loaded with the first term.
 
 Source: CU-CS-946-03 §7.2, figure 5.
 """
@@ -18,10 +18,10 @@ TERM_BYTES_MAX: Final = 16_384
 
 
 def parse_term(text: str) -> Term:
-    """Returns the term that a text stands for.
+    """Parses a term.
 
-    Raises ParseError with line and column; LimitError beyond `TERM_BYTES_MAX` bytes or deeper
-    than `TERM_DEPTH_MAX`. Cost: linear.
+    Raises ParseError with line and column; LimitError beyond `TERM_BYTES_MAX` bytes or deeper than
+    `TERM_DEPTH_MAX`. Cost: linear.
     """
     try:
         size = len(text.encode())
@@ -41,7 +41,7 @@ def parse_term(text: str) -> Term:
 
 
 def decode(serialised: bytes) -> Term:
-    """Returns the term that bytes stand for. Raises ParseError, LimitError as `parse_term`."""
+    """Decodes a term. Raises ParseError, LimitError as `parse_term`."""
     try:
         return parse_term(serialised.decode())
     except UnicodeDecodeError as error:

@@ -1,12 +1,12 @@
-"""Terms: functional expressions with variables, unification and matching. See `termtext`, too.
+"""Terms: functional expressions with variables, unification and matching. See `term_parser`, too.
 
 A term is a number, a string, a variable or a function of terms (without arguments: a name).
-Variables are local to their expression: `_X` here and `_X` there are two variables.
+Variables are local to their expression: `_X` in two expressions is two variables.
 
-What the grammar leaves open is fixed so: a number is a sequence of digits with or without a
-sign and equals another by value (`5`, `+5` and `05` are one number, `-0` is `0`; `5.0` is no
-term); a number, a string and a name are never equal, also where they read alike; blanks around
-a token do not count. A variable never stands for a term that contains it (occurs check).
+This project defines the points that the grammar leaves open: a number is a sequence of digits with
+or without a sign and equals another by value (`5`, `+5` and `05` are one number, `-0` is `0`; `5.0`
+is no term); a number, a string and a name are never equal, even with the same text; blanks around a
+token do not count. A variable never equals a term that contains it (occurs check).
 
 Source: CU-CS-946-03 §7.2, figure 5, table 2, figure 7.
 """
@@ -23,7 +23,7 @@ TERM_DEPTH_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A whole number of any size, as its shortest digits with `-` where it is negative."""
+    """A whole number of any size, as its shortest digits with `-` if it is negative."""
 
     digits: str
 
@@ -44,7 +44,7 @@ class String:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable; `side` tells apart those of two expressions that are unified."""
+    """A variable; `side` distinguishes those of two expressions that are unified."""
 
     name: str
     side: int = 0
@@ -81,7 +81,7 @@ Term: TypeAlias = Number | String | Variable | Function
 
 
 def encode(term: Term) -> bytes:
-    """Returns the term as it travels in a filter or a notification: its text, in pre-order.
+    """Returns the encoding of a term: its text, in pre-order.
 
     Source: CU-CS-946-03 §7.2 (serialization).
     """
@@ -89,13 +89,13 @@ def encode(term: Term) -> bytes:
 
 
 def unify(a: Term, b: Term) -> dict[Variable, Term] | None:
-    """What the variables stand for where the two terms can be made equal, else None.
+    """Returns the values of the variables that make the two terms equal, or None.
 
-    The variables of b are told apart by `side` 1. A value may hold variables of both sides,
-    which stand for their own values in turn.
+    The variables of b have `side` 1. A value may hold variables of both sides, with values of their
+    own.
 
-    Terms are joined as graphs, class by class, and the occurs check is made once at the end, so
-    that the cost is nearly linear and no pair of terms makes it grow.
+    Terms are joined as graphs, class by class, and the occurs check is made once at the end, so the
+    cost is nearly linear for every pair of terms.
 
     Source: CU-CS-946-03 §7.2, table 2.
     """
@@ -123,12 +123,13 @@ def unify(a: Term, b: Term) -> dict[Variable, Term] | None:
 
 
 def match(a: Term, b: Term) -> dict[Variable, Term] | None:
-    """The substitution of a's variables that gives b, b's variables taken as constants, or None.
+    """Returns the substitution of a's variables that gives b with b's variables as constants, or
+    None.
 
-    One-way unification: where there is one, a is at least as general as b. Cost: linear.
+    One-way unification: if there is one, a is at least as general as b. Cost: linear.
 
-    Source: CU-CS-946-03 §7.2, figure 7 (unifies1), without its "variable equivalencing", by
-    which `f(_X,_X)` would be as general as `f(_Y,_Z)`.
+    Source: CU-CS-946-03 §7.2, figure 7 (unifies1), without its "variable equivalencing", by which
+    `f(_X,_X)` would be as general as `f(_Y,_Z)`.
     """
     substitution: dict[Variable, Term] = {}
     waiting: list[tuple[Term, Term]] = [(a, b)]
@@ -147,7 +148,7 @@ def match(a: Term, b: Term) -> dict[Variable, Term] | None:
 
 
 def on_side(term: Term, side: int) -> Term:
-    """Returns the term with its variables told apart from those of other sides."""
+    """Returns the term with its variables on this side."""
     if isinstance(term, Variable):
         return Variable(term.name, side)
     if isinstance(term, Function) and term.arguments:
@@ -156,16 +157,16 @@ def on_side(term: Term, side: int) -> Term:
 
 
 class _Classes:
-    """Terms that must be equal, joined into classes; a class is known by one of its terms.
+    """Terms that must be equal, joined into classes; one of its terms represents a class.
 
-    The representative is a variable only where the class has nothing else.
+    The representative is a variable only if the class has nothing else.
     """
 
     def __init__(self) -> None:
         self._next: dict[Term, Term] = {}
 
     def find(self, term: Term) -> Term:
-        """Returns the term by which a term's class is known."""
+        """Returns the representative of a term's class."""
         known = term
         while (following := self._next.get(known)) is not None:
             known = following
@@ -175,11 +176,11 @@ class _Classes:
         return known
 
     def join(self, one: Term, other: Term) -> None:
-        """Makes two classes one, known by the second term."""
+        """Joins two classes, represented by the second term."""
         self._next[one] = other
 
     def is_cyclic(self) -> bool:
-        """Whether a term would have to stand in itself."""
+        """Whether a term would have to contain itself."""
         done: set[Term] = set()
         for start in self._next:
             path: dict[Term, Iterator[Term]] = {}
@@ -197,7 +198,7 @@ class _Classes:
         return False
 
     def assignment(self) -> dict[Variable, Term]:
-        """Returns the term of each variable that does not stand for itself."""
+        """Returns the term of each variable that has another value than itself."""
         return {term: self.find(term) for term in self._next if isinstance(term, Variable)}
 
     def _enter(self, term: Term, path: dict[Term, Iterator[Term]]) -> None:

@@ -1,14 +1,14 @@
-"""Unification: the operator `unifies` reads text as a term and asks whether two can be made equal.
+"""Unification: the operator `unifies` reads text as a term and tests whether two can be made equal.
 
 A notification's value and a filter's constant are terms in text form (see `terms`), each with
-variables of its own. A value that is no term, or is beyond the limits of `terms`, does not
-match; a constant that is none is refused.
+variables of its own. A value that is no term, or is beyond the limits of `terms`, does not match;
+such a constant is refused.
 
 `unifies a` covers `unifies b` exactly when `match(a, b)`: a substitution of a's variables alone
-gives b. One way: what unifies with b then unifies with a. The other way: take b with each
-variable replaced by a name that stands nowhere else; as a value that unifies with b, so it must
-with a, and the names turned back into variables give the substitution.
-Any two `unifies` intersect, since a variable alone, as a value, unifies with every term.
+gives b. One way: every term that unifies with b then unifies with a. The other way: take b with
+each variable replaced by a new name; this value unifies with b, so it must with a, and the names
+turned back into variables give the substitution. Any two `unifies` intersect, since a variable
+alone, as a value, unifies with every term.
 
 Source: CU-CS-946-03 §7.2, figures 5 to 7, equation 1.
 """
@@ -24,7 +24,7 @@ from contrada.model.languages.atoms import Atom
 from contrada.model.languages.work_budget import spend
 
 _READING_WORK: Final = 15
-"""Steps of work for each byte of a term that is read."""
+"""Steps of work for each byte of a parsed term."""
 
 _UNIFYING_WORK: Final = 4
 """And for each byte of two terms that are unified."""
@@ -39,7 +39,7 @@ class Unifies(ExtendedOperator):
     name = "unifies"
 
     def check(self, constant: bytes) -> None:
-        """Raises InvalidFilterError where the constant is no term."""
+        """Raises InvalidFilterError if the constant is no term."""
         try:
             _term(constant)
         except (ParseError, LimitError) as error:
@@ -64,7 +64,7 @@ class Unifies(ExtendedOperator):
         return match(_term(constant), _term(other.constant)) is not None
 
     def intersects(self, constant: bytes, other: Atom) -> bool | None:
-        """Yes for another `unifies`: the value `_X` satisfies both."""
+        """True for another `unifies`: the value `_X` satisfies both."""
         return True if other.operator == self.name else None
 
 
@@ -74,7 +74,7 @@ class UnifyType(ExtendedType):
     name = "Unify"
 
     def operators(self) -> Sequence[ExtendedOperator]:
-        """`unifies`."""
+        """Returns `unifies`."""
         return (Unifies(),)
 
 

@@ -1,7 +1,7 @@
-"""Sets of texts: automata, expressions, wildcards, networks, folding, and deciding about them.
+"""Sets of texts: automata, expressions, wildcards, networks, folding, and decisions about them.
 
 A language is a Boolean expression over intervals of text and atoms, which are operators with their
-constants. Nothing here knows of values of other domains, or of attributes.
+constants. This layer has no values of other domains, and no attributes.
 """
 
 from contrada.model.languages.atoms import Atom, Operator, checked, failures, implied_by, registry

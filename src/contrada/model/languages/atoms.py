@@ -1,13 +1,13 @@
-"""Operators on text that are not intervals, and the registry of their names.
+"""`Operator` and `Registry`: operators on text that are not intervals.
 
-An *atom* is such an operator with its constant: the set of text that it accepts. Where the
-operator gives an automaton, the atom is *regular* and decided exactly together with intervals
-and other regular atoms. Where it does not, the atom is *opaque*: it brings `covers` and
-`intersects` of its own, and whatever these cannot tell is answered safely.
+An *atom* is such an operator with its constant: the set of accepted texts. If the operator gives an
+automaton, the atom is *regular* and decided exactly together with intervals and other regular
+atoms. Otherwise it is *opaque*: it brings `covers` and `intersects` of its own, and their undecided
+cases get the safe answer.
 
-An operator of a name that nobody registered is *unknown*: it can be carried, not evaluated.
-Operators come from outside, so what they raise or answer is never trusted: it is counted in
-`failures` and answered safely.
+An operator of an unregistered name is *unknown*: it can be forwarded, not evaluated. Operators are
+foreign code, so their errors and answers are never trusted: a failure is counted in `failures` and
+gets the safe answer.
 
 Source: CU-CS-946-03 §4 and figures 1 and 2 (name, index, apply, covers).
 """
@@ -37,20 +37,20 @@ AUTOMATON_WORK_MAX: Final = 4_000_000
 answer."""
 
 OPERATOR_NAME: Final = re.compile(r"[^\W\d]\w*(<=|>=|[<>=~])?|&&")
-"""What a registered operator may be called: what the text syntax reads as an operator."""
+"""The names of registered operators: those that the text syntax reads as an operator."""
 
 KEYWORDS: Final = frozenset(
     {"and", "or", "not", "in", "between", "any", "none", "of", "but", "exists", "absent", "nothing"}
     | {"prefix", "suffix", "contains", "matches", "wildcard", "cidr", "nocase", "everything"}
     | {"null", "true", "false", "inf", "nan", "every", "by", "within"}
 )
-"""The words of the text syntax: no operator is called so, and a name like this is quoted."""
+"""The words of the text syntax: no operator has such a name, and an attribute's is quoted."""
 
 INDEX_FIRST: Final = 14
 """Indices below belong to the built-in operators that are intervals (see `operators`)."""
 
 failures: Final = Tally()
-"""Times an operator raised, or answered what it must not, by operator."""
+"""Errors and invalid answers, by operator."""
 
 
 class Atom(NamedTuple):
@@ -63,8 +63,8 @@ class Atom(NamedTuple):
 class Operator:
     """A named set of texts for each constant.
 
-    Subclass it, set `name`, and define `apply`. The other methods may stay: what they leave
-    open is answered safely and counted. `index` is assigned when it is registered.
+    Subclass it, set `name`, and define `apply`. The other methods are optional: undecided cases get
+    the safe answer, counted. Registration assigns `index`.
 
     Source: CU-CS-946-03 §4; figure 2 (ExtendedOp).
     """
@@ -73,48 +73,48 @@ class Operator:
     index: int = -1
 
     def check(self, constant: bytes) -> None:
-        """Raises InvalidFilterError where the constant makes no sense for this operator."""
+        """Raises InvalidFilterError for an invalid constant of this operator."""
 
     def apply(self, value: bytes, constant: bytes) -> bool:
         """Whether a notification's value satisfies the operator with a filter's constant."""
         raise NotImplementedError(f"operator {self.name!r} defines no apply")
 
     def automaton(self, constant: bytes) -> Automaton | None:
-        """Returns the automaton of the accepted texts where they are a regular set, else None.
+        """Returns the automaton of the accepted texts if they are a regular set, else None.
 
-        Its rows are `bytes` or `array`; one that is malformed counts as none.
+        Its rows are `bytes` or `array`; a malformed one counts as none.
         """
         return None
 
     def implied(self, constant: bytes) -> Atom | None:
-        """Returns an atom of `contains`, `suffix` or a `nocase` that holds wherever this one does.
+        """Returns an atom of `contains`, `suffix` or a `nocase` that this one implies, or None.
 
-        An index looks for it first, where `automaton` proves it. None where there is none.
+        An index searches for it first if `automaton` proves it.
         """
         return None
 
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
-        """Texts worth trying before automata are built; the operator need not accept them."""
+        """Returns texts to try before automata are built; the operator need not accept them."""
         return (constant,)
 
     def first(self, constant: bytes) -> bytes | None:
-        """The first of its texts, shortest and then lowest, where their length has no bound.
+        """Returns the shortest accepted text (of these the lowest) if their length has no bound.
 
-        None where that is not told, or not so.
+        None if it is not known.
         """
         return None
 
     def covers(self, constant: bytes, other: Atom) -> bool | None:
-        """Whether every text of the other atom is one of this; None where it cannot tell."""
+        """Whether every text of the other atom is one of this; None if undecided."""
         return None
 
     def intersects(self, constant: bytes, other: Atom) -> bool | None:
-        """Whether some text is in this and the other atom; None where it cannot tell."""
+        """Whether some text is in this and the other atom; None if undecided."""
         return None
 
 
 class Registry:
-    """The operators on text by name. Names are unique; an index once given stays."""
+    """The operators on text by name. Names are unique; an index never changes."""
 
     def __init__(self) -> None:
         self._operators: dict[str, Operator] = {}
@@ -123,8 +123,8 @@ class Registry:
     def register(self, *operators: Operator) -> None:
         """Adds operators, all or none. The same class again is no error.
 
-        Raises ExtensionError where a name is taken by another class, is a word of the text
-        syntax, or would not be read as an operator there.
+        Raises ExtensionError for a name of another class, a word of the text syntax, or a name that
+        the syntax cannot read.
         """
         for operator in operators:
             name: object = operator.name
@@ -140,14 +140,14 @@ class Registry:
         self.add(*operators)
 
     def add(self, *operators: Operator) -> None:
-        """Adds operators whose names are taken as checked; those already there stay."""
+        """Adds operators with valid names; those already there remain."""
         for operator in operators:
             if operator.name not in self._operators:
                 operator.index = INDEX_FIRST + len(self._operators)
                 self._operators[operator.name] = operator
 
     def is_own(self, operator: Operator) -> bool:
-        """Whether it is built in, so that what it answers needs no check."""
+        """Whether it is built in, so that its answers need no check."""
         return operator.name not in self._foreign
 
     def find(self, name: str) -> Operator | None:
@@ -173,7 +173,7 @@ registry: Final = Registry()
 def checked(operator: str, constant: bytes) -> Atom:
     """Returns the atom of a registered operator, its constant checked.
 
-    Raises UnknownOperatorError, or InvalidFilterError, also where the check itself fails.
+    Raises UnknownOperatorError, or InvalidFilterError, also if the check itself fails.
     """
     try:
         registry.get(operator).check(constant)
@@ -187,10 +187,10 @@ def checked(operator: str, constant: bytes) -> Atom:
 
 
 def implied_by(atom: Atom) -> Atom | None:
-    """The atom that the operator says holds wherever this one does; None where there is none.
+    """Returns the atom that the operator declares as implied by this one, or None.
 
-    What an extension says is taken where the automata prove it: if it were wrong, what matches
-    would not be found. What is wrong, or not to be proved, is counted in `failures`.
+    An extension's declaration counts only if the automata prove it: a wrong one would lose matches.
+    A wrong or unproved one is counted in `failures`.
     """
     operator = registry.find(atom.operator)
     return None if operator is None else _implied(operator, atom.constant)
@@ -211,7 +211,7 @@ def _implied(operator: Operator, constant: bytes) -> Atom | None:
 
 
 def _is_proved(atom: Atom, implied: object) -> bool:
-    """Whether it is a plain atom, and shows to hold wherever the other one does."""
+    """Whether it is a plain atom, and is proved to hold wherever the other one does."""
     if not isinstance(implied, Atom) or type(implied.constant) is not bytes:
         return False
     if not isinstance(registry.find(implied.operator), PlainOperator):
@@ -224,7 +224,7 @@ def _is_proved(atom: Atom, implied: object) -> bool:
 
 
 def automaton_of(atom: Atom) -> Automaton | None:
-    """Returns the atom's automaton, built once; None where it is opaque or unknown.
+    """Returns the atom's automaton, built once; None for an opaque or unknown atom.
 
     Raises LimitError.
     """
@@ -237,7 +237,7 @@ def automaton_of(atom: Atom) -> Automaton | None:
 
 @lru_cache(maxsize=AUTOMATA_CACHED_MAX)
 def _automaton(operator: Operator, constant: bytes) -> Automaton | LimitError | None:
-    """As `automaton_of`; that a limit was reached is kept too, since that took longest."""
+    """As `automaton_of`; caches that a limit was reached, too, since that took longest."""
     try:
         with Work("AUTOMATON_WORK_MAX", AUTOMATON_WORK_MAX):
             answer: Automaton | None = operator.automaton(constant)
@@ -284,14 +284,14 @@ _FITS: Final[dict[tuple[bool, bool], Callable[[bytes, bytes], bool]]] = {
     (False, True): bytes.endswith,
     (False, False): bytes.__contains__,
 }
-"""Whether a text begins, and ends, where the constant that is in it does: how that is asked."""
+"""Whether the constant must be at the beginning, and at the end; and the test of this."""
 
 
 class PlainOperator(Operator):
-    """Text that has the constant in it: at the beginning, the end, both, or anywhere.
+    """Texts that have the constant in them: at the beginning, the end, both, or anywhere.
 
-    `nocase` compares folded text; the constant must then be UTF-8, and is held folded. Of one
-    another such operators tell by their constants alone, so that few automata are built.
+    `nocase` compares folded text; the constant must then be UTF-8, and is held folded. Two such
+    operators are compared by their constants alone, so that few automata are built.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class PlainOperator(Operator):
         self._fits = _FITS[begins, ends]
 
     def check(self, constant: bytes) -> None:
-        """Without case only UTF-8 is compared."""
+        """Raises InvalidFilterError: without case only UTF-8 is compared."""
         if self.nocase and not _is_utf8(constant):
             reason = "without case only UTF-8 text can be compared"
             raise InvalidFilterError(self.name, (constant,), reason)
@@ -314,7 +314,7 @@ class PlainOperator(Operator):
         return self._fits(value, constant)
 
     def automaton(self, constant: bytes) -> Automaton:
-        """With case, one state per byte of the constant, and one."""
+        """Returns an automaton; with case it has one state per byte of the constant, and one."""
         if not self.nocase:
             return searching(constant, anything_after=not self.ends)
         return sequence_automaton(
@@ -324,14 +324,14 @@ class PlainOperator(Operator):
         )
 
     def first(self, constant: bytes) -> bytes:
-        """The constant, in its first spelling; of `=` too, which has no others but for case."""
+        """Returns the constant in its first spelling; of `=` only without case."""
         if not self.nocase or not _is_utf8(constant):
             return constant
         spelled = map(casefold.spellings, constant.decode())
         return b"".join(min(each, key=lambda text: (len(text), text)) for each in spelled)
 
     def covers(self, constant: bytes, other: Atom) -> bool | None:
-        """Told where the other operator is plain too and asks for at least as much."""
+        """Decides about another plain operator that requires at least as much."""
         inner = registry.find(other.operator)
         if not isinstance(inner, PlainOperator) or inner.nocase > self.nocase:
             return None
@@ -340,13 +340,13 @@ class PlainOperator(Operator):
         return self.apply(other.constant, constant) or None
 
     def intersects(self, constant: bytes, other: Atom) -> bool | None:
-        """Told where both operators are plain and ask for other beginnings, or other ends."""
+        """Decides about another plain operator with other beginnings, or other ends."""
         two = registry.find(other.operator)
         if not isinstance(two, PlainOperator):
             return None
         a, b = constant, other.constant
         if self.nocase or two.nocase:
-            # What begins or ends within a character does not fold as that character does.
+            # A part of a character does not fold as the whole character does.
             if not (self.nocase or _is_utf8(a)) or not (two.nocase or _is_utf8(b)):
                 return None
             a, b = casefold.fold(a), casefold.fold(b)

@@ -1,11 +1,11 @@
-"""Deterministic finite automata over bytes: how sets of text are decided.
+"""`Automaton`: deterministic finite automata over bytes, for decisions about sets of text.
 
 Membership never needs an automaton. Decisions (is one set inside another, do two meet, is one
 empty) build them, lazily, one per constant, minimal, and explore products of them.
 
-Invariants: state 0 is the start; `rows[state][byte]` is the next state, for all 256 bytes;
-every state can be reached; no two states accept the same rest (the automaton is minimal), so
-that a state which accepts nothing, or everything, is one whose row leads only to itself.
+Invariants: state 0 is the start; `rows[state][byte]` is the next state, for all 256 bytes; every
+state can be reached; no two states accept the same rest (the automaton is minimal), so a state that
+accepts nothing, or everything, is one with a row that leads only to itself.
 """
 
 from array import array
@@ -34,17 +34,16 @@ SUBSETS_MAX: Final = 1_000_000
 """States held while an automaton is made deterministic. Beyond it: the safe answer."""
 
 REFINING_MAX: Final = 50_000_000
-"""Steps from state to state that are looked at to make an automaton minimal. Beyond it: the safe
-answer."""
+"""Transitions examined to make an automaton minimal. Beyond it: the safe answer."""
 
 CUTS_MAX: Final = 4_096
-"""Cuts that an automaton is turned back into. Beyond it: the set stays an expression."""
+"""Cuts of an automaton that is converted to intervals. Beyond it: the set remains an expression."""
 
 _ROW_WORK: Final = 10
-"""Steps to make the row of a state."""
+"""Steps of work for the row of a state."""
 
 _MINIMISING_WORK: Final = 200
-"""Steps to make even the smallest automaton minimal."""
+"""Steps of work to make even the smallest automaton minimal."""
 
 BYTES: Final = frozenset(range(256))
 
@@ -66,7 +65,7 @@ class Automaton:
 
     @cached_property
     def turns(self) -> tuple[frozenset[int], ...]:
-        """Per state, byte 0 and every byte whose next state differs from the byte before."""
+        """Per state, byte 0 and every byte with another next state than the byte before."""
         return tuple(
             frozenset([0, *(b + 1 for b, (x, y) in enumerate(pairwise(row)) if x != y)])
             for row in self.rows
@@ -91,9 +90,9 @@ class Automaton:
 
 
 def is_sound(given: object) -> bool:
-    """Whether it is an automaton whose rows have 256 bytes each, and lead to states that it has.
+    """Whether it is an automaton with rows of 256 bytes each, which lead to its states.
 
-    That it is minimal is not asked: of one that is not, less is shown, and nothing wrong.
+    Minimality is not checked: without it some proofs fail, and no answer is wrong.
     """
     if not isinstance(given, Automaton) or not 0 < len(given.rows) <= STATES_MAX:
         return False
@@ -112,17 +111,17 @@ def is_sound(given: object) -> bool:
 
 
 def searching(constant: bytes, *, anything_after: bool) -> Automaton:
-    """Returns the automaton of texts that end with a constant, or, with anything after, contain it.
+    """Returns the automaton of texts that end with a constant, or contain it (`anything_after`).
 
-    One state per byte of the constant, and one: how much of the constant has just been read.
-    Raises LimitError beyond `STATES_MAX`. Source: Knuth, Morris and Pratt, 1977.
+    One state per byte of the constant, and one: the length of its beginning that has just been
+    read. Raises LimitError beyond `STATES_MAX`. Source: Knuth, Morris and Pratt, 1977.
     """
     if len(constant) >= STATES_MAX:
         raise LimitError("STATES_MAX", STATES_MAX, len(constant) + 1)
     last = len(constant)
     spend(_ROW_WORK * last)
     rows: list[array[int]] = []
-    shorter = array("H", [0]) * 256  # the row of what of the text is a beginning once more
+    shorter = array("H", [0]) * 256  # the row of the longest proper suffix that is a beginning, too
     for state, byte in enumerate(constant):
         rows.append(array("H", shorter))
         rows[state][byte] = state + 1
@@ -185,12 +184,12 @@ def without(whole: Automaton, part: Automaton) -> Automaton:
 
 
 def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automaton:
-    """The minimal automaton with the same language; states numbered in order of first reach.
+    """Returns the minimal automaton with the same language; states in breadth-first order.
 
-    All states must be reachable from state 0. States are first told apart by their distance
-    to acceptance and to rejection, then by where their bytes lead, until nothing changes.
-    Cost: a pass over all rows per round; a few rounds for searches, at most one per state,
-    and LimitError beyond `REFINING_MAX` looks at a state.
+    All states must be reachable from state 0. States are first distinguished by their distance to
+    acceptance and to rejection, then by their transitions, until nothing changes. Cost: a pass over
+    all rows per round; a few rounds for searches, at most one per state, and LimitError beyond
+    `REFINING_MAX` transitions.
     """
     import numpy as np  # takes longer to load than all of the model
 
@@ -219,11 +218,11 @@ def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Autom
 
 @lru_cache(maxsize=AUTOMATA_CACHED_MAX)
 def of_intervals(cuts: Cuts) -> Automaton:
-    """Returns the automaton of a set of text intervals. States: at most the bytes of all its ends.
+    """Returns the automaton of text intervals: at most one state per byte of their ends.
 
-    The states are the proper prefixes of the ends of intervals. Any other text lies inside or
-    outside together with all that begins with it. Longer prefixes come first, so that a state
-    equal to one that is there is found at once.
+    The states are the proper prefixes of the ends of intervals. Any other text is inside or outside
+    together with all its extensions. Longer prefixes are built first, so that equal states are
+    found at once.
     """
     ends: list[bytes] = [cut[1] if len(cut) == 2 else b"" for cut in cuts]  # type: ignore[misc]
     rows: list[array[int]] = [array("H", [sink]) * 256 for sink in (0, 1)]
@@ -245,11 +244,11 @@ def of_intervals(cuts: Cuts) -> Automaton:
 def intervals_of(automaton: Automaton) -> Cuts | None:
     """Returns the cuts of an automaton whose language is a finite union of intervals, else None.
 
-    None also where it has more than `CUTS_MAX` cuts, which depends on the language alone; they are
-    counted before they are made. Cost: 512 steps per state, and 256 per byte of every cut.
+    None also beyond `CUTS_MAX` cuts, which depends on the language alone; they are counted before
+    they are made. Cost: 512 steps per state, and 256 per byte of every cut.
 
-    A language is such a union exactly when its minimal automaton has no cycle but the loops of
-    the states that accept nothing or everything.
+    A language is such a union exactly if its minimal automaton has no cycle except the loops of the
+    states that accept nothing or everything.
     """
     spend(_ROW_WORK * len(automaton.rows))
     states = _deepest_first(automaton)
@@ -271,7 +270,7 @@ def intervals_of(automaton: Automaton) -> Cuts | None:
             del prefix[-1:]
             continue
         byte, target = step
-        # An odd number of cuts so far means inside; a cut stands where acceptance changes.
+        # An odd number of cuts so far means inside; a cut is a change of acceptance.
         if automaton.accepting[target] != len(cuts) & 1:
             cuts.append((TEXT, bytes((*prefix, byte))))
         if automaton.fates[target] == OPEN:
@@ -281,7 +280,7 @@ def intervals_of(automaton: Automaton) -> Cuts | None:
 
 
 def texts_of(automaton: Automaton, most: int) -> list[bytes] | None:
-    """The texts of a language in their order, the shortest first; None where they are more."""
+    """Returns the texts of a language, the shortest first; None if there are more than `most`."""
     states = _deepest_first(automaton)
     if states is None or UNIVERSAL in automaton.fates:
         return None
@@ -332,7 +331,7 @@ def _number(
 def _distances(
     rows: Sequence[Sequence[int]], accepting: Sequence[bool], wanted: bool
 ) -> Sequence[int]:
-    """Per state, the fewest bytes to a state that accepts, or does not; -1 where none leads."""
+    """Returns per state the fewest bytes to acceptance, or to rejection; -1 if there is no path."""
     sources: list[list[int]] = [[] for _ in rows]
     for state, row in enumerate(rows):
         for target in set(row):
@@ -350,7 +349,7 @@ def _distances(
 
 
 def _bytes_that_matter(targets: "np.ndarray[Any, np.dtype[np.uint16]]") -> list[int]:
-    """One byte of each kind: bytes that lead to the same state from every state are one kind."""
+    """Returns one byte of each kind: those of one kind have the same next state everywhere."""
     columns, size = targets.tobytes(order="F"), 2 * len(targets)
     kinds: dict[bytes, int] = {}
     for byte in range(256):
@@ -361,7 +360,7 @@ def _bytes_that_matter(targets: "np.ndarray[Any, np.dtype[np.uint16]]") -> list[
 def _renumbered(
     rows: Sequence[Sequence[int]], accepting: Sequence[bool], block: Sequence[int], start: int = 0
 ) -> Automaton:
-    """One state per block, numbered breadth first from the start; what is out of reach left out."""
+    """Returns one state per block, numbered breadth first; drops unreachable ones."""
     order = {block[start]: 0}
     members = [start]
     for state in members:
@@ -374,7 +373,7 @@ def _renumbered(
 
 
 def _packed(rows: Sequence[Sequence[int]]) -> tuple[NextStates, ...]:
-    """Rows of bytes where all states fit into a byte."""
+    """Converts rows to bytes if all states fit into a byte."""
     if len(rows) <= 256:
         return tuple(bytes(list(row)) for row in rows)
     return tuple(array("H", row) for row in rows)
@@ -397,7 +396,7 @@ def _inner(ends: list[bytes]) -> set[bytes]:
 
 
 def _interval_row(prefix: bytes, state_of: Mapping[bytes, int], ends: list[bytes]) -> "array[int]":
-    """Where each byte leads from a prefix: to a longer one, or out (0) or in (1) for good."""
+    """Returns the next state of each byte: a longer prefix, or out (0) or in (1) for good."""
     row: array[int] = array("H")
     at = bisect_right(ends, prefix)
     while at < len(ends) and ends[at].startswith(prefix):
@@ -414,7 +413,7 @@ def _interval_row(prefix: bytes, state_of: Mapping[bytes, int], ends: list[bytes
 
 
 def _steps(automaton: Automaton, state: int) -> list[tuple[int, int]]:
-    """Returns the bytes where something may change, each with its next state."""
+    """Returns the bytes of possible changes, each with its next state."""
     row, turns = automaton.rows[state], automaton.turns[state]
     return [(b, to) for b, to in enumerate(row) if b in turns or automaton.fates[to] == OPEN]
 
@@ -422,7 +421,7 @@ def _steps(automaton: Automaton, state: int) -> list[tuple[int, int]]:
 def _cuts_below(
     automaton: Automaton, states: list[int], steps: Callable[[int], list[tuple[int, int]]]
 ) -> int:
-    """How many cuts the language has: changes of acceptance along its texts in order."""
+    """Counts the cuts of the language: changes of acceptance along its sorted texts."""
     below: dict[int, tuple[tuple[int, bool], ...]] = {}
     for state in states:
         found = []
@@ -441,7 +440,7 @@ def _cuts_below(
 
 
 def _deepest_first(automaton: Automaton) -> list[int] | None:
-    """Returns the open states, each after those it leads to; None where there is a cycle."""
+    """Returns the open states, each after its successors; None if there is a cycle."""
     on_path, done = 1, 2
     marks = [done if fate != OPEN else 0 for fate in automaton.fates]
     stack: list[tuple[int, Iterable[int]]] = []

@@ -1,12 +1,12 @@
 """Case folding for `nocase`: Unicode's simple folding, statuses C and S, pinned.
 
-The table is part of the protocol: every process must fold alike, whatever the Unicode version
-of its interpreter. It was computed from the character database of an interpreter that carries
-`UNICODE_VERSION` (the folding of one character where that is one character, else its lower
-case where that is one character); a test holds it against such an interpreter.
+The table is part of the protocol: every process must fold alike, whatever the Unicode version of
+its interpreter. It was computed with the character database of an interpreter of `UNICODE_VERSION`
+(the folding of a character if that is one character, else its lower case if that is one); a test
+compares it.
 
-Folding maps one character to one character, so that folded text has as many characters. Bytes
-that are not UTF-8 stay as they are.
+Folding maps one character to one character, so folded text has the same number of characters. Bytes
+that are not UTF-8 remain unchanged.
 """
 
 from functools import cache
@@ -17,7 +17,7 @@ from contrada.model.languages.work_budget import spend
 UNICODE_VERSION: Final = "14.0.0"
 
 # fmt: off
-_RANGES: Final = (  # first, last, step, what to add
+_RANGES: Final = (  # first, last, step, difference
     (0x41, 0x5a, 1, 32), (0xb5, 0xb5, 1, 775), (0xc0, 0xd6, 1, 32), (0xd8, 0xde, 1, 32),
     (0x100, 0x12e, 2, 1), (0x132, 0x136, 2, 1), (0x139, 0x147, 2, 1), (0x14a, 0x176, 2, 1),
     (0x178, 0x178, 1, -121), (0x179, 0x17d, 2, 1), (0x17f, 0x17f, 1, -268),

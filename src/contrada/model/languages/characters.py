@@ -52,7 +52,7 @@ def inverse(ranges: Ranges) -> Ranges:
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Ranges sorted, those that touch as one."""
+    """Returns sorted ranges; those that touch are joined."""
     found: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:

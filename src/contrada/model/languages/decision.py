@@ -1,14 +1,13 @@
-"""Decisions about sets of text: is there one, and which.
+"""`find`: decisions about sets of text by search for a text.
 
-Everything that is asked of languages (empty? inside another? do they meet? equal?) comes down
-to one question, `find`: a text of this language, or the proof that there is none. It explores
-the product of the automata of the intervals and atoms that occur, breadth first, from the
-start, and never goes on from where the answer is already clear. The answer is exact as long
-as automata and product stay within `STATES_MAX` and all atoms are regular. Otherwise it is
-`UNDECIDED`, which the caller turns into its safe answer and counts in `safe_answers`.
+Every relation of languages (empty? inside another? do they meet? equal?) reduces to one search: a
+text of this language, or the proof that there is none. It explores the product of the automata of
+the intervals and atoms, breadth first, and never continues from a state whose answer is clear. The
+answer is exact as long as automata and product are within `STATES_MAX` and all atoms are regular.
+Otherwise it is `UNDECIDED`; the caller gives its safe answer and counts it in `safe_answers`.
 
-Opaque atoms are handled by cases: each may hold or not; a case is dropped where the atoms'
-own `covers` and `intersects` say that it cannot be.
+Opaque atoms are handled by cases: each may hold or not. The atoms' own `covers` and `intersects`
+exclude impossible cases.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +39,7 @@ from contrada.model.languages.tally import Tally
 from contrada.model.languages.work_budget import Work, spend
 
 OPAQUE_ATOMS_MAX: Final = 6
-"""Distinct opaque atoms in one question. Their cases double with each. Beyond it: the safe
-answer."""
+"""Distinct opaque atoms in one decision; each doubles the cases. Beyond it: the safe answer."""
 
 CONSTANTS_TRIED_MAX: Final = 8
 """Constants tried as an answer before automata are built. Beyond it: automata are built."""
@@ -51,24 +49,23 @@ DECISION_WORK_MAX: Final = 1_000_000
 it: the safe answer."""
 
 READABLE_WORK_MAX: Final = 30_000
-"""Steps to make the text of a witness readable. Beyond it: the rest of it stays as it was found."""
+"""Steps to make the text of a witness readable. Beyond it: the rest of it remains unchanged."""
 
 PAIRS_ASKED_MAX: Final = 1_000
-"""Pairs of parts of a question that are asked whether they exclude each other. Beyond it: that is
-not told; automata are built where the answer must be exact."""
+"""Pairs of parts that are compared for mutual exclusion. Beyond it: unknown; automata are built if
+the answer must be exact."""
 
 DECISIONS_CACHED_MAX: Final = 65_536
-"""Answers about languages kept, by question. Beyond it: the least recently used is decided
-again."""
+"""Decisions that are cached. Beyond it: the least recently used is decided again."""
 
 _STATE_WORK: Final = 20
-"""Steps that each state of an automaton counts for in a decision."""
+"""Steps of work for each state of an automaton in a decision."""
 
 _ATOM_WORK: Final = 400
-"""Steps to build the smallest automaton of most operators."""
+"""Steps of work to build the smallest automaton of most operators."""
 
 safe_answers: Final = Tally()
-"""How often a decision could not be made and the safe answer was given, by the question."""
+"""Safe answers to undecided questions, by the question."""
 
 
 class Found(NamedTuple):
@@ -82,7 +79,7 @@ class Empty(NamedTuple):
 
 
 class Undecided(NamedTuple):
-    """It cannot be told whether the language has a text."""
+    """It is unknown whether the language has a text."""
 
 
 EMPTY: Final = Empty()
@@ -96,7 +93,7 @@ _State: TypeAlias = tuple[int, ...]
 
 @lru_cache(maxsize=DECISIONS_CACHED_MAX)
 def find(language: Language) -> Decision:
-    """Returns a text of the language, or that there is none, or that it cannot be told.
+    """Searches a text of the language: Found, Empty or Undecided.
 
     Cost: `DECISION_WORK_MAX`, and that of the automata. In each case of the opaque atoms at most
     `STATES_MAX` states of the product.
@@ -167,7 +164,7 @@ def _product_of(automata: Sequence[Automaton], value: Callable[[_Vector], int]) 
 
 
 def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Decision:
-    """As `find`, where each opaque atom is taken to hold or not to hold."""
+    """As `find`, with a truth value for each opaque atom."""
     regular = _with(language, case)
     with work:
         answer = _tried(regular)
@@ -176,7 +173,7 @@ def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Dec
     with work:
         if not isinstance(answer, Found) or _contradicts(case):
             return EMPTY if isinstance(answer, Found) else answer
-        # The text fits the case; whether the opaque atoms say so of it they must be asked. Of a few
+        # The text fits the case; the opaque atoms must confirm it. Of a few
         # texts all are asked of; of more another one may do, so that one no decides nothing.
         candidates = _points(regular)
         for text in candidates if candidates is not None else (answer.text,):
@@ -187,17 +184,17 @@ def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Dec
 
 
 def _test_work(language: Language, text: bytes) -> int:
-    """About the steps of a membership test."""
+    """Returns about the steps of a membership test."""
     return size_of(language) * (1 + len(text) // 100)
 
 
 def _step_work(leaves: int, turns: int) -> int:
-    """About the steps from one state of a product of automata to the next ones."""
+    """Returns about the steps from one state of a product of automata to the next ones."""
     return 1 + (leaves + 4) * (turns + 8) // 16
 
 
 def _tried(language: Language) -> Decision | None:
-    """What can be told without automata: from intervals, examples, and what operators say."""
+    """Decides without automata: from intervals, examples, and the operators' own answers."""
     if isinstance(language, Pieces):
         if not language.cuts:
             return EMPTY
@@ -215,7 +212,7 @@ def _tried(language: Language) -> Decision | None:
 
 
 def exclude(one: Language, two: Language) -> bool:
-    """Whether it shows that no text is in both languages: told by their operators, in pairs.
+    """Whether the operators show, in pairs, that no text is in both languages.
 
     No automaton is built. A no may be wrong. Cost: the pairs, at most `PAIRS_ASKED_MAX`.
     """
@@ -229,7 +226,7 @@ def exclude(one: Language, two: Language) -> bool:
 
 
 def pairs_of(one: Language, two: Language) -> int:
-    """About how many pairs of parts two languages have."""
+    """Returns about the number of pairs of parts of two languages."""
     return _parts(one) * _parts(two)
 
 
@@ -238,7 +235,7 @@ def _parts(language: Language) -> int:
 
 
 def is_contradiction(language: Language) -> bool:
-    """Whether it shows that the language has no text; as `exclude`."""
+    """Whether the language is seen to be empty; as `exclude`."""
     if not isinstance(language, Some | Every):
         return language == NO_TEXT
     try:
@@ -281,9 +278,9 @@ def _exclude(one: Language, two: Language) -> bool:
 
 
 def guess(language: Language) -> tuple[bytes, bytes, bytes]:
-    """What a text of the language may begin with, have in it and end with; often it is one.
+    """Returns a likely text of the language: a beginning, a middle and an end that it requires.
 
-    Of alternatives the first is taken, and what must not be is left to luck.
+    Of alternatives it takes the first, and it ignores negations.
     """
     if isinstance(language, Pieces):
         cut = language.cuts[0] if language.cuts else (0,)
@@ -308,14 +305,14 @@ _GUESSED: Final = {
     "suffix": 2,
     "suffix nocase": 2,
 }
-"""Where the constants of operators stand in a guess: in front, within, or behind."""
+"""The place of an operator's constant in a guess: in front, within, or behind."""
 
 
 def _searched(language: Language, work: Work) -> Decision:
-    """What the automata of a language without opaque atoms say. Raises LimitError.
+    """Decides by the automata of a language without opaque atoms. Raises LimitError.
 
-    What builds an automaton spends nothing of the decision, which would else be told by what was
-    built before; but each counts for its size.
+    Building an automaton spends none of the decision's work, else the answer would depend on the
+    cache; instead each automaton counts by its size.
     """
     automata, value = _prepared(language)
     with work:
@@ -324,7 +321,7 @@ def _searched(language: Language, work: Work) -> Decision:
 
 
 def _building_work(language: Language) -> int:
-    """About the steps to build the automata of an expression, at least."""
+    """Returns about the least steps to build the automata of an expression."""
     if isinstance(language, Every | Some):
         return sum(map(_building_work, language.parts))
     if isinstance(language, Pieces):
@@ -335,7 +332,7 @@ def _building_work(language: Language) -> int:
 
 
 def _examples(language: Language) -> Iterator[bytes]:
-    """What the operators of the expression would try first."""
+    """Yields the example texts of the expression's operators."""
     for atom in atoms_of(language):
         try:
             examples: tuple[object, ...] = registry.get(atom.operator).examples(atom.constant)
@@ -345,7 +342,7 @@ def _examples(language: Language) -> Iterator[bytes]:
 
 
 def readable(language: Language, text: bytes) -> bytes:
-    """Returns a text of the language, of the same length, with readable characters where it may be.
+    """Returns a text of the language, of the same length, with readable characters if possible.
 
     Cost: a membership test for each byte and candidate, at most `READABLE_WORK_MAX`.
     """
@@ -370,7 +367,7 @@ _READABLE: Final = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVW
 
 
 def _explored(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Decision:
-    """Breadth first through the product of the automata."""
+    """Explores the product of the automata breadth first."""
     all_fates = [a.fates for a in automata]
     all_accepting = [a.accepting for a in automata]
     all_rows = [a.rows for a in automata]
@@ -378,7 +375,7 @@ def _explored(automata: Sequence[Automaton], value: Callable[[_Vector], int]) ->
     start: _State = (0,) * len(automata)
     came_from: dict[_State, tuple[_State, int] | None] = {start: None}
     for state in (waiting := [start]):
-        # First what is so whatever follows, which needs no further steps; then, by the same
+        # First the decided states, which need no further steps; then, by the same
         # expression, whether a text that ends here is one: acceptance counts as a fate.
         fate = value([fates[s] for fates, s in zip(all_fates, state, strict=True)])
         if fate == OPEN:
@@ -411,7 +408,7 @@ def _path(came_from: dict[_State, tuple[_State, int] | None], state: _State) -> 
 
 
 def _prepared(language: Language) -> tuple[list[Automaton], Callable[[_Vector], int]]:
-    """The automata of the distinct leaves, and the expression's value over leaves' values."""
+    """Returns the automata of the distinct leaves, and the expression as a function of values."""
     numbers: dict[_Leaf, int] = {}
     value = _valued(language, numbers)
     automata = []
@@ -464,7 +461,7 @@ def _is_opaque(atom: Atom) -> bool:
 
 
 def _with(language: Language, case: dict[Atom, bool]) -> Language:
-    """Returns the language where the atoms of a case are replaced by all text or none."""
+    """Returns the language with the atoms of a case replaced by all text or none."""
     if isinstance(language, Literal):
         if language.atom not in case:
             return language
@@ -476,7 +473,7 @@ def _with(language: Language, case: dict[Atom, bool]) -> Language:
 
 
 def _points(language: Language) -> list[bytes] | None:
-    """Returns the texts of a language that is plainly a few single texts, else None."""
+    """Returns the texts of a language that is visibly a few single texts, else None."""
     if not isinstance(language, Pieces):
         return None
     keys = [line.single(tuple(c for c in piece if c)) for piece in line.pieces(language.cuts)]
@@ -484,7 +481,7 @@ def _points(language: Language) -> list[bytes] | None:
 
 
 def _contradicts(case: dict[Atom, bool]) -> bool:
-    """Whether the operators themselves say that the case cannot be."""
+    """Whether the operators themselves exclude the case."""
     for (a, a_holds), (b, b_holds) in combinations(case.items(), 2):
         if a_holds and b_holds:
             if _ask("intersects", a, b) is False or _ask("intersects", b, a) is False:
@@ -497,7 +494,7 @@ def _contradicts(case: dict[Atom, bool]) -> bool:
 
 
 def _ask(question: str, atom: Atom, other: Atom) -> bool | None:
-    """What an operator says; None, counted, where it raises or answers something else."""
+    """Returns an operator's answer; None, counted, if it raises or answers something else."""
     try:
         answer = getattr(registry.get(atom.operator), question)(atom.constant, other)
     except Exception:  # noqa: BLE001  extension code may raise anything
@@ -509,5 +506,5 @@ def _ask(question: str, atom: Atom, other: Atom) -> bool | None:
 
 
 def unknown_operators(language: Language) -> Iterator[str]:
-    """Returns the names of operators in the expression that nobody has registered here."""
+    """Returns the names of unregistered operators in the expression."""
     return (a.operator for a in atoms_of(language) if registry.find(a.operator) is None)

@@ -1,9 +1,9 @@
-"""The operator `cidr`: text that is an IP address of a network.
+"""The operator `cidr`: texts that are IP addresses of a network.
 
-An address is what text spells, not how: `2001:DB8::1` and `2001:db8:0:0:0:0:0:1` are one, and an
-IPv4 address mapped into IPv6, `::ffff:10.0.0.1`, is that IPv4 address. Otherwise the two families
-never meet: `::/0` has no IPv4 address, mapped or not. IPv4 is four decimal numbers without leading
-zeros; an address with a zone (`%eth0`) is of no network. Text that spells no address is in none.
+Spelling does not matter: `2001:DB8::1` and `2001:db8:0:0:0:0:0:1` are one address, and an IPv4
+address mapped into IPv6, `::ffff:10.0.0.1`, is that IPv4 address. Otherwise the two families never
+meet: `::/0` has no IPv4 address, mapped or not. IPv4 is four decimal numbers without leading zeros;
+an address with a zone (`%eth0`) is in no network, as is text that is no address.
 
 The spellings of a network's addresses are a regular set. Networks alone are decided without it.
 
@@ -22,8 +22,8 @@ from contrada.model.languages.automaton import Automaton, without
 from contrada.model.languages.regex_machine import Machine
 
 ADDRESSES_CACHED_MAX: Final = 4_096
-"""Texts kept with their IP addresses, and likewise networks. Beyond it: the least recently used is
-read again."""
+"""Texts cached with their IP addresses, and as many networks. Beyond it: the least recently used is
+parsed again."""
 
 ADDRESS_BYTES_MAX: Final = 45
 """Bytes of a text that may be an IP address. Beyond it: it is none."""
@@ -31,7 +31,7 @@ ADDRESS_BYTES_MAX: Final = 45
 Network: TypeAlias = IPv4Network | IPv6Network
 
 MAPPED: Final = IPv6Network("::ffff:0:0/96")
-"""Where IPv6 keeps the IPv4 addresses."""
+"""The prefix of the IPv4 addresses in IPv6."""
 
 
 class Cidr(Operator):
@@ -40,7 +40,7 @@ class Cidr(Operator):
     name = "cidr"
 
     def check(self, constant: bytes) -> None:
-        """What is no network is refused."""
+        """Raises InvalidFilterError if the constant is no network."""
         network_of(constant)
 
     def apply(self, value: bytes, constant: bytes) -> bool:
@@ -58,7 +58,7 @@ class Cidr(Operator):
         return without(spelled, mapped)
 
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
-        """The first and the last address; one of them is outside of what does not cover it."""
+        """Returns the first and the last address: a narrower network lacks one of them."""
         network = network_of(constant)
         return str(network[0]).encode(), str(network[-1]).encode()
 
@@ -80,7 +80,7 @@ class Cidr(Operator):
 
 @lru_cache(maxsize=ADDRESSES_CACHED_MAX)
 def address_of(text: bytes) -> IPv4Address | IPv6Address | None:
-    """Returns the address that a text spells, or None."""
+    """Returns the address of a text, or None."""
     if len(text) > ADDRESS_BYTES_MAX or b"%" in text or not text.isascii():
         return None
     try:
@@ -92,9 +92,9 @@ def address_of(text: bytes) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(maxsize=ADDRESSES_CACHED_MAX)
 def network_of(constant: bytes) -> Network:
-    """The network that a constant names: an address, or one with a slash and a number of bits.
+    """Returns the network of a constant: an address, or one with a slash and a number of bits.
 
-    The bits behind those are of no account. Raises InvalidFilterError.
+    The bits behind those are ignored. Raises InvalidFilterError.
     """
     address, slash, bits = constant.decode(errors="replace").partition("/")
     number = bits.isascii() and bits.isdigit() and len(bits) <= 3
@@ -131,14 +131,14 @@ def _pattern(network: Network) -> str:
 
 
 def _bits(network: Network) -> str:
-    """Returns its addresses bit by bit, `x` for either."""
+    """Returns the network's addresses as bits, `x` for either."""
     length = network.max_prefixlen
     fixed = f"{int(network.network_address):0{length}b}"[: network.prefixlen]
     return fixed.ljust(length, "x")
 
 
 def _dotted(bits: str) -> str:
-    """Four decimal numbers of eight bits each."""
+    """Returns four decimal numbers of eight bits each."""
     return "\\.".join(_decimal(bits[at : at + 8]) for at in range(0, 32, 8))
 
 
@@ -150,7 +150,7 @@ def _decimal(bits: str) -> str:
 
 
 def _ipv6(bits: str) -> str:
-    """The spellings without `::`, and with it at every place; the last 32 bits also dotted."""
+    """Returns the spellings without `::`, and with it at every place."""
     groups = [_hexadecimal(bits[at : at + 16]) for at in range(0, 128, 16)]
     dotted = _dotted(bits[96:])
     rest = ""
@@ -163,7 +163,7 @@ def _ipv6(bits: str) -> str:
 
 
 def _gap(groups: list[str], dotted: str, bits: str, read: int) -> Iterator[str]:
-    """What may follow so many groups where `::` does: with each number of groups behind it."""
+    """Returns the continuations with `::` after some groups."""
     for last in range(8 - read):
         if "1" in bits[16 * read : 128 - 16 * last]:
             continue

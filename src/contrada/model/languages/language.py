@@ -1,9 +1,9 @@
 """Sets of text as Boolean expressions over intervals and atoms.
 
-The normal form: negation only at atoms, no `Every` directly in an `Every` nor `Some` in a
-`Some`, at most one `Pieces` per node, parts sorted and distinct, no part that another part of
-the same node makes idle. Nodes are plain tuples, so that they compare, sort and hash by form;
-two forms of one language may still differ (see `decision` for equality of languages).
+The normal form: negation only at atoms, no `Every` directly in an `Every` nor `Some` in a `Some`,
+at most one `Pieces` per node, parts sorted and distinct, no part that another part of the same node
+makes redundant. Nodes are plain tuples, so that they compare, sort and hash by form; two forms of
+one language may still differ (see `decision` for equality of languages).
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,11 +17,11 @@ from contrada.model.languages.atoms import Atom, failures, registry
 from contrada.model.languages.work_budget import spend
 
 NESTING_MAX: Final = 50
-"""How deep `and` and `or` alternate within one expression on text. Beyond it: LimitError."""
+"""Alternations of `and` and `or` within one expression on text. Beyond it: LimitError."""
 
 
 _SHORT: Final = 250
-"""Bytes of a text that an operator looks at in a step of work; a shorter one counts for none."""
+"""Bytes of a text that an operator reads in a step of work; a shorter one counts for none."""
 
 
 class Pieces(NamedTuple):
@@ -62,9 +62,8 @@ ANY_TEXT: Final = Pieces(ALL_TEXT)
 def contains(language: Language, text: bytes) -> bool:
     """Whether the text is in the language: exact, and no automaton is built.
 
-    An operator's `apply` that raises, or answers something else than True or False, counts as
-    not holding (so its negation holds), and is counted in `failures`. An unknown operator
-    raises UnknownOperatorError.
+    An `apply` that raises, or does not return True or False, counts as not holding (so its negation
+    holds), and is counted in `failures`. An unknown operator raises UnknownOperatorError.
     """
     if isinstance(language, Literal):
         return applies(language.atom, text) is language.positive
@@ -76,7 +75,7 @@ def contains(language: Language, text: bytes) -> bool:
 
 
 def may_contain(language: Language, text: bytes) -> bool:
-    """As `contains`, but what an operator that nobody registered says of a text is always yes."""
+    """As `contains`, except that an unregistered operator accepts every text."""
     if isinstance(language, Every):
         return all(may_contain(part, text) for part in language.parts)
     if isinstance(language, Some):
@@ -122,7 +121,7 @@ def negation(language: Language) -> Language:
 
 
 def atoms_of(language: Language) -> Iterator[Atom]:
-    """Yields the atoms in the expression, in order, repeated as they stand."""
+    """Yields the atoms in the expression, in order, with repeats."""
     if isinstance(language, Literal):
         yield language.atom
     elif not isinstance(language, Pieces):
@@ -131,21 +130,21 @@ def atoms_of(language: Language) -> Iterator[Atom]:
 
 
 def size_of(language: Language) -> int:
-    """How many cuts and atoms the expression has, and nodes: about what a walk through it costs."""
+    """Returns the number of cuts, atoms and nodes: about the cost of a walk through it."""
     if isinstance(language, Pieces):
         return 1 + len(language.cuts) // 8
     return 1 if isinstance(language, Literal) else 1 + sum(map(size_of, language.parts))
 
 
 def depth(language: Language) -> int:
-    """How deep `Every` and `Some` stand in one another."""
+    """Returns the nesting depth of `Every` and `Some`."""
     if isinstance(language, Pieces | Literal):
         return 0
     return 1 + max(depth(part) for part in language.parts)
 
 
 def sort_key(language: Language) -> tuple[object, ...]:
-    """Orders nodes of all kinds."""
+    """Returns a key that sorts nodes of all kinds."""
     if isinstance(language, Every | Some):
         return (language.rank, tuple(sort_key(part) for part in language.parts))
     return (language.rank, *language[:-1])

@@ -1,9 +1,9 @@
 """Keys of languages: equal languages have equal keys, and few keys need an automaton.
 
-A key is of the language, or of its complement, whichever is without the empty text. Where that is
-finite its key are its texts, folded; else its first text: the shortest, of these the lowest. Both
-depend on the language alone, and can mostly be read from its form. Different languages may have
-the same key.
+A key is made from the language or from its complement: the one without the empty text. The key of a
+finite one is its texts, folded; else its first text: the shortest, of these the lowest. Both depend
+on the language alone, and can mostly be read from its form. Different languages may have the same
+key.
 """
 
 from functools import lru_cache
@@ -33,18 +33,19 @@ KEY_WORK_MAX: Final = 1_000_000
 """Steps to make a key. Beyond it: it is not known."""
 
 KEY_TEXTS_MAX: Final = 65_536
-"""Texts of a finite set that its key is made of where an automaton is asked. Beyond it: the key is
-made of the first one."""
+"""Texts of a finite set that its key holds if an automaton is needed. Beyond it: the key holds the
+first one."""
 
 TextKey: TypeAlias = tuple[bool, frozenset[bytes] | bytes] | None
-"""Whether it is of the complement, and the texts or the first of them; None where not known."""
+"""Whether it is of the complement, and the texts or the first of them; None if not known."""
 
 _FILLER: Final = b"\xff"
-"""No character, so that no operator asks for it: if it may be often, it may be ever more often."""
+"""Not a character, so no operator requires it: where it may be repeated, it may be repeated
+forever."""
 
 
 class _Start(NamedTuple):
-    """The first text of a language without the empty one, and all of them where they are few."""
+    """The first text of a language without the empty one, and all of them if they are few."""
 
     first: bytes
     folded: frozenset[bytes] | None = None
@@ -54,13 +55,13 @@ class _Start(NamedTuple):
 
 
 _NONE: Final = _Start(b"", frozenset())
-"""Of the empty language."""
+"""The start of the empty language."""
 
 
 def key(language: Language) -> TextKey:
     """Returns the key of a language. None with opaque operators, and beyond the limits.
 
-    Cost: the form, for each of its parts a membership; an automaton where that does not do.
+    Cost: the form, a membership for each of its parts, and sometimes an automaton.
     """
     return _key(language) if isinstance(language, Pieces) else _known_key(language)
 
@@ -85,7 +86,7 @@ def _key(language: Language) -> TextKey:
 
 
 def _of_language(language: Language) -> _Start | None:
-    """What the form of a language without the empty text tells."""
+    """Returns the start of a language without the empty text, by its form."""
     if isinstance(language, Pieces):
         return _joined([_of_piece(piece) for piece in line.pieces(language.cuts)])
     if isinstance(language, Literal):
@@ -109,7 +110,7 @@ def _of_part(part: Language) -> _Start | None:
 
 
 def _within(few: Language, rest: list[Language]) -> _Start | None:
-    """Of those of a few texts that are in all other languages."""
+    """Returns the start of those of a few texts that are in all other languages."""
     if isinstance(few, Some):
         return _joined([_within(part, rest) for part in few.parts])
     if isinstance(few, Pieces):
@@ -125,7 +126,7 @@ def _within(few: Language, rest: list[Language]) -> _Start | None:
 
 
 def _joined(starts: list[_Start | None]) -> _Start | None:
-    """Of the union of languages."""
+    """Returns the start of a union of languages."""
     known = [start for start in starts if start is not None]
     if len(known) < len(starts):
         return None
@@ -164,7 +165,7 @@ def _of_piece(piece: HalfOpen) -> _Start:
 
 
 def _texts(piece: HalfOpen) -> list[bytes] | None:
-    """Returns the texts of an interval with finitely many, which go on with zeros; else None."""
+    """Returns the texts of an interval if they are finitely many, else None."""
     start, end = piece
     first: bytes = line.first_key(start)[1]  # type: ignore[assignment]
     if end is None or first + b"\0" * (len(end[1]) - len(first)) != end[1]:  # type: ignore[arg-type,misc]
@@ -173,7 +174,7 @@ def _texts(piece: HalfOpen) -> list[bytes] | None:
 
 
 def _is_infinite(language: Every) -> bool:
-    """Whether a text with many fillers shows that there are ever longer ones."""
+    """Whether a text with many fillers shows that there are texts of any length."""
     operators = {registry.find(atom.operator) for atom in atoms_of(language)}
     if any(type(each).first is Operator.first for each in operators if each is not None):
         return False

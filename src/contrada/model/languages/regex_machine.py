@@ -1,15 +1,15 @@
-"""Machines that search text for a regular expression, one step per byte whatever the expression.
+"""`Machine`: a search for a regular expression that takes one step per byte of the text.
 
 A machine is a nondeterministic automaton that is made deterministic while texts are read. A set of
 its states becomes a *row*, which has the next row for each kind of byte. So a text costs one
-look-up per byte once its rows are there, and a row costs a few operations on integers whose bits
-are the states (see `steps`); nothing is tried again from an earlier place. When there are too many
-rows all are dropped. A text for which each byte needs a new row costs some microseconds per byte.
-`automaton` makes all rows, for decisions.
+look-up per byte once its rows exist, and a row costs a few operations on integers whose bits are
+the states (see `state_relations`); the search never backtracks. Beyond a limit all rows are
+dropped. A text that needs a new row for each byte costs some microseconds per byte. `automaton`
+makes all rows, for decisions.
 
-Invariants: `Machine.row[kind]` is the next row or `unknown`; the last entry of a row says whether
-the machine accepts where the text ends there; once the expression was found, the row is
-`accepted` and stays so. Bytes of one kind lead everywhere to the same.
+Invariants: `Machine.row[kind]` is the next row or `unknown`; the last entry of a row is whether the
+machine accepts at the end of the text; once the expression was found, the row is `accepted` and
+remains so. Bytes of one kind have the same next state everywhere.
 
 Source: Thompson, 1968 (several states at once); the rows as in RE2.
 """
@@ -31,25 +31,25 @@ MACHINE_STATES_MAX: Final = 10_000
 """States of the machine of a regular expression or wildcard. Beyond it: InvalidFilterError."""
 
 MACHINE_WORK_MAX: Final = 660_000
-"""Shifts and stars (see `steps`) of such a machine for a byte, times its states and 2,000. About
-40 microseconds. Beyond it: InvalidFilterError."""
+"""Shifts and stars (see `state_relations`) of such a machine for a byte, times its states and
+2,000. About 40 microseconds. Beyond it: InvalidFilterError."""
 
 ROWS_ENTRIES_MAX: Final = 10_000
-"""Entries in the rows of such a machine, words of 64 states that they stand for, and ten for each
-of its states. Beyond it: all are dropped and found out again."""
+"""Entries in the rows of such a machine, words of 64 states, and ten for each of its states. Beyond
+it: all rows are dropped and computed again."""
 
 FOLLOWED_MAX: Final = 2_000_000
-"""States of such a machine that are followed, each by every kind of byte, to make its automaton.
-Beyond it: the safe answer."""
+"""States of such a machine from which its automaton follows every kind of byte. Beyond it: the safe
+answer."""
 
 _WORK_PER_STEP: Final = 10_000
-"""Of that work, what takes about as long as one step of `spend`."""
+"""The part of that work that takes about as long as one step of `spend`."""
 
 _STATE_WORK: Final = 8
-"""Steps to make a state."""
+"""Steps of work for a state."""
 
 _ROW_WORK: Final = 4
-"""Steps to find out a row of the smallest machine."""
+"""Steps of work for a row of the smallest machine."""
 
 _BYTES_PER_STEP: Final = 20
 """Bytes of a text that are looked up in a step."""
@@ -58,10 +58,10 @@ MATCH: Final = 0
 """The state where the expression has been found."""
 
 Edge: TypeAlias = tuple[int, int, int]
-"""The first and the last byte that lead to a state, and that state."""
+"""The first and the last byte of a transition, and its next state."""
 
 MachineRow: TypeAlias = list[Any]
-"""Next rows by kind of byte; then the states it stands for and what precedes; then acceptance."""
+"""Next rows by kind of byte; then the states of the row and the byte before; then acceptance."""
 
 _AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER = 1, 2, 3, 4
 _AFTER_ALL_BUT_1, _AFTER_ALL_BUT_2, _AFTER_E0, _AFTER_ED, _AFTER_F0, _AFTER_F4 = 5, 6, 7, 8, 9, 10
@@ -77,7 +77,7 @@ _LEADS: Final = (
     (0xF1, 0xF3, _AFTER_ALL_BUT_3),
     (0xF4, 0xF4, _AFTER_F4),
 )
-"""Bytes that begin a character of several bytes, and what they are followed by."""
+"""First bytes of characters of several bytes, with the ranges of the next byte."""
 
 _WITHIN: Final = {
     _AFTER_ALL_BUT_1: (0x80, 0xBF, _AFTER_OTHER),
@@ -88,7 +88,7 @@ _WITHIN: Final = {
     _AFTER_F0: (0x90, 0xBF, _AFTER_ALL_BUT_2),
     _AFTER_F4: (0x80, 0x8F, _AFTER_ALL_BUT_2),
 }
-"""Inside of a character: the bytes that go on with it, and what they are followed by."""
+"""Continuation bytes of a character, with the ranges of the next byte."""
 
 _WORD_BYTES: Final = frozenset(b for first, last in characters.WORD for b in range(first, last + 1))
 
@@ -135,7 +135,7 @@ class _MachineStates:
         return entry
 
     def optional(self, part: regex_syntax.Tree, least: int, most: int | None, after: int) -> int:
-        """Returns the state before the repetitions that are beyond the least number."""
+        """Returns the state before the optional repetitions."""
         if most is None:
             loop = self.state()
             self.free[loop] = (self.before(part, loop), after)
@@ -146,7 +146,7 @@ class _MachineStates:
         return entry
 
     def characters(self, ranges: Ranges, after: int) -> int:
-        """The state before one character, byte by byte; equal ends of characters share states."""
+        """Returns the state before one character; equal ends of characters share states."""
         edges = []
         for spans in (each for first, last in ranges for each in utf8_spans(first, last)):
             target = after
@@ -177,11 +177,11 @@ class _MachineStates:
         return bytes(kinds), byte_of
 
     def any_step(self) -> Relation:
-        """Where some byte leads from each state."""
+        """Returns the transitions of each state by any byte."""
         return Relation((s, target) for s, edges in enumerate(self.edges) for *_, target in edges)
 
     def step(self, byte: int) -> Relation:
-        """Where a byte leads from each state."""
+        """Returns the transitions of each state by a byte."""
         return Relation(
             (state, target)
             for state, edges in enumerate(self.edges)
@@ -191,16 +191,16 @@ class _MachineStates:
 
     @cached_property
     def looked_for(self) -> int:
-        """The kinds of places (`AT_START` and so on) that some state asks for, as bits."""
+        """The kinds of places (`AT_START` and so on) that some state requires, as bits."""
         return reduce(operator.or_, self.looks, 0)
 
     @property
     def asks_inside(self) -> bool:
-        """Whether it matters what is inside a character."""
+        """Whether a position inside a character makes a difference."""
         return bool(self.looked_for & regex_syntax.INSIDE_WORD)
 
     def closures(self) -> dict[int, Closure]:
-        """Where each state leads without a byte, by the kinds of the place in the text."""
+        """Returns the transitions without a byte of each state, by the kinds of the place."""
         found: dict[int, Closure] = {}
         pairs = 0
         for holding in sorted({each & self.looked_for for each in _holdings()}):
@@ -220,7 +220,7 @@ class Machine:
     def __init__(self, tree: regex_syntax.Tree) -> None:
         """Raises LimitError beyond `MACHINE_STATES_MAX`, `MACHINE_WORK_MAX`, CLOSURE_PAIRS_MAX.
 
-        Cost: linear in the machine, but for long runs of parts that may all be left out.
+        Cost: linear in the machine, except for long runs of optional parts.
         """
         program = _MachineStates()
         inner = program.before(tree, MATCH)
@@ -252,7 +252,7 @@ class Machine:
         self._forget()
 
     def finds(self, text: bytes) -> bool:
-        """Whether the text has what the machine searches. Cost: linear in the text."""
+        """Whether the text has a match. Cost: linear in the text."""
         row = self._first
         spend(1 + len(text) // _BYTES_PER_STEP)
         kinds = text.translate(self._kinds)
@@ -261,12 +261,12 @@ class Machine:
         return bool(self._walked(kinds)[-1] if row is self.unknown else row[-1])
 
     def automaton(self) -> Automaton:
-        """Returns the minimal automaton of all texts in which the machine finds something.
+        """Returns the minimal automaton of all texts with a match.
 
         Raises LimitError beyond `STATES_MAX` or `FOLLOWED_MAX`.
         """
         rows = [self._first]
-        # By what rows stand for: they may be dropped and made again meanwhile.
+        # By the states of rows, which may be dropped and made again meanwhile.
         numbers = {self._first[-2]: 0}
         targets: list[array[int]] = []
         followed = 0
@@ -294,7 +294,7 @@ class Machine:
         self._first = self._row(self._start, _AFTER_START)
 
     def _walked(self, kinds: bytes) -> MachineRow:
-        """The row that a text leads to; rows on the way are found where they are not known."""
+        """Returns the row after a text; computes unknown rows on the way."""
         row, unknown = self._first, self.unknown
         for kind in kinds:
             target: MachineRow = row[kind]
@@ -311,7 +311,7 @@ class Machine:
             return target
         states, before = _set_of(row), row[-2][1]
         byte = self._byte_of[kind]
-        if before:  # Only now is known what the place lies between, and which looks hold there.
+        if before:  # Only the next byte decides the kind of the place, and so which looks hold.
             states = self._closed(states, _holding(before, byte))
         if states & 1 << MATCH:
             target = self.accepted
@@ -325,9 +325,9 @@ class Machine:
         return target
 
     def _row(self, states: int, before: int) -> MachineRow:
-        """Returns the row of a set of states, after what `before` says."""
-        # What waits for the start of the text waits in vain later on; with it there would be more
-        # rows. And what is before matters only where some state looks there.
+        """Returns the row of a set of states with this context before it."""
+        # A state that requires the start of the text never succeeds later; with it there would be
+        # more rows. And the context matters only to states that look at it.
         if before != _AFTER_START:
             states &= ~self._at_start
         if states & 1 << MATCH:
@@ -346,12 +346,12 @@ class Machine:
         return row
 
     def _closed(self, states: int, holding: int) -> int:
-        """Returns the states and those that are reached without a byte, where such places hold."""
+        """Returns the states and those reached without a byte at such places."""
         return self._closures[holding & self._program.looked_for].of(states)
 
 
 def _set_of(row: MachineRow) -> int:
-    """Returns the states that a row stands for."""
+    """Returns the states of a row."""
     return int.from_bytes(row[-2][0], "little")
 
 
@@ -360,7 +360,7 @@ def _bits(states: Iterable[int]) -> int:
 
 
 def _holding(before: int, byte: int | None) -> int:
-    """Which places lie between what is before and the next byte, or the end."""
+    """Returns the kinds of the place between this context and the next byte, or the end."""
     at_start = before == _AFTER_START
     holding = regex_syntax.AT_START | regex_syntax.AT_LINE_START if at_start else 0
     if before == _AFTER_LINE:
@@ -378,14 +378,14 @@ def _holding(before: int, byte: int | None) -> int:
 
 @cache
 def _holdings() -> frozenset[int]:
-    """Which places can hold together."""
+    """Returns the combinations of kinds that one place can have."""
     befores = (_AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER, *_WITHIN)
     held = {_holding(before, byte) for before in befores for byte in (None, *range(256))}
     return frozenset(held | {0})
 
 
 def _after(before: int, byte: int, asks_inside: bool) -> int:
-    """What lies before the next place, after this byte."""
+    """Returns the context of the next place, after this byte."""
     if byte == 0x0A:
         return _AFTER_LINE
     if byte in _WORD_BYTES:

@@ -1,8 +1,8 @@
-"""The operator `matches`: text in which a regular expression finds something.
+"""The operator `matches`: texts in which a regular expression finds a match.
 
-The constant is the expression in its normal form (see `regular.normal`), flags at the front. An
-expression that says no more than `=`, `prefix`, `suffix` or `contains` of a few texts has plain
-forms, and sets are made of those instead: they are decided, and found, faster.
+The constant is the expression in its normal form (see `regex_syntax.normal`), flags at the front.
+An expression that only means `=`, `prefix`, `suffix` or `contains` of a few texts has plain forms,
+and sets are made of those: decisions and matching are faster.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from contrada.model.languages.characters import Ranges
 from contrada.model.languages.regex_machine import Machine
 
 SMALL_STATES_MAX: Final = 500
-"""States of a machine of which many are kept. Beyond it: it counts as large, and few are kept."""
+"""States of a small machine. Beyond it: it counts as large, and few are cached."""
 
 SMALL_MACHINES_CACHED_MAX: Final = 8_192
 """Small machines kept, by expression. Beyond it: the least recently used is built again."""
@@ -29,16 +29,16 @@ LARGE_MACHINES_CACHED_MAX: Final = 128
 """Larger machines kept, by expression. Beyond it: the least recently used is built again."""
 
 ALIKE_CACHED_MAX: Final = 4_096
-"""Characters whose case-fold classes are kept. Beyond it: the least recently used is looked up
+"""Characters with cached case-fold classes. Beyond it: the least recently used is looked up
 again."""
 
 EXPANDED_MAX: Final = 10_000
 """Characters of the texts that a regular expression is expanded into as plain forms. Beyond it: it
-stays a regular expression."""
+remains a regular expression."""
 
 
 def _plain_runs(tree: regex_syntax.Tree) -> Iterator[tuple[str, bool]]:
-    """Texts that are in every text in which a tree finds something, and whether but for case."""
+    """Returns texts that every match contains, each with whether its case is ignored."""
     run: list[Ranges] = []
     for part in (*(tree.parts if isinstance(tree, regex_syntax.Sequence) else (tree,)), None):
         if isinstance(part, regex_syntax.Chars) and _is_one(part.ranges):
@@ -69,7 +69,7 @@ class Matches(Operator):
     name = "matches"
 
     def check(self, constant: bytes) -> None:
-        """An expression that is not linear, or too large, is refused."""
+        """Raises InvalidFilterError for an expression that is not linear, or too large."""
         try:
             machine_of(constant)
         except LimitError as error:
@@ -80,7 +80,7 @@ class Matches(Operator):
         return machine_of(constant).finds(value)
 
     def implied(self, constant: bytes) -> Atom | None:
-        """Returns that the longest text which is plainly part of the expression is there."""
+        """Returns the atom of the longest text that every match visibly contains."""
         longest = max(_plain_runs(tree_of(constant)), key=lambda run: len(run[0]), default=None)
         if longest is None:
             return None
@@ -90,14 +90,14 @@ class Matches(Operator):
         return Atom("contains", text.encode())
 
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
-        """The shortest text that the expression matches whole, taking look-arounds for empty."""
+        """Returns the shortest text of the whole expression, with look-arounds as empty."""
         first = first_of(tree_of(constant), at_looks=b"")
         return () if first is None else (first,)
 
     def first(self, constant: bytes) -> bytes | None:
         """Returns the shortest such text, of equally short ones the lowest.
 
-        None where the expression looks around.
+        None if the expression has look-arounds.
         """
         return first_of(tree_of(constant))
 
@@ -119,18 +119,18 @@ ReadTree: TypeAlias = Callable[[bytes], regex_syntax.Tree]
 
 
 def machine_of(constant: bytes, read: ReadTree = tree_of) -> Machine:
-    """Returns the machine of an expression, or of another constant that `read` makes a tree of.
+    """Returns the machine of an expression, or of another constant that `read` turns into a tree.
 
-    Raises what `read` raises, and LimitError.
+    Raises the errors of `read`, and LimitError.
     """
     return _small_machine(constant, read) or _large_machine(constant, read)
 
 
 @lru_cache(maxsize=SMALL_MACHINES_CACHED_MAX)
 def _small_machine(constant: bytes, read: ReadTree) -> Machine | None:
-    """Returns the machine where it is small, so that large ones do not fill the memory.
+    """Returns the machine if it is small, so that large ones do not fill the memory.
 
-    Only a machine that is there tells its size, so each is for a while among the large ones.
+    Only a complete machine knows its size, so each is for a while among the large ones.
     """
     machine = _large_machine(constant, read)
     return machine if machine.states <= SMALL_STATES_MAX else None
@@ -142,9 +142,9 @@ def _large_machine(constant: bytes, read: ReadTree) -> Machine:
 
 
 def first_of(tree: regex_syntax.Tree, at_looks: bytes | None = None) -> bytes | None:
-    """The shortest text of a tree, of these the lowest; None where it has none, or looks around.
+    """Returns the shortest text of a tree, of these the lowest; None for none or a look-around.
 
-    `at_looks` is taken for what it looks at, if anything; then it may be no text of the tree.
+    `at_looks` replaces a look-around, if given; then the result may be no text of the tree.
     """
     if isinstance(tree, regex_syntax.Chars):
         return chr(tree.ranges[0][0]).encode() if tree.ranges else None
@@ -165,7 +165,7 @@ def first_of(tree: regex_syntax.Tree, at_looks: bytes | None = None) -> bytes | 
 
 
 def plain_forms(tree: regex_syntax.Tree) -> list[Plain] | None:
-    """Operators of which one holds just where the expression finds something, or None."""
+    """Returns operators of which one holds exactly if the expression finds a match, or None."""
     try:
         return list(dict.fromkeys(_plain_forms(tree)))
     except _NotPlainError:
@@ -196,7 +196,7 @@ _OPERATORS: Final = {
 
 
 def _expanded(tree: regex_syntax.Tree) -> list[tuple[regex_syntax.Tree, ...]]:
-    """Alternatives as sequences of characters, places and unbounded repetitions."""
+    """Yields alternatives as sequences of characters, places and unbounded repetitions."""
     if isinstance(tree, regex_syntax.Alternation):
         found = list(chain.from_iterable(map(_expanded, tree.parts)))
     elif isinstance(tree, regex_syntax.Sequence):
@@ -225,14 +225,14 @@ def _products(
 
 
 def _inner(items: Items[regex_syntax.Tree]) -> tuple[list[Ranges], bool, bool]:
-    """The characters of an alternative, and whether it must start, or end, where the text does.
+    """Returns the characters of an alternative, and whether it must start or end with the text.
 
-    What may be empty at an end that is free finds nothing that the rest alone would not find.
+    An optional part at a free end makes no difference.
     """
     first, last = 0, len(items)
     while first < last and _may_be_empty(items[first]):
         first += 1
-    # Behind `^` nothing is passed over: what may be empty there is at no free end.
+    # Nothing is skipped behind `^`: an optional part there is at no free end.
     at_start = first < last and items[first] == regex_syntax.Look(regex_syntax.AT_START)
     while first < last and _may_be_empty(items[last - 1]):
         last -= 1
@@ -255,7 +255,7 @@ def _may_be_empty(tree: regex_syntax.Tree) -> bool:
 def _texts(characters: list[Ranges]) -> Iterator[tuple[str, bool]]:
     """Yields the texts, each with whether case does not matter in it."""
     codes = [_few(ranges) for ranges in characters]
-    # One text stands for all that are alike but for case only if every character allows all that
+    # One text represents all spellings by case only if every character allows all that
     # fold like it; `[aA]b` does not, and becomes two texts.
     nocase = any(map(_has_case, codes)) and all(map(_is_folded, characters))
     if nocase:

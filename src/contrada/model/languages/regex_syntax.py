@@ -1,16 +1,16 @@
-r"""Regular expressions of the linear kind: their syntax, and the tree that one is read into.
+r"""Regular expressions of the linear kind: their syntax, and their parser into a tree.
 
-The syntax is RE2's: literals, `.`, classes, `|`, groups, greedy and lazy repetition (which of
-the two makes no difference here), `^ $ \A \z \b \B`, flags `i m s U`, `\Q…\E`. What no finite
-automaton can do is refused: back-references, look-around, atomic groups, possessive repetition,
-recursion; so are Unicode properties, which change from year to year. `\d \w \s \b` and the
-classes `[[:alpha:]]` are ASCII, `^` and `$` mean the text's ends without `m`, `.` is any
-character but a line feed without `s`.
+The syntax is RE2's: literals, `.`, classes, `|`, groups, greedy and lazy repetition (which makes no
+difference here), `^ $ \A \z \b \B`, flags `i m s U`, `\Q…\E`. Refused are constructs that no finite
+automaton has: back-references, look-around, atomic groups, possessive repetition, recursion; and
+Unicode properties, which change from year to year. `\d \w \s \b` and the classes `[[:alpha:]]` are
+ASCII, `^` and `$` mean the text's ends without `m`, `.` is any character but a line feed without
+`s`.
 
-An expression is over characters. Bytes that are no UTF-8 are no character: no class and no `.`
-has them. `\B` is a place between characters; what only begins like one, up to the first byte that
-cannot go on with it, counts as one there, as Unicode recommends. Without case, a class has every
-character that folds like one of its own (see `casefold`).
+An expression is over characters. Bytes that are not UTF-8 are no character: no class and no `.` has
+them. `\B` is a place between characters; an incomplete one, up to the first byte that cannot
+continue it, counts as one there, as Unicode recommends. Without case, a class has every character
+that folds like one of its own (see `casefold`).
 
 Source: the syntax page of RE2 (github.com/google/re2).
 """
@@ -34,17 +34,17 @@ from contrada.model.languages.characters import (
 from contrada.model.languages.work_budget import spend
 
 REPEATED_MAX: Final = 1_000
-"""The largest count in `{…}` of a regular expression, and product of counts in one another. Beyond
-it: InvalidFilterError."""
+"""The largest count in `{…}` of a regular expression, and product of nested counts. Beyond it:
+InvalidFilterError."""
 
 GROUPS_NESTED_MAX: Final = 50
-"""Groups of a regular expression in one another. Beyond it: InvalidFilterError."""
+"""Nesting depth of groups of a regular expression. Beyond it: InvalidFilterError."""
 
 PATTERN_CHARACTERS_MAX: Final = 20_000
 """Characters of a regular expression. Beyond it: InvalidFilterError."""
 
 _CHARACTER_WORK: Final = 10
-"""Steps of work to read a character of an expression, see `work`."""
+"""Steps of work to read a character of an expression, see `work_budget`."""
 
 
 class Chars(NamedTuple):
@@ -100,7 +100,7 @@ _FLAGS: Final = frozenset("imsU")
 def read(pattern: str) -> Tree:
     """Returns the tree of a regular expression.
 
-    Raises InvalidFilterError with what is wrong, or refused, and at which character.
+    Raises InvalidFilterError with the fault, or the refused construct, and its position.
     """
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         reason = f"longer than PATTERN_CHARACTERS_MAX = {PATTERN_CHARACTERS_MAX} characters"
@@ -110,7 +110,7 @@ def read(pattern: str) -> Tree:
 
 
 def normal(pattern: str, flags: str = "") -> str:
-    r"""The expression with its flags at the front, and neither control characters nor `\Q`, `\/`.
+    r"""Returns the expression with flags at the front, without control characters, `\Q` and `\/`.
 
     Raises InvalidFilterError at a flag other than `i`, `m`, `s` and `U`.
     """
@@ -136,7 +136,7 @@ def _without_oddity(match: re.Match[str]) -> str:
 
 
 def repeats_in(text: str) -> int:
-    """What the counts `{…}` in a text ask for together. Cost: linear; nothing else is read."""
+    """Returns the sum of the counts `{…}` in a text. Cost: linear; parses nothing else."""
     return sum(int(most or least) for least, _, most in _COUNTS.findall(text))
 
 
@@ -146,7 +146,7 @@ def character(code: int, *, nocase: bool = False) -> Chars:
 
 
 def _literal_text(each: str) -> str:
-    """Returns a character so that it stands for itself."""
+    """Returns a character, escaped if needed."""
     if each < " " or each == "\x7f":
         return f"\\x{ord(each):02x}"
     return each if each.isalnum() or each in "_/" or each > "\x7f" else f"\\{each}"
@@ -175,7 +175,7 @@ class _RegexReader:
         )
 
     def takes(self, token: str) -> bool:
-        """Whether the token comes next; it is then read."""
+        """Whether the token is next; then it is read."""
         if not self.pattern.startswith(token, self.at):
             return False
         self.at += len(token)
@@ -188,7 +188,7 @@ class _RegexReader:
         return self.pattern[self.at - 1]
 
     def choice(self) -> Tree:
-        """Alternatives up to a closing parenthesis or the end; flags set inside end with it."""
+        """Reads alternatives up to a closing parenthesis or the end, which ends inner flags."""
         flags = self.flags
         parts = [self.sequence()]
         while self.takes("|"):
@@ -218,14 +218,14 @@ class _RegexReader:
         return EMPTY if empty else Repeat(part, least, most)
 
     def count(self) -> tuple[int, int | None] | None:
-        """What `* + ? {…}` ask for, or None where none of them comes next."""
+        """Reads the counts of `* + ? {…}`, or returns None."""
         for token, count in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self.takes(token):
                 return count
         return self.braces()
 
     def braces(self) -> tuple[int, int | None] | None:
-        """`{n}`, `{n,}` or `{n,m}`; a brace that is none of these is a character."""
+        """Reads `{n}`, `{n,}` or `{n,m}`; any other brace is a character."""
         match = _COUNTS.match(self.pattern, self.at)
         if match is None:
             return None
@@ -240,7 +240,7 @@ class _RegexReader:
         return first, last
 
     def single(self) -> Tree:
-        """Returns one character, class, place or group. The empty tree where only flags are set."""
+        """Returns one character, class, place or group. The empty tree for flags alone."""
         if self.pattern[self.at] in "*+?":
             raise self.error("nothing to repeat")
         token = self.next()
@@ -259,7 +259,7 @@ class _RegexReader:
         return self.chars(((ord(token), ord(token)),))
 
     def chars(self, ranges: Ranges) -> Chars:
-        """Characters, and under the flag `i` those that fold like them."""
+        """Returns characters, and under the flag `i` those that fold like them."""
         return Chars(folded(ranges) if "i" in self.flags else ranges)
 
     def others(self, ranges: Ranges) -> Ranges:
@@ -277,19 +277,19 @@ class _RegexReader:
         return self.inside(opened)
 
     def inside(self, opened: int) -> Tree:
-        """What stands up to the closing parenthesis."""
+        """Reads the rest of a group up to its closing parenthesis."""
         self.nested += 1
         if self.nested > GROUPS_NESTED_MAX:
             raise self.error(f"groups nested deeper than GROUPS_NESTED_MAX = {GROUPS_NESTED_MAX}")
         tree = self.choice()
         self.nested -= 1
-        if not self.takes(")"):  # Told at the place where it was opened.
+        if not self.takes(")"):  # The error gives the place of the opening parenthesis.
             self.at = opened - 1
             raise self.error("a group that is not closed")
         return tree
 
     def special_group(self) -> Tree | None:
-        """What `(?` opens: a refusal, a named group (None: it goes on as a plain one), or flags."""
+        """Reads a group behind `(?`: refuses it, sets flags, or returns None for a named group."""
         for what, tokens in _REFUSED_GROUPS.items():
             if any(map(self.takes, tokens)):
                 raise self.error(f"{what} refused")
@@ -319,7 +319,7 @@ class _RegexReader:
         return (self.flags | set(match[1])) - set(match[2] or ())
 
     def escaped(self) -> Tree:
-        """What follows a backslash outside of a class."""
+        """Reads the construct behind a backslash outside of a class."""
         token = self.next()
         if token in _LOOKS:
             return Look(_LOOKS[token])
@@ -351,7 +351,7 @@ class _RegexReader:
         raise self.error(f"the escape \\{token} is unknown")
 
     def hexadecimal(self) -> int:
-        r"""`\x7f` or `\x{10ffff}`, after the x."""
+        r"""Reads `\x7f` or `\x{10ffff}`, after the x."""
         match = _HEXADECIMAL.match(self.pattern, self.at)
         code = -1 if match is None else int(match[1] or match[2], 16)
         if match is None or code > CHARACTER_LAST or 0xD800 <= code <= 0xDFFF:
@@ -365,7 +365,7 @@ class _RegexReader:
         negative = self.takes("^")
         found: list[tuple[int, int]] = []
         first = True
-        while first or not self.takes("]"):  # a bracket that comes first is a character
+        while first or not self.takes("]"):  # a bracket at the beginning is a character
             if self.at == len(self.pattern):
                 self.at = opened - 1
                 raise self.error("a class that is not closed")
@@ -404,7 +404,7 @@ class _RegexReader:
         return self.code(token)
 
     def posix(self) -> Ranges:
-        """`[:name:]` or `[:^name:]`."""
+        """Reads `[:name:]` or `[:^name:]`."""
         name, closing, _ = self.pattern[self.at + 2 :].partition(":]")
         ranges = POSIX.get(name.removeprefix("^"))
         if not closing or ranges is None:
@@ -429,7 +429,7 @@ _REFUSED_GROUPS: Final = {
 
 
 def _repeated(tree: Tree) -> int:
-    """Returns the largest product of counts that stand in one another."""
+    """Returns the largest product of nested counts."""
     if isinstance(tree, Repeat):
         return max(tree.most or tree.least, 1) * _repeated(tree.part)
     if isinstance(tree, Sequence | Alternation):

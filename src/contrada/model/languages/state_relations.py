@@ -1,4 +1,4 @@
-"""Relations between the states of a machine, applied to a whole set of states at once.
+"""`Relation` and `Closure`: relations between the states of a machine, applied to sets of states.
 
 A set of states is one integer with a bit for each. A relation is kept as *shifts*, for all pairs
 `(s, s + d)` of one distance, and *stars*, from any of some states to all of some others. There are
@@ -6,7 +6,7 @@ few of both, since copies of one part have the same distances inside, and altern
 in one state. So a step of thousands of states costs a few operations on integers (Baeza-Yates and
 Gonnet, 1992).
 
-Invariant: `Closure(...).of(x)` has what any number of steps leads to. It takes one step or none,
+Invariant: `Closure(...).of(x)` has the states after any number of steps. It takes one step or none,
 then two or none, then four, …, which is every number of steps.
 """
 
@@ -25,11 +25,11 @@ _PAIR_WORK: Final = 4
 """Steps of work that a pair of states counts for."""
 
 _FEW: Final = 20
-"""Shifts and stars that are few enough."""
+"""The number of shifts and stars that counts as few."""
 
 
 class Relation:
-    """Which states follow which."""
+    """The successors of each state."""
 
     __slots__ = ("_downs", "_stars", "_ups")
 
@@ -70,7 +70,7 @@ class Relation:
 
 
 def _sorted_out(pairs: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Each pair, and whether it goes with its distance (0), its first (1) or second state (2)."""
+    """Yields each pair with its group: by distance (0), first (1) or second state (2)."""
     distances = Counter(second - first for first, second in pairs)
     firsts = Counter(first for first, _ in pairs)
     seconds = Counter(second for _, second in pairs)
@@ -80,7 +80,7 @@ def _sorted_out(pairs: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
 
 
 def _joined(fans_in: dict[int, int]) -> list[tuple[int, int]]:
-    """What the same states lead to, together."""
+    """Joins the sources of pairs that have the same successors."""
     targets: dict[int, int] = {}
     for second, mask in fans_in.items():
         targets[mask] = targets.get(mask, 0) | 1 << second
@@ -88,15 +88,15 @@ def _joined(fans_in: dict[int, int]) -> list[tuple[int, int]]:
 
 
 class Closure:
-    """Where any number of steps of a relation leads, none included."""
+    """The states after any number of steps of a relation, including none."""
 
     __slots__ = ("_relations", "pairs")
 
     def __init__(self, steps: dict[int, tuple[int, ...]], pairs: int = 0) -> None:
-        """`steps` are the states that directly follow a state; `pairs` counts on.
+        """`steps` are the direct successors of a state; `pairs` counts on.
 
-        Raises LimitError beyond CLOSURE_PAIRS_MAX. Cost: the pairs, for each power of two up to
-        the longest way, each as long as the states.
+        Raises LimitError beyond CLOSURE_PAIRS_MAX. Cost: the pairs, for each power of two up to the
+        longest path, each as long as the states.
         """
         powers: list[Relation] = []
         self.pairs = pairs
@@ -125,16 +125,16 @@ class Closure:
         return sum(map(len, self._relations))
 
     def of(self, states: int) -> int:
-        """These states and all that steps lead to."""
+        """Returns these states and all that steps lead to."""
         for relation in self._relations:
             further = states | relation.of(states)
-            if further == states:  # what twice as many steps do not add, no number of steps does
+            if further == states:  # if twice as many steps add nothing, no number of steps does
                 break
             states = further
         return states
 
     def _fewer(self, powers: list[Relation], reached: dict[int, int]) -> list[Relation]:
-        """The powers, or the whole closure as one relation where that has fewer operations."""
+        """Returns the powers, or the whole closure as one relation if that has fewer operations."""
         pairs = sum(map(int.bit_count, reached.values()))
         operations = sum(map(len, powers))
         if operations <= _FEW or self.pairs + pairs > CLOSURE_PAIRS_MAX // 2:
@@ -153,7 +153,7 @@ def bits_of(states: int) -> Iterator[int]:
 
 
 def _twice(power: dict[int, frozenset[int]], most: int) -> dict[int, frozenset[int]]:
-    """What follows what in twice as many steps; beyond `most` pairs some may be missing."""
+    """Returns the relation of twice as many steps; beyond `most` pairs some may be missing."""
     found: dict[int, frozenset[int]] = {}
     for first, seconds in power.items():
         targets = frozenset[int]().union(*(power.get(second, ()) for second in seconds))

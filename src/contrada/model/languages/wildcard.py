@@ -1,8 +1,8 @@
-r"""The operator `wildcard`, and `wildcard nocase`: text of a shape.
+r"""The operator `wildcard`, and `wildcard nocase`: texts of a shape.
 
-In the constant `*` stands for any text, `?` for one character, and `\*`, `\?`, `\\` for
-themselves; everything else stands for itself. `*` takes any bytes, `?` no byte that is not part of
-UTF-8. The shape is that of the whole text. A wildcard that is plainly `=`, `prefix`, `suffix` or
+In the constant `*` means any text, `?` one character, and `\*`, `\?`, `\\` the characters
+themselves; everything else is literal. `*` matches any bytes, `?` no byte that is not part of
+UTF-8. The shape is that of the whole text. A wildcard that means `=`, `prefix`, `suffix` or
 `contains` has that as its plain form, and sets are made of it.
 """
 
@@ -27,7 +27,7 @@ from contrada.model.languages.regex_syntax import (
 )
 
 SHAPES_CACHED_MAX: Final = 8_192
-"""Wildcards kept as they are looked for. Beyond it: the least recently used is read again."""
+"""Compiled wildcards that are cached. Beyond it: the least recently used is compiled again."""
 
 CHARACTER_STATES: Final = 10
 """More states than a machine has for a character of a wildcard; so short ones are not counted."""
@@ -39,7 +39,7 @@ class Segments(NamedTuple):
     texts: tuple[bytes, ...]
 
     def hold(self, value: bytes) -> bool:
-        """Whether a value has the shape; the leftmost place of each text is always good enough."""
+        """Whether a value has the shape; the leftmost place of each text always suffices."""
         first, *middle = self.texts
         if not middle:
             return value == first
@@ -56,14 +56,14 @@ class Segments(NamedTuple):
 
 
 class Wildcard(Operator):
-    """Text of the constant's shape; `nocase` but for case, the constant is then held folded."""
+    """Texts of the constant's shape; with `nocase` the constant is folded."""
 
     def __init__(self, name: str, *, nocase: bool = False) -> None:
         self.name = name
         self.nocase = nocase
 
     def check(self, constant: bytes) -> None:
-        """A backslash before anything but `*`, `?` and a backslash is refused."""
+        r"""Raises InvalidFilterError for a backslash before another character than `*?\`."""
         if _segments(constant) or len(constant) * CHARACTER_STATES < MACHINE_STATES_MAX:
             return
         try:
@@ -81,12 +81,14 @@ class Wildcard(Operator):
         return segments.hold(value)
 
     def implied(self, constant: bytes) -> Atom | None:
-        """Returns that the longest text between stars and question marks is there."""
+        """Returns the atom of the longest text between stars and question marks."""
         longest = max(_texts_between("*?", tokens_of(constant)), key=len)
         return Atom("contains nocase" if self.nocase else "contains", longest) if longest else None
 
     def first(self, constant: bytes) -> bytes | None:
-        """Nothing for each star, and the first character for each question mark."""
+        """Returns the shortest text: nothing for a star, the first character for a question
+        mark.
+        """
         parts = _tree(constant, nocase=self.nocase).parts[1:-1]
         return first_of(Sequence(parts)) if Anything() in parts else None
 
@@ -98,9 +100,9 @@ class Wildcard(Operator):
 def normal(constant: str) -> str:
     """Returns the constant without stars that follow a star.
 
-    A star and a question mark beside each other stay as they are: `*?` ends with a character, and
-    `?*` begins with one. The two differ on bytes that are no UTF-8. Raises InvalidFilterError where
-    a backslash stands before something else than it may.
+    A star and a question mark beside each other remain: `*?` ends with a character, and `?*` begins
+    with one. The two differ on bytes that are not UTF-8. Raises InvalidFilterError for an invalid
+    backslash.
     """
     tokens = _tokens(constant)
     return "".join(
@@ -127,7 +129,7 @@ _TOKEN: Final = re.compile(r"\\[*?\\]|[^\\]", re.DOTALL)
 
 
 def _tokens(constant: str) -> list[str]:
-    """`*`, `?`, and single characters, with a backslash where they had one."""
+    """Yields `*`, `?`, and single characters, with a backslash if they had one."""
     tokens = _TOKEN.findall(constant)
     if sum(map(len, tokens)) != len(constant):
         reason = "a backslash may stand before *, ? and \\ only"
@@ -136,7 +138,7 @@ def _tokens(constant: str) -> list[str]:
 
 
 def tokens_of(constant: bytes) -> list[str]:
-    """`*`, `?`, and single characters, with a backslash where they had one.
+    """Returns `*`, `?`, and single characters, with a backslash if they had one.
 
     Raises InvalidFilterError.
     """
@@ -148,7 +150,7 @@ def tokens_of(constant: bytes) -> list[str]:
 
 @lru_cache(maxsize=SHAPES_CACHED_MAX)
 def _segments(constant: bytes) -> Segments | None:
-    """Returns the texts between the stars; None where there is a question mark."""
+    """Returns the texts between the stars; None if there is a question mark."""
     tokens = tokens_of(constant)
     if "?" in tokens:
         return None

@@ -1,15 +1,16 @@
-"""Work: what a question, or a whole request, may cost.
+"""`Work`: a budget of steps for a decision, or for a whole request.
 
-What takes long counts its steps with `spend`, before it takes them. A step is about a microsecond
-of CPython. They are counted and not timed, so that the same question is answered alike everywhere.
+A costly computation counts its steps with `spend`, before it makes them. A step is about a
+microsecond of CPython. Steps are counted and not timed, so that the same question has the same
+answer everywhere.
 
-    with Work("REQUEST_WORK_MAX", …):           a server carries out a request
+    with Work("REQUEST_WORK_MAX", …):           a request of a server
         with Work("DECISION_WORK_MAX", …):      a decision within it
             spend(…)                            counts for both
 
-Invariants: what an inner budget cannot pay is that question's own fault, and its answer may be
-kept; what an outer one cannot pay goes through the inner question as `Exhausted`, past all caches,
-and past all that catches what extensions raise.
+Invariants: exceeding an inner budget is that decision's own fault, and its answer may be cached;
+exceeding an outer one passes through the inner decision as `Exhausted`, past all caches and past
+all handlers for errors of extensions.
 """
 
 from contextvars import ContextVar, Token
@@ -22,9 +23,9 @@ _UNBOUNDED: Final = 2**48
 
 
 class Exhausted(BaseException):
-    """There is no work left in a budget. It does not leave the `with` of that budget.
+    """A budget is exhausted. It does not leave the `with` of that budget.
 
-    It is no Exception: whoever catches those of an extension must not take it for one.
+    It is no Exception, so that handlers for errors of extensions do not catch it.
     """
 
     def __init__(self, work: "Work") -> None:
@@ -35,14 +36,14 @@ class Exhausted(BaseException):
     def is_here(self) -> bool:
         """Whether it may become a safe answer here.
 
-        Only where no other budget stands between here and the one that is used up: further in it
-        would be taken for an answer.
+        Only if no other budget lies between here and the exhausted one: further in it would be
+        cached as an answer.
         """
         return _current.get() is self.work and not self.work.is_strict
 
 
 class Work:
-    """A budget for what is done in its `with`; that raises LimitError where it was too little."""
+    """A budget for its `with` block, which raises LimitError if the budget was too small."""
 
     __slots__ = ("_outer", "_token", "is_strict", "left", "limit", "maximum")
 
@@ -50,7 +51,7 @@ class Work:
     _token: "Token[Work | None]"
 
     def __init__(self, limit: str, maximum: int, *, is_strict: bool = False) -> None:
-        """The limit's name and its steps. A strict one takes no safe answers: it always raises."""
+        """Sets the limit's name and its steps. A strict budget always raises."""
         self.limit = limit
         self.maximum = self.left = maximum
         self.is_strict = is_strict
@@ -67,13 +68,13 @@ class Work:
         trace: TracebackType | None,
     ) -> None:
         _current.reset(self._token)
-        # What was begun inside and goes on later, as a callback of a loop does, is not bounded.
+        # A continuation outside the block, such as a callback of a loop, is not bounded.
         self._outer, self.left = None, _UNBOUNDED
         if isinstance(error, Exhausted) and error.work is self:
             raise LimitError(self.limit, self.maximum) from None
 
     def spend(self, steps: int) -> None:
-        """Counts steps here and in all budgets around. See `spend`."""
+        """Counts steps here and in all outer budgets. See `spend`."""
         exhausted, work = None, self
         while True:
             work.left -= steps
@@ -82,11 +83,11 @@ class Work:
             if work._outer is None:
                 break
             work = work._outer
-        if exhausted is not None:  # The outermost: what it ends must not be kept as an answer.
+        if exhausted is not None:  # The outermost: no answer within it may be cached.
             raise Exhausted(exhausted)
 
     def steps_left(self) -> int:
-        """Returns the steps that this budget and all around it leave."""
+        """Returns the smallest rest of this budget and all outer ones."""
         work, left = self, self.left
         while work._outer is not None:
             work = work._outer
@@ -95,7 +96,7 @@ class Work:
 
 
 class Unbounded:
-    """What is done in its `with` is not to end half way, whatever the budgets around."""
+    """A `with` block that must complete, whatever the outer budgets."""
 
     __slots__ = ("_token",)
 
@@ -109,13 +110,13 @@ class Unbounded:
 _current: Final[ContextVar[Work | None]] = ContextVar("work", default=None)
 
 budget: Final = _current.get
-"""The innermost budget, or None where nothing is bounded."""
+"""The innermost budget, or None without a bound."""
 
 
 def spend(steps: int) -> None:
-    """Counts steps, to be called before they are taken. Free where nothing is bounded.
+    """Counts steps before they are made. Free without a budget.
 
-    Raises Exhausted, which becomes a LimitError at the budget that is used up.
+    Raises Exhausted, which becomes a LimitError at the exhausted budget.
     """
     work = _current.get()
     if work is not None:

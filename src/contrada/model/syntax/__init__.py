@@ -1,6 +1,6 @@
-"""The text syntax: its grammar, how it is read, how it is printed.
+"""The text syntax: its grammar, its parser, its printer.
 
-Whoever imports `contrada.model` has it: values of the algebra then read and show themselves.
+An import of `contrada.model` makes the values of the algebra parse and print themselves.
 """
 
 from contrada.model.algebra import Advertisement, Filter, FilterSet, Pattern, Query, ValueSet

@@ -1,7 +1,7 @@
-"""What lark makes of a text, by the grammar `text.lark`: values of the model, or errors.
+"""The builder of values from lark's parse of a text, by the grammar `text.lark`.
 
-Loaded with the first text that is not `plain`, for lark and its tables take longer than the rest
-of the model. Errors carry the place in the text.
+Loaded with the first text that `plain_parser` cannot read, because lark and its tables load longer
+than the rest of the model. Errors carry the place in the text.
 """
 
 import math
@@ -43,11 +43,11 @@ from contrada.model.domains.values import INT_MAX, INT_MIN, UNITS_US, Value, che
 from contrada.model.syntax.hints import NEGATED, TIME, hint_for, hint_for_operator
 
 CONDITIONS_NESTED_MAX: Final = 100
-"""Parentheses, `not` and `~` of a text in one another. Beyond it: LimitError."""
+"""Nesting of parentheses, `not` and `~` in a text. Beyond it: LimitError."""
 
 
 def built(text: str, start: str) -> Any:
-    """What a text says, beginning with a rule of the grammar. Raises ParseError."""
+    """Parses a text, beginning with a rule of the grammar. Raises ParseError."""
     lark = _lark_of_questions() if start == "question" else _lark()
     try:
         return lark.parse(text, start=start)
@@ -67,14 +67,14 @@ def _lark_of_questions() -> Lark:
 
 
 def _reading(builder: Transformer[Token, Any], starts: list[str], *files: str) -> Lark:
-    """What reads by a grammar in one file, or in several behind one another."""
+    """Returns a parser for a grammar in one file, or in several in sequence."""
     parts = [pkgutil.get_data(__name__, each) or b"" for each in files]
     grammar = b"\n".join(parts).decode()
     return Lark(grammar, start=starts, parser="lalr", transformer=builder, postlex=_Nesting())
 
 
 class _Nesting(PostLex):
-    """Ends reading where a text goes too deep: a parser would keep all that is open first."""
+    """Stops the parser at a limit of nesting: it would keep all open parts first."""
 
     always_accept = ()
 
@@ -105,7 +105,7 @@ def _grouped(members: Iterable[Member]) -> dict[str, list[ValueSet]]:
 
 
 def _filters(terms: tuple[Formula, ...]) -> tuple[Filter, ...]:
-    """Returns the filters of which one matches where all terms hold; one for constraints alone."""
+    """Returns the filters of which one matches if all terms hold; one for constraints alone."""
     members = [term for term in terms if isinstance(term, Member)]
     if len(members) < len(terms):
         return filter_set(And(terms)).filters
@@ -141,7 +141,7 @@ class _FilterBuilder(Transformer[Token, Any]):
         if scale is None:
             raise _at(unit, ParseError, f"unit {str(unit)!r}", "one of " + " ".join(UNITS_US))
         value = Decimal(number)
-        # Compared first: what is larger could overflow when it is multiplied, or take long.
+        # Compared first: a larger number could overflow in the product, or take long.
         span_us = value * scale if 0 <= value <= INT_MAX else None
         if span_us is None or span_us > INT_MAX or span_us != span_us.to_integral_value():
             raise _at(number, ParseError, str(number), "a time in whole microseconds")
@@ -220,7 +220,7 @@ class _FilterBuilder(Transformer[Token, Any]):
 
 
 class _QuestionBuilder(_FilterBuilder):
-    """The same for questions, whose conditions may be that an attribute equals a variable."""
+    """The builder for questions, with conditions that an attribute equals a variable."""
 
     @v_args(inline=True)
     def question(self, *conjunctions: tuple[Formula, ...]) -> Formula:
@@ -240,16 +240,16 @@ class _QuestionBuilder(_FilterBuilder):
 
 
 _BINDING: Final = "\0"
-"""Begins the names that stand for attributes bound to variables; no attribute's name has it."""
+"""The first character of names for attributes that are bound to variables; no attribute has it."""
 
 
 def binding(variable: str, name: str) -> str:
-    """Returns the name that stands for an attribute that a variable is bound to."""
+    """Returns the name for an attribute that is bound to a variable."""
     return f"{_BINDING}{variable}{_BINDING}{name}"
 
 
 def bound_by(name: str) -> tuple[str, str] | None:
-    """Returns the variable and the attribute that such a name stands for; None for another name."""
+    """Returns the variable and the attribute of such a name; None for another name."""
     if not name.startswith(_BINDING):
         return None
     _, variable, attribute = name.split(_BINDING)
@@ -266,7 +266,7 @@ _NAMED: Final = {"any": PRESENT, "exists": PRESENT, "absent": ABSENT, "nothing":
 
 
 def _unless(negation: Token | None, value_set: ValueSet) -> ValueSet:
-    """Returns the set, or with `not` before the operator all other texts."""
+    """Returns the set, or all other texts for a `not` before the operator."""
     return sets.text_not(value_set) if negation else value_set
 
 
@@ -284,7 +284,7 @@ def _built(
     *constants: Token,
     nocase: Token | None = None,
 ) -> ValueSet:
-    """Returns the set of an operator; errors say the place."""
+    """Returns the set of an operator; errors have the place."""
     values = [argument for constant in constants for argument in _arguments(constant)]
     try:
         return build(*values, nocase=True) if nocase else build(*values)
@@ -408,7 +408,7 @@ _EXPECTED: Final = {
 
 
 def _explained(text: str, error: UnexpectedInput) -> ParseError:
-    """What lark found, in our words."""
+    """Translates lark's error into our words."""
     if isinstance(error, UnexpectedToken | UnexpectedEOF):
         wanted = error.accepts if isinstance(error, UnexpectedToken) else set(error.expected)
         wanted = wanted or set(error.expected)
@@ -423,7 +423,7 @@ def _explained(text: str, error: UnexpectedInput) -> ParseError:
         line, column, position = error.line, error.column, error.pos_in_stream
         rest = text[error.pos_in_stream :]
         found = f"unterminated text: {rest[:30]}" if rest[0] in "\"'`" else repr(rest[0])
-    # Those that lark leaves out of what it builds begin with `_`.
+    # lark drops those that begin with `_`.
     wanted = {name if name in _EXPECTED else name.removeprefix("_") for name in wanted}
     known = {**_EXPECTED, "NOT": "`not`"} if "NAME" in wanted else _EXPECTED
     words = [*dict.fromkeys(known.get(name, f"`{name.lower()}`") for name in sorted(wanted))]

@@ -1,6 +1,6 @@
-"""Hints for habits of other languages: what a person who wrote this may have meant.
+"""Hints for habits of other languages, added to parse errors.
 
-A hint is added to an error that is raised anyway; it never changes what is read.
+A hint is added to an error that is raised anyway; it never changes the result of a parse.
 """
 
 import re
@@ -50,7 +50,7 @@ _SIGNS: Final = (
     *((sign, 0, "a comment begins with `#`") for sign in ("--", "//", "/*")),
     *((sign, 0, "a text stands in ' or \"") for sign in "“”„‘’«"),
 )
-"""Signs, how many of their characters were taken before the fault, and what is written instead."""
+"""Signs, the number of their characters before the fault, and their replacements."""
 
 NEGATED: Final = {
     "between": "`not (a between 1 and 2)`",
@@ -59,7 +59,7 @@ NEGATED: Final = {
     "absent": "`a exists`",
     "null": "`a != null` or `a exists`",
 }
-"""Words that `not` cannot stand before, and what is written instead."""
+"""Words that cannot follow `not`, and their replacements."""
 
 TIME: Final = "a time of day and a zone, as @2026-11-20T09:30:00Z"
 
@@ -78,7 +78,7 @@ _WHOLE: Final = (
         "a topic is an attribute, as in `topic prefix 'a/'`",
     ),
 )
-"""Texts that a person of other systems writes for a filter, and the hint."""
+"""Texts of other systems that mean a filter, and the hint."""
 
 _HABITS: Final = tuple(
     (re.compile(sign), needed, hint)
@@ -102,18 +102,19 @@ _HABITS: Final = tuple(
         (r"[^\W\d]\w*\s+\0[-+/%]\s*\w|\d\s*\0[-+*/%]\s*\w", "", "there is no arithmetic"),
     )
 )
-"""What stands around a fault, NUL at its place; a terminal that may stand there; and the hint."""
+"""The text around a fault, with NUL at its place; a terminal that is possible there; and the
+hint."""
 
 _NAME_WITH_BLANKS: Final = re.compile(rf"({_NO_KEYWORD}\s+{_NO_KEYWORD})\s+$")
 
 AROUND_CHARACTERS: Final = 80
-"""Characters before and after a fault that are looked at for a hint."""
+"""Characters before and after a fault that a hint depends on."""
 
 _VALUES: Final = {"true": "true", "false": "false", "null": "null", "none": "null", "nan": "nan"}
 
 
 def hint_for(text: str, position: int, wanted: Collection[str]) -> str:
-    """What may have been meant at a fault, where these terminals may stand; or nothing."""
+    """Returns the probable intention at a fault with these possible terminals; or nothing."""
     if len(text) <= AROUND_CHARACTERS:
         for whole, hint in _WHOLE:
             if whole.fullmatch(text):
@@ -167,7 +168,7 @@ def _hint_for_word(word: str, wanted: Collection[str]) -> str:
 
 
 def hint_for_operator(name: str) -> str:
-    """What may have been meant by an operator that nobody registered; or nothing."""
+    """Returns the probable intention of an unregistered operator; or nothing."""
     small = name.lower()
     if _is_large(name):
         return f"words are written small: `{small}`"

@@ -1,9 +1,8 @@
-"""Text to filters, filter sets, patterns, advertisements and value sets.
+"""`parse`: texts to filters, filter sets, patterns, advertisements and value sets.
 
-The grammar is `text.lark`. A text that is not in the syntax raises ParseError with line,
-column, what was found and what was expected; constants that make no sense for an operator
-raise InvalidFilterError, an operator that nobody registered UnknownOperatorError, with the
-place in the message.
+The grammar is `text.lark`. Invalid text raises ParseError with line, column, the text found and the
+text expected; constants that do not fit an operator raise InvalidFilterError, an unregistered
+operator UnknownOperatorError, with the place in the message.
 
 Source: PODC 2000 §2 (the operators' symbols); the rest of the syntax is this project's.
 """
@@ -22,13 +21,13 @@ _T = TypeVar("_T")
 
 
 def parse(text: str) -> Filter | FilterSet | Pattern:
-    """Returns a filter, a filter set (`or`) or a pattern (`->`), as the text says.
+    """Parses a filter, a filter set (`or`) or a pattern (`->`).
 
-    Parentheses and `not` over conditions of several attributes give the filters of which one
-    matches exactly where the condition holds; one alone is a filter. `not (a = 1)` holds where
-    `a = 1` does not, so also where a is absent, has another type, or another value among several.
-    Raises ParseError, InvalidFilterError, UnknownOperatorError, and LimitError where the condition
-    becomes too many filters, or is nested deeper than CONDITIONS_NESTED_MAX.
+    Parentheses and `not` over conditions of several attributes give filters of which one matches
+    exactly if the condition holds; one alone is a filter. `not (a = 1)` holds unless `a = 1` does,
+    so also if a is absent, has another type, or another value among several. Raises ParseError,
+    InvalidFilterError, UnknownOperatorError, and LimitError if the condition becomes too many
+    filters, or is nested deeper than CONDITIONS_NESTED_MAX.
     """
     plain = plain_statement(_checked(text))
     if plain is not None:
@@ -40,39 +39,39 @@ def parse(text: str) -> Filter | FilterSet | Pattern:
 
 
 def parse_filter(text: str) -> Filter:
-    """Returns a filter. Raises ParseError as `parse`, also where the text has `or` or `->`."""
+    """Parses a filter. Raises ParseError as `parse`, also for a text with `or` or `->`."""
     return _only(Filter, parse(text))
 
 
 def parse_filter_set(text: str) -> FilterSet:
-    """Returns a filter set; a single filter makes a set of one. Raises ParseError as `parse`."""
+    """Parses a filter set; a single filter makes a set of one. Raises ParseError as `parse`."""
     parsed = parse(text)
     return FilterSet((parsed,)) if isinstance(parsed, Filter) else _only(FilterSet, parsed)
 
 
 def parse_pattern(text: str) -> Pattern:
-    """Returns a pattern. Raises ParseError as `parse`, also where the text has no `->`."""
+    """Parses a pattern. Raises ParseError as `parse`, also for a text without `->`."""
     return _only(Pattern, parse(text))
 
 
 def parse_advertisement(text: str) -> Advertisement:
-    """Returns an advertisement: constraints on one attribute are a disjunction."""
+    """Parses an advertisement: constraints on one attribute are a disjunction."""
     constraints = _parsed(text, "advertisement")
     return Advertisement.of_sets({name: union(parts) for name, parts in constraints.items()})
 
 
 def parse_set(text: str) -> ValueSet:
-    """Returns a value set, as it stands behind an attribute's name."""
+    """Parses a value set, as written behind an attribute's name."""
     return _parsed(text, "union")  # type: ignore[no-any-return]
 
 
 def parsed_question(text: str) -> Formula:
-    """Returns the condition of a question's text; see `questions`."""
+    """Parses the condition of a question; see `query_syntax`."""
     return _parsed(text, "question")  # type: ignore[no-any-return]
 
 
 def _parsed(text: str, start: str) -> Any:
-    """What a text says, beginning with a rule of the grammar."""
+    """Parses a text, beginning with a rule of the grammar."""
     from contrada.model.syntax import (
         filter_builder,  # not before a text is read: lark takes its time
     )

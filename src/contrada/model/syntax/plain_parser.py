@@ -1,8 +1,8 @@
-"""Plain texts, read without the parser: names with sets of literals, joined by `and` and `or`.
+"""`plain_statement`: a quick parser for names with sets of literals, joined by `and` and `or`.
 
-By far the most subscriptions are of this form, and the parser takes ten times as long. The grammar
-(`text.lark`) is the meaning: what is read here gives the filters that the parser would give, and
-what is not of this form, or in any way wrong, is left to it.
+Most subscriptions have this form, and lark's parser takes ten times as long. The grammar
+(`text.lark`) is the definition: this parser gives the same filters, and leaves other and invalid
+texts to lark.
 """
 
 import re
@@ -16,15 +16,14 @@ from contrada.model.domains.values import NAME_BYTES_MAX, Value
 from contrada.model.languages.atoms import KEYWORDS
 
 PLAIN_SETS_KEPT: Final = 4_096
-"""Sets that are kept by their text, so that filters share equal ones. Beyond it: the one that was
-not asked for the longest is made anew."""
+"""Sets that are cached by their text, so that filters share equal ones. Beyond it: the least
+recently used is made anew."""
 
 PLAIN_SET_CHARACTERS_MAX: Final = 1_024
-"""Characters of a set that is kept by its text. Beyond it: it is made anew each time."""
+"""Characters of a set that is cached by its text. Beyond it: it is made anew each time."""
 
 PLAIN_DEPTH_MAX: Final = 6
-"""Parentheses within parentheses of a set that is read without the parser. Beyond it: the parser
-reads the text."""
+"""Nested parentheses of a set that is parsed here. Beyond it: lark parses the text."""
 
 # Names, numbers and words are taken whole or not at all, as a lexer takes them.
 _BLANKS: Final = r"[ \t\r\n]*+"
@@ -45,7 +44,7 @@ _PHRASE: Final = (
 
 
 def _group() -> str:
-    """What stands in parentheses, whatever it is."""
+    """Returns a regular expression of a parenthesized part."""
     inside = rf"(?:[^\"'`/()]++|{_STRING}|{_REGEX})*+"
     for _ in range(PLAIN_DEPTH_MAX):
         inside = rf"(?:[^\"'`/()]++|{_STRING}|{_REGEX}|\({inside}\))*+"
@@ -66,15 +65,15 @@ _find_literals: Final = re.compile(_LITERAL, re.ASCII).findall
 
 
 _SHORT: Final = 250
-"""Characters of a text in which it takes longer to look for what members have in common."""
+"""Characters of a text that is too short for a search of parts that its members share."""
 
 
 class _NeedsParserError(Exception):
-    """The parser has to see the text."""
+    """lark has to parse the text."""
 
 
 def plain_statement(text: str) -> Filter | FilterSet | None:
-    """Returns the filter or filter set that a text says, or None where the parser has to see it."""
+    """Parses a filter or filter set, or returns None if lark has to parse it."""
     try:
         members = (len(text) > _SHORT and _split(text)) or _scanned(text)
     except (ContradaError, _NeedsParserError):
@@ -83,7 +82,7 @@ def plain_statement(text: str) -> Filter | FilterSet | None:
 
 
 def _scanned(text: str) -> list[Filter]:
-    """Returns the filters of which a text is a union, read from constraint to constraint."""
+    """Parses the filters of a union from constraint to constraint."""
     members: list[Filter] = []
     texts: dict[str, list[str]] = {}  # of the sets of the filter that is being read, by name
     position, joint = 0, "and"
@@ -104,11 +103,11 @@ def _scanned(text: str) -> list[Filter]:
 
 
 def _split(text: str) -> list[Filter]:
-    """The same, each constraint and each set read once: members have most of them in common.
+    """The same, with each constraint and each set parsed once: members have most of them in common.
 
-    It gives none where what lies between the words is not always a constraint: texts may have the
-    words in them, and other blanks stand around these. A constraint that is whole by itself is one
-    here too, since it ends where its last text or parenthesis does.
+    It gives none if the text between the words is not always a constraint: literals may contain the
+    words, and other blanks surround these. A constraint that is whole by itself is one here too,
+    since it ends with its last literal or parenthesis.
     """
     constraints: dict[str, tuple[str, str]] = {}
     sets: dict[tuple[str, ...], ValueSet] = {}
@@ -137,7 +136,7 @@ def _split(text: str) -> list[Filter]:
 
 
 def _set_of(parts: tuple[str, ...]) -> ValueSet:
-    """Returns the intersection of the sets that some texts say."""
+    """Returns the intersection of the sets of some texts."""
     if sum(map(len, parts)) > PLAIN_SET_CHARACTERS_MAX:
         return intersection(map(_new_set, parts))
     return _kept_set(parts[0]) if len(parts) == 1 else _kept_intersection(parts)
@@ -163,9 +162,9 @@ _kept_set: Final = lru_cache(maxsize=PLAIN_SETS_KEPT)(_new_set)
 
 
 class _SetReader:
-    """Reads a set by the rules `set`, `union`, `intersection`, `inverse` of the grammar.
+    """A parser for a set by the rules `set`, `union`, `intersection`, `inverse` of the grammar.
 
-    How deep it goes is bounded by what `_group` takes. A `~` behind another is left to the parser.
+    `_group` bounds its depth. A `~` behind another is left to lark.
     """
 
     def __init__(self, text: str) -> None:
@@ -198,7 +197,7 @@ class _SetReader:
         return ~self.set() if self._has("~") else self.set()
 
     def _has(self, sign: str) -> bool:
-        """Whether a sign comes next; then it is taken."""
+        """Whether a sign is next; then it is read."""
         found = _match_sign(self._text, self.position)
         if found is None or found[1] != sign:
             return False
@@ -224,7 +223,7 @@ def _phrase(
     several: str | None,
     word: str | None,
 ) -> ValueSet:
-    """Returns the set of a phrase, of whose parts those are None that it has not."""
+    """Returns the set of a phrase; its missing parts are None."""
     if operator is None:
         assert word is not None
         return NOTHING if word == "nothing" else sets.OPERATORS[sets.SYNONYMS.get(word, word)]()

@@ -1,6 +1,6 @@
-"""Filters, filter sets, patterns, advertisements and value sets as text.
+"""The printer of filters, filter sets, patterns, advertisements and value sets.
 
-What is printed parses to an equal value. Of several spellings of a set the shortest is taken.
+The output parses to an equal value. Of several spellings of a set the shortest is used.
 """
 
 import re
@@ -23,31 +23,31 @@ from contrada.model.languages import Every, Language, Literal, Pieces, regex_syn
 from contrada.model.languages.atoms import KEYWORDS
 
 POINTS_PRINTED_MAX: Final = 1_000
-"""Single values that are tried as a complement when a set is printed. Beyond it: it is printed
-another way."""
+"""Single values that are tried as a complement of a printed set. Beyond it: it is printed another
+way."""
 
 _PLAIN_NAME: Final = re.compile(r"@?[^\W\d]([\w.\-/:@$#]*[\w$#])?")
 
 
 def name_text(name: str) -> str:
-    """Returns a name as it is written: plain, or in backticks."""
+    """Returns a name in the text syntax: plain, or in backticks."""
     if _PLAIN_NAME.fullmatch(name) and name not in KEYWORDS:
         return name
     return "`" + name.replace("`", "``") + "`"
 
 
 def filter_text(of: Filter | Query) -> str:
-    """Returns a filter's constraints joined by `and`; `everything` where there is none."""
+    """Returns a filter's constraints joined by `and`; `everything` without any."""
     return _conjunction(of.sets.items()) or "everything"
 
 
 def filter_set_text(of: FilterSet) -> str:
-    """Returns the filters joined by `or`; `nothing` where there is none."""
+    """Returns the filters joined by `or`; `nothing` without any."""
     return " or ".join(map(filter_text, of.filters)) or "nothing"
 
 
 def advertisement_text(of: Advertisement) -> str:
-    """The constraints of an advertisement; that an attribute may be absent is not written."""
+    """Returns the constraints of an advertisement; that attributes may be absent is implied."""
     named = (
         (name, value_set if name in ENVELOPE_SETS else value_set - ABSENT_SET)
         for name, value_set in of.sets.items()
@@ -57,7 +57,7 @@ def advertisement_text(of: Advertisement) -> str:
 
 
 def pattern_text(of: Pattern) -> str:
-    """Returns a pattern with `every`, `by` and `within` where it has them."""
+    """Returns a pattern, with `every`, `by` and `within` if it has them."""
     text = " -> ".join(map(filter_text, of.filters))
     if of.every:
         text = f"every {text}"
@@ -71,7 +71,7 @@ def pattern_text(of: Pattern) -> str:
 
 
 def set_text(of: ValueSet) -> str:
-    """A value set as it stands behind an attribute's name, without parentheses around it."""
+    """Returns a value set as written behind an attribute's name, without parentheses around it."""
     direct = " | ".join(_alternatives(of)) or "nothing"
     if of.text is None:
         return direct
@@ -81,7 +81,7 @@ def set_text(of: ValueSet) -> str:
 
 
 def value_text(key: Key) -> str:
-    """Returns a value as it is written."""
+    """Returns a value in the text syntax."""
     tag, comparable = key
     if tag == TEXT:
         return _quoted(comparable)  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def _phrases(of: ValueSet) -> Iterator[str]:
 
 
 def _as_one(of: ValueSet) -> str:
-    """Returns the set as one phrase, in parentheses where it has several."""
+    """Returns the set as one phrase, in parentheses if it has several."""
     text = set_text(of)
     return text if _is_phrase(text) else f"({text})"
 
@@ -132,7 +132,7 @@ def _is_phrase(text: str) -> bool:
 
 
 def _alternatives(of: ValueSet) -> Iterator[str]:
-    """Phrases whose union the set is."""
+    """Yields phrases with the set as their union."""
     if of.text is not None:
         yield _language_text(of.text)
     if of.line:
@@ -140,7 +140,7 @@ def _alternatives(of: ValueSet) -> Iterator[str]:
 
 
 def _cuts_text(cuts: Cuts) -> list[str]:
-    """Returns the shorter of two spellings: what is in it, or what is not."""
+    """Returns the shorter of two spellings: the included values, or the excluded ones."""
     spellings = [_by_domain(cuts)]
     if cuts[0] == line.START and len(cuts) & 1:
         spellings.append(_but("none of", line.complement(cuts)))
@@ -154,7 +154,7 @@ def _cuts_text(cuts: Cuts) -> list[str]:
 
 
 def _but(words: str, left_out: Cuts) -> list[str]:
-    """`any but (…)` or `none of (…)`, where what is left out are single values."""
+    """Returns `any but (…)` or `none of (…)`, if the excluded values are single ones."""
     if not left_out:
         return ["any"] if words == "any but" else ["any", "absent"]
     points = _points(left_out)
@@ -181,7 +181,7 @@ def _points(cuts: Cuts) -> list[Key] | None:
 
 
 def _by_domain(cuts: Cuts) -> list[str]:
-    """Domain by domain; single values of all domains together at the end."""
+    """Yields phrases domain by domain; single values of all domains together at the end."""
     phrases: list[str] = []
     points: list[Key] = []
     for tag in (ABSENT, NULL, BOOL, NUMBER, TIME, TEXT):
@@ -224,13 +224,13 @@ def _within_domain(tag: int, inside: Cuts) -> Iterator[Cuts]:
 
 
 def _interval_text(tag: int, piece: HalfOpen) -> str:
-    """One interval of several values within a domain; in parentheses where it takes two bounds."""
+    """Returns one interval of several values within a domain; two bounds are in parentheses."""
     bounds = _bounds(tag, piece)
     return bounds[0] if len(bounds) == 1 else f"({' & '.join(bounds)})"
 
 
 def _bounds(tag: int, piece: HalfOpen) -> list[str]:
-    """Returns the one or two phrases that together say an interval of several values."""
+    """Returns the one or two phrases of an interval of several values."""
     start, end = piece
     if tag == TEXT and (prefix := _prefix_of(piece)) is not None:
         return [f"prefix {_quoted(prefix)}"]
@@ -249,7 +249,7 @@ _WHOLE: Final = {
 
 
 def _bound(cut: Key, word: str, word_before: str) -> str:
-    """The bound at a cut, told by the value after it or the one before, whichever is shorter."""
+    """Returns the bound at a cut, by the value after it or before, whichever is shorter."""
     before = _before(cut)
     spellings = [f"{word} {value_text(cut)}"]
     spellings += [] if before is None else [f"{word_before} {value_text(before)}"]
@@ -257,7 +257,7 @@ def _bound(cut: Key, word: str, word_before: str) -> str:
 
 
 def _before(cut: Key) -> Key | None:
-    """Returns the value just before a cut, where there is a nearest one."""
+    """Returns the value just before a cut, if there is a nearest one."""
     tag, comparable = cut
     if tag == NUMBER:
         below = values.predecessor(comparable)  # type: ignore[arg-type]
@@ -270,7 +270,7 @@ def _before(cut: Key) -> Key | None:
 
 
 def _prefix_of(piece: HalfOpen) -> bytes | None:
-    """Returns the prefix whose texts are just this interval, or None."""
+    """Returns the prefix of exactly this interval, or None."""
     start, end = piece
     if len(start) == 1:
         return None
@@ -281,7 +281,7 @@ def _prefix_of(piece: HalfOpen) -> bytes | None:
 
 
 def _quoted(text: bytes) -> str:
-    """Text in quotes where it is UTF-8 without oddities, else as hexadecimal bytes."""
+    """Returns text in quotes if it is plain UTF-8, else as hexadecimal bytes."""
     try:
         characters = text.decode()
     except UnicodeDecodeError:

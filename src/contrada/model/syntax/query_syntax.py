@@ -1,15 +1,15 @@
-"""Texts of questions: the syntax of filters, in which `=` may be followed by a variable.
+"""`parse_question`: the syntax of filters with variables behind `=`.
 
-`origin = $x and dest = $x` asks for equal values. A variable belongs to the alternative in which it
-stands: of `(a = $x and b = $x) or c = $x` the last is any value of c. It stands only behind `=`,
-and in no `not`: what is to differ, or to be less, is no set of values for each attribute.
+`origin = $x and dest = $x` requires equal values. A variable belongs to its alternative: in `(a =
+$x and b = $x) or c = $x` the last is any value of c. It is valid only behind `=`, and in no `not`:
+a condition of other or smaller values is no set of values for each attribute.
 
-The grammar is that of filters with one rule more (`question.lark`), so that a sign in a text, a
-name or a regular expression is never taken for a variable.
+The grammar is that of filters with one more rule (`question.lark`), so that a sign in a text, a
+name or a regular expression is never read as a variable.
 
-Invariant: where `not` has no variable in it, a condition that holds goes on to hold when one more
-attribute equals its variable. So an alternative that asks for an attribute *not* to equal one,
-which conjunctions that overlap less may say, asks for no more without it.
+Invariant: since no `not` has a variable in it, a condition that holds still holds if one more
+attribute equals its variable. So an alternative that requires an attribute *not* to equal one, as
+conjunctions that overlap less may do, is the same without that requirement.
 
 Source: CU-CS-948-03 §9 (variables for matching between constraints, its future work).
 """
@@ -31,10 +31,10 @@ class Binding(NamedTuple):
 
 
 def parse_question(text: str) -> tuple[Binding, ...]:
-    """Returns the conjunctions of which an answer has to meet one.
+    """Parses the conjunctions of which an answer must meet one.
 
-    Cost: as `parse`, and as parsing with lark where there is a `$`. Raises as `parse`, with the
-    place; ParseError for a pattern too.
+    Cost: as `parse`, or lark's for a text with a `$`. Raises as `parse`, with the place; ParseError
+    for a pattern too.
     """
     if "$" not in text:
         said = parse(text)
@@ -46,7 +46,7 @@ def parse_question(text: str) -> tuple[Binding, ...]:
 
 
 def _read(sets: Mapping[str, ValueSet]) -> Binding | None:
-    """What stands for variables told from what is asked of attributes; None where nothing can."""
+    """Separates variables from the sets of attributes; None if nothing can match."""
     from contrada.model.syntax.filter_builder import bound_by  # lark takes its time
 
     asked: dict[str, ValueSet] = {}
