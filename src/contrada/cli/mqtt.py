@@ -13,9 +13,9 @@ from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.tls_options import PEM, approach_options
 from contrada.connections import connect
 from contrada.errors import InputError
-from contrada.integrations.mqtt.mqtt_bridge import MQTT_IN_FLIGHT_MAX, MqttBridge
+from contrada.integrations.mqtt.mqtt_bridge import MqttBridge
 from contrada.integrations.mqtt.mqtt_messages import TopicTemplate
-from contrada.integrations.mqtt.mqtt_session import MqttPlace, MqttSession, parse_mqtt_place
+from contrada.integrations.mqtt.mqtt_session import MqttAddress, MqttSession, parse_mqtt_address
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.tls import Tls
 from contrada.service import Service
@@ -99,7 +99,7 @@ def mqtt(
     if not options["filters"] and out is None:
         raise click.UsageError("say what goes over: --in TOPICS, --out FILTER, or both")
     has_tls = mqtt_certificate or mqtt_key or mqtt_authority
-    place = parse_mqtt_place(broker, _password(password_file))
+    place = parse_mqtt_address(broker, _password(password_file))
     if has_tls and not place.is_tls:
         raise click.UsageError(f"certificates are for mqtts://, and this is {place}")
     tls = Tls(mqtt_certificate, mqtt_key, mqtt_authority).client_context() if place.is_tls else None
@@ -111,7 +111,7 @@ def mqtt(
 
 
 async def _carry(
-    place: MqttPlace,
+    place: MqttAddress,
     service: Service,
     tls: ssl.SSLContext | None,
     *,
@@ -119,7 +119,7 @@ async def _carry(
     filters: tuple[str, ...],
     **options: Any,
 ) -> None:
-    session = MqttSession(place, name, filters, in_flight_max=MQTT_IN_FLIGHT_MAX, tls=tls)
+    session = MqttSession(place, name, filters, tls=tls)
     async with service:
         await session.open()
         bridge = MqttBridge(service, session, name=name, filters=filters, **options)
@@ -132,7 +132,7 @@ async def _carry(
                     click.echo(f"{count} {what}", err=True)
 
 
-def _tell_ready(place: MqttPlace, service: Service) -> None:
+def _tell_ready(place: MqttAddress, service: Service) -> None:
     click.echo(f"{place} and {service.connection.address}")
 
 

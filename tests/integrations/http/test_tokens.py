@@ -226,7 +226,7 @@ async def test_refusals_are_logged_with_user_and_address(caplog: pytest.LogCaptu
 
 def logs_of(it: Served) -> int:
     """Returns the number of durable subscriptions of the broker."""
-    return len(it.broker.logs.host.server.standing())
+    return len(it.broker.logs.host.server.subscriptions())
 
 
 def replaced(users: Users, name: str) -> tuple[Users, dict[str, str]]:

@@ -1,4 +1,6 @@
-"""A real MQTT 5 broker, mosquitto, for tests; and a client of it that shares no code with ours."""
+"""`Mosquitto`: a real MQTT 5 broker for tests; and `Other`, a client that shares no code with
+ours.
+"""
 
 import asyncio
 import re
@@ -16,7 +18,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from contrada.integrations.mqtt.mqtt_session import parse_mqtt_place
+from contrada.integrations.mqtt.mqtt_session import parse_mqtt_address
 
 HOST = "127.0.0.1"
 PROGRAM = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
@@ -24,7 +26,7 @@ needs_mosquitto = pytest.mark.skipif(PROGRAM is None, reason="mosquitto is not i
 
 
 class Mosquitto:
-    """A broker on a port of its own, which can be ended and begun again."""
+    """A broker on a port of its own that can be stopped and restarted."""
 
     def __init__(self, folder: Path, *lines: str) -> None:
         with socket.socket() as free:
@@ -46,12 +48,12 @@ class Mosquitto:
         self.begin()
 
     @property
-    def place(self) -> Any:
-        """As a session names it."""
-        return parse_mqtt_place(f"mqtt://{HOST}:{self.port}")
+    def address(self) -> Any:
+        """The address for a session."""
+        return parse_mqtt_address(f"mqtt://{HOST}:{self.port}")
 
     def begin(self) -> None:
-        """Starts it; returns when it takes connections."""
+        """Starts it; returns when it accepts connections."""
         self._process = subprocess.Popen(
             [str(PROGRAM), "-c", str(self._file)], stderr=subprocess.DEVNULL
         )
@@ -62,16 +64,17 @@ class Mosquitto:
         raise AssertionError("mosquitto has ended")
 
     def farewells(self, name: str) -> int:
-        """How often a client has left. Until then what it acknowledged may be unread.
+        """Returns the number of disconnects of a client. Before that, its acknowledgements may be
+        unread.
 
-        A client of its name that comes before makes the broker throw that away.
+        A client of the same name that connects earlier makes the broker discard them.
         """
         return len(
             re.findall(rf"Client {re.escape(name)}\b.* disconnected", self._log.read_text("utf-8"))
         )
 
     def end(self) -> None:
-        """Ends it in order: it keeps its sessions."""
+        """Stops it in order: it keeps its sessions."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
@@ -88,7 +91,7 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[Mosquitto]:
 
 
 class Other:
-    """Another client of MQTT: publishes, and notes what comes."""
+    """Another MQTT client: publishes, and records received messages."""
 
     def __init__(self, broker: Mosquitto, *filters: str) -> None:
         self.got: list[MQTTMessage] = []
@@ -115,7 +118,7 @@ class Other:
         retain: bool = False,
         **said: Any,
     ) -> None:
-        """Publishes; returns when the broker has it."""
+        """Publishes; returns when the broker has the message."""
         about = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
         for name, value in said.items():
             setattr(about, name, value)
@@ -124,6 +127,6 @@ class Other:
         assert info.is_published()
 
     def close(self) -> None:
-        """Ends it."""
+        """Disconnects."""
         self._client.disconnect()
         self._client.loop_stop()

@@ -1,4 +1,4 @@
-"""Topics of a real MQTT broker go in and out, at least once, and nothing goes in a circle."""
+"""A bridge to a real MQTT broker relays both ways, at least once, and without loops."""
 
 import asyncio
 import json
@@ -14,10 +14,10 @@ import pytest
 
 from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, NotPermittedError, StoreError
-from contrada.integrations.mqtt import mqtt_session as sessions
 from contrada.integrations.mqtt.mqtt_bridge import CIRCLE, IN, OUT, MqttBridge
+from contrada.integrations.mqtt.mqtt_limits import MqttLimits
 from contrada.integrations.mqtt.mqtt_messages import TopicTemplate
-from contrada.integrations.mqtt.mqtt_session import MqttSession, parse_mqtt_place
+from contrada.integrations.mqtt.mqtt_session import MqttSession, parse_mqtt_address
 from contrada.model.syntax import parse_filter
 from contrada.net.broker.broker import Broker
 from contrada.net.wire.tls import Tls
@@ -29,6 +29,8 @@ from tests.net.test_tls import Authority
 
 pytestmark = [needs_mosquitto, pytest.mark.slow]
 
+ONE = MqttLimits(mqtt_in_flight_max=1)
+
 
 @pytest.fixture
 def mqtt(tmp_path: Path) -> Iterator[Mosquitto]:
@@ -37,7 +39,7 @@ def mqtt(tmp_path: Path) -> Iterator[Mosquitto]:
 
 
 def kept(mqtt: Mosquitto) -> Broker:
-    """A broker with a store: it is needed for what is promised."""
+    """Returns a broker with a store, as certified delivery needs."""
     return Broker(port=0, store=mqtt.folder / "contrada.db")
 
 
@@ -51,8 +53,8 @@ async def bridged(
     name: str = "bridge",
     **options: Any,
 ) -> AsyncIterator[MqttBridge]:
-    """A bridge that carries, and is in force."""
-    session = MqttSession(mqtt.place, name, filters, in_flight_max=8)
+    """Runs a bridge within the context; its subscriptions are in force."""
+    session = MqttSession(mqtt.address, name, filters, limits=MqttLimits(mqtt_in_flight_max=8))
     await session.open()
     bridge = MqttBridge(
         service,
@@ -64,25 +66,27 @@ async def bridged(
         **options,
     )
     opened = asyncio.Event()
-    carrying = asyncio.create_task(bridge.run(opened.set))
+    relaying = asyncio.create_task(bridge.run(opened.set))
     opening = asyncio.create_task(opened.wait())
     try:
-        await asyncio.wait([carrying, opening], return_when=asyncio.FIRST_COMPLETED)
-        if carrying.done():
-            carrying.result()
+        await asyncio.wait([relaying, opening], return_when=asyncio.FIRST_COMPLETED)
+        if relaying.done():
+            relaying.result()
         yield bridge
     finally:
-        if carrying.done():
-            carrying.result()
-        for each in (carrying, opening):
+        if relaying.done():
+            relaying.result()
+        for each in (relaying, opening):
             each.cancel()
-        await asyncio.wait([carrying, opening])
+        await asyncio.wait([relaying, opening])
         await session.aclose()
 
 
 @on_loop
-async def test_messages_come_in_and_notifications_go_out(tmp_path: Path) -> None:
-    """Sensors and whoever listens to them would not meet; or what cannot go would stop all."""
+async def test_messages_and_notifications_are_relayed(tmp_path: Path) -> None:
+    """Sensors and their subscribers would not be connected; or one refused message would block
+    all.
+    """
     with mosquitto(tmp_path, "max_packet_size 2000") as mqtt:
         await _both_ways(mqtt)
 
@@ -115,8 +119,8 @@ async def _both_ways(mqtt: Mosquitto) -> None:
 
 
 @on_loop
-async def test_nothing_goes_in_a_circle_by_two_bridges(mqtt: Mosquitto) -> None:
-    """One message would fill both brokers, for ever."""
+async def test_two_bridges_make_no_loop(mqtt: Mosquitto) -> None:
+    """One message would fill both brokers for ever."""
     other = Other(mqtt, "#")
     async with (
         kept(mqtt) as broker,
@@ -139,7 +143,7 @@ async def test_nothing_goes_in_a_circle_by_two_bridges(mqtt: Mosquitto) -> None:
 
 
 class Failing:
-    """A service that takes nothing until it may, nor what it does not permit."""
+    """A service that fails until `hold` is set, and refuses notifications with `bad`."""
 
     def __init__(self, service: Service, *errors: Exception) -> None:
         self._service = service
@@ -162,8 +166,8 @@ class Failing:
 
 
 @on_loop
-async def test_what_came_in_is_acknowledged_once_it_is_published(mqtt: Mosquitto) -> None:
-    """What was on its way through a bridge that ends would be lost."""
+async def test_a_message_is_acknowledged_after_its_publication(mqtt: Mosquitto) -> None:
+    """A bridge that ends would lose the messages in its queue."""
     other = Other(mqtt)
     async with (
         kept(mqtt) as broker,
@@ -190,10 +194,10 @@ async def test_what_came_in_is_acknowledged_once_it_is_published(mqtt: Mosquitto
 
 
 @on_loop
-async def test_what_passes_is_waited_for_and_what_is_refused_stops_nothing(
+async def test_temporary_errors_are_retried_and_refusals_skipped(
     mqtt: Mosquitto, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full disk would lose messages, or one that is not permitted would hold up all others."""
+    """A full disk would lose messages, or a forbidden one would block all others."""
     other = Other(mqtt)
     async with (
         kept(mqtt) as broker,
@@ -208,14 +212,14 @@ async def test_what_passes_is_waited_for_and_what_is_refused_stops_nothing(
             failing.hold.set()
             assert [(await anext(events))["n"] for _ in range(6)] == [1, 2, 4, 5, 7, 8]
             await until(lambda: bridge.counts == {IN: 6, f"{IN}, refused": 3})
-    assert "what came from MQTT waits: the disk is full" in caplog.text
+    assert "messages from MQTT wait: the disk is full" in caplog.text
     assert "from MQTT, s: " in caplog.text
     other.close()
 
 
 @on_loop
-async def test_what_goes_out_is_kept_until_mqtt_has_it(mqtt: Mosquitto) -> None:
-    """While the MQTT broker is away, commands would go nowhere."""
+async def test_outgoing_notifications_are_kept_until_mqtt_acknowledges(mqtt: Mosquitto) -> None:
+    """Commands would be lost while the MQTT broker is down."""
     async with (
         kept(mqtt) as broker,
         connect(broker.address) as desk,
@@ -237,8 +241,8 @@ async def test_what_goes_out_is_kept_until_mqtt_has_it(mqtt: Mosquitto) -> None:
 
 
 @on_loop
-async def test_a_bridge_connects_again_to_mqtt(mqtt: Mosquitto) -> None:
-    """It would have to be watched, and begun again by hand."""
+async def test_a_bridge_reconnects_to_mqtt(mqtt: Mosquitto) -> None:
+    """A person would have to watch and restart it."""
     other = Other(mqtt, "out")
     async with (
         kept(mqtt) as broker,
@@ -267,10 +271,10 @@ async def test_a_bridge_connects_again_to_mqtt(mqtt: Mosquitto) -> None:
     ids=["taken over", "not authorized"],
 )
 @on_loop
-async def test_what_a_broker_ends_for_good_is_not_tried_again(
+async def test_a_session_that_was_taken_over_does_not_reconnect(
     suback: bytes, last: bytes, reason: str
 ) -> None:
-    """Two bridges of one name would take the session from one another for ever."""
+    """Two bridges with one name would take the session from each other for ever."""
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -284,12 +288,12 @@ async def test_what_a_broker_ends_for_good_is_not_tried_again(
         writer.close()
 
     serving = await asyncio.start_server(serve, HOST, 0)
-    place = parse_mqtt_place(f"mqtt://{HOST}:{serving.sockets[0].getsockname()[1]}")
-    session = MqttSession(place, "one", ["a"], in_flight_max=1)
+    place = parse_mqtt_address(f"mqtt://{HOST}:{serving.sockets[0].getsockname()[1]}")
+    session = MqttSession(place, "one", ["a"], limits=ONE)
 
     async def carry() -> None:
         await session.open()
-        await session.arrived(1)
+        await session.receive(1)
 
     async with serving:
         with pytest.raises(ConnectionFailedError, match=reason):
@@ -299,7 +303,7 @@ async def test_what_a_broker_ends_for_good_is_not_tried_again(
 
 
 @on_loop
-async def test_a_bridge_outlives_its_broker(mqtt: Mosquitto) -> None:
+async def test_a_bridge_reconnects_to_its_broker(mqtt: Mosquitto) -> None:
     """Each restart of a broker would end all bridges to it."""
     other = Other(mqtt, "out")
     first = kept(mqtt)
@@ -324,8 +328,10 @@ async def test_a_bridge_outlives_its_broker(mqtt: Mosquitto) -> None:
 
 
 @on_loop
-async def test_what_mqtt_refuses_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It would count as gone out, and nobody would ever know."""
+async def test_refusals_of_mqtt_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refused message would count as relayed, and no log would show it."""
     (tmp_path / "permitted").write_text("topic write ok\n")
     with mosquitto(tmp_path, f"acl_file {tmp_path}/permitted") as mqtt:
         async with (
@@ -340,14 +346,14 @@ async def test_what_mqtt_refuses_is_told(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 @on_loop
-async def test_what_comes_again_is_kept_once(mqtt: Mosquitto) -> None:
-    """Each connection that breaks would add as much again to what waits."""
-    session = MqttSession(mqtt.place, "slow", ["a"], in_flight_max=1)
+async def test_repeated_messages_are_queued_once(mqtt: Mosquitto) -> None:
+    """Each broken connection would add the unacknowledged messages to the queue again."""
+    session = MqttSession(mqtt.address, "slow", ["a"], limits=ONE)
     await session.open()
     other = Other(mqtt)
     for _ in range(5):
         await other.publish("a")
-    await until(lambda: len(session._waiting) == 5)
+    await until(lambda: len(session._queue) == 5)
     other.close()
     mqtt.end()
     mqtt.begin()
@@ -356,76 +362,77 @@ async def test_what_comes_again_is_kept_once(mqtt: Mosquitto) -> None:
     await other.publish("a", b"last")
     found: list[bytes] = []
     while b"last" not in found:
-        found += [each.message.payload for each in await session.arrived(100)]
+        found += [each.message.payload for each in await session.receive(100)]
     assert found == [b""] * 5 + [b"last"]
     await session.aclose()
     other.close()
 
 
 @on_loop
-async def test_what_finds_no_room_is_dropped_and_counted(
-    mqtt: Mosquitto, monkeypatch: pytest.MonkeyPatch
+async def test_messages_beyond_the_queue_are_dropped_and_counted(
+    mqtt: Mosquitto,
 ) -> None:
     """A flood would fill the memory of the bridge."""
-    monkeypatch.setattr(sessions, "MQTT_WAITING_MAX", 10 + sessions.MQTT_UNACKNOWLEDGED_MAX)
     other = Other(mqtt)
-    session = MqttSession(mqtt.place, "slow", ["a"], in_flight_max=1)
+    limits = MqttLimits(
+        mqtt_queued_max=10 + ONE.mqtt_unacknowledged_max, mqtt_queued_bytes_max=10_000
+    )
+    session = MqttSession(mqtt.address, "slow", ["a"], limits=limits)
     await session.open()
     for _ in range(30):
         await other.publish("a", qos=0)
     await other.publish("a", qos=1)
-    await until(lambda: len(session._waiting) == 11)
+    await until(lambda: len(session._queue) == 11)
     assert session.dropped == 20
-    assert [each.message.qos for each in await session.arrived(100)] == [0] * 10 + [1]
-    monkeypatch.setattr(sessions, "MQTT_WAITING_BYTES_MAX", 10_000)
+    assert [each.message.qos for each in await session.receive(100)] == [0] * 10 + [1]
     for _ in range(2):
         await other.publish("a", b"x" * 4_000, qos=0)
     await until(lambda: session.dropped == 21)
-    assert len(await session.arrived(100)) == 1
+    assert len(await session.receive(100)) == 1
     await session.aclose()
     with pytest.raises(Exception, match="closed"):
-        await session.arrived(1)
-    again = MqttSession(mqtt.place, "slow", ["a"], in_flight_max=1)
+        await session.receive(1)
+    again = MqttSession(mqtt.address, "slow", ["a"], limits=ONE)
     await again.open()
-    (left,) = await again.arrived(100)
+    (left,) = await again.receive(100)
     assert left.message.qos == 1
     await again.aclose()
     other.close()
 
 
 @on_loop
-async def test_who_may_not_come_is_told(tmp_path: Path) -> None:
+async def test_a_refused_connection_is_reported(tmp_path: Path) -> None:
     """A person would look for the fault in the network."""
     with socket.socket() as free:
         free.bind((HOST, 0))
         nowhere = f"mqtt://{HOST}:{free.getsockname()[1]}"
-    cases = [(parse_mqtt_place(nowhere), "connection refused: no MQTT broker there")]
+    cases = [(parse_mqtt_address(nowhere), "connection refused: no MQTT broker there")]
     with mosquitto(tmp_path, "allow_anonymous false") as mqtt:
-        cases.append((mqtt.place, "refuses the connection: Not authorized"))
+        cases.append((mqtt.address, "refuses the connection: Not authorized"))
         for place, reason in cases:
             with pytest.raises(ConnectionFailedError, match=reason):
-                await MqttSession(place, "b", [], in_flight_max=1).open()
+                await MqttSession(place, "b", [], limits=ONE).open()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho's socket
 @on_loop
 async def test_a_bridge_speaks_tls_to_mqtt(tmp_path: Path) -> None:
-    """Passwords of devices could be read on their way."""
+    """Any host on the network path could read passwords of devices."""
     (tmp_path / "keys").mkdir()
     authority = Authority(tmp_path / "keys")
     pem = authority.tls().certificate
     with mosquitto(tmp_path, f"certfile {pem}", f"keyfile {pem}") as mqtt:
-        place = parse_mqtt_place(f"mqtts://{HOST}:{mqtt.port}")
-        session = MqttSession(place, "b", ["a"], in_flight_max=1, tls=authority.trusting())
+        place = parse_mqtt_address(f"mqtts://{HOST}:{mqtt.port}")
+        session = MqttSession(place, "b", ["a"], limits=ONE, tls=authority.trusting())
         await session.open()
         await session.aclose()
         with pytest.raises(ConnectionFailedError, match="is not trusted"):
-            await MqttSession(place, "b", [], in_flight_max=1, tls=Tls().client_context()).open()
+            await MqttSession(place, "b", [], limits=ONE, tls=Tls().client_context()).open()
 
 
 @on_loop
-async def test_the_command_carries_until_it_is_ended(mqtt: Mosquitto, tmp_path: Path) -> None:
-    """It would be for programs only."""
+async def test_the_command_relays_until_it_is_interrupted(mqtt: Mosquitto, tmp_path: Path) -> None:
+    """Only programs could use a bridge."""
     other = Other(mqtt)
     async with kept(mqtt) as broker, connect(broker.address) as desk:
         place = f"mqtt://{HOST}:{mqtt.port}"

@@ -1,4 +1,4 @@
-"""What becomes of a message, and of a notification, is said whole, and nothing is taken for it."""
+"""MQTT messages as notifications, and notifications as MQTT messages."""
 
 import json
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from contrada.integrations.mqtt.mqtt_messages import (
     message_of,
     notification_of,
 )
-from contrada.integrations.mqtt.mqtt_session import MqttPlace, parse_mqtt_place
+from contrada.integrations.mqtt.mqtt_session import MqttAddress, parse_mqtt_address
 from contrada.model import Notification
 from contrada.model.algebra.notification import Envelope
 
@@ -45,14 +45,14 @@ ORIGIN = {"topic": "t", "mqtt.qos": 1, "mqtt.retain": False}
 def test_a_payload_becomes_attributes_or_stays_whole(
     payload: bytes, kind: str, attributes: dict[str, Any], body: bytes, content_type: str
 ) -> None:
-    """A part of a message would be lost, or a payload could say from which topic it comes."""
+    """A part of a message would be lost, or a payload could forge its topic."""
     found = notification_of(MqttMessage("t", payload, kind))
     assert dict(found) == ORIGIN | attributes
     assert (found.body, found.content_type) == (body, content_type)
 
 
-def test_what_else_a_message_says_becomes_attributes() -> None:
-    """Filters could not ask for it; or somebody else could say where it comes from."""
+def test_properties_become_attributes() -> None:
+    """Filters could not use them; or a sender could forge the origin of a message."""
     said = (
         ("unit", "C"),
         ("unit", "K"),
@@ -77,7 +77,7 @@ STAMPED = Envelope("i", "p", time_us=1_000_000, ttl_us=2_500_000)
 
 
 def test_attributes_go_out_as_json() -> None:
-    """Whoever reads MQTT would not know what was published."""
+    """MQTT clients could not read the attributes."""
     of = Notification({"topic": "a", "n": 1, "l": [1, 2], "s": "x"}, envelope=STAMPED)
     found = message_of(of, TopicTemplate("{topic}"), retain=True, now_us=1_500_000)
     assert json.loads(found.payload) == {"n": 1, "l": [1, 2], "s": "x"}
@@ -90,7 +90,7 @@ def test_attributes_go_out_as_json() -> None:
     assert json.loads(late.payload)["topic"] == "a"
 
 
-def test_a_body_goes_out_as_it_is() -> None:
+def test_a_body_is_sent_unchanged() -> None:
     """A picture would become a text about it."""
     at = datetime(2026, 11, 20, tzinfo=UTC)
     of = Notification(
@@ -107,8 +107,8 @@ def test_a_body_goes_out_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a/{", "a/}", "{}", "a/+", "#", "$SYS/a", "a\0"])
-def test_what_is_no_template_is_refused(text: str) -> None:
-    """Every notification would be refused by the MQTT broker, which ends the connection for it."""
+def test_malformed_templates_are_refused(text: str) -> None:
+    """The MQTT broker would refuse every notification, and end the connection each time."""
     with pytest.raises(InvalidValueError, match="expected a topic"):
         TopicTemplate(text)
 
@@ -118,8 +118,8 @@ def test_what_is_no_template_is_refused(text: str) -> None:
     [{"b": 1}, {"a": ["x", "y"]}, {"a": "x/#"}, {"a": "+"}, {"a": "\0"}, {"a": "x" * 65_536}],
     ids=["absent", "several", "hash", "plus", "nul", "long"],
 )
-def test_what_has_no_topic_is_refused(attributes: dict[str, Any]) -> None:
-    """The MQTT broker would end the connection, again and again."""
+def test_notifications_without_a_topic_are_refused(attributes: dict[str, Any]) -> None:
+    """The MQTT broker would end the connection again and again."""
     with pytest.raises(InvalidValueError):
         TopicTemplate("t/{a}").of(Notification(attributes))
     for text in ("$SYS/x", ""):
@@ -127,8 +127,10 @@ def test_what_has_no_topic_is_refused(attributes: dict[str, Any]) -> None:
             TopicTemplate("{a}").of(Notification({"a": text}))
 
 
-def test_what_an_mqtt_broker_would_not_read_is_refused() -> None:
-    """It would end the connection for it, again with each attempt, and nothing would go over."""
+def test_texts_that_mqtt_forbids_are_refused() -> None:
+    """The MQTT broker would end the connection at each attempt, and the bridge would relay
+    nothing.
+    """
     topic = TopicTemplate("t")
     for text in ("a\nb", "\0", "\x85", "\ufdd0", "\uffff", "\U0010fffe", "x" * 65_536):
         for of in (
@@ -145,8 +147,8 @@ def test_what_an_mqtt_broker_would_not_read_is_refused() -> None:
 @pytest.mark.parametrize(
     "text", ["a", "a/b", "/", "+", "#", "+/a/#", "a//b", "$share/g/a/#", "$SYS/#"]
 )
-def test_filters_of_mqtt_are_taken(text: str) -> None:
-    """What a sensor sends could not be asked for."""
+def test_topic_filters_are_accepted(text: str) -> None:
+    """A bridge could not subscribe to messages of sensors."""
     check_topics(text)
 
 
@@ -154,8 +156,8 @@ def test_filters_of_mqtt_are_taken(text: str) -> None:
     "text",
     ["", "a/#/b", "#/a", "a+", "a/b+/c", "a/#b", "+#", "$share/g", "$share//a", "a\0"],
 )
-def test_what_is_no_filter_of_mqtt_is_refused(text: str) -> None:
-    """The library would end its thread for it, and the bridge would wait for an answer."""
+def test_malformed_topic_filters_are_refused(text: str) -> None:
+    """The library would end its thread, and the bridge would wait for an answer."""
     with pytest.raises(InvalidValueError):
         check_topics(text)
 
@@ -171,10 +173,8 @@ def test_what_is_no_filter_of_mqtt_is_refused(text: str) -> None:
     ).map(lambda value: json.dumps(value).encode()),
     st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=3),
 )
-def test_no_message_says_where_it_comes_from_itself(
-    payload: bytes, properties: list[tuple[str, str]]
-) -> None:
-    """A message would go in a circle, or pass for one of another topic."""
+def test_no_message_can_forge_its_origin(payload: bytes, properties: list[tuple[str, str]]) -> None:
+    """A message would loop, or look like one of another topic."""
     try:
         for pair in properties:
             "".join(pair).encode()
@@ -190,26 +190,26 @@ def test_no_message_says_where_it_comes_from_itself(
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("mqtt://a", MqttPlace("a", 1883)),
-        ("mqtts://me@[::1]:1/", MqttPlace("::1", 1, is_tls=True, user="me")),
+        ("mqtt://a", MqttAddress("a", 1883)),
+        ("mqtts://me@[::1]:1/", MqttAddress("::1", 1, is_tls=True, user="me")),
     ],
 )
-def test_places_of_mqtt_are_read(text: str, place: MqttPlace) -> None:
-    """A bridge would connect elsewhere."""
-    assert parse_mqtt_place(text) == place
+def test_mqtt_addresses_are_parsed(text: str, place: MqttAddress) -> None:
+    """A bridge would connect to another host."""
+    assert parse_mqtt_address(text) == place
 
 
 @pytest.mark.parametrize(
     "text", ["", "a", "http://a", "mqtt://", "mqtt://a/b", "mqtt://a:0", "mqtt://a:x", "mqtt://a\n"]
 )
-def test_what_is_no_place_of_mqtt_is_refused(text: str) -> None:
-    """A typing error would end in a strange error of the network."""
+def test_malformed_mqtt_addresses_are_refused(text: str) -> None:
+    """A typing error would end in a confusing network error."""
     with pytest.raises(AddressError, match="expected mqtt://host"):
-        parse_mqtt_place(text)
+        parse_mqtt_address(text)
 
 
 def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
-    """Everybody on the machine could read it in the list of processes, and then in the log."""
+    """Every user of the machine could read it in the process list, and later in the log."""
     with pytest.raises(AddressError, match="others could read it") as caught:
-        parse_mqtt_place("mqtt://me:secret@a")  # pragma: allowlist secret
+        parse_mqtt_address("mqtt://me:secret@a")  # pragma: allowlist secret
     assert "secret" not in str(caught.value)

@@ -1,3 +1,1 @@
-"""Topics of MQTT 5, in and out: `messages` says what becomes of what, `session` speaks with the
-MQTT broker, `bridge` carries.
-"""
+"""The bridge to MQTT 5: `mqtt_bridge`, its `mqtt_session`, translation in `mqtt_messages`."""

@@ -1,12 +1,12 @@
-"""`MqttBridge`: between an MQTT 5 broker and a service, such as a broker.
+"""`MqttBridge`: relays messages between an MQTT 5 broker and a service, in both directions.
 
-    MQTT  ==arrived==> notifications ==publish==> service     then acknowledged to MQTT
+    MQTT  ==receive==> notifications ==publish==> service     then acknowledged to MQTT
     MQTT  <==PUBACK=== messages <==durable subscription===    then acknowledged to the service
 
-At least once both ways: a message of QoS 1, or a certified notification, is acknowledged only when
-the other side has it. A message that cannot go over at all, since it has no topic or one side
-refuses it, is counted, logged and acknowledged, so that it holds up none behind it. No message goes
-back to the side that it came from (see `messages`).
+Delivery is at least once in both directions: a message of QoS 1, or a durable notification, is
+acknowledged only when the other side has it. A message that has no topic, or that one side refuses,
+is counted, logged and acknowledged, so that it does not block the messages behind it. No message
+returns to the side of its origin (see `mqtt_messages`).
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from contrada.errors import (
     ServiceClosedError,
     StoreError,
 )
+from contrada.integrations.mqtt.mqtt_limits import MqttLimits
 from contrada.integrations.mqtt.mqtt_messages import (
     QOS,
     TOPIC,
@@ -31,37 +32,29 @@ from contrada.integrations.mqtt.mqtt_messages import (
     message_of,
     notification_of,
 )
-from contrada.integrations.mqtt.mqtt_session import MqttArrival, MqttSession
+from contrada.integrations.mqtt.mqtt_session import MqttSession, ReceivedMessage
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.syntax import parse_filter
-from contrada.service import DurableRecord, DurableSubscription, Service
+from contrada.service import DurableSubscription, Service
 from contrada.service.backoff import Backoff
 from contrada.service.envelope_factory import wall_clock_us
 from contrada.service.loop_guards import first_of
 
-MQTT_BATCH_MAX: Final = 256
-"""Messages of MQTT that are published at once. Beyond it: the rest with the next."""
-
-MQTT_IN_FLIGHT_MAX: Final = 64
-"""Messages that a bridge has sent to an MQTT broker and that it has not acknowledged. Beyond it: no
-more is read of the durable subscription."""
-
-_PASSING: Final = (ConnectionFailedError, CannotPublishError, StoreError)
-"""Temporary errors: the message is published once they have passed."""
+_TEMPORARY: Final = (ConnectionFailedError, CannotPublishError, StoreError)
+"""Errors after which the publication is retried."""
 
 IN: Final = "from MQTT"
 OUT: Final = "to MQTT"
 CIRCLE: Final = "had come from here"
 
-StandingNotifications: TypeAlias = DurableSubscription[Notification]
 UnacknowledgedSends: TypeAlias = "asyncio.Queue[tuple[int, asyncio.Future[None]]]"
-"""What was sent, by its position, and is not acknowledged by the MQTT broker."""
+"""Positions of sent notifications, each with the future of its acknowledgement by MQTT."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class MqttBridge:
-    """Carries what it is told to, while `run` does. `counts` says how many, and what was not."""
+    """Relays messages while `run` runs; `counts` has relayed and refused ones by direction."""
 
     def __init__(
         self,
@@ -73,11 +66,12 @@ class MqttBridge:
         topic: TopicTemplate,
         retain: bool = False,
         filters: Sequence[str] = (),
+        limits: MqttLimits = MqttLimits(),
     ) -> None:
-        """Both are open, and stay their owner's. What of the session's messages none of `filters`
-        matches is left out: an earlier run may have asked for it.
+        """The caller opens and closes `service` and `session`.
 
-        `name` is that of the durable subscription to `out`.
+        `name` is that of the durable subscription to `out`. Messages that match none of `filters`
+        are left out: the session may still have subscriptions of an earlier run.
         """
         self._service = service
         self._session = session
@@ -85,36 +79,39 @@ class MqttBridge:
         self._name = name
         self._topic = topic
         self._retain = retain
-        self._filters = [_unshared(each) for each in filters]
+        self._filters = [_without_share(each) for each in filters]
+        self._limits = limits
         self.counts: Counter[str] = Counter()
 
     async def run(self, opened: Callable[[], object] = lambda: None) -> None:
-        """Carry until one side ends for good; `opened` is called when all is in force.
+        """Relays until one side ends for good; calls `opened` when all subscriptions are in force.
 
         Raises ConnectionFailedError, and as `Service.subscribe`.
         """
         if self._out is None:
             opened()
-            await self._carry_in()
+            await self._relay_in()
             return
-        asked = self._service.subscribe(self._out, durable=self._name, auto_acknowledge=False)
-        async with asked as events:
+        subscription = self._service.subscribe(
+            self._out, durable=self._name, auto_acknowledge=False
+        )
+        async with subscription as events:
             opened()
-            sent: UnacknowledgedSends = asyncio.Queue(MQTT_IN_FLIGHT_MAX)
-            carry_out, settle = self._carry_out(events, sent), self._settle(events, sent)
-            await first_of(self._carry_in(), carry_out, settle)
+            sent: UnacknowledgedSends = asyncio.Queue(self._limits.mqtt_in_flight_max)
+            relay_out, acknowledge = self._relay_out(events, sent), self._acknowledge(events, sent)
+            await first_of(self._relay_in(), relay_out, acknowledge)
 
     # --- from MQTT ----------------------------------------------------------------------------
 
-    async def _carry_in(self) -> None:
+    async def _relay_in(self) -> None:
         while True:
-            arrived = await self._session.arrived(MQTT_BATCH_MAX)
-            await self._publish([each for each in map(self._notification, arrived) if each])
-            for message in arrived:
+            received = await self._session.receive(self._limits.mqtt_batch_max)
+            await self._publish([each for each in map(self._notification, received) if each])
+            for message in received:
                 self._session.acknowledge(message)
 
-    def _notification(self, arrived: MqttArrival) -> Notification | None:
-        message = arrived.message
+    def _notification(self, received: ReceivedMessage) -> Notification | None:
+        message = received.message
         if message.is_ours:
             self.counts[f"{IN}, {CIRCLE}"] += 1
             return None
@@ -124,19 +121,19 @@ class MqttBridge:
         try:
             return notification_of(message)
         except ContradaError as error:
-            self._refused(IN, message.topic, error)
+            self._count_refusal(IN, message.topic, error)
             return None
 
     async def _publish(self, notifications: list[Notification]) -> None:
-        """Publishes all, in order; what is refused is left out, what may pass is tried again."""
+        """Publishes all in order; leaves out refused ones, and retries after temporary errors."""
         at_once, backoff = len(notifications), Backoff()
         while notifications:
             try:
                 done = await self._service.publish_batch(notifications[:at_once])
-            except _PASSING as error:
+            except _TEMPORARY as error:
                 if self._service.connection.state == "closed":
                     raise
-                _LOG.warning("what came from MQTT waits: %(reason)s", {"reason": error})
+                _LOG.warning("messages from MQTT wait: %(reason)s", {"reason": error})
                 done = getattr(error, "published", None) or 0
                 await asyncio.sleep(backoff.next_s())
             except ServiceClosedError:
@@ -144,29 +141,33 @@ class MqttBridge:
             except ContradaError as error:
                 done = getattr(error, "published", None) or 0
                 if at_once == 1 and not done:
-                    self._refused(IN, str(notifications.pop(0)[TOPIC]), error)
-                at_once = 1  # Singly, the refused one is known.
+                    self._count_refusal(IN, str(notifications.pop(0)[TOPIC]), error)
+                at_once = 1  # One by one, so that the error belongs to one message.
             self.counts[IN] += done
             notifications = notifications[done:]
 
     # --- to MQTT ------------------------------------------------------------------------------
 
-    async def _carry_out(self, events: StandingNotifications, sent: UnacknowledgedSends) -> None:
-        async for kept in events:
-            await sent.put((kept.position, self._sent(kept)))
+    async def _relay_out(
+        self, events: DurableSubscription[Notification], sent: UnacknowledgedSends
+    ) -> None:
+        async for record in events:
+            await sent.put((record.position, self._send(record.item)))
 
-    def _sent(self, kept: DurableRecord[Notification]) -> "asyncio.Future[None]":
+    def _send(self, notification: Notification) -> "asyncio.Future[None]":
         now_us = wall_clock_us()
         try:
-            message = message_of(kept.item, self._topic, retain=self._retain, now_us=now_us)
+            message = message_of(notification, self._topic, retain=self._retain, now_us=now_us)
         except ContradaError as error:
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             failed.set_exception(error)
             return failed
         return self._session.send(message)
 
-    async def _settle(self, events: StandingNotifications, sent: UnacknowledgedSends) -> None:
-        """Acknowledges notifications that the MQTT broker has, several at once where possible."""
+    async def _acknowledge(
+        self, events: DurableSubscription[Notification], sent: UnacknowledgedSends
+    ) -> None:
+        """Acknowledges notifications that the MQTT broker has, in batches where possible."""
         while True:
             due = [await sent.get()]
             while not sent.empty():
@@ -178,15 +179,15 @@ class MqttBridge:
                 except ConnectionFailedError:
                     raise
                 except ContradaError as error:
-                    self._refused(OUT, str(position), error)
+                    self._count_refusal(OUT, str(position), error)
             await events.acknowledge(*(position for position, _ in due))
 
-    def _refused(self, way: str, what: str, error: ContradaError) -> None:
-        self.counts[f"{way}, refused"] += 1
-        said = {"way": way, "kind": what, "reason": error}
-        _LOG.warning("%(way)s, %(kind)s: %(reason)s", said)
+    def _count_refusal(self, direction: str, name: str, error: ContradaError) -> None:
+        self.counts[f"{direction}, refused"] += 1
+        fields = {"way": direction, "kind": name, "reason": error}
+        _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
 
 
-def _unshared(filter_: str) -> str:
-    """What a subscription matches, also one that is shared: `$share/group/filter`."""
+def _without_share(filter_: str) -> str:
+    """Returns the topic filter of a subscription, also of a shared one: `$share/group/filter`."""
     return filter_.split("/", 2)[2] if filter_.startswith("$share/") else filter_

@@ -1,16 +1,16 @@
-"""What a message of MQTT is as a notification, and a notification as a message.
+"""`notification_of` and `message_of`: MQTT messages as notifications and notifications as messages.
 
     topic                         -> `topic`
     QoS, retain                   -> `mqtt.qos`, `mqtt.retain`
-    user properties               -> attributes of their names, texts
-    payload, a JSON object        -> attributes, as everywhere; what fits none: the body, whole
+    user properties               -> text attributes of the same names
+    payload, a JSON object        -> attributes; with an unfit member, also the body
     another payload, content type -> the body, and its content type
     message expiry                -> time to live
 
-`topic` and names that begin with `mqtt.` say where a message came from, so no payload and no
-user property gives them: a payload that would stays in the body, such a property is left out.
-So only what came from MQTT has `mqtt.qos`, and only what came from here `contrada.id`: by these
-two nothing goes in a circle, however many bridges there are.
+`topic` and names that begin with `mqtt.` describe the origin of a message, so neither payloads nor
+user properties can set them: a payload with such a member stays in the body, such a property is
+left out. Invariant: exactly the notifications from MQTT have `mqtt.qos`, and exactly the messages
+from here have `contrada.id`. This prevents loops over any number of bridges.
 """
 
 import math
@@ -34,16 +34,16 @@ QOS: Final = "mqtt.qos"
 RETAIN: Final = "mqtt.retain"
 OWN_PREFIX: Final = "mqtt."
 IDENTITY: Final = "contrada.id"
-"""The user property of all that went out from here: the identity of the notification."""
+"""The user property of all messages from here: the identity of the notification."""
 
 PUBLISHER: Final = "contrada.publisher"
 
 MQTT_TEXT_BYTES_MAX: Final = 65_535
-"""Bytes of a topic, and of a user property, as MQTT has them. Beyond it: a notification is refused,
+"""Bytes of a topic, and of a user property, in MQTT. Beyond it: the notification is refused,
 counted."""
 
 _PACKET_BYTES: Final = 128
-"""More than what a message takes beside its texts and payload."""
+"""Upper bound of a message without its texts and payload."""
 
 _NO_TEXT: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef"
@@ -55,7 +55,7 @@ _NO_TEXT: Final = re.compile(
 """Characters for which an MQTT broker may end the connection."""
 
 CERTIFIED: Final = "certified"
-"""How what has QoS 1 is published: it is acknowledged when it is on stable storage."""
+"""The delivery of messages with QoS 1: they are acknowledged when on stable storage."""
 
 _PLACE: Final = re.compile(r"\{([^{}]+)\}")
 
@@ -77,18 +77,18 @@ class MqttMessage:
 
     @property
     def size(self) -> int:
-        """No fewer than the bytes that it takes on its way."""
+        """Upper bound of its encoded bytes."""
         texts = (self.topic, self.content_type, *chain.from_iterable(self.properties))
         return _PACKET_BYTES + len(self.payload) + sum(len(each.encode()) + 5 for each in texts)
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is a notification that went out."""
+        """Whether it is a notification from here."""
         return any(name == IDENTITY for name, _ in self.properties)
 
 
 def notification_of(message: MqttMessage) -> Notification:
-    """The notification that a message is, unstamped; certified where the message has QoS 1.
+    """Returns the notification of a message, without id and time; certified if QoS is 1.
 
     Cost: proportional to the message. Raises InvalidNotificationError, for a content type of more
     than 255 bytes.
@@ -100,17 +100,17 @@ def notification_of(message: MqttMessage) -> Notification:
     elif attributes and not content_type:
         content_type = JSON_TYPE
     for name, value in message.properties:
-        if _may_say(name):
+        if _is_settable(name):
             attributes.setdefault(name, []).append(value)
-    said = {TOPIC: message.topic, QOS: message.qos, RETAIN: message.retain}
+    own = {TOPIC: message.topic, QOS: message.qos, RETAIN: message.retain}
     ttl_us = None if message.expires_s is None else message.expires_s * 1_000_000
     delivery = CERTIFIED if message.qos else BEST_EFFORT
     envelope = Envelope(ttl_us=ttl_us, delivery=delivery)
-    return Notification(said | attributes, body=body, content_type=content_type, envelope=envelope)
+    return Notification(own | attributes, body=body, content_type=content_type, envelope=envelope)
 
 
 def _attributes_of(message: MqttMessage) -> tuple[dict[str, list[Any]], bool]:
-    """The attributes of a payload, and whether they hold all of it."""
+    """Returns the attributes of a payload, and whether they hold all of it."""
     is_json = message.content_type.partition(";")[0].strip().lower() in ("", JSON_TYPE)
     if not is_json or not message.payload.lstrip().startswith(b"{"):
         return {}, False
@@ -118,14 +118,15 @@ def _attributes_of(message: MqttMessage) -> tuple[dict[str, list[Any]], bool]:
     try:
         content = decoded(message.payload.decode())
         is_whole = flatten(content, lambda name, each: found.setdefault(name, []).extend(each))
-        Notification(found)  # Here, so that what no attribute can have is no attribute.
+        Notification(found)  # A value that no attribute can have raises here.
     except (ContradaError, UnicodeDecodeError):
         return {}, False
-    kept = {name: each for name, each in found.items() if _may_say(name)}
+    kept = {name: each for name, each in found.items() if _is_settable(name)}
     return kept, is_whole and len(kept) == len(found)
 
 
-def _may_say(name: str) -> bool:
+def _is_settable(name: str) -> bool:
+    """Whether a payload or user property may set an attribute."""
     if name == TOPIC or name.startswith(OWN_PREFIX):
         return False
     try:
@@ -137,7 +138,7 @@ def _may_say(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TopicTemplate:
-    """The topic of what goes out: a text in which `{name}` stands for the attribute's value."""
+    """The topic of outgoing messages; `{name}` is replaced by the value of the attribute."""
 
     text: str
 
@@ -150,11 +151,11 @@ class TopicTemplate:
 
     @property
     def names(self) -> list[str]:
-        """The attributes that it asks for."""
+        """The attributes in the template."""
         return _PLACE.findall(self.text)
 
     def of(self, notification: Notification) -> str:
-        """The topic of a notification. Raises InvalidValueError where it has none."""
+        """Returns the topic of a notification. Raises InvalidValueError without a valid one."""
         topic = _PLACE.sub(lambda found: _level(notification, found[1]), self.text)
         if set(topic) & set("+#") or topic.startswith("$") or not topic:
             raise InvalidValueError(topic, "no topic: expected no + and #, and no $ in front")
@@ -165,18 +166,18 @@ def _level(notification: Notification, name: str) -> str:
     value = notification.attributes.get(name)
     if value is None or isinstance(value, tuple):
         found = "none" if value is None else f"{len(value)}"
-        raise InvalidValueError(name, f"the topic asks for one value of it, found {found}")
+        raise InvalidValueError(name, f"the topic needs one value of it, found {found}")
     return _text(value)
 
 
 def message_of(
     notification: Notification, template: TopicTemplate, *, retain: bool, now_us: int
 ) -> MqttMessage:
-    """The message that a notification goes out as.
+    """Returns the message of a notification.
 
-    The payload is its body, with the attributes as user properties; or else a JSON object of the
-    attributes. What the topic takes alone is not said again. Raises InvalidValueError where it
-    can be none.
+    The payload is the body, with the attributes as user properties; without a body, it is a JSON
+    object of the attributes. `topic` is left out if it is the whole topic. Raises InvalidValueError
+    for values that MQTT cannot hold.
     """
     attributes = {name: notification[name] for name in notification}
     if template.text == f"{{{TOPIC}}}":
@@ -187,8 +188,8 @@ def message_of(
         payload, content_type = notification.body, _checked(notification.content_type)
         properties += _pairs(attributes)
     else:
-        shown = {name: json_values(value) for name, value in attributes.items()}
-        payload, content_type = msgspec.json.encode(shown), JSON_TYPE
+        members = {name: json_values(value) for name, value in attributes.items()}
+        payload, content_type = msgspec.json.encode(members), JSON_TYPE
     expires_us = envelope.expires_us
     return MqttMessage(
         template.of(notification),
@@ -207,7 +208,7 @@ def _pairs(attributes: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _checked(text: str) -> str:
-    """A text that MQTT takes. Raises InvalidValueError."""
+    """Returns a text that MQTT allows. Raises InvalidValueError."""
     if _NO_TEXT.search(text):
         raise InvalidValueError(text, "MQTT has no control characters in topics and properties")
     if len(text.encode()) > MQTT_TEXT_BYTES_MAX:
@@ -216,10 +217,7 @@ def _checked(text: str) -> str:
 
 
 def check_topics(text: str) -> None:
-    """Refuse what is no filter of MQTT, such as sensors/+/temperature or sensors/#.
-
-    Raises InvalidValueError.
-    """
+    """Checks a topic filter such as sensors/+/temperature. Raises InvalidValueError."""
     *levels, last = text.split("/")
     is_shared = levels[:1] == ["$share"]
     if (
@@ -235,5 +233,5 @@ def check_topics(text: str) -> None:
 
 
 def _text(value: Value) -> str:
-    """A value as a text: a text as it is, another as JSON has it."""
+    """Returns a text unchanged, and any other value as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(json_value(value)).decode()

@@ -1,15 +1,14 @@
-"""A session with an MQTT 5 broker: what comes is acknowledged when it was dealt with, and what goes
-is known to have come there.
+"""`MqttSession`: a session with an MQTT 5 broker, with explicit acknowledgements both ways.
 
-paho speaks MQTT, on a thread of its own, and connects again by itself, after longer and longer
-waits. Between it and the event loop lie two bounded places:
+paho implements MQTT on a thread of its own, and reconnects by itself with growing waits. Two
+bounded containers lie between that thread and the event loop:
 
-    paho's thread --message--> waiting --arrived()--> ... --acknowledge()--> PUBACK
+    paho's thread --message--> queue --receive()--> ... --acknowledge()--> PUBACK
     event loop ----send()----> unacknowledged, by packet identifier --PUBACK--> its future
 
-The broker keeps the session while this side is away, so what has QoS 1 comes again until it is
-acknowledged, on the next connection too. How much of it is on its way at once is said to the broker
-(Receive Maximum); what has QoS 0 and finds no room is dropped, counted.
+The broker keeps the session of a disconnected client, so it repeats messages of QoS 1 until they
+are acknowledged, also on the next connection. Receive Maximum bounds the unacknowledged ones;
+messages of QoS 0 that exceed the queue are dropped, counted.
 """
 
 import asyncio
@@ -32,48 +31,21 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from contrada.errors import AddressError, ConnectionFailedError, ServiceError
+from contrada.integrations.mqtt.mqtt_limits import MqttLimits
 from contrada.integrations.mqtt.mqtt_messages import MqttMessage, check_topics
 from contrada.net.wire.address import check_host
 from contrada.net.wire.endpoint import describe_os_error
 
-MQTT_UNACKNOWLEDGED_MAX: Final = 64
-"""Messages of QoS 1 that an MQTT broker may send before it gets an acknowledgement. Beyond it: it
-keeps them until then."""
-
-MQTT_WAITING_MAX: Final = 4_096
-"""Messages of MQTT that have come and wait to be published, with room for all of QoS 1 that may be
-unacknowledged. Beyond it: one of QoS 0 is dropped, counted; one of QoS 1, where a broker has lost
-its sessions, is not acknowledged."""
-
-MQTT_WAITING_BYTES_MAX: Final = 128 * 2**20
-"""Bytes of these, half of them for QoS 1. Beyond it: the same."""
-
-MQTT_MESSAGE_BYTES_MAX: Final = 2**20
-"""Bytes of a message that an MQTT broker may send, properties included. Beyond it: the MQTT broker
-leaves it out, as MQTT 5 has it."""
-
-MQTT_AWAY_S_MAX: Final = 86_400
-"""Seconds for which an MQTT broker keeps the session of a bridge that is away. Beyond it: what it
-missed is lost."""
-
-MQTT_WAIT_S: Final = 10.0
-"""How long opening a session, and ending it, waits for the MQTT broker. Beyond it: opening has
-failed; ending cuts the connection."""
-
-MQTT_AGAIN_S_MAX: Final = 30
-"""Seconds between two attempts to connect to an MQTT broker again. Beyond it: they follow one
-another at this distance."""
-
 _PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 _EXPECTED: Final = "mqtt://host, mqtt://user@host:1883 or mqtts://host, without a password"
 _IGNORED: Final = (MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_NO_CONN)
-"""What publishing says of what goes out now, or on the next connection."""
+"""Results of a publication that is sent now, or on the next connection."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class MqttPlace:
+class MqttAddress:
     """The address of an MQTT broker, and the user and client identifier of this side."""
 
     host: str
@@ -87,8 +59,8 @@ class MqttPlace:
         return f"mqtt{'s' if self.is_tls else ''}://{host}:{self.port}"
 
 
-def parse_mqtt_place(text: str, password: str = "") -> MqttPlace:
-    """The place that an address names. Raises AddressError that says what was expected."""
+def parse_mqtt_address(text: str, password: str = "") -> MqttAddress:
+    """Parses an address. Raises AddressError."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
@@ -102,12 +74,12 @@ def parse_mqtt_place(text: str, password: str = "") -> MqttPlace:
         raise AddressError(text, _EXPECTED)
     check_host(host)
     port = port or _PORTS[parts.scheme]
-    return MqttPlace(host, port, parts.scheme == "mqtts", parts.username or "", password)
+    return MqttAddress(host, port, parts.scheme == "mqtts", parts.username or "", password)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MqttArrival:
-    """A received message, with the numbers by which it is acknowledged."""
+class ReceivedMessage:
+    """A received message, with the numbers for its acknowledgement."""
 
     message: MqttMessage
     packet: int
@@ -115,55 +87,57 @@ class MqttArrival:
 
 
 class MqttSession:
-    """One session, opened once; all but what is said to be of paho's thread is of the event loop.
+    """One session, opened once. Methods run on the event loop, callbacks `_on_…` on paho's thread.
 
-    `dropped` counts messages of QoS 0 for which there was no room.
+    `dropped` counts messages of QoS 0 that exceeded the queue.
     """
 
     def __init__(
         self,
-        place: MqttPlace,
+        address: MqttAddress,
         name: str,
         filters: Sequence[str],
         *,
-        in_flight_max: int,
+        limits: MqttLimits = MqttLimits(),
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`name` tells the session from others at that broker; `filters` is what comes from it.
+        """`name` identifies the session at the broker; `filters` are its subscriptions.
 
-        Raises InvalidValueError for what is no filter of MQTT.
+        Raises InvalidValueError for a malformed filter.
         """
         for each in filters:
             check_topics(each)
-        self.place = place
+        self.address = address
         self.dropped = 0
+        self._limits = limits
         self._filters = filters
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
-        self._waiting: deque[MqttArrival] = deque()
-        self._waiting_bytes = 0
-        self._came = asyncio.Event()
+        self._queue: deque[ReceivedMessage] = deque()
+        self._queue_bytes = 0
+        self._changed = asyncio.Event()
+        """Set when a message was queued, or the session has failed."""
         self._connection = 0
-        self._packet_bytes_max = MQTT_MESSAGE_BYTES_MAX
+        self._packet_bytes_max = limits.mqtt_message_bytes_max
         self._can_retain = True
         self._failure: ServiceError | None = None
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._unacknowledged: dict[int, asyncio.Future[None]] = {}
-        self._client = self._made(in_flight_max, tls)
+        self._client = self._create_client(tls)
 
-    def _made(self, in_flight_max: int, tls: ssl.SSLContext | None) -> paho.Client:
+    def _create_client(self, tls: ssl.SSLContext | None) -> paho.Client:
         client = paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id=self._name,
             protocol=paho.MQTTv5,
             manual_ack=True,
         )
-        client.max_inflight_messages_set(in_flight_max)
-        client.reconnect_delay_set(1, MQTT_AGAIN_S_MAX)
-        if self.place.user or self.place.password:
-            client.username_pw_set(self.place.user, self.place.password or None)
-        if self.place.is_tls:
+        client.max_inflight_messages_set(self._limits.mqtt_in_flight_max)
+        client.reconnect_delay_set(1, self._limits.mqtt_reconnect_s_max)
+        if self.address.user or self.address.password:
+            client.username_pw_set(self.address.user, self.address.password or None)
+        if self.address.is_tls:
             client.tls_set_context(tls)
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
@@ -173,18 +147,19 @@ class MqttSession:
         return client
 
     async def open(self) -> None:
-        """Connect and subscribe. Raises ConnectionFailedError."""
-        wish = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        wish.SessionExpiryInterval = MQTT_AWAY_S_MAX
-        wish.ReceiveMaximum = MQTT_UNACKNOWLEDGED_MAX
-        wish.MaximumPacketSize = MQTT_MESSAGE_BYTES_MAX
+        """Connects and subscribes. Raises ConnectionFailedError."""
+        limits = self._limits
+        wanted = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        wanted.SessionExpiryInterval = limits.mqtt_away_s_max
+        wanted.ReceiveMaximum = limits.mqtt_unacknowledged_max
+        wanted.MaximumPacketSize = limits.mqtt_message_bytes_max
         try:
             await asyncio.to_thread(
                 self._client.connect,
-                self.place.host,
-                self.place.port,
+                self.address.host,
+                self.address.port,
                 clean_start=False,
-                properties=wish,
+                properties=wanted,
             )
         except OSError as error:
             is_refused = isinstance(error, ConnectionRefusedError)
@@ -193,95 +168,94 @@ class MqttSession:
                 if is_refused
                 else describe_os_error(error)
             )
-            raise ConnectionFailedError(str(self.place), reason) from None
+            raise ConnectionFailedError(str(self.address), reason) from None
         self._client.loop_start()
         try:
-            async with asyncio.timeout(MQTT_WAIT_S):
+            async with asyncio.timeout(limits.mqtt_wait_s):
                 await self._opened
         except TimeoutError:
             await self.aclose()
-            reason = f"no answer of an MQTT 5 broker within {MQTT_WAIT_S:g} s"
-            raise ConnectionFailedError(str(self.place), reason) from None
+            reason = f"no answer of an MQTT 5 broker within {limits.mqtt_wait_s:g} s"
+            raise ConnectionFailedError(str(self.address), reason) from None
         except BaseException:
             await self.aclose()
             raise
 
     async def aclose(self) -> None:
-        """Disconnect in order; the broker keeps the session. Twice is once."""
+        """Disconnects in order; the broker keeps the session. Idempotent."""
         self._client.disconnect()
         stopping = asyncio.create_task(asyncio.to_thread(self._client.loop_stop))
-        await asyncio.wait([stopping], timeout=MQTT_WAIT_S)
-        there: Any = self._client.socket()
-        if not stopping.done() and there is not None:  # It does not answer.
+        await asyncio.wait([stopping], timeout=self._limits.mqtt_wait_s)
+        connection: Any = self._client.socket()
+        if not stopping.done() and connection is not None:  # The broker does not answer.
             with suppress(OSError):
-                there.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
         await stopping
         self._fail(ServiceError("the session with the MQTT broker is closed"))
 
-    # --- what comes ---------------------------------------------------------------------------
+    # --- receiving ----------------------------------------------------------------------------
 
-    async def arrived(self, most: int) -> list[MqttArrival]:
-        """What has come, in order, one at least. Raises ConnectionFailedError for good."""
+    async def receive(self, most: int) -> list[ReceivedMessage]:
+        """Returns queued messages in order, at least one. Raises ConnectionFailedError for good."""
         while True:
-            self._came.clear()
+            self._changed.clear()
             with self._lock:
-                count = min(most, len(self._waiting))
-                found = [self._waiting.popleft() for _ in range(count)]
-                self._waiting_bytes -= sum(each.message.size for each in found)
+                count = min(most, len(self._queue))
+                found = [self._queue.popleft() for _ in range(count)]
+                self._queue_bytes -= sum(each.message.size for each in found)
             if found:
                 return found
             if self._failure is not None:
                 raise self._failure
-            await self._came.wait()
+            await self._changed.wait()
 
-    def acknowledge(self, arrived: MqttArrival) -> None:
-        """A message was dealt with. One of an earlier connection comes again, so it is not said."""
-        if arrived.message.qos and arrived.connection == self._connection:
-            self._client.ack(arrived.packet, 1)
+    def acknowledge(self, received: ReceivedMessage) -> None:
+        """Acknowledges a message, unless the broker repeats it on the present connection."""
+        if received.message.qos and received.connection == self._connection:
+            self._client.ack(received.packet, 1)
 
-    def _on_message(self, _: paho.Client, __: Any, said: paho.MQTTMessage) -> None:
-        """Of paho's thread."""
-        about = said.properties
+    def _on_message(self, _: paho.Client, __: Any, packet: paho.MQTTMessage) -> None:
+        properties = packet.properties
         message = MqttMessage(
-            said.topic,
-            bytes(said.payload),
-            getattr(about, "ContentType", ""),
-            tuple(getattr(about, "UserProperty", ())),
-            said.qos,
-            said.retain,
-            getattr(about, "MessageExpiryInterval", None),
+            packet.topic,
+            bytes(packet.payload),
+            getattr(properties, "ContentType", ""),
+            tuple(getattr(properties, "UserProperty", ())),
+            packet.qos,
+            packet.retain,
+            getattr(properties, "MessageExpiryInterval", None),
         )
-        number, size = MQTT_WAITING_MAX, MQTT_WAITING_BYTES_MAX
+        number, size = self._limits.mqtt_queued_max, self._limits.mqtt_queued_bytes_max
         if not message.qos:
-            number, size = number - MQTT_UNACKNOWLEDGED_MAX, size // 2
+            number, size = number - self._limits.mqtt_unacknowledged_max, size // 2
         with self._lock:
-            if len(self._waiting) >= number or self._waiting_bytes + message.size > size:
+            if len(self._queue) >= number or self._queue_bytes + message.size > size:
                 self.dropped += message.qos == 0
                 return
-            self._waiting.append(MqttArrival(message, said.mid, self._connection))
-            self._waiting_bytes += message.size
-        self._tell(self._came.set)
+            self._queue.append(ReceivedMessage(message, packet.mid, self._connection))
+            self._queue_bytes += message.size
+        self._call_soon(self._changed.set)
 
-    # --- what goes ----------------------------------------------------------------------------
+    # --- sending ------------------------------------------------------------------------------
 
     def send(self, message: MqttMessage) -> "asyncio.Future[None]":
-        """Send a message with QoS 1, now or on the next connection, in order.
+        """Sends a message with QoS 1, now or on the next connection, in order.
 
-        What is given is done when the broker has it; it fails with ServiceError where it refuses.
+        The future is done when the broker has it; it fails with ServiceError if the broker refuses.
         """
         future: asyncio.Future[None] = self._loop.create_future()
         if (refusal := self._refusal(message)) is not None:
             future.set_exception(refusal)
             return future
-        said = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
         if message.content_type:
-            said.ContentType = message.content_type
+            properties.ContentType = message.content_type
         if message.expires_s is not None:
-            said.MessageExpiryInterval = message.expires_s
+            properties.MessageExpiryInterval = message.expires_s
         if message.properties:
-            said.UserProperty = list(message.properties)
+            properties.UserProperty = list(message.properties)
         info = self._client.publish(
-            message.topic, message.payload, 1, message.retain, properties=said
+            message.topic, message.payload, 1, message.retain, properties=properties
         )
         if info.rc in _IGNORED:
             self._unacknowledged[info.mid] = future
@@ -290,7 +264,7 @@ class MqttSession:
         return future
 
     def _refusal(self, message: MqttMessage) -> ServiceError | None:
-        """What the broker would end the connection for, again on each."""
+        """Refuses a message for which the broker would end each connection."""
         if self._failure is not None:
             return self._failure
         if message.size > self._packet_bytes_max:
@@ -303,10 +277,9 @@ class MqttSession:
     def _on_publish(
         self, _: paho.Client, __: Any, packet: int, code: ReasonCode, ___: Properties
     ) -> None:
-        """Of paho's thread."""
-        self._tell(self._told, packet, code)
+        self._call_soon(self._complete_send, packet, code)
 
-    def _told(self, packet: int, code: ReasonCode) -> None:
+    def _complete_send(self, packet: int, code: ReasonCode) -> None:
         future = self._unacknowledged.pop(packet, None)
         if future is None or future.done():
             return
@@ -323,83 +296,84 @@ class MqttSession:
         _: Any,
         flags: paho.ConnectFlags,
         code: ReasonCode,
-        said: Properties | None,
+        properties: Properties | None,
     ) -> None:
-        """Of paho's thread."""
         if code.is_failure:
-            said_why = {"address": self.place, "code": code}
-            _LOG.warning("%(address)s refuses the connection: %(code)s", said_why)
-            self._tell(self._not_opened, f"it refuses the connection: {code}")
+            fields = {"address": self.address, "code": code}
+            _LOG.warning("%(address)s refuses the connection: %(code)s", fields)
+            self._call_soon(self._fail_to_open, f"it refuses the connection: {code}")
             return
-        if getattr(said, "MaximumQoS", 1) == 0:
-            self._tell(self._give_up, "this broker has no QoS 1")
+        if getattr(properties, "MaximumQoS", 1) == 0:
+            self._call_soon(self._give_up, "this broker has no QoS 1")
             return
-        self._packet_bytes_max = getattr(said, "MaximumPacketSize", MQTT_MESSAGE_BYTES_MAX)
-        self._can_retain = bool(getattr(said, "RetainAvailable", 1))
+        self._packet_bytes_max = getattr(
+            properties, "MaximumPacketSize", self._limits.mqtt_message_bytes_max
+        )
+        self._can_retain = bool(getattr(properties, "RetainAvailable", 1))
         with self._lock:
             self._connection += 1
-            if flags.session_present:  # What is not acknowledged comes again.
-                self._waiting = deque(each for each in self._waiting if not each.message.qos)
-                self._waiting_bytes = sum(each.message.size for each in self._waiting)
-        _LOG.info("connected to %(address)s", {"address": self.place})
+            if flags.session_present:  # The broker repeats unacknowledged messages.
+                self._queue = deque(each for each in self._queue if not each.message.qos)
+                self._queue_bytes = sum(each.message.size for each in self._queue)
+        _LOG.info("connected to %(address)s", {"address": self.address})
         if self._filters:
             client.subscribe([(each, _options(each)) for each in self._filters])
         else:
-            self._tell(self._up)
+            self._call_soon(self._complete_open)
 
     def _on_subscribe(
         self, _: paho.Client, __: Any, ___: int, codes: list[ReasonCode], ____: Properties
     ) -> None:
-        """Of paho's thread."""
         for filter_, code in zip(self._filters, codes, strict=False):
             if code.is_failure:
-                self._tell(self._give_up, f"it refuses the subscription to {filter_!r}: {code}")
+                self._call_soon(
+                    self._give_up, f"it refuses the subscription to {filter_!r}: {code}"
+                )
                 return
-        self._tell(self._up)
+        self._call_soon(self._complete_open)
 
     def _on_disconnect(
         self, _: paho.Client, __: Any, flags: paho.DisconnectFlags, code: ReasonCode, ___: Any
     ) -> None:
-        """Of paho's thread."""
         if flags.is_disconnect_packet_from_server and code == "Session taken over":
             name = f"another client has the name {self._name!r}: give each bridge a name of its own"
-            self._tell(self._give_up, name)
+            self._call_soon(self._give_up, name)
         elif code.is_failure:
-            gone = {"address": self.place, "code": code}
-            _LOG.warning("%(address)s is gone: %(code)s", gone)
+            fields = {"address": self.address, "code": code}
+            _LOG.warning("%(address)s is gone: %(code)s", fields)
 
-    def _up(self) -> None:
+    def _complete_open(self) -> None:
         if not self._opened.done():
             self._opened.set_result(None)
 
-    def _not_opened(self, reason: str) -> None:
-        """At first that is for good; later it may be that the broker has just begun."""
+    def _fail_to_open(self, reason: str) -> None:
+        """Fails the first connection for good; later ones may meet a broker that is starting."""
         if not self._opened.done():
             self._give_up(reason)
 
     def _give_up(self, reason: str) -> None:
         self._client.disconnect()
-        self._fail(ConnectionFailedError(str(self.place), reason))
+        self._fail(ConnectionFailedError(str(self.address), reason))
 
     def _fail(self, failure: ServiceError) -> None:
         self._failure = self._failure or failure
-        self._came.set()
+        self._changed.set()
         if not self._opened.done():
             self._opened.set_exception(self._failure)
-            self._opened.exception()  # Seen: whoever opens may have given up already.
+            self._opened.exception()  # Retrieved: the opener may have given up already.
         for future in self._unacknowledged.values():
             if not future.done():
                 future.set_exception(self._failure)
         self._unacknowledged.clear()
 
-    def _tell(self, act: Callable[..., object], *of: object) -> None:
-        """From paho's thread to the event loop."""
-        self._loop.call_soon_threadsafe(act, *of)
+    def _call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
+        """Calls back on the event loop, from paho's thread."""
+        self._loop.call_soon_threadsafe(callback, *arguments)
 
 
 def _options(filter_: str) -> SubscribeOptions:
-    """QoS 1; not what this side published, which a shared subscription cannot say; retain as it
-    was said; and what is retained only where the session does not have the subscription yet.
+    """Returns the options: QoS 1; no own publications, except on shared subscriptions, where MQTT
+    forbids `noLocal`; the retain flag as published; retained messages for new subscriptions only.
     """
     return SubscribeOptions(
         qos=1,
