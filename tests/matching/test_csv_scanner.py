@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrada.errors import ContradaError
-from contrada.integrations.files.cells import time_value, untyped_value
+from contrada.integrations.files.read_options import time_value, untyped_value
 from contrada.matching.kernels import csv_scanner, json_scanner
 
 BEHIND = b"\n" * 8

@@ -37,7 +37,7 @@ from contrada.integrations.files import (
     plain_time,
 )
 from contrada.integrations.files.json_objects import WHOLE_DOCUMENT
-from contrada.integrations.files.record_matcher import Wish
+from contrada.integrations.files.record_matcher import RecordFilter
 from contrada.integrations.files.rule_files import DIALECTS, STANDARD_INPUT, about_of, load_rules
 from contrada.integrations.files.subscription_files import load_subscriptions
 from contrada.model.rule import Rule
@@ -164,7 +164,7 @@ def _input(path: Path, format_name: str | None, reading: ReadOptions) -> tuple[P
     return Path("/dev/stdin"), format_name, "standard input"
 
 
-def _wanted(place: Path, dialect: str | None) -> tuple[Mapping[str, Wish], bool]:
+def _wanted(place: Path, dialect: str | None) -> tuple[Mapping[str, RecordFilter], bool]:
     """The subscriptions by name, and whether some rules were refused, which are reported."""
     if dialect is None:
         return load_subscriptions(place), False
@@ -179,7 +179,7 @@ def _wanted(place: Path, dialect: str | None) -> tuple[Mapping[str, Wish], bool]
 class _MatchReport:
     """Writes the matches as they come and counts them."""
 
-    def __init__(self, wanted: Mapping[str, Wish], output: IO[str], *, quiet: bool) -> None:
+    def __init__(self, wanted: Mapping[str, RecordFilter], output: IO[str], *, quiet: bool) -> None:
         self.read = 0
         self.bad = 0
         self.matches: Counter[str] = Counter()
@@ -220,7 +220,7 @@ class _MatchReport:
     def take(self, outcomes: Outcomes) -> None:
         """Some more records."""
         self.read += outcomes.read
-        for told in outcomes.told:
+        for told in outcomes.records:
             if isinstance(told, BadRecord):
                 self.bad += 1
                 if told.line == 1 and told.text.lstrip().startswith("["):
@@ -236,7 +236,7 @@ class _MatchReport:
                 self.matches[name] += 1
                 if not self._quiet:
                     self._output.write(_line(name, self._wanted[name], told.record))
-        if outcomes.told and not self._quiet:
+        if outcomes.records and not self._quiet:
             self._output.flush()  # Whoever waits for the first matches gets them.
 
     def counts(self) -> str:
@@ -255,7 +255,7 @@ class _MatchReport:
         return table
 
 
-def _line(subscription: str, wish: Wish, record: Record) -> str:
+def _line(subscription: str, wish: RecordFilter, record: Record) -> str:
     match_: dict[str, Any] = {
         "subscription": subscription,
         "file": record.source,

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import IO, Protocol, TypeAlias
 
-from contrada.errors import ContradaError, ParseError
-from contrada.integrations.files import BadRecord, CsvRows, ReadOptions, Record
-from contrada.integrations.files.csv_rows import is_blank, is_blank_row, is_header
-from contrada.integrations.files.lines import BLOCK_BYTES, Block, LineCutter, readable
+from contrada.errors import ContradaError
+from contrada.integrations.files import BadRecord, FileLimits, ReadOptions, Record
+from contrada.integrations.files.csv_rows import RowJoiner, is_blank
+from contrada.integrations.files.lines import Block, LineCutter, readable
 from contrada.integrations.files.record import bad_record, record_of
-from contrada.integrations.files.row_joiner import RowJoiner
 from contrada.model import Notification
 
 Make: TypeAlias = Callable[[str], Notification]
@@ -47,39 +46,32 @@ class LineRecords:
         if block is None:
             return
         for position in range(len(block)):
-            line = block.line(position)
+            number, line = block.numbered(position)
             if not is_blank(line):
-                yield record_of(self._make, self._source, block.first + position, line)
+                yield record_of(self._make, self._source, number, line)
 
 
 class RowRecords:
     """Each row is a record; the first names the columns."""
 
-    def __init__(self, source: str, reading: ReadOptions, timed: Timed) -> None:
+    def __init__(self, source: str, options: ReadOptions, timed: Timed) -> None:
         self._source = source
-        self._reading = reading
         self._timed = timed
-        self._joiner = RowJoiner(reading.quote, self._is_row)
-        self._rows: CsvRows | None = None
+        self._joiner = RowJoiner(options)
 
     def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
         """Those of the rows that end in a block."""
         try:
-            for rows in self._joiner.join(block):
-                for position in range(len(rows)):
-                    text = rows.line(position)
-                    if self._rows is None:
-                        self._rows = CsvRows(text, self._reading)
-                        self._make = _timed(self._rows.notification, self._timed)
-                    elif not is_blank_row(text, self._reading):
-                        yield record_of(self._make, self._source, rows.number(position), text)
-            if block is None and self._rows is None:
-                raise ParseError(1, 1, "an empty file", "a line that names the columns")
+            for block_of_rows in self._joiner.join(block):
+                rows = self._joiner.rows
+                assert rows is not None, "the header precedes all rows"
+                make = _timed(rows.notification, self._timed)
+                for position in range(len(block_of_rows)):
+                    number, text = block_of_rows.numbered(position)
+                    if not rows.is_blank(text):
+                        yield record_of(make, self._source, number, text)
         except ContradaError as error:
             yield bad_record(self._source, error, 1)
-
-    def _is_row(self, text: str) -> bool:
-        return is_header(text, self._reading) if self._rows is None else self._rows.is_row(text)
 
 
 def size_of_stream(stream: IO[bytes]) -> int | None:
@@ -96,7 +88,7 @@ async def arriving(stream: IO[bytes]) -> AsyncIterator[Block]:
     while piece:
         await _until_readable(stream)
         with readable(Path("standard input")):
-            piece = os.read(stream.fileno(), BLOCK_BYTES)
+            piece = os.read(stream.fileno(), FileLimits().block_bytes)
         block = Block.of(number, cutter.cut(piece))
         number += len(block)
         yield block

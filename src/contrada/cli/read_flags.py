@@ -9,7 +9,7 @@ import click
 from contrada.cli.literals import literal, named_text
 from contrada.integrations.documents.naming_strategies import STRATEGIES, is_escaping
 from contrada.integrations.files import BadRecord, ReadOptions
-from contrada.integrations.files.cells import CONVERTERS, TIME_WITH_ZONE
+from contrada.integrations.files.read_options import CONVERTERS, TIME_WITH_ZONE
 from contrada.model import Value
 from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED
 from contrada.service.settings import read_bytes

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import ContradaError, InputError, LimitError, ServiceError
-from contrada.integrations.feeds import fetcher as fetching
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
 from contrada.integrations.feeds.feed_states import FeedStates
 from contrada.integrations.feeds.fetcher import Fetcher, shown_source
@@ -149,8 +149,8 @@ async def test_another_reading_asks_for_the_whole() -> None:
     ("said", "wait_s"),
     [
         ("120", 120),
-        ("999999999999999999999999", fetching.RETRY_AFTER_S_MAX),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", fetching.RETRY_AFTER_S_MAX),
+        ("999999999999999999999999", FeedLimits().retry_after_s_max),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", FeedLimits().retry_after_s_max),
         ("Mon, 29 Jun 2015 10:35:00 GMT", 0),
         ("-5", 0),
         ("soon", 0),
@@ -172,7 +172,7 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_says(
         answering(request, b"", status, Retry_After=said.encode().decode("latin-1"))
 
     with website({"/a": answer, "/b": answer}) as address:
-        async with fetching.Fetcher(lambda: now_s[0]) as fetcher:
+        async with Fetcher(lambda: now_s[0]) as fetcher:
             waits = status != 500 and wait_s > 0
             for after_s in (0.0, wait_s / 2, wait_s + 1):
                 now_s[0] = after_s
@@ -203,11 +203,9 @@ async def test_a_feed_that_fails_is_told_and_polled_again() -> None:
 
 
 @on_loop
-async def test_what_a_server_does_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_is_bounded() -> None:
     """A hostile server would take all memory, or keep it waiting for ever."""
-    monkeypatch.setattr(fetching, "DOCUMENT_BYTES_MAX", 100_000)
-    monkeypatch.setattr(fetching, "FETCH_WAIT_S", 0.2)
-    monkeypatch.setattr(fetching, "FETCH_S_MAX", 1.0)
+    limits = FeedLimits(feed_bytes_max=100_000, wait_s=0.2, fetch_s_max=1.0)
 
     def drips(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -238,18 +236,18 @@ async def test_what_a_server_does_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         "/silent": silent,
     }
     expected = {
-        "/large": "DOCUMENT_BYTES_MAX",
-        "/bomb": "DOCUMENT_BYTES_MAX",
+        "/large": "feed_bytes_max",
+        "/bomb": "feed_bytes_max",
         "/twice": "packs it by 'gzip, gzip'",
         "/damaged": "damaged",
         "/short": "ends too early",
         "/round": "redirects",
         "/away": "cannot be read",
-        "/drips": "FETCH_S_MAX",
+        "/drips": "fetch_s_max",
         "/silent": "cannot be read: ",
     }
     with website(pages) as address:
-        async with Fetcher() as fetcher:
+        async with Fetcher(limits=limits) as fetcher:
             for path, message in expected.items():
                 with pytest.raises(ContradaError, match=message):
                     await fetcher.fetch(address + path)
@@ -261,12 +259,12 @@ async def test_what_a_server_does_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @on_loop
-async def test_no_more_is_unpacked_than_may_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_is_unpacked_than_may_be_read() -> None:
     """Some kilobytes of a hostile server would become gigabytes, to be refused then."""
-    monkeypatch.setattr(fetching, "DOCUMENT_BYTES_MAX", 100_000)
+    limits = FeedLimits(feed_bytes_max=100_000)
     bomb = page(gzip.compress(b"x" * 50_000_000), Content_Encoding="gzip")
     with website({"/bomb": bomb}) as address:
-        async with Fetcher() as fetcher:
+        async with Fetcher(limits=limits) as fetcher:
             with pytest.raises(InputError, match="404"):  # Its library is loaded.
                 await fetcher.fetch(f"{address}/none")
             tracemalloc.start()

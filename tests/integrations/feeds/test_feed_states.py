@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import InputError
-from contrada.integrations.feeds import feed_states
 from contrada.integrations.feeds.feed_formats import FeedDocument, read_feed
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.feed_states import NOTHING_SAID, FeedStates, SeenFeed, Validators
 
 
@@ -21,10 +21,10 @@ def feed(*entries: tuple[str, str], identity: str = "urn:f") -> FeedDocument:
     return read_feed(data.encode(), "f")
 
 
-def judged(known: SeenFeed, document: FeedDocument) -> list[str]:
-    """What the entries are, which are known then."""
+def judged(known: SeenFeed, document: FeedDocument, former_max: int = 100) -> list[str]:
+    """The states of the entries, which are known afterwards."""
     found = [str(each) for each in known.judged(document)]
-    known.take(document)
+    known.take(document, former_max)
     return found
 
 
@@ -49,12 +49,11 @@ def test_what_a_feed_has_several_times() -> None:
     assert judged(known, twice) == ["unchanged"] * 3
 
 
-def test_what_is_gone_is_forgotten_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_former_entries_are_forgotten_last() -> None:
     """A feed that flaps would tell all again; or memory grow without end."""
-    monkeypatch.setattr(feed_states, "ENTRIES_KNOWN_MAX", 2)
     known = SeenFeed()
     for number in range(5):
-        judged(known, feed((str(number), "t"), ("always", "t")))
+        judged(known, feed((str(number), "t"), ("always", "t")), former_max=2)
     assert len(known.entries) == 4
     assert judged(known, feed(*((str(number), "t") for number in range(5)))) == [
         "new",
@@ -80,10 +79,9 @@ def test_a_file_outlives_its_run(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["feeds.state"]
 
 
-def test_feeds_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feeds_are_bounded(tmp_path: Path) -> None:
     """A file would grow with every address that was ever polled."""
-    monkeypatch.setattr(feed_states, "FEEDS_KNOWN_MAX", 2)
-    states = FeedStates(tmp_path / "s")
+    states = FeedStates(tmp_path / "s", limits=FeedLimits(feeds_known_max=2))
     for number in (1, 2, 1, 3):
         states.take(f"f{number}", feed(("1", "a"), identity=f"urn:{number}"), NOTHING_SAID)
     held = json.loads((tmp_path / "s").read_bytes())
@@ -126,9 +124,8 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
         states.take("f", feed(("2", "b")), NOTHING_SAID)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-    monkeypatch.setattr(feed_states, "STATE_BYTES_MAX", 5)
-    with pytest.raises(InputError, match="STATE_BYTES_MAX"):
-        FeedStates(path)
+    with pytest.raises(InputError, match="state_bytes_max"):
+        FeedStates(path, limits=FeedLimits(state_bytes_max=5))
 
 
 def test_two_runs_with_one_file_do_it_no_harm(tmp_path: Path) -> None:

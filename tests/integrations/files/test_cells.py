@@ -8,7 +8,7 @@ import pytest
 
 from contrada.errors import InputError, InvalidValueError
 from contrada.integrations.files import ReadOptions
-from contrada.integrations.files.cells import CONVERTERS, untyped_value
+from contrada.integrations.files.read_options import CONVERTERS, untyped_value
 from contrada.model import Value
 
 UNTYPED: list[tuple[str, Value]] = [

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import InputError
-from contrada.integrations.files import BadRecord, ReadOptions, lines, open_lines, read_file
+from contrada.integrations.files import (
+    BadRecord,
+    FileLimits,
+    ReadOptions,
+    lines,
+    open_lines,
+    read_file,
+)
 
 
 def test_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
@@ -40,11 +47,10 @@ def test_blocks_and_parts_hold_the_same_lines(
     packed.write_bytes(gzip.compress(path.read_bytes()))
     text = path.read_text("utf-8-sig", "surrogateescape").removesuffix("\n")
     expected = list(enumerate(text.split("\n"), start=1))
-    monkeypatch.setattr(lines, "BLOCK_BYTES", block_bytes)
 
     def numbered(file: Path, part: lines.Part) -> list[tuple[int, str]]:
-        blocks = lines.open_blocks(file, part)
-        return [(b.first + at, b.line(at)) for b in blocks for at in range(len(b))]
+        blocks = lines.open_blocks(file, part, FileLimits(block_bytes=block_bytes))
+        return [b.numbered(at) for b in blocks for at in range(len(b))]
 
     assert numbered(path, lines.WHOLE) == numbered(packed, lines.WHOLE) == expected
     for size in range(1, 40):
@@ -59,18 +65,14 @@ def test_missing_file(tmp_path: Path) -> None:
         list(open_lines(tmp_path / "none.csv"))
 
 
-def test_a_line_too_long_is_bad_and_the_next_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_too_long_is_bad_and_the_next_is_read(tmp_path: Path) -> None:
     """Else one endless line would take all memory."""
-    monkeypatch.setattr(lines, "LINE_CHARS_MAX", 10)
-    monkeypatch.setattr("contrada.integrations.files.record.LINE_CHARS_MAX", 10)
     path = tmp_path / "a.csv"
     path.write_text("a\n" + "x" * 35 + "\n" + "y" * 10 + "\n1")
-    first, second, third = read_file(path, "csv", ReadOptions())
+    first, second, third = read_file(path, "csv", ReadOptions(limits=FileLimits(line_chars_max=10)))
     assert isinstance(first, BadRecord)
     assert first.line == 2
-    assert "LINE_CHARS_MAX" in first.reason
+    assert "line_chars_max" in first.reason
     assert not isinstance(second, BadRecord)
     assert second.notification["a"] == "y" * 10
     assert not isinstance(third, BadRecord)

@@ -21,7 +21,7 @@ def matched(path: Path, wanted: list[str], **options: str) -> list[tuple[int, li
     return [
         (each.record.number, each.positions)
         for outcomes in matcher.file(path, path.suffix[1:], path.name)
-        for each in outcomes.told
+        for each in outcomes.records
         if not hasattr(each, "reason")
     ]
 

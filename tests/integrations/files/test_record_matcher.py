@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from msgspec.json import encode as json_encode
 
 from contrada.integrations.files import (
     BadRecord,
+    FileLimits,
     Matcher,
     Outcomes,
     ReadOptions,
@@ -238,7 +240,7 @@ def outcomes(path: Path, kind: str, options: ReadOptions, *, bulk: bool) -> Foun
     """How many records were read, the largest time, and all that is told of them, in order."""
     subject = Matcher(WANTED, options, 0 if bulk else 2**62)
     found: list[Outcomes] = list(subject.file(path, kind, "f"))
-    told = [told for each in found for told in each.told]
+    told = [told for each in found for told in each.records]
     return sum(each.read for each in found), subject.latest_us, told
 
 
@@ -269,7 +271,7 @@ def in_columns(path: Path, kind: str, options: ReadOptions) -> Found:
     read, told = 0, []
     for each in subject.file(path, kind, "f"):
         read += each.read
-        told += [in_order(one) for one in each.told]
+        told += [in_order(one) for one in each.records]
         if each.packed is not None:
             numbers, positions, rows = each.packed
             times = [None] * len(numbers) if rows.times_us is None else rows.times_us.tolist()
@@ -293,12 +295,11 @@ def check(path: Path, text: str, kind: str, options: ReadOptions) -> None:
     *read, told = expected(path, kind, options)
     assert outcomes(path, kind, options, bulk=False) == (*read, told)
     shown = sorted(map(in_order, told), key=repr)
-    for doubtful_max in (0.1, 1.0):
-        with pytest.MonkeyPatch.context() as patch:
-            for module in (json_scan, csv_batch):
-                patch.setattr(module, "DOUBTFUL_MAX", doubtful_max)
-            assert outcomes(path, kind, options, bulk=True) == (*read, told)
-            assert in_columns(path, kind, options) == (*read, shown)
+    for share in (0.1, 1.0):
+        limits = replace(options.limits, fallback_share_max=share)
+        options = replace(options, limits=limits)
+        assert outcomes(path, kind, options, bulk=True) == (*read, told)
+        assert in_columns(path, kind, options) == (*read, shown)
 
 
 @given(quoted_texts())
@@ -380,12 +381,10 @@ def test_texts_that_mean_no_value_may_be_many(file: Path) -> None:
 
 @pytest.mark.quick_first
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("block_bytes", [lines.BLOCK_BYTES, 50])
-def test_hostile_cells_beside_others(
-    file: Path, monkeypatch: pytest.MonkeyPatch, options: ReadOptions, block_bytes: int
-) -> None:
+@pytest.mark.parametrize("block_bytes", [FileLimits().block_bytes, 50])
+def test_hostile_cells_beside_others(file: Path, options: ReadOptions, block_bytes: int) -> None:
     """Else a cell would be read in another way where it stands among many."""
-    monkeypatch.setattr(lines, "BLOCK_BYTES", block_bytes)
+    options = replace(options, limits=FileLimits(block_bytes=block_bytes))
     for head in ("a,b", "a,t", "n,a", "c,o.p"):
         check(file, f"{head}\n" + "".join(PAIRS), "csv", options)
     for name in ("a", "t"):
@@ -496,15 +495,20 @@ def test_numbers_are_told_of_as_they_are_written(file: Path, numbers: list[str])
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
-@pytest.mark.parametrize(("limit", "sizes"), [("AT_ONCE", [4, 4, 2]), ("BYTES", [1] * 10)])
-def test_what_matched_is_told_of_in_pieces(
-    file: Path, monkeypatch: pytest.MonkeyPatch, kind: str, limit: str, sizes: list[int]
+@pytest.mark.parametrize(
+    ("limits", "sizes"),
+    [
+        (FileLimits(packed_records_max=4), [4, 4, 2]),
+        (FileLimits(packed_bytes_max=1), [1] * 10),
+    ],
+)
+def test_matched_lines_are_packed_in_pieces(
+    file: Path, kind: str, limits: FileLimits, sizes: list[int]
 ) -> None:
-    """All lines of a block would be held, and told of, together, however long they are."""
-    monkeypatch.setattr(record_matcher, f"TOLD_{limit}", 4 if limit == "AT_ONCE" else 1)
+    """All matched lines of a block would be held and packed together, however long they are."""
     lines = {"csv": ["a"] + ["1"] * 10, "json": ['{"a":1}'] * 10}[kind]
     file.write_text("\n".join([*lines, ""]))
-    subject = Matcher(WANTED, ReadOptions(), 0)
+    subject = Matcher(WANTED, ReadOptions(limits=limits), 0)
     subject.packs = True
     found = [each.packed for each in subject.file(file, kind, "f") if each.packed]
     assert [len(each.numbers) for each in found] == sizes
@@ -515,12 +519,11 @@ def test_what_matched_is_told_of_in_pieces(
     )
 
 
-def test_objects_that_are_too_long_are_bad(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_are_too_long_are_bad(file: Path) -> None:
     """A line that is refused alone would be a record among others."""
-    for module in ("lines", "record", "json_scan", "json_batch"):
-        monkeypatch.setattr(f"contrada.integrations.files.{module}.LINE_CHARS_MAX", 30)
+    options = ReadOptions(limits=FileLimits(line_chars_max=30))
     short = '{"a":1}\n' * 20
-    check(file, f'{short}{{"a":1,"b":"{"x" * 30}"}}\n{short}', "json", ReadOptions())
+    check(file, f'{short}{{"a":1,"b":"{"x" * 30}"}}\n{short}', "json", options)
 
 
 def test_a_time_that_means_none_is_missing(file: Path) -> None:
@@ -547,7 +550,7 @@ def test_only_names_that_are_there_take_room() -> None:
         pytest.skip("lines are scanned by compiled kernels")
     block = lines.Block.of(1, b'{"a":1,"b":2}\n{"c":3}\n')
     asked = {"a", "c", *map(str, range(10_000))}
-    scanned = json_scan.JsonScanner(lambda name: True).scan(block, asked)
+    scanned = json_scan.JsonScanner(lambda name: True, FileLimits()).scan(block, asked)
     assert scanned is not None
     assert scanned.names == ["a", "c"]
     decoder = JsonBatchReader(asked, ReadOptions(rename={"b": "d"}), set())
@@ -588,7 +591,7 @@ def test_entries_that_nothing_matches_are_the_records_that_they_are(
                 assert sum(each.read for each in found) == len(good)
                 times = [each.notification.envelope.at_us for each in good]
                 assert subject.latest_us == max(times, default=None)
-                told = [each for outcomes in found for each in outcomes.told]
+                told = [each for outcomes in found for each in outcomes.records]
                 assert [each for each in told if isinstance(each, BadRecord)] == [
                     each for each in records if isinstance(each, BadRecord)
                 ]

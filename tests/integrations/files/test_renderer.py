@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from contrada.integrations.documents import entry_splitter
 from contrada.integrations.files import (
     BadRecord,
+    FileLimits,
     ReadOptions,
     Record,
     Renderer,
     read_file,
-)
-from contrada.integrations.files import (
-    renderer as rendering,
 )
 from tests.integrations.documents.documents import documents
 
@@ -124,20 +122,20 @@ def test_a_fault_keeps_the_entries_before_it() -> None:
     assert isinstance(bad, BadRecord)
 
 
-def test_a_large_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_read_in_pieces(tmp_path: Path) -> None:
     """Else a document larger than memory could not be read."""
     plain, packed = tmp_path / "f.xml", tmp_path / "f.xml.gz"
     plain.write_bytes(FEED)
     packed.write_bytes(gzip.compress(FEED))
     whole = taken(read_file(plain, "xml", ReadOptions(entries="entry"), "f"))
     assert taken(read_file(packed, "xml", ReadOptions(entries="entry"), "f")) == whole
-    monkeypatch.setattr(rendering, "DOCUMENT_BYTES_MAX", 100)
-    monkeypatch.setattr("contrada.integrations.files.document_records.DOCUMENT_BYTES_MAX", 100)
+    limits = FileLimits(document_bytes_max=100)
     for path in (plain, packed):
-        assert taken(read_file(path, "xml", ReadOptions(entries="entry"), "f")) == whole
-        (bad,) = read_file(path, "xml", ReadOptions(), "f")
+        options = ReadOptions(entries="entry", limits=limits)
+        assert taken(read_file(path, "xml", options, "f")) == whole
+        (bad,) = read_file(path, "xml", ReadOptions(limits=limits), "f")
         assert isinstance(bad, BadRecord)
-        assert "DOCUMENT_BYTES_MAX" in bad.reason
+        assert "document_bytes_max" in bad.reason
 
 
 def test_an_entry_in_pieces_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

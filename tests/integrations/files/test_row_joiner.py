@@ -1,19 +1,22 @@
 """Rows of CSV that take several lines."""
 
+import csv
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.integrations.files import ReadOptions, Record, lines, parts_of, read_rows, row_joiner
+from contrada.integrations.files import FileLimits, ReadOptions, Record, lines, parts_of, read_rows
+from contrada.integrations.files.csv_rows import RowJoiner, has_open_quote
 from contrada.integrations.files.lines import Block
-from contrada.integrations.files.row_joiner import has_open_quote, joined_blocks, joined_lines
+
+LIMITS = FileLimits()
 
 
-def read(*given_lines: str) -> list[tuple[int | None, object]]:
-    """The number of each record and what it holds, or why it is bad."""
-    found = read_rows(given_lines, "f.csv", ReadOptions())
+def read(*given_lines: str, limits: FileLimits = LIMITS) -> list[tuple[int | None, object]]:
+    """The number and content of each record, or the reason why it is bad."""
+    found = read_rows(given_lines, "f.csv", ReadOptions(limits=limits))
     return [
         (each.number, dict(each.notification))
         if isinstance(each, Record)
@@ -56,11 +59,42 @@ def test_a_header_may_have_line_breaks() -> None:
     assert (found.number, dict(found.notification)) == (3, {"a": 1, "b": 2})
 
 
-def test_a_row_of_too_many_lines_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_of_too_many_lines_is_none() -> None:
     """Else one quote would hold back any number of lines."""
-    monkeypatch.setattr(row_joiner, "ROW_LINES_MAX", 3)
-    assert read("a", '"x', "y", 'z"')[0] == (2, {"a": "x\ny\nz"})
-    assert [number for number, _ in read("a", '"x', "y", "y", 'z"')] == [2, 3, 4, 5]
+    limits = FileLimits(row_lines_max=3)
+    assert read("a", '"x', "y", 'z"', limits=limits)[0] == (2, {"a": "x\ny\nz"})
+    assert [number for number, _ in read("a", '"x', "y", "y", 'z"', limits=limits)] == [2, 3, 4, 5]
+
+
+def joined_lines(lines: list[str], row_lines_max: int) -> list[tuple[int, str]]:
+    """The rows below a header of two columns, by a loop over single lines."""
+    found: list[tuple[int, str]] = []
+    held: list[str] = []
+    for number, line in enumerate(lines, start=2):
+        is_odd = line.count('"') % 2 == 1
+        if not held and not is_odd:
+            found.append((number, line))
+            continue
+        held.append(line)
+        first = number - len(held) + 1
+        if is_odd and len(held) > 1:
+            if is_row("\n".join(held)):
+                found.append((first, "\n".join(held)))
+                held = []
+            else:
+                found += enumerate(held[:-1], start=first)
+                held = [line]
+        elif len(held) == row_lines_max:
+            found += enumerate(held, start=first)
+            held = []
+    return found + list(enumerate(held, start=len(lines) + 2 - len(held)))
+
+
+def is_row(text: str) -> bool:
+    try:
+        return len(next(csv.reader((text,), strict=True))) == 2
+    except csv.Error:
+        return False
 
 
 @given(
@@ -69,25 +103,17 @@ def test_a_row_of_too_many_lines_is_none(monkeypatch: pytest.MonkeyPatch) -> Non
     st.integers(1, 4),
 )
 def test_blocks_are_joined_as_lines_are(rows: list[str], cuts: set[int], most: int) -> None:
-    """Else what a row is would depend on where a file is cut into blocks."""
+    """A row would depend on the place where its file is cut into blocks."""
+    rows = ["x,y", *rows]
     ends = sorted({*(cut for cut in cuts if cut < len(rows)), len(rows)} - {0})
     begins = [0, *ends[:-1]]
     blocks = [
         Block.of(begin + 1, "".join(f"{row}\n" for row in rows[begin:end]).encode())
         for begin, end in zip(begins, ends, strict=True)
     ]
-
-    def is_row(text: str) -> bool:
-        return text.count(",") % 3 == 1
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_joiner, "ROW_LINES_MAX", most)
-        found = [
-            (block.number(at), block.line(at))
-            for block in joined_blocks(blocks, '"', is_row)
-            for at in range(len(block))
-        ]
-        assert found == list(joined_lines(rows, '"', is_row))
+    joiner = RowJoiner(ReadOptions(limits=FileLimits(row_lines_max=most)))
+    found = [block.numbered(at) for block in joiner.join_all(blocks) for at in range(len(block))]
+    assert found == joined_lines(rows[1:], most)
 
 
 def test_a_file_with_such_rows_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def matched(path: Path, form: str, options: ReadOptions) -> list[Notification]:
     return [
         each.record.notification
         for some in found
-        for each in some.told
+        for each in some.records
         if not isinstance(each, BadRecord)
     ]
 

@@ -37,10 +37,8 @@ from contrada.integrations.documents.element_tree import (
     element_name,
     parsed,
 )
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
-
-FEED_ENTRIES_MAX: Final = 100_000
-"""Entries of a feed that are looked at in one poll. Beyond it: the poll fails."""
 
 _ABOUT: Final = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}about"
 _ATOM: Final = "http://www.w3.org/2005/Atom"
@@ -82,6 +80,7 @@ def read_feed(
     identity: str | None = None,
     *,
     edits: bool = False,
+    entries_max: int = FeedLimits().feed_entries_max,
 ) -> FeedDocument:
     """The feed that a document is.
 
@@ -96,8 +95,8 @@ def read_feed(
     format_name, entries_name, nodes = _entries(root, source, entries)
     found: list[FeedEntry] = []
     for node in nodes:
-        if len(found) >= FEED_ENTRIES_MAX:
-            raise LimitError("FEED_ENTRIES_MAX", FEED_ENTRIES_MAX)
+        if len(found) >= entries_max:
+            raise LimitError("feed_entries_max", entries_max)
         content = _digest(_content(node))
         named = _at_path(node, identity) if identity else _identity(node, format_name)
         said = _updated(node) if format_name == "feed" and named and not edits else []

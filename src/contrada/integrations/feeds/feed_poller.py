@@ -15,17 +15,14 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Final
 
 from contrada.errors import ContradaError, ServiceError
 from contrada.integrations.feeds.feed_formats import FeedDocument, only, read_feed, remembered
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.feed_states import EntryState, FeedStates, Validators
 from contrada.integrations.feeds.fetcher import Fetched, Fetcher, shown_source
 from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
 from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, bad_record
-
-FETCHES_AT_ONCE: Final = 8
-"""Feeds that are read at a time. Beyond it: the others wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +57,7 @@ class FeedPoller:
         states: FeedStates | None = None,
         identity: str | None = None,
         edits: bool = False,
+        limits: FeedLimits = FeedLimits(),
     ) -> None:
         """`options.entries` names the entries of a format that is not known.
 
@@ -71,7 +69,8 @@ class FeedPoller:
         self._sources: Sequence[str] = tuple(sources)
         self._options = ReadOptions() if options is None else options
         Renderer(self._options)  # What is wrong with it is said now.
-        self._states = FeedStates() if states is None else states
+        self._limits = limits
+        self._states = FeedStates(limits=limits) if states is None else states
         self._identity, self._edits = identity, edits
         # What a server has said of its answer counts only where that was read in the same way.
         asked = (self._options.entries, identity, edits)
@@ -84,7 +83,7 @@ class FeedPoller:
         """
         if every_s is not None and not every_s > 0:
             raise ServiceError(f"every_s = {every_s!r}: expected seconds above 0")
-        async with Fetcher() as fetcher:
+        async with Fetcher(limits=self._limits) as fetcher:
             while True:
                 began_s = monotonic()
                 async for source, fetched in self._fetched(fetcher):
@@ -105,7 +104,7 @@ class FeedPoller:
         fetches: deque[tuple[str, asyncio.Task[Fetched | ContradaError]]] = deque()
         try:
             while left or fetches:
-                while left and len(fetches) < FETCHES_AT_ONCE:
+                while left and len(fetches) < self._limits.fetches_at_once:
                     source = left.popleft()
                     known = self._states.validators(self._place(source))
                     fetches.append((source, asyncio.create_task(_tried(fetcher, source, known))))
@@ -131,7 +130,14 @@ class FeedPoller:
         try:
             # A stylesheet makes other elements of the entries.
             entries = None if self._options.stylesheet else self._options.entries
-            feed = read_feed(fetched.data, shown, entries, self._identity, edits=self._edits)
+            feed = read_feed(
+                fetched.data,
+                shown,
+                entries,
+                self._identity,
+                edits=self._edits,
+                entries_max=self._limits.feed_entries_max,
+            )
         except ContradaError as error:
             return Poll(shown, error=error), None
         faults = (_fault(shown, *each) for each in feed.faults)

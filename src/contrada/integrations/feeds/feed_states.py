@@ -16,17 +16,7 @@ import msgspec
 
 from contrada.errors import InputError
 from contrada.integrations.feeds.feed_formats import FeedDocument
-
-ENTRIES_KNOWN_MAX: Final = 20_000
-"""Former entries of a feed that are known. Beyond it: those that left it longest ago are forgotten,
-and would be new again."""
-
-FEEDS_KNOWN_MAX: Final = 1_000
-"""Feeds that a file of states holds, and addresses. Beyond it: those that were polled longest ago
-are forgotten."""
-
-STATE_BYTES_MAX: Final = 2**30
-"""Bytes of a file of states. Beyond it: InputError, and it is left as it is."""
+from contrada.integrations.feeds.feed_limits import FeedLimits
 
 VERSION: Final = 1
 
@@ -75,15 +65,15 @@ class SeenFeed(msgspec.Struct):
             now.add(each.version)
         return found
 
-    def take(self, feed: FeedDocument) -> None:
-        """Know the entries of a document. Cost: all that are known."""
+    def take(self, feed: FeedDocument, former_max: int) -> None:
+        """Remembers the entries of a document, and so many former ones. Cost: all known ones."""
         here: dict[str, list[str]] = {}
         for each in feed.entries:
             versions = here.setdefault(each.identity, [])
             if each.version not in versions:
                 versions.append(each.version)
         gone = {name: known for name, known in self.entries.items() if name not in here}
-        for name in list(gone)[: max(len(gone) - ENTRIES_KNOWN_MAX, 0)]:
+        for name in list(gone)[: max(len(gone) - former_max, 0)]:
             del gone[name]
         self.entries = gone | here
 
@@ -110,11 +100,12 @@ class FeedStates:
     another one has written the file since writes nothing.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, limits: FeedLimits = FeedLimits()) -> None:
         """Raises InputError for a file that is none of states, or cannot be read."""
+        self._limits = limits
         self._path = path
         self._stamp = None if path is None else _stamp(path)
-        self._held = _HeldStates() if path is None else _read(path)
+        self._held = _HeldStates() if path is None else _read(path, limits.state_bytes_max)
 
     def seen(self, identity: str) -> SeenFeed:
         """What is known of a feed; nothing, of one that was never polled."""
@@ -137,36 +128,34 @@ class FeedStates:
         is as it was.
         """
         seen = self.seen(feed.identity)
-        seen.take(feed)
-        _put(self._held.feeds, feed.identity, seen)
-        _put(
-            self._held.addresses,
-            address,
-            _SaidOfAddress(feed.identity, len(feed.entries), validators),
-        )
+        seen.take(feed, self._limits.entries_known_max)
+        said = _SaidOfAddress(feed.identity, len(feed.entries), validators)
+        count_max = self._limits.feeds_known_max
+        _put(self._held.feeds, feed.identity, seen, count_max)
+        _put(self._held.addresses, address, said, count_max)
         if self._path is not None:
             data = msgspec.json.encode(self._held)
             self._stamp = _written(self._path, data, self._stamp)
 
 
-def _put(table: dict[str, Any], name: str, value: Any) -> None:
+def _put(table: dict[str, Any], name: str, value: Any, count_max: int) -> None:
     """Puts a value at the end of a bounded table."""
     table.pop(name, None)
     table[name] = value
-    for oldest in list(table)[: max(len(table) - FEEDS_KNOWN_MAX, 0)]:
+    for oldest in list(table)[: max(len(table) - count_max, 0)]:
         del table[oldest]
 
 
-def _read(path: Path) -> _HeldStates:
+def _read(path: Path, size_max: int) -> _HeldStates:
     try:
         with path.open("rb") as file:
-            data = file.read(STATE_BYTES_MAX + 1)
+            data = file.read(size_max + 1)
     except FileNotFoundError:
         return _HeldStates()
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
-    if len(data) > STATE_BYTES_MAX:
-        raise InputError(str(path), f"larger than STATE_BYTES_MAX = {STATE_BYTES_MAX} allows")
+    if len(data) > size_max:
+        raise InputError(str(path), f"larger than state_bytes_max = {size_max} allows")
     try:
         held = _decode(data)
     except msgspec.DecodeError as error:

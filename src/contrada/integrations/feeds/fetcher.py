@@ -19,23 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from contrada.errors import InputError, LimitError
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.feed_states import NOTHING_SAID, Validators
-from contrada.integrations.files.document_records import DOCUMENT_BYTES_MAX, open_document
+from contrada.integrations.files import FileLimits
+from contrada.integrations.files.document_records import open_document
 
 if TYPE_CHECKING:  # An extra brings it, and files need it not.
     import httpx
-
-REDIRECTS_MAX: Final = 5
-"""Redirects of one request for a feed. Beyond it: the poll fails."""
-
-FETCH_WAIT_S: Final = 30.0
-"""Seconds for which a server of a feed may say nothing. Beyond it: the poll fails."""
-
-FETCH_S_MAX: Final = 120.0
-"""Seconds that reading a feed from its server may take in all. Beyond it: the poll fails."""
-
-RETRY_AFTER_S_MAX: Final = 86_400.0
-"""Seconds for which a server that says so is not asked. Beyond it: it is asked again."""
 
 _BUSY: Final = (429, 503)
 _ACCEPTED: Final = "application/atom+xml, application/rss+xml, application/xml;q=0.9, */*;q=0.5"
@@ -51,8 +41,11 @@ class Fetched(NamedTuple):
 class Fetcher:
     """Reads feeds; use it inside `async with`."""
 
-    def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, now_s: Callable[[], float] = monotonic, *, limits: FeedLimits = FeedLimits()
+    ) -> None:
         """`now_s` is a clock that never goes back."""
+        self._limits = limits
         self._now_s = now_s
         self._busy_until_s: dict[str, float] = {}
         self._client: httpx.AsyncClient | None = None
@@ -68,19 +61,21 @@ class Fetcher:
         """What is at a path or at an address of HTTP.
 
         Raises InputError where it cannot be read, or its server has said that it is not to be
-        asked yet; LimitError beyond DOCUMENT_BYTES_MAX.
+        asked yet; LimitError beyond `feed_bytes_max`.
         """
         if not is_address(source):
-            return Fetched(open_document(Path(source)))
+            limits = FileLimits(document_bytes_max=self._limits.feed_bytes_max)
+            return Fetched(open_document(Path(source), limits))
         if (left_s := self._busy_until_s.get(source, 0.0) - self._now_s()) > 0:
             reason = f"not asked, as its server is busy and said so for {left_s:.0f} s more"
             raise InputError(shown_source(source), reason)
         self._busy_until_s.pop(source, None)
+        most_s = self._limits.fetch_s_max
         try:
-            async with asyncio.timeout(FETCH_S_MAX):
+            async with asyncio.timeout(most_s):
                 return await self._fetch(source, known)
         except TimeoutError:
-            reason = f"it was not read within FETCH_S_MAX = {FETCH_S_MAX:g} s"
+            reason = f"it was not read within fetch_s_max = {most_s:g} s"
             raise InputError(shown_source(source), reason) from None
 
     async def _fetch(self, address: str, known: Validators) -> Fetched:
@@ -89,8 +84,8 @@ class Fetcher:
         if self._client is None:
             client = httpx.AsyncClient(
                 follow_redirects=True,
-                max_redirects=REDIRECTS_MAX,
-                timeout=FETCH_WAIT_S,
+                max_redirects=self._limits.redirects_max,
+                timeout=self._limits.wait_s,
                 headers={
                     "User-Agent": "contrada",
                     "Accept": _ACCEPTED,
@@ -108,10 +103,11 @@ class Fetcher:
                 if answer.status_code != httpx.codes.OK:
                     if answer.status_code in _BUSY:
                         wait_s = retry_after_s(answer.headers.get("retry-after", ""))
+                        wait_s = min(wait_s, self._limits.retry_after_s_max)
                         self._busy_until_s[address] = self._now_s() + wait_s
                     said = f"{answer.status_code} {answer.reason_phrase}".strip()
                     raise InputError(shown, f"the server answers {said}")
-                data = await _whole(answer, shown)
+                data = await _whole(answer, shown, self._limits.feed_bytes_max)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
             raise InputError(shown, f"cannot be read: {reason}") from None
@@ -130,10 +126,10 @@ def retry_after_s(said: str) -> float:
         except ValueError:
             return 0.0
         seconds = (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    return min(max(seconds, 0.0), RETRY_AFTER_S_MAX)
+    return max(seconds, 0.0)
 
 
-async def _whole(answer: "httpx.Response", shown: str) -> bytes:
+async def _whole(answer: "httpx.Response", shown: str, size_max: int) -> bytes:
     """The body of an answer, unpacked. No more is unpacked than may be read."""
     packing = answer.headers.get("content-encoding", "identity").strip().lower()
     if packing not in ("identity", "gzip", "x-gzip"):
@@ -141,13 +137,13 @@ async def _whole(answer: "httpx.Response", shown: str) -> bytes:
     unpacker: Any = zlib.decompressobj(zlib.MAX_WBITS | 16) if packing != "identity" else None
     data = bytearray()
     async for piece in answer.aiter_raw():
-        left = DOCUMENT_BYTES_MAX + 1 - len(data)
+        left = size_max + 1 - len(data)
         try:
             data += piece[:left] if unpacker is None else unpacker.decompress(piece, left)
         except zlib.error as error:
             raise InputError(shown, f"what the server has packed is damaged: {error}") from None
-        if len(data) > DOCUMENT_BYTES_MAX:
-            raise LimitError("DOCUMENT_BYTES_MAX", DOCUMENT_BYTES_MAX)
+        if len(data) > size_max:
+            raise LimitError("feed_bytes_max", size_max)
     if unpacker is not None and not unpacker.eof:
         raise InputError(shown, "what the server has packed ends too early")
     return bytes(data)

@@ -8,9 +8,9 @@ splits and distributes. Nothing here opens a network connection or reads a clock
 from typing import Any
 from warnings import warn
 
-from contrada.integrations.files.builtins import plain_attributes, plain_time
 from contrada.integrations.files.csv_rows import CsvRows, read_rows
 from contrada.integrations.files.document_records import records_of_tree
+from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.json_objects import (
     notification_of_object,
     read_objects,
@@ -19,7 +19,7 @@ from contrada.integrations.files.json_objects import (
 from contrada.integrations.files.json_output import notification_of_shown, shown_text
 from contrada.integrations.files.lines import WHOLE, Part, open_lines, parts_of
 from contrada.integrations.files.read_options import ReadOptions
-from contrada.integrations.files.record import BadRecord, Record
+from contrada.integrations.files.record import BadRecord, Record, plain_attributes, plain_time
 from contrada.integrations.files.record_files import FORMATS, check_name_of, format_of, read_file
 from contrada.integrations.files.record_matcher import MatchedRecord, Matcher, Outcomes
 from contrada.integrations.files.renderer import Renderer, read_document
@@ -28,6 +28,7 @@ from contrada.integrations.files.subscription_files import Subscriptions, read_s
 __all__ = [
     "BadRecord",
     "FORMATS",
+    "FileLimits",
     "MatchedRecord",
     "Matcher",
     "Outcomes",

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from contrada.integrations.files.json_scan import BEHIND, DOUBTFUL_MAX, ScannedLines
+from contrada.integrations.files.json_scan import BEHIND, ScannedLines
 from contrada.integrations.files.lines import Block, is_utf_8
 from contrada.integrations.files.packed_records import WrittenRows, can_write, written_rows
 from contrada.integrations.files.read_options import ReadOptions
@@ -102,14 +102,14 @@ class CsvBatchReader:
             if found is None:
                 found = cells.column(place, self._values[name], is_needed=name == stamp)
             columns[name] = found
-        return self._batch(block, cells.is_doubtful, np.arange(len(block)), columns)
+        return self._batch(block, cells.is_fallback, np.arange(len(block)), columns)
 
     def _batch(
-        self, block: Block, is_doubtful: Any, lines: Any, columns: dict[str, Column]
+        self, block: Block, is_fallback: Any, lines: Any, columns: dict[str, Column]
     ) -> ColumnBatch:
         is_blank = np.diff(block.ends, prepend=-1) == 1
         stamps = columns.get(self._options.stamp or "")
-        return ColumnBatch(is_doubtful, ~is_doubtful & ~is_blank, lines, columns, stamps)
+        return ColumnBatch(is_fallback, ~is_fallback & ~is_blank, lines, columns, stamps)
 
     def _parted(self, block: Block) -> "ScannedCells | None":
         """Where the cells of a block are; None where Arrow is better asked."""
@@ -130,12 +130,12 @@ class CsvBatchReader:
         signs = (ord(self._options.delimiter), quote[0] if has_quotes else csv_scanner.NO_QUOTE)
         data = np.frombuffer(block.data + BEHIND, np.uint8)
         begins, lasts = np.full((2, len(names), len(block)), -1, dtype=np.int64)
-        is_doubtful = unreadable_lines(block, single=len(places) == 1)
-        told = (np.array(places), (starts[:-1], texts), (begins, lasts), is_doubtful)
+        is_fallback = unreadable_lines(block, single=len(places) == 1)
+        told = (np.array(places), (starts[:-1], texts), (begins, lasts), is_fallback)
         csv_scanner.part(data, block.ends, signs, *told)
-        if np.count_nonzero(is_doubtful) > DOUBTFUL_MAX * len(block):
+        if np.count_nonzero(is_fallback) > self._options.limits.fallback_share_max * len(block):
             return None
-        return ScannedCells(data, names, begins, lasts, is_doubtful)
+        return ScannedCells(data, names, begins, lasts, is_fallback)
 
     def written(self, block: Block) -> WrittenRows | None:
         """The rows of a block as whole notifications; None where they are not read at once.
@@ -145,14 +145,14 @@ class CsvBatchReader:
         if not can_write(self._places, self._options):
             return None
         batch = self._read(block, has_mixed=False)
-        if not batch.columns or len(batch.lines) != len(block) or batch.is_doubtful.all():
+        if not batch.columns or len(batch.lines) != len(block) or batch.is_fallback.all():
             return None
         rows = written_rows(batch.columns, len(block), self._options)
-        rows.is_odd[batch.is_doubtful] = True
+        rows.is_odd[batch.is_fallback] = True
         return rows
 
     def _read_by_arrow(self, block: Block) -> ColumnBatch:
-        fallback = doubtful_lines(block, self._options, single=len(self._columns) == 1)
+        fallback = fallback_lines(block, self._options, single=len(self._columns) == 1)
         has_breaks = block.starts is not None
         table, ragged = self._table(_emptied(block, fallback), has_breaks=has_breaks)
         fallback[ragged] = True
@@ -236,7 +236,7 @@ def unreadable_lines(block: Block, *, single: bool) -> Any:
     return found
 
 
-def doubtful_lines(block: Block, options: ReadOptions, *, single: bool) -> Any:
+def fallback_lines(block: Block, options: ReadOptions, *, single: bool) -> Any:
     """Which lines Arrow could cut in another way than the plain reader."""
     fallback = unreadable_lines(block, single=single)
     quote, delimiter = options.quote.encode(), options.delimiter.encode()

@@ -1,57 +1,87 @@
-"""Rows of CSV to notifications.
+"""`CsvRows` and `RowJoiner`: the rows of a CSV file, and their notifications.
 
-The first row of a file names the columns. A row is a line, or the lines that
-`contrada.integrations.files.row_joiner` says, so that one broken row cannot swallow the next. Cells
-are parted by commas and quoted as RFC 4180 says, or by the signs that the source's options name; a
-line break in a cell is LF. Which value a cell holds is said in `contrada.integrations.files.cells`.
+The first row of a file names the columns. Cells are separated by commas and quoted as in RFC 4180,
+or by the characters that the options name. A row is one line, or several with line breaks in quoted
+cells; a line break in a cell is LF. A line with an odd number of quotes opens a row that the next
+such line can close (RFC 4180, rule 6). The lines between them are one row only if they have a cell
+for each column and are within the limits. Otherwise the first line is a bad record and reading
+continues behind it, so a forgotten quote costs one line.
 """
 
 import csv
 from collections.abc import Iterable, Iterator
-from typing import Final
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
 
 from contrada.errors import ContradaError, InvalidCellError, ParseError
+from contrada.integrations.files.lines import Block, LineCutter, blocks_of
 from contrada.integrations.files.read_options import ReadOptions
-from contrada.integrations.files.record import BadRecord, Record, bad_record, record_of
-from contrada.integrations.files.row_joiner import joined_lines
+from contrada.integrations.files.record import BadRecord, Record, bad_record, check_line, record_of
 from contrada.model import Notification, Value
 from contrada.model.domains.values import check_user_name
 
-_EMPTY: Final = (1, 1, "an empty file", "a line that names the columns")
-
-COLUMNS_MAX: Final = 10_000
-"""Columns of a file. Beyond it: the file is a bad record as a whole."""
+_SEPARATORS: Final = {
+    ";": "--delimiter ';'",
+    "\t": "--delimiter $'\\t'",
+    ",": "--delimiter ,",
+}
 
 
 class CsvRows:
-    """Makes the notifications of one file's rows; built from its first line.
+    """Converts the rows of one file to notifications; built from the header.
 
-    Raises ParseError and InvalidNameError where the first line cannot name the columns, and
-    InputError where it is too long, or not UTF-8.
+    Raises ParseError, LimitError and InvalidNameError for a header that cannot name the columns.
     """
 
     def __init__(self, header: str, options: ReadOptions) -> None:
-        checked = record_of(lambda text: Notification({}), "header", 1, header)
-        if isinstance(checked, BadRecord):
-            raise checked.error()
+        check_line(header, options.limits)
         self._options = options
         cells = _cells(header, options)
         self._hint = _hint_for(cells)
-        self.columns = _columns(cells, header, options)
-        """The attributes of the cells of a row; None for what is dropped."""
+        self.columns = self._named(cells, header)
+        """The attributes of the cells of a row; None for a dropped column."""
         self._converters = [
             (name, options.converter(name) if name else None) for name in self.columns
         ]
+        self._absent = {"", *options.absent}
+
+    def _named(self, cells: list[str], header: str) -> tuple[str | None, ...]:
+        options, columns_max = self._options, self._options.limits.columns_max
+        if is_blank(header):
+            raise ParseError(1, 1, "a blank line", "the names of the columns")
+        if len(cells) > columns_max:
+            limit = f"at most columns_max = {columns_max}"
+            raise ParseError(1, 1, f"{len(cells)} columns", limit)
+        if self._hint and not (options.quote and header.startswith(options.quote)):
+            raise ParseError(1, 1, "one column", f"more, or its name in quotes{self._hint}")
+        names = tuple(map(options.attribute, cells) if options.is_renaming else cells)
+        known: set[str] = set()
+        for number, name in enumerate(names, start=1):
+            if name is None:
+                continue
+            if not name:
+                raise ParseError(1, 1, f"column {number} without a name", "one")
+            check_user_name(name)
+            if name in known:
+                raise ParseError(1, 1, f"the column {name!r} twice", "different names")
+            known.add(name)
+        return names
 
     def is_row(self, text: str) -> bool:
-        """Whether it has a cell for each column, quoted as it must be."""
+        """Whether a text is one row: correctly quoted, with a cell for each column."""
         try:
             return len(_cells(text, self._options)) == len(self.columns)
         except ParseError:
             return False
 
+    def is_blank(self, line: str) -> bool:
+        """Whether a line holds only blanks that separate no cells."""
+        return (not line or line.isspace()) and self._options.delimiter not in line
+
     def notification(self, line: str) -> Notification:
-        """The notification of a row.
+        """Returns the notification of a row.
 
         Cost: proportional to the row. Raises ParseError, InvalidValueError and
         InvalidNotificationError.
@@ -60,51 +90,135 @@ class CsvRows:
         if len(cells) != len(self._converters):
             found, expected = f"{len(cells)} cells", f"{len(self._converters)}{self._hint}"
             raise ParseError(1, len(line) + 1, found, expected)
-        is_absent = self._options.is_absent
-        found_values: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         for (name, converter), cell in zip(self._converters, cells, strict=True):
-            if name is None or converter is None or is_absent(cell):
+            if name is None or converter is None or cell in self._absent:
                 continue
             try:
-                found_values[name] = converter(cell)
+                values[name] = converter(cell)
             except ContradaError as error:
                 raise InvalidCellError(name, error) from None
-        return self._options.notification(found_values)
+        return self._options.notification(values)
 
 
-def columns_of(lines: Iterable[str], options: ReadOptions) -> tuple[str | None, ...]:
-    """The attributes of a file's columns, None for what is dropped.
+class RowJoiner:
+    """Joins the lines of one file into rows, block by block."""
 
-    Raises ParseError for an empty file, and what `CsvRows` raises.
-    """
-    for _, text in joined_lines(lines, options.quote, lambda text: is_header(text, options)):
-        return CsvRows(text, options).columns
-    raise ParseError(*_EMPTY)
+    def __init__(self, options: ReadOptions, header: str | None = None) -> None:
+        """`header` is for a part of a file that begins below its first row."""
+        self._options = options
+        self._sign = options.quote.encode()
+        self._held: Block | None = None
+        self.rows = None if header is None else CsvRows(header, options)
+        """The reader of rows; None until the header is complete."""
+
+    def join_all(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """Yields the rows below the header. Raises as `join`."""
+        for block in chain(blocks, (None,)):
+            yield from self.join(block)
+
+    def join(self, block: Block | None) -> Iterator[Block]:
+        """Yields the rows that this block completes; None ends the file.
+
+        Lines of an open row are held until the next block. Raises ParseError for an empty file, and
+        the errors of `CsvRows`.
+        """
+        held, self._held = self._held, None
+        if block is None and held is None and self.rows is None:
+            raise ParseError(1, 1, "an empty file", "a line that names the columns")
+        if block is None or (held is None and not (self._sign and self._sign in block.data)):
+            block = held if block is None else block  # each line is a row
+            if block is not None and len(block):
+                yield block if self.rows is not None else self._below_header(block, 1)
+            return
+        block = block if held is None else Block.of(held.first, held.data + block.data)
+        if self.rows is None:
+            size = self._header_lines(block)
+            if size is None:
+                self._held = block
+                return
+            block = self._below_header(block, size)
+        rows = self._joined(block)
+        if len(rows):
+            yield rows
+
+    def _below_header(self, block: Block, size: int) -> Block:
+        self.rows = CsvRows(block.text(0, size - 1), self._options)
+        return block.cut(size)[1]
+
+    def _header_lines(self, block: Block) -> int | None:
+        """Returns the number of lines of the header; None if the next block decides it."""
+        odd = _odd_lines(block, self._sign)[:2].tolist()
+        if not odd or odd[0] > 0:
+            return 1
+        if len(odd) == 1:
+            return None if len(block) < self._options.limits.row_lines_max else 1
+        return odd[1] + 1 if self._is_row(block, 0, odd[1]) else 1
+
+    def _joined(self, block: Block) -> Block:
+        """Returns the rows of some lines, and holds the lines that may begin an open row."""
+        odd = _odd_lines(block, self._sign).tolist()
+        ends_row = np.ones(len(block), dtype=bool)
+        at = 0
+        while at + 1 < len(odd):
+            first, last = odd[at : at + 2]
+            if self._is_row(block, first, last):
+                ends_row[first:last] = False
+                at += 1
+            at += 1
+        if at < len(odd) and len(block) - odd[at] < self._options.limits.row_lines_max:
+            block, self._held = block.cut(odd[at])
+        return block.of_rows(ends_row[: len(block)])
+
+    def _is_row(self, block: Block, first: int, last: int) -> bool:
+        """Whether the lines from one to another are a row, or a header."""
+        limits = self._options.limits
+        if last - first >= limits.row_lines_max:
+            return False
+        text = block.text(first, last)
+        if len(text) > limits.line_chars_max:
+            return False
+        if self.rows is not None:
+            return self.rows.is_row(text)
+        try:
+            return bool(_cells(text, self._options))
+        except ParseError:
+            return False
+
+
+def columns_of(blocks: Iterable[Block], options: ReadOptions) -> tuple[str | None, ...]:
+    """Returns the attributes of a file's columns, None for dropped ones. Raises as `RowJoiner`."""
+    joiner = RowJoiner(options)
+    next(joiner.join_all(blocks), None)
+    assert joiner.rows is not None, "else it raises"
+    return joiner.rows.columns
 
 
 def read_rows(
     lines: Iterable[str], source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
-    """The records of a file, numbered by line; blank lines are none.
+    """Yields the records of a file, given by its lines; see `read_row_blocks`."""
+    return read_row_blocks(blocks_of(lines), source, options)
 
-    A file whose first line is no header, or whose lines cannot be read on, gives one bad
-    record for that and ends there.
+
+def read_row_blocks(
+    blocks: Iterable[Block], source: str, options: ReadOptions
+) -> Iterator[Record | BadRecord]:
+    """Yields the records of a file, numbered by line; blank lines are skipped.
+
+    An invalid header, or an error of the blocks, gives one bad record and ends the file.
     """
-    rows: CsvRows | None = None
-
-    def is_row(text: str) -> bool:
-        return is_header(text, options) if rows is None else rows.is_row(text)
-
+    joiner = RowJoiner(options)
     try:
-        for line, text in joined_lines(lines, options.quote, is_row):
-            if rows is None:
-                rows = CsvRows(text, options)
-            elif not is_blank_row(text, options):
-                yield record_of(rows.notification, source, line, text)
-        if rows is None:
-            raise ParseError(*_EMPTY)
+        for block in joiner.join_all(blocks):
+            assert joiner.rows is not None, "the header precedes all rows"
+            for position in range(len(block)):
+                number, text = block.numbered(position)
+                if not joiner.rows.is_blank(text):
+                    make = joiner.rows.notification
+                    yield record_of(make, source, number, text, options.limits)
     except ContradaError as error:
-        yield bad_record(source, error, 1 if rows is None else None)
+        yield bad_record(source, error, 1 if joiner.rows is None else None)
 
 
 def is_blank(line: str) -> bool:
@@ -112,51 +226,28 @@ def is_blank(line: str) -> bool:
     return not line or line.isspace()
 
 
-def is_blank_row(line: str, options: ReadOptions) -> bool:
-    """Whether a line holds nothing but blanks that part no cells."""
-    return is_blank(line) and options.delimiter not in line
-
-
-def is_header(text: str, options: ReadOptions) -> bool:
-    """Whether a text can name columns: it is quoted as it must be."""
-    try:
-        return bool(_cells(text, options))
-    except ParseError:
+def has_open_quote(data: bytes, quote: str) -> bool:
+    """Whether one of some whole lines has an odd number of quotes."""
+    sign = quote.encode()
+    if not sign or sign not in data:
         return False
+    lines = LineCutter()
+    return bool(len(_odd_lines(Block.of(1, lines.cut(data) + lines.cut(b"")), sign)))
+
+
+def _odd_lines(block: Block, sign: bytes) -> Any:
+    """Returns the positions of the lines with an odd number of quotes."""
+    places = np.flatnonzero(np.frombuffer(block.data, np.uint8) == sign[0])
+    counts = np.bincount(np.searchsorted(block.ends, places), minlength=len(block))
+    return np.flatnonzero(counts & 1)
 
 
 def _hint_for(columns: list[str]) -> str:
-    """What else may part the cells, where nothing seems to part the header's; or nothing."""
-    for sign, option in (
-        (";", "--delimiter ';'"),
-        ("\t", "--delimiter $'\\t'"),
-        (",", "--delimiter ,"),
-    ):
-        if len(columns) == 1 and sign in columns[0]:
+    """Returns the option for another separator that the only column of a header contains."""
+    for sign, option in _SEPARATORS.items() if len(columns) == 1 else ():
+        if sign in columns[0]:
             return f"; the header has {sign!r}: {option} parts cells by that"
     return ""
-
-
-def _columns(cells: list[str], header: str, options: ReadOptions) -> tuple[str | None, ...]:
-    names = tuple(map(options.attribute, cells))
-    if is_blank(header):
-        raise ParseError(1, 1, "a blank line", "the names of the columns")
-    if len(names) > COLUMNS_MAX:
-        raise ParseError(1, 1, f"{len(names)} columns", f"at most COLUMNS_MAX = {COLUMNS_MAX}")
-    hint = _hint_for(cells)
-    if hint and not (options.quote and header.startswith(options.quote)):
-        raise ParseError(1, 1, "one column", f"more, or its name in quotes{hint}")
-    known: set[str] = set()
-    for number, name in enumerate(names, start=1):
-        if name is None:
-            continue
-        if not name:
-            raise ParseError(1, 1, f"column {number} without a name", "one")
-        check_user_name(name)
-        if name in known:
-            raise ParseError(1, 1, f"the column {name!r} twice", "different names")
-        known.add(name)
-    return names
 
 
 def _cells(line: str, options: ReadOptions) -> list[str]:

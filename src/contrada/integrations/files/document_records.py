@@ -1,16 +1,16 @@
 """Documents to notifications.
 
-Which names and parts a document has is said in `contrada.integrations.documents.text_names`; which
-values its texts are, in `contrada.integrations.files.cells`. A document that is not well formed is
-a bad record. With `entries` the broken entries are bad records of their own, and all other entries
-are still read, where the document around them can be read or merely ends too early.
+`contrada.integrations.documents.text_names` gives the names and parts of a document,
+`contrada.integrations.files.read_options` the values of its texts. A document that is not well
+formed is a bad record. With `entries` the broken entries are bad records of their own, and all
+other entries are still read, if the document around them can be read or merely ends too early.
 
 Source: Erenkrantz 2001 §5 (parsing), §8.2 (one event per story).
 """
 
 import gzip
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from lxml import etree
 
@@ -18,29 +18,26 @@ from contrada.errors import ContradaError, InvalidNotificationError, LimitError,
 from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
 from contrada.integrations.documents.element_tree import Element, parse_document, tree_of
 from contrada.integrations.documents.text_names import Texts, named_texts
+from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.lines import DataFile, readable
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
 from contrada.model import Notification, Value
 
-DOCUMENT_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of a document, unpacked. Beyond it: the document is a bad record."""
-
-
 NumberedEntry: TypeAlias = tuple[int, Texts]
 """The number of an entry, and its texts."""
 
 
-def open_document(path: DataFile) -> bytes:
+def open_document(path: DataFile, limits: FileLimits = FileLimits()) -> bytes:
     """The bytes of a document; `.gz` is unpacked.
 
-    Raises InputError where it cannot be read and LimitError beyond DOCUMENT_BYTES_MAX.
+    Raises InputError where it cannot be read and LimitError beyond `document_bytes_max`.
     """
     with readable(path), path.open("rb") as stream:
         unpacked = gzip.GzipFile(fileobj=stream) if path.suffix == ".gz" else stream
-        data: bytes = unpacked.read(DOCUMENT_BYTES_MAX + 1)
-    if len(data) > DOCUMENT_BYTES_MAX:
-        raise LimitError("DOCUMENT_BYTES_MAX", DOCUMENT_BYTES_MAX)
+        data: bytes = unpacked.read(limits.document_bytes_max + 1)
+    if len(data) > limits.document_bytes_max:
+        raise LimitError("document_bytes_max", limits.document_bytes_max)
     return data
 
 

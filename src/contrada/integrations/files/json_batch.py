@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from contrada.integrations.files.json_scan import NAMES_SCANNED_MAX, JsonScanner, ScannedLines
-from contrada.integrations.files.lines import LINE_CHARS_MAX, Block
+from contrada.integrations.files.lines import Block
 from contrada.integrations.files.packed_records import WrittenRows, can_write, written_rows
 from contrada.integrations.files.read_options import AllowedNames, ReadOptions
 from contrada.integrations.files.value_columns import (
@@ -67,7 +67,7 @@ class JsonBatchReader:
         self._tokens: dict[str, Callable[[str], Any]] = {}
         self._scanner: JsonScanner | None = None
         if not options.is_renaming and len(options.add) < ATTRIBUTES_MAX - NAMES_SCANNED_MAX:
-            self._scanner = JsonScanner(lambda name: self._names.allow((name,), 1))
+            self._scanner = JsonScanner(lambda name: self._names.allow((name,), 1), options.limits)
 
     def read(self, block: Block) -> ColumnBatch:
         """The records of a block."""
@@ -78,30 +78,30 @@ class JsonBatchReader:
                 name: self._scanned_column(scanned, place, is_asked=True)
                 for place, name in enumerate(scanned.names)
             }
-            fallback = scanned.is_doubtful
+            fallback = scanned.is_fallback
             if self._stamp is not None and self._stamp not in held:
                 fallback[:] = True
             return self._batch(fallback, np.arange(len(block)), held)
         lines, found = self._found(block)
         if self._unmet:
             self._unmet.difference_update(*found)
-        is_doubtful = np.ones(len(block), dtype=bool)
-        is_doubtful[lines] = False
+        is_fallback = np.ones(len(block), dtype=bool)
+        is_fallback[lines] = False
         columns = {}
         for name in self._wanted.intersection(chain((self._stamp,), *found)):
             values = [each.get(name, MISSING) for each in found]
             if self._text_value(name) or name == self._stamp:
                 values = self._converted(name, values)
                 if Missing in map(type, values):
-                    is_doubtful[lines[[value is REFUSED for value in values]]] = True
+                    is_fallback[lines[[value is REFUSED for value in values]]] = True
             columns[name] = Column(values)
-        return self._batch(is_doubtful, lines, columns)
+        return self._batch(is_fallback, lines, columns)
 
-    def _batch(self, is_doubtful: Any, lines: Any, columns: dict[str, Column]) -> ColumnBatch:
+    def _batch(self, is_fallback: Any, lines: Any, columns: dict[str, Column]) -> ColumnBatch:
         """The columns to match, without those that are only looked at for what is bad."""
         asked = {name: column for name, column in columns.items() if name in self._asked}
         stamps = columns.get(self._stamp or "")
-        return ColumnBatch(is_doubtful, ~is_doubtful, lines, asked, stamps)
+        return ColumnBatch(is_fallback, ~is_fallback, lines, asked, stamps)
 
     def _scanned_column(self, scanned: ScannedLines, place: int, *, is_asked: bool) -> Column:
         """The values of an attribute, as the source's options have them; to match or to write."""
@@ -155,10 +155,10 @@ class JsonBatchReader:
             for place in scanned.in_order():
                 name = scanned.names[place]
                 if name in self._options.add:  # It is added where it stands.
-                    scanned.is_doubtful |= scanned.has(place)
+                    scanned.is_fallback |= scanned.has(place)
                 found[name] = self._scanned_column(scanned, place, is_asked=False)
             rows = written_rows(found, len(block), self._options)
-            rows.is_odd[:] |= scanned.is_doubtful
+            rows.is_odd[:] |= scanned.is_fallback
             return rows
         held = dict(self.attributes(block, is_added_apart=True))
         names = dict.fromkeys(chain.from_iterable(held.values()))
@@ -192,7 +192,7 @@ class JsonBatchReader:
         data = block.data
         begins = np.frombuffer(data, np.uint8)[np.append(0, block.ends[:-1] + 1)]
         is_flat = data.count(b"{") == len(block) and (begins == _BRACE).all()
-        if not is_flat or len(data) > LINE_CHARS_MAX:
+        if not is_flat or len(data) > self._options.limits.line_chars_max:
             return None
         try:
             found = self._decode_all(b"[" + data[:-1].replace(b"\n", b",") + b"]")
@@ -225,7 +225,7 @@ class JsonBatchReader:
         else:
             found = {}
             texts = _flatten(content, "", found)
-        is_whole = _quotes(line) == 2 * texts and len(line) <= LINE_CHARS_MAX
+        is_whole = _quotes(line) == 2 * texts and len(line) <= self._options.limits.line_chars_max
         if self._options.is_renaming:
             renamed = self._renamed(found)
             if renamed is None:

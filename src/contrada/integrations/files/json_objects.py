@@ -6,7 +6,7 @@ becomes several values of its attribute, `null` is the value null, `{"$time": "â
 in arrays) stays in the body, which is then the whole line. Integers are exact; one outside 64 bits,
 a decimal outside the doubles, a repeated name, `NaN` and everything else that is no JSON make a bad
 record. A declared type is applied to texts, which is how times and `"NaN"` come in;
-`contrada.integrations.files.cells` says how.
+`contrada.integrations.files.read_options` says how.
 """
 
 import json
@@ -29,6 +29,7 @@ from contrada.integrations.documents.naming_strategies import (
     named,
 )
 from contrada.integrations.files.csv_rows import is_blank
+from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.lines import printable
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import (
@@ -36,6 +37,7 @@ from contrada.integrations.files.record import (
     BadRecord,
     Record,
     bad_record,
+    check_line,
     record_of,
 )
 from contrada.integrations.files.slot_reader import SlotReader
@@ -203,7 +205,8 @@ def read_objects(
     """
     if options.splits:
         return _split_lines(lines, source, options)
-    return records_of_lines(lines, source, lambda line: notification_of_object(line, options))
+    make = partial(notification_of_object, options=options)
+    return records_of_lines(lines, source, make, options.limits)
 
 
 def _split_lines(
@@ -223,11 +226,13 @@ def records_of_line(
     if is_blank(text):
         return
     if not options.splits:
-        yield record_of(lambda line: notification_of_object(line, options), source, number, text)
+        make = partial(notification_of_object, options=options)
+        yield record_of(make, source, number, text, options.limits)
         return
-    checked = record_of(lambda _: _NOTHING, source, number, text)
-    if isinstance(checked, BadRecord):
-        yield checked
+    try:
+        check_line(text, options.limits)
+    except ContradaError as error:
+        yield bad_record(source, error, number, text)
         return
     for each in records_of_object(text.encode(), source, options):
         if isinstance(each, BadRecord):
@@ -236,17 +241,17 @@ def records_of_line(
             yield replace(each, number=number)
 
 
-_NOTHING: Final = Notification({})
-
-
 def records_of_lines(
-    lines: Iterable[str], source: str, make: Callable[[str], Notification]
+    lines: Iterable[str],
+    source: str,
+    make: Callable[[str], Notification],
+    limits: FileLimits = FileLimits(),
 ) -> Iterator[Record | BadRecord]:
     """As `read_objects`, by a function that makes the notification of a line."""
     try:
         for number, text in enumerate(lines, start=1):
             if not is_blank(text):
-                yield record_of(make, source, number, text)
+                yield record_of(make, source, number, text, limits)
     except ContradaError as error:
         yield bad_record(source, error, None)
 

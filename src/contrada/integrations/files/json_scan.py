@@ -14,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from contrada.integrations.files.lines import LINE_CHARS_MAX, Block, is_utf_8
+from contrada.integrations.files.file_limits import FileLimits
+from contrada.integrations.files.lines import Block, is_utf_8
 from contrada.integrations.files.value_columns import (
     EXACT_DOUBLE,
     MISSING,
@@ -29,10 +30,6 @@ from contrada.matching.kernels import jit
 NAMES_SCANNED_MAX: Final = 1_000
 """Names of attributes that are learned of a source. Beyond it: lines are decoded."""
 
-DOUBTFUL_MAX: Final = 0.1
-"""The share of doubtful lines of a block that are left to the plain reader. Beyond it: the lines
-are decoded."""
-
 _TABLE: Final = 4_096
 BEHIND: Final = b"\n" * 8
 """What kernels look at behind the last of what they read."""
@@ -41,7 +38,8 @@ BEHIND: Final = b"\n" * 8
 class JsonScanner:
     """Finds the values of attributes in lines of JSON."""
 
-    def __init__(self, is_allowed: Callable[[str], bool]) -> None:
+    def __init__(self, is_allowed: Callable[[str], bool], limits: FileLimits) -> None:
+        self._limits = limits
         self._is_allowed = is_allowed
         self.names: list[str] = []
         """What was learned, in the order of finding."""
@@ -69,11 +67,11 @@ class JsonScanner:
         columns = [name for name in self.names if asked is None or name in asked]
         begins = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
         lasts = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
-        is_doubtful = np.zeros(len(block), dtype=bool)
+        is_fallback = np.zeros(len(block), dtype=bool)
         line = 0
         while True:
             known, column_of = self._known(columns, json_scanner.NOT_KEPT, json_scanner.REFUSED)
-            found = (self._seen, (begins, lasts), is_doubtful, self._state)
+            found = (self._seen, (begins, lasts), is_fallback, self._state)
             line = json_scanner.scan(data, block.ends, line, known, self._leads, column_of, *found)
             if line == len(block):
                 break
@@ -88,12 +86,12 @@ class JsonScanner:
                     np.concatenate((each, np.full_like(each, -1))) for each in (begins, lasts)
                 )
         # These are refused, which the plain reader tells.
-        is_doubtful |= np.diff(block.ends, prepend=-1) > LINE_CHARS_MAX
-        if np.count_nonzero(is_doubtful) > DOUBTFUL_MAX * len(block):
+        is_fallback |= np.diff(block.ends, prepend=-1) > self._limits.line_chars_max
+        if np.count_nonzero(is_fallback) > self._limits.fallback_share_max * len(block):
             self._is_of_use = len(block) < 100  # A few odd lines say little of all others.
             return None
         size = len(columns)
-        return ScannedLines(data, columns, begins[:size], lasts[:size], is_doubtful)
+        return ScannedLines(data, columns, begins[:size], lasts[:size], is_fallback)
 
     def _known(self, columns: list[str], not_kept: int, refused: int) -> tuple[Any, Any]:
         places = {name: place for place, name in enumerate(columns)}
@@ -124,11 +122,11 @@ class ScannedLines:
     """Of the quotes around each text."""
 
     def __init__(
-        self, data: Any, names: list[str], begins: Any, lasts: Any, is_doubtful: Any
+        self, data: Any, names: list[str], begins: Any, lasts: Any, is_fallback: Any
     ) -> None:
         self._data, self._begins, self._lasts = data, begins, lasts
         self.names = names
-        self.is_doubtful = is_doubtful
+        self.is_fallback = is_fallback
 
     def column(
         self, place: int, value_of: Callable[[str], Any], *, is_needed: bool = False
@@ -143,7 +141,7 @@ class ScannedLines:
         values = list(map(value_of, tokens.dictionary.to_pylist()))
         codes = tokens.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
         refused = np.array([value is REFUSED for value in values] + [is_needed], dtype=bool)
-        self.is_doubtful |= refused[codes]
+        self.is_fallback |= refused[codes]
         return Column([*values, MISSING], codes)
 
     def plain_column(self, place: int, *, has_texts: bool, has_mixed: bool) -> ArrowColumn | None:
@@ -196,7 +194,7 @@ class ScannedLines:
         ):
             return None
         if is_needed:
-            self.is_doubtful |= begins < 0
+            self.is_fallback |= begins < 0
         return ArrowColumn(_array(TIME, len(begins), _valid(begins), values))
 
     def _values_of(
@@ -243,7 +241,7 @@ class ScannedLines:
         sorted_begins = self._begins[order]
         so_far = np.maximum.accumulate(sorted_begins, axis=0)
         is_off = (sorted_begins >= 0) & (sorted_begins < so_far)
-        self.is_doubtful |= is_off.any(axis=0)
+        self.is_fallback |= is_off.any(axis=0)
         return order
 
 

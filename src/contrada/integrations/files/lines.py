@@ -1,15 +1,15 @@
-"""The lines of a file, as Spark's text reader cuts them: one by one, or many at once.
+"""Lines of a file, cut as Spark's text reader cuts them: single, or as a `Block` of many.
 
 A line ends at LF, CR LF or CR; a byte order mark at the start of the file is no part of it.
-Bytes that are not UTF-8 stay in the line as lone surrogates, so that one bad line is reported
-and the rest of the file is read.
+Bytes that are not UTF-8 stay in the line as lone surrogates, so one bad line is reported and the
+rest of the file is read.
 """
 
 import gzip
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Literal, Protocol
@@ -17,17 +17,11 @@ from typing import Any, BinaryIO, Final, Literal, Protocol
 import numpy as np
 
 from contrada.errors import InputError
-
-LINE_CHARS_MAX: Final = 16 * 2**20
-"""Characters of a line, and what is held of it. Beyond it: it is a bad record, and the next line
-is read."""
-
-BLOCK_BYTES: Final = 2**20
-"""Bytes of a file that are read at once. Beyond it: the next block takes the rest."""
+from contrada.integrations.files.file_limits import FileLimits
 
 FIRST_BLOCK_BYTES: Final = 2**16
-"""Bytes of a file that are read at first, so that the first records are soon told of. Beyond it:
-the next block takes the rest, and twice as much."""
+"""Bytes of a file's first block, so that the first records appear soon. Beyond it: the next block
+takes the rest, and twice as much."""
 
 PART_BYTES: Final = 16 * 2**20
 """Bytes of a part of a file, without the end of its last line. Beyond it: the next part takes
@@ -36,7 +30,7 @@ the rest."""
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Whole lines of a file: where their bytes begin and end, and the lines before them."""
+    """Whole lines of a file: the range of their bytes, and the number of lines before them."""
 
     begin: int = 0
     end: int | None = None
@@ -47,7 +41,7 @@ WHOLE: Final = Part()
 
 
 class DataFile(Protocol):
-    """What is read: a path, or something like it elsewhere. Its text is what errors call it."""
+    """A file to read: a path, or an object like one. Errors show it as text."""
 
     @property
     def suffix(self) -> str:
@@ -59,10 +53,11 @@ class DataFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Lines that stand one after another: `data`, in which each ends with LF.
+    """Consecutive lines, or rows of several lines.
 
-    `first` is the number of the first, `ends` says where in `data` the LF of each is. Where some of
-    them are rows of several lines, `starts` says how many lines stand before each.
+    Each line in `data` ends with LF. `ends` has the position in `data` of the LF that ends each
+    line or row, `first` is the number of the first line. In a block of rows of several lines
+    `starts` has the number of lines before each row.
     """
 
     first: int
@@ -78,15 +73,8 @@ class Block:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def behind_first(self) -> "Block":
-        """The block without its first line."""
-        cut = int(self.ends[0]) + 1
-        if self.starts is None:
-            return Block(self.first + 1, self.data[cut:], self.ends[1:] - cut)
-        return Block(self.first, self.data[cut:], self.ends[1:] - cut, self.starts[1:])
-
     def cut(self, position: int) -> tuple["Block", "Block"]:
-        """The lines before a position, and those from there."""
+        """Returns the lines before a position, and the others."""
         at = self.begin(position)
         return (
             Block(self.first, self.data[:at], self.ends[:position]),
@@ -94,52 +82,66 @@ class Block:
         )
 
     def of_rows(self, ends_row: Any) -> "Block":
-        """The rows of these lines; `ends_row` says of each line whether it ends one."""
+        """Returns the rows of these lines; `ends_row` is true for the last line of each row."""
         if ends_row.all():
             return self
         starts = np.append(0, np.flatnonzero(ends_row)[:-1] + 1)
         return Block(self.first, self.data, self.ends[ends_row], starts)
 
-    def number(self, position: int) -> int:
-        """The number of the line at a position, of a row its first."""
-        return self.first + (position if self.starts is None else int(self.starts[position]))
-
     def begin(self, position: int) -> int:
-        """Where the line at a position begins in `data`."""
+        """The position in `data` of the first byte of a line."""
         return int(self.ends[position - 1]) + 1 if position else 0
 
-    def line(self, position: int) -> str:
-        """The line at a position, as `open_lines` gives it."""
-        data = self.data[self.begin(position) : self.ends[position]]
+    def numbered(self, position: int) -> tuple[int, str]:
+        """Returns the number and the text of a line; of a row, the number of its first line."""
+        begin = int(self.ends[position - 1]) + 1 if position else 0
+        before = position if self.starts is None else int(self.starts[position])
+        line = self.data[begin : self.ends[position]].decode("utf-8", "surrogateescape")
+        return self.first + before, line
+
+    def text(self, first: int, last: int) -> str:
+        """Returns the lines from one position to another, joined by LF."""
+        data = self.data[self.begin(first) : self.ends[last]]
         return data.decode("utf-8", "surrogateescape")
 
 
-def open_lines(path: DataFile) -> Iterator[str]:
-    """The lines of a file without their ends; see `open_blocks`."""
-    for block in open_blocks(path):
-        yield from map(block.line, range(len(block)))
+def open_lines(path: DataFile, limits: FileLimits = FileLimits()) -> Iterator[str]:
+    """Yields the lines of a file without their ends. Raises as `open_blocks`."""
+    for block in open_blocks(path, limits=limits):
+        for position in range(len(block)):
+            yield block.text(position, position)
 
 
-def open_blocks(path: DataFile, part: Part = WHOLE) -> Iterator[Block]:
-    """The lines of a file, or of a part of it, many at once; `.gz` is unpacked on the way.
+def blocks_of(lines: Iterable[str]) -> Iterator[Block]:
+    """Yields each line, given without its end, as a block."""
+    for number, line in enumerate(lines, start=1):
+        yield Block.of(number, line.encode("utf-8", "surrogateescape") + b"\n")
 
-    Of a line that is too long a block holds the beginning, which shows that it is too long.
-    What comes through a pipe is given on as it comes. Raises InputError after all lines that
-    could be read, where the file cannot be read or its compressed data is damaged.
+
+def open_blocks(
+    path: DataFile, part: Part = WHOLE, limits: FileLimits = FileLimits()
+) -> Iterator[Block]:
+    """Yields the lines of a file, or of a part of it, in blocks; decompresses `.gz`.
+
+    A block holds only the beginning of a line that is too long, enough to show that. Bytes from a
+    pipe are yielded as they arrive. Raises InputError, after all readable lines, for a file that
+    cannot be read and for damaged compressed data.
     """
     read = [part.lines_before]
+    cutter = LineCutter(is_first=not part.begin, limits=limits)
     with readable(path, read):
-        for data in _whole_lines(path, part):
-            block = Block.of(read[0] + 1, data)
-            read[0] += len(block)
-            yield block
+        for piece in _pieces(path, part, limits.block_bytes):
+            if data := cutter.cut(piece):
+                block = Block.of(read[0] + 1, data)
+                read[0] += len(block)
+                yield block
 
 
 def parts_of(path: DataFile, is_whole: Callable[[bytes], bool] | None = None) -> tuple[Part, ...]:
-    """A file cut into parts, so that several can read it. Cost: the file is read once.
+    """Returns parts of a file that several tasks can read. Cost: the file is read once.
 
-    Compressed files, small ones and those with a line that is too long are not cut, nor those with
-    lines of which `is_whole` says that they must not be parted.
+    Compressed and small files are not split, nor files with a line that is too long, nor those with
+    lines for which `is_whole` is true.
     """
     parts: list[Part] = []
     begin = lines = 0
@@ -152,20 +154,18 @@ def parts_of(path: DataFile, is_whole: Callable[[bytes], bool] | None = None) ->
             stream.seek(0)
             while data := stream.read(PART_BYTES):
                 rest = stream.readline(_LINE_BYTES_HELD)
-                if len(rest) == _LINE_BYTES_HELD:
-                    return (WHOLE,)
-                if is_whole is not None and is_whole(data + rest):
+                if len(rest) == _LINE_BYTES_HELD or (is_whole and is_whole(data + rest)):
                     return (WHOLE,)
                 end = begin + len(data) + len(rest)
                 parts.append(Part(begin, end, lines))
                 begin = end
-                is_parted = data.endswith(b"\r") and rest.startswith(b"\n")
-                lines += _line_ends(data) + _line_ends(rest) - is_parted
+                is_split = data.endswith(b"\r") and rest.startswith(b"\n")
+                lines += _line_ends(data) + _line_ends(rest) - is_split
     return tuple(parts)
 
 
 def _line_ends(data: bytes) -> int:
-    """How many lines end: counted by some bytes that the processor's cache holds."""
+    """Returns the number of line ends; counts in pieces that the processor's cache holds."""
     held = np.frombuffer(data, np.uint8)
     pieces = (held[at : at + _COUNTED_BYTES] for at in range(0, len(held), _COUNTED_BYTES))
     found = sum(int(np.count_nonzero(piece == _LF)) for piece in pieces)
@@ -175,15 +175,16 @@ def _line_ends(data: bytes) -> int:
 
 
 class LineCutter:
-    """Cuts bytes that come in pieces into whole lines, each ending with LF."""
+    """Cuts bytes that arrive in pieces into whole lines, each ending with LF."""
 
-    def __init__(self, *, is_first: bool = True) -> None:
-        """`is_first`: whether a byte order mark can stand before what comes."""
+    def __init__(self, *, is_first: bool = True, limits: FileLimits = FileLimits()) -> None:
+        """`is_first`: whether a byte order mark can precede the first piece."""
         self._is_first = is_first
+        self._bytes_held = 4 * (limits.line_chars_max + 1)
         self._rest = b""
 
     def cut(self, piece: bytes) -> bytes:
-        """The lines that end with this piece, maybe none; an empty piece ends the last one."""
+        """Returns the lines that end with this piece; an empty piece ends the last line."""
         data = self._rest + piece
         if self._is_first and piece and len(data) < len(_MARK):
             self._rest = data
@@ -198,13 +199,13 @@ class LineCutter:
         if not piece and data and not data.endswith(b"\n"):
             data += b"\n"
         end = data.rfind(b"\n") + 1
-        self._rest = data[end : end + _LINE_BYTES_HELD] + held
+        self._rest = data[end : end + self._bytes_held] + held
         return data[:end]
 
 
 @contextmanager
 def readable(path: DataFile, read: list[int] | None = None) -> Iterator[None]:
-    """Turns what reading raises into InputError; `read` holds how many lines were read."""
+    """Turns errors of a file into InputError; `read` holds the number of lines that were read."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -214,37 +215,29 @@ def readable(path: DataFile, read: list[int] | None = None) -> Iterator[None]:
         raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
 
 
-def _whole_lines(path: DataFile, part: Part) -> Iterator[bytes]:
-    """Whole lines, each ending with LF."""
-    cutter = LineCutter(is_first=not part.begin)
-    for piece in _pieces(path, part):
-        if data := cutter.cut(piece):
-            yield data
-
-
-def _pieces(path: DataFile, part: Part) -> Iterator[bytes]:
-    """The bytes of a file in pieces, and at last an empty one."""
+def _pieces(path: DataFile, part: Part, block_bytes: int) -> Iterator[bytes]:
+    """Yields the bytes of a file in pieces, and at last an empty one."""
     if path.suffix != ".gz":
         with path.open("rb") as stream:
             if part.begin:
                 stream.seek(part.begin)
             left = sys.maxsize if part.end is None else part.end - part.begin
-            size = min(FIRST_BLOCK_BYTES, BLOCK_BYTES)
+            size = min(FIRST_BLOCK_BYTES, block_bytes)
             while piece := stream.read1(min(left, size)):  # type: ignore[attr-defined]
                 left -= len(piece)
-                size = min(2 * size, BLOCK_BYTES)
+                size = min(2 * size, block_bytes)
                 yield piece
     else:
         with path.open("rb") as stream, gzip.GzipFile(fileobj=stream) as packed:
             held: list[bytes] = []
             try:
-                while piece := packed.read1(BLOCK_BYTES):
+                while piece := packed.read1(block_bytes):
                     held.append(piece)
-                    if sum(map(len, held)) >= BLOCK_BYTES:
+                    if sum(map(len, held)) >= block_bytes:
                         yield b"".join(held)
                         held = []
             except (EOFError, zlib.error, gzip.BadGzipFile):
-                yield b"".join(held)  # What stands before the damage can be read.
+                yield b"".join(held)  # The bytes before the damage can be read.
                 raise
             if held:
                 yield b"".join(held)
@@ -260,7 +253,7 @@ def is_utf_8(data: bytes) -> bool:
 
 
 def printable(text: str) -> str:
-    """A text with what is not UTF-8 in it replaced, so that it can be written."""
+    """Returns a text that can be written: bytes that are not UTF-8 are replaced."""
     if text.isascii():
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -269,4 +262,4 @@ def printable(text: str) -> str:
 _LF: Final = 10
 _COUNTED_BYTES: Final = 2**18
 _MARK: Final = "\ufeff".encode()
-_LINE_BYTES_HELD: Final = 4 * (LINE_CHARS_MAX + 1)
+_LINE_BYTES_HELD: Final = 4 * (FileLimits().line_chars_max + 1)

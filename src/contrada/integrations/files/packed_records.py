@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contrada.errors import LimitError
-from contrada.integrations.files.builtins import plain_attributes, plain_value
 from contrada.integrations.files.read_options import ReadOptions
+from contrada.integrations.files.record import plain_attributes, plain_value
 from contrada.integrations.files.value_columns import Column, Missing
 from contrada.matching.arrow_pack import Blobs, ColumnPiece, constant_piece, packed_rows
 from contrada.matching.kernels import jit

@@ -1,20 +1,33 @@
-"""What reading gives: a record with its notification, or a bad record with its reason."""
+"""`Record` and `BadRecord`: a notification with its place in a source, or the reason for none.
+
+`plain_attributes` shows a record to people and to other programs. This form is easy to read and not
+exact: times are ISO 8601 texts, NaN and the infinities are texts. The exact forms are the model's
+encoding and `contrada.integrations.files.json_output`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from contrada.errors import ContradaError, InputError, LimitError, ParseError
-from contrada.integrations.files.lines import LINE_CHARS_MAX, printable
-from contrada.model import Notification
+from contrada.integrations.files.file_limits import FileLimits
+from contrada.integrations.files.lines import printable
+from contrada.model import Notification, Value
+from contrada.model.algebra.nested_objects import json_value, time_text
+from contrada.model.domains.values import datetime_of
 
 BAD_TEXT_CHARS_MAX: Final = 2_000
 """Characters kept of a bad record, enough to find and judge it. Beyond it: the rest is cut."""
 
+PlainValue: TypeAlias = bool | int | float | str | None
+
+_OWN_JSON: Final = frozenset((bool, int, str))
+"""Types of which each value is its own JSON value."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record that could be read. `number`: the line of a row, of an entry its position."""
+    """A record that was read. `number` is the line of a row, or the position of an entry."""
 
     source: str
     number: int
@@ -23,7 +36,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that could not be read: where it stands, why, and how it begins."""
+    """A record that cannot be read: its place, the reason, and the beginning of its text."""
 
     source: str
     reason: str
@@ -32,12 +45,12 @@ class BadRecord:
     text: str = ""
 
     def error(self) -> InputError:
-        """The same as an error, whose text is the one line to show."""
+        """Returns the same as an error, whose text is the one line to show."""
         return InputError(self.source, self.reason, self.line, self.column)
 
 
 def bad_record(source: str, error: ContradaError, line: int | None, text: str = "") -> BadRecord:
-    """The bad record that an error makes of a text that begins on a line."""
+    """Returns the bad record for an error in a text that begins on a line."""
     column = None
     reason = str(error)
     if isinstance(error, ParseError):
@@ -50,26 +63,50 @@ def bad_record(source: str, error: ContradaError, line: int | None, text: str = 
 
 
 def record_of(
-    make: Callable[[str], Notification], source: str, line: int, text: str
+    make: Callable[[str], Notification],
+    source: str,
+    line: int,
+    text: str,
+    limits: FileLimits = FileLimits(),
 ) -> Record | BadRecord:
-    """The record that `make` makes of a line, or the bad record.
-
-    A line longer than LINE_CHARS_MAX and one that is not UTF-8 are bad before it is called.
-    """
+    """Returns the record that `make` reads from a line, or the bad record."""
     try:
-        if len(text) > LINE_CHARS_MAX:
-            raise LimitError("LINE_CHARS_MAX", LINE_CHARS_MAX)
-        if not text.isascii():
-            _check_text(text)
+        if len(text) > limits.line_chars_max or not text.isascii():
+            check_line(text, limits)
         return Record(source, line, make(text))
     except ContradaError as error:
         return bad_record(source, error, line, text)
 
 
-def _check_text(text: str) -> None:
-    """Refuse bytes that are not UTF-8, which reading has kept as lone surrogates."""
+def check_line(text: str, limits: FileLimits) -> None:
+    """Refuses a line that is too long or not UTF-8. Raises LimitError and ParseError."""
+    if len(text) > limits.line_chars_max:
+        raise LimitError("line_chars_max", limits.line_chars_max)
     try:
         text.encode()
-    except UnicodeEncodeError as error:
+    except UnicodeEncodeError as error:  # `lines` keeps such bytes as lone surrogates.
         byte = ord(text[error.start]) & 0xFF
         raise ParseError(1, error.start + 1, f"byte 0x{byte:02x}", "UTF-8") from None
+
+
+def plain_attributes(notification: Notification) -> dict[str, PlainValue | list[PlainValue]]:
+    """Returns the attributes by name; several values of one are a list."""
+    found: dict[str, Any] = {**notification.attributes}
+    for name, value in found.items():
+        if isinstance(value, tuple):
+            found[name] = [plain_value(each) for each in value]
+        elif type(value) not in _OWN_JSON:
+            found[name] = plain_value(value)
+    return found
+
+
+def plain_time(notification: Notification) -> str | None:
+    """Returns the envelope's time as ISO 8601; None for an envelope without a time."""
+    time_us = notification.envelope.time_us
+    return None if time_us is None else time_text(datetime_of(time_us))
+
+
+def plain_value(value: Value) -> PlainValue:
+    """Returns a JSON value; times, bytes and numbers outside JSON become texts."""
+    shown = json_value(value)
+    return next(iter(shown.values())) if isinstance(shown, dict) else shown  # type: ignore[no-any-return]

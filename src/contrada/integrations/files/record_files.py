@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from contrada.errors import ContradaError, InputError
-from contrada.integrations.files.csv_rows import read_rows
+from contrada.integrations.files.csv_rows import read_row_blocks
 from contrada.integrations.files.document_records import open_document
 from contrada.integrations.files.json_objects import read_array, read_objects
-from contrada.integrations.files.lines import open_lines, printable
+from contrada.integrations.files.lines import open_blocks, open_lines, printable
 from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record
 from contrada.integrations.files.renderer import Renderer
@@ -61,14 +61,14 @@ def read_file(
     source = str(path) if source is None else source
     format_name, options = plain_format(format_name, options)
     if format_name == "csv":
-        yield from read_rows(open_lines(path), source, options)
+        yield from read_row_blocks(open_blocks(path, limits=options.limits), source, options)
     elif format_name == "json" and not options.entries:
-        yield from read_objects(open_lines(path), source, options)
+        yield from read_objects(open_lines(path, options.limits), source, options)
     elif format_name == "xml":
         yield from Renderer(options).render_file(path, source)
     else:
         try:
-            data = open_document(path)
+            data = open_document(path, options.limits)
         except ContradaError as error:
             yield bad_record(source, error, None)
         else:

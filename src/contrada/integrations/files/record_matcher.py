@@ -1,31 +1,32 @@
-"""Which subscriptions the records of a source match: what `contrada match` and the pipeline do.
+"""`Matcher`: finds the subscriptions that match each record of a file.
 
-What the records of a source have in common (constants that are added, type marks, an empty
-envelope) is decided once: each filter is left with what can differ between two records. Lines are
-then read many at once where there is much to read and pyarrow is there
-(`contrada.integrations.files.csv_batch`, `contrada.integrations.files.json_batch`); only what is
-doubtful and what matches is read by the functions of one line. The answers are the same, and in the
-order of the file.
+`contrada match` and the pipeline use it. The attributes that all records of a source share (added
+constants, type marks, an empty envelope) are evaluated once, so each filter keeps only conditions
+on the rest. Large inputs are read in batches if pyarrow is installed
+(`contrada.integrations.files.csv_batch`, `contrada.integrations.files.json_batch`). The plain
+reader, which reads one line, defines the meaning. It reads the fallback rows of each batch and the
+matched lines. Both give the same results, in the order of the file.
 """
 
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from contrada.errors import ContradaError, ParseError
+from contrada.errors import ContradaError
 from contrada.integrations.documents.name_patterns import PATTERN, by_names
 from contrada.integrations.documents.text_names import Texts
-from contrada.integrations.files.csv_rows import CsvRows, is_blank, is_blank_row, is_header
+from contrada.integrations.files.csv_rows import CsvRows, RowJoiner, is_blank
 from contrada.integrations.files.document_records import (
     entries_of_document,
     named_as_read,
     open_document,
     record_of_entry,
 )
+from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.json_objects import (
     notification_of_object,
     read_array,
@@ -35,7 +36,6 @@ from contrada.integrations.files.lines import WHOLE, Block, DataFile, Part, open
 from contrada.integrations.files.read_options import AllowedNames, ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record, record_of
 from contrada.integrations.files.renderer import Renderer, is_large
-from contrada.integrations.files.row_joiner import joined_blocks
 from contrada.matching import Index
 from contrada.matching.arrow_pack import Blobs, blobs_of, joined
 from contrada.matching.index import Residues
@@ -46,23 +46,11 @@ from contrada.model.algebra.value_set import EVERYTHING
 from contrada.model.domains.values import is_system_name
 from contrada.model.rule import Rule
 
-BULK_AFTER_BYTES: Final = 2**19
-"""Bytes that are read line by line before pyarrow is imported, which takes as long. Beyond it:
-lines are read many at once."""
-
-TOLD_AT_ONCE: Final = 4_096
-"""Lines that matched and are told of together in columns. Beyond it: the next ones are told of by
-themselves."""
-
-TOLD_BYTES: Final = 4 * 2**20
-"""Bytes of lines that matched and are told of together in columns. Beyond it: the next ones are
-told of by themselves."""
-
 _TIME: Final = "@time"
 
 
-class MatchesRows(Protocol):
-    """What tells the keys of notifications: an index, or several that together are one."""
+class RowIndex(Protocol):
+    """Finds the keys of matching filters: an index, or several that act as one."""
 
     def match(self, notification: Given) -> list[int]:
         """As `Index.match`."""
@@ -71,8 +59,8 @@ class MatchesRows(Protocol):
         """As `Index.match_batch`."""
 
 
-Wish: TypeAlias = Filter | FilterSet | Rule
-"""What is asked of records."""
+RecordFilter: TypeAlias = Filter | FilterSet | Rule
+"""A condition on records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,90 +73,91 @@ class MatchedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What became of some records: how many could be read, and which are to be told of."""
+    """The outcome of some records: how many were read, and the matched and the bad ones."""
 
     source: str
     read: int
-    told: Sequence[MatchedRecord | BadRecord]
+    records: Sequence[MatchedRecord | BadRecord]
     packed: "PackedRecords | None" = None
 
 
 class PackedRecords(NamedTuple):
-    """Records that matched, as columns: their numbers, the positions of their subscriptions, and
-    the packed records.
-    """
+    """Matched records as columns: line numbers, positions of subscriptions, packed records."""
 
     numbers: list[int]
     positions: list[list[int]]
     rows: Any
-    """As `contrada.integrations.files.packed_records.WrittenRows`."""
+    """A `contrada.integrations.files.packed_records.WrittenRows`."""
 
 
 class Matcher:
-    """Matches the records of files that are read in one way. `wanted` are told by position."""
+    """Matches the records of files with the same options; names filters by position."""
 
     def __init__(
         self,
-        wanted: Iterable[Wish],
+        filters: Iterable[RecordFilter],
         options: ReadOptions,
-        bulk_after_bytes: int = BULK_AFTER_BYTES,
+        bulk_after_bytes: int | None = None,
         residues: Residues[int] | None = None,
     ) -> None:
-        """`residues`: what rules leave open, where they are not among the wanted.
+        """`residues` are those of rules that are not among the filters themselves.
 
-        With the strategy `pattern` names in filters are patterns of names.
+        With the strategy `pattern` names in filters are patterns of names. `bulk_after_bytes`
+        replaces the limit of the options.
         """
         index: Index[int] = Index()
-        asked: set[str] = set()
+        names: set[str] = set()
         residues = Residues() if residues is None else residues
-        for position, wish in enumerate(wanted):
+        for position, each in enumerate(filters):
             if options.strategy == PATTERN:
-                wish = by_names(wish)
-            if isinstance(wish, Rule):
-                residues.put(position, wish.residue_holds)
-                wish = wish.filters
-            left = differing(wish, options)
+                each = by_names(each)
+            if isinstance(each, Rule):
+                residues.put(position, each.residue_holds)
+                each = each.filters
+            left = differing(each, options)
             if left.filters:
                 index.add(position, left)
-                asked.update(*(member.sides for member in left.filters))
-        self._take(index, asked, residues, options, bulk_after_bytes)
+                names.update(*(member.sides for member in left.filters))
+        if bulk_after_bytes is None:
+            bulk_after_bytes = options.limits.bulk_after_bytes
+        self._set(index, names, residues, options, bulk_after_bytes)
 
     @classmethod
     def over(
-        cls, index: MatchesRows, asked: set[str], residues: Residues[int], options: ReadOptions
+        cls, index: RowIndex, names: set[str], residues: Residues[int], options: ReadOptions
     ) -> "Matcher":
-        """A matcher by an index that is there, of filters that ask for these attributes.
+        """Returns a matcher over an existing index, whose filters have these names.
 
-        None of these is the same for all records of the source. Lines are read many at once from
-        the first one on.
+        No such attribute may have the same value in all records of the source. Lines are read in
+        batches from the first one on.
         """
         matcher = cls.__new__(cls)
-        matcher._take(index, asked, residues, options, 0)
+        matcher._set(index, names, residues, options, 0)
         return matcher
 
-    def _take(
+    def _set(
         self,
-        index: MatchesRows,
-        asked: set[str],
+        index: RowIndex,
+        names: set[str],
         residues: Residues[int],
         options: ReadOptions,
         bulk_after_bytes: int,
     ) -> None:
         self.packs = False
-        """Whether records that match are told in columns where they can be, and not one by one."""
+        """Whether matched records are given as columns if possible, and not one by one."""
         self._options = options
         self._index = index
-        self._asked = asked
+        self._asked = names
         self._names = AllowedNames(options)
         self._bulk_after = bulk_after_bytes
         self._residues = residues
-        self._in_common = any(is_system_name(name) or name in options.add for name in self._asked)
+        self._in_common = any(is_system_name(name) or name in options.add for name in names)
         self._can_bulk = not self._in_common and _has_arrow()
         self.unmet = options.names_expected()
-        """The attributes that the options speak of, and that no record has had so far."""
-        self._looked_at = self._asked | options.names_checked()
+        """Names in the options that no record has had so far."""
+        self._looked_at = names | options.names_checked()
         self.latest_us: int | None = None
-        """The largest time of all records that could be read so far, 0 for one without any."""
+        """The largest time of all records read so far, 0 for records without a time."""
 
     def file(
         self,
@@ -178,9 +167,9 @@ class Matcher:
         part: Part = WHOLE,
         header: str | None = None,
     ) -> Iterator[Outcomes]:
-        """What becomes of the records of a file, which outcomes call `source`.
+        """Yields the outcomes of a file; `source` names it in them.
 
-        Of a part of a CSV file that does not begin with the header this must be given.
+        `header` is needed for a part of a CSV file that begins below its header.
         """
         format_name, options = plain_format(format_name, self._options)
         if format_name == "xml":
@@ -192,43 +181,33 @@ class Matcher:
         if format_name == "json" and not options.is_multi:
             yield from self._by_strategy(path, source, part)
             return
-        lines = self._objects(source) if format_name == "json" else None
-        rows: CsvRows | None = None
-        waiting = _WaitingLines() if self.packs else None
-        blocks = open_blocks(path, part)
-        if lines is None:
-            blocks = joined_blocks(
-                blocks,
-                options.quote,
-                lambda text: is_header(text, options) if rows is None else rows.is_row(text),
-            )
+        lines = self._json_lines(source) if format_name == "json" else None
+        joiner: RowJoiner | None = None
+        matched = _MatchedLines(options.limits) if self.packs else None
+        bad: BadRecord | None = None
         try:
-            if lines is None and header is not None:
-                rows = CsvRows(header, options)
-                lines = self._rows(rows, source, options)
-            for block in blocks:
-                if lines is None:
-                    rows = CsvRows(block.line(0), options)
-                    lines = self._rows(rows, source, options)
-                    block = block.behind_first()
-                yield self._outcomes(block, lines, waiting)
-                if waiting is not None and waiting.is_enough:
-                    yield from self._packed(waiting, lines)
+            blocks = open_blocks(path, part, options.limits)
             if lines is None:
-                raise ParseError(1, 1, "an empty file", "a line that names the columns")
+                joiner = RowJoiner(options, header)
+                blocks = joiner.join_all(blocks)
+            for block in blocks:
+                if joiner is not None and joiner.rows is not None and lines is None:
+                    lines = self._csv_lines(joiner.rows, source, options)
+                assert lines is not None, "the header precedes all rows"
+                yield self._outcomes(block, lines, matched)
+                if matched is not None and matched.is_full:
+                    yield from self._packed(matched, lines)
         except ContradaError as error:
-            if waiting is not None and lines is not None:
-                yield from self._packed(waiting, lines)
             bad = bad_record(source, error, 1 if lines is None else None)
+        if matched is not None and lines is not None:
+            yield from self._packed(matched, lines)
+        if bad is not None:
             yield Outcomes(source, 0, [bad])
-        else:
-            if waiting is not None and lines is not None:
-                yield from self._packed(waiting, lines)
 
     def _array(self, path: DataFile, source: str) -> Iterator[Outcomes]:
-        """What becomes of the elements of an array in a JSON document."""
+        """Yields the outcomes of the elements of an array in a JSON document."""
         try:
-            data = open_document(path)
+            data = open_document(path, self._options.limits)
         except ContradaError as error:
             yield Outcomes(source, 0, [bad_record(source, error, None)])
             return
@@ -238,10 +217,10 @@ class Matcher:
     def _by_strategy(self, path: DataFile, source: str, part: Part) -> Iterator[Outcomes]:
         """What becomes of lines of JSON that are named, or split, by another strategy."""
         try:
-            for block in open_blocks(path, part):
+            for block in open_blocks(path, part, self._options.limits):
                 for at in range(len(block)):
-                    number = block.number(at)
-                    for found in records_of_line(block.line(at), source, number, self._options):
+                    number, line = block.numbered(at)
+                    for found in records_of_line(line, source, number, self._options):
                         yield self._outcome(source, found)
         except ContradaError as error:
             yield Outcomes(source, 0, [bad_record(source, error, None)])
@@ -256,13 +235,14 @@ class Matcher:
         return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
 
     def _document(self, path: DataFile, source: str) -> Iterator[Outcomes]:
-        """What becomes of the entries of a document."""
+        """Yields the outcomes of the entries of a document."""
+        limits = self._options.limits
         try:
-            if not self._options.is_flat or (self._options.entries and is_large(path)):
+            if not self._options.is_flat or (self._options.entries and is_large(path, limits)):
                 for each in self._renderer.render_file(path, source):
                     yield self._outcome(source, each)
                 return
-            data = open_document(path)
+            data = open_document(path, limits)
         except ContradaError as error:
             yield Outcomes(source, 0, [bad_record(source, error, None)])
             return
@@ -308,128 +288,117 @@ class Matcher:
     @cached_property
     def _common_us(self) -> int | None:
         """The time that all records of the source have, None where each has its own."""
-        return None if self._options.stamp else self._options.notification({}).envelope.at_us
+        options = self._options
+        return None if options.stamp else options.envelope(options.add).at_us
 
     def match(self, notification: Notification) -> list[int]:
-        """The positions, in order, of the subscriptions that match."""
+        """Returns the positions, in order, of the subscriptions that match."""
         return self._decided(sorted(self._index.match(notification)), notification)
 
     def _decided(self, positions: list[int], notification: Notification) -> list[int]:
-        """Those that match whole records: rules ask also for what their filters do not name."""
+        """Returns the positions whose rules match the whole record, beyond their filters."""
         return self._residues.decided(positions, notification) if self._residues.of else positions
 
-    def _rows(self, rows: CsvRows, source: str, options: ReadOptions) -> "_LineReader":
-        @cache
-        def bulk() -> Any:
-            from contrada.integrations.files.csv_batch import CsvBatchReader
-
-            return CsvBatchReader(rows.columns, self._asked, options)
-
+    def _csv_lines(self, rows: CsvRows, source: str, options: ReadOptions) -> "_LineReader":
         self.unmet.difference_update(rows.columns)
 
         @cache
-        def bulk_all() -> Any:
+        def batch_reader(names: frozenset[str | None]) -> Any:
             from contrada.integrations.files.csv_batch import CsvBatchReader
 
-            return CsvBatchReader(rows.columns, filter(None, rows.columns), options)
+            return CsvBatchReader(rows.columns, filter(None, names), options)
 
-        return _LineReader(
-            source, rows.notification, bulk, bulk_all, lambda line: is_blank_row(line, options)
-        )
+        asked, every = frozenset(self._asked), frozenset(rows.columns)
+        readers = (partial(batch_reader, asked), partial(batch_reader, every))
+        return _LineReader(source, rows.notification, rows.is_blank, *readers)
 
-    def _objects(self, source: str) -> "_LineReader":
+    def _json_lines(self, source: str) -> "_LineReader":
         @cache
-        def bulk() -> Any:
+        def batch_reader() -> Any:
             from contrada.integrations.files.json_batch import JsonBatchReader
 
             return JsonBatchReader(self._asked, self._options, self.unmet)
 
-        return _LineReader(
-            source, lambda line: notification_of_object(line, self._options), bulk, bulk, is_blank
-        )
+        make = partial(notification_of_object, options=self._options)
+        return _LineReader(source, make, is_blank, batch_reader, batch_reader)
 
     def _outcomes(
-        self, block: Block, lines: "_LineReader", waiting: "_WaitingLines | None" = None
+        self, block: Block, lines: "_LineReader", waiting: "_MatchedLines | None"
     ) -> Outcomes:
-        """What becomes of a block of lines; what can wait to be told of is taken to `waiting`."""
+        """Returns the outcomes of a block; matched lines that can be packed go to `waiting`."""
+        options, stamp = self._options, self._options.stamp
         fallback: Iterable[int] = range(len(block))
         matched: dict[int, list[int]] = {}
         read = 0
         self._bulk_after -= len(block.data)
         if len(block) and self._can_bulk and self._bulk_after < 0:
-            batch = lines.bulk().read(block)
+            batch = lines.batch_reader().read(block)
             matched = batch.matches(self._index)
-            fallback = batch.is_doubtful.nonzero()[0].tolist()
+            fallback = batch.is_fallback.nonzero()[0].tolist()
             read = int(batch.is_read.sum())
-            if read:
-                self._see(batch.latest_us if self._options.stamp else self._common_us)
-        # Notifications decide residues, and rows of several lines are few.
+            if read and stamp:
+                self._see(batch.latest_us)
+        # Residues need whole notifications, and rows of several lines are few.
         if waiting is not None and not self._residues.of and block.starts is None:
-            waiting.take(block, matched)
+            waiting.put(block, matched)
             matched = {}
-        told: list[MatchedRecord | BadRecord] = []
+        found: list[MatchedRecord | BadRecord] = []
         for position in sorted({*fallback, *matched}) if matched else fallback:
-            line = block.line(position)
+            number, line = block.numbered(position)
             if lines.is_blank(line):
                 continue
-            record = record_of(lines.make, lines.source, block.number(position), line)
+            record = record_of(lines.make, lines.source, number, line, options.limits)
             if isinstance(record, BadRecord):
-                told.append(record)
+                found.append(record)
                 continue
-            self._see(record.notification.envelope.at_us)
+            notification = record.notification
+            if stamp:
+                self._see(notification.envelope.at_us)
             if self.unmet:
-                self.unmet.difference_update(record.notification.attributes)
+                self.unmet.difference_update(notification.attributes)
             positions = matched.get(position)
             if positions is None:
                 read += 1
-                positions = self.match(record.notification)
-            else:
-                positions = self._decided(positions, record.notification)
+                positions = sorted(self._index.match(notification))
+            if positions and self._residues.of:
+                positions = self._decided(positions, notification)
             if positions:
-                told.append(MatchedRecord(record, positions))
-        return Outcomes(lines.source, read, told)
+                found.append(MatchedRecord(record, positions))
+        if read and not stamp:
+            self._see(self._common_us)
+        return Outcomes(lines.source, read, found)
 
-    def _packed(self, waiting: "_WaitingLines", lines: "_LineReader") -> Iterator[Outcomes]:
-        """All that waits to be told of."""
-        for some in waiting.cut():
-            yield self._packed_at_once(some, lines)
-
-    def _packed_at_once(self, some: "_MatchedLines", lines: "_LineReader") -> Outcomes:
-        """What is told of together: in columns, and one by one what does not fit these."""
-        numbers, positions, block = some
-        rows = lines.bulk_all().written(block)
-        told: list[MatchedRecord | BadRecord] = []
-        alone: Iterable[int] = range(len(numbers))
-        if rows is not None:
-            alone = rows.is_odd.nonzero()[0].tolist()
-        for at in alone:
-            record = record_of(lines.make, lines.source, numbers[at], block.line(at))
-            if isinstance(record, BadRecord):
-                told.append(record)
-            else:
-                told.append(MatchedRecord(record, positions[at]))
-        packed = None
-        if rows is not None:
-            kept = (~rows.is_odd).nonzero()[0]
-            if len(kept) < len(numbers):
-                rows = rows.taken(kept)
-                numbers, positions = [numbers[at] for at in kept], [positions[at] for at in kept]
-            packed = PackedRecords(numbers, positions, rows)
-        return Outcomes(lines.source, 0, told, packed)
-
-
-class _MatchedLines(NamedTuple):
-    """Lines that matched: their numbers, what they match, and themselves, one behind another."""
-
-    numbers: list[int]
-    positions: list[list[int]]
-    block: Block
+    def _packed(self, waiting: "_MatchedLines", lines: "_LineReader") -> Iterator[Outcomes]:
+        """Yields the matched lines that wait: as columns, and single those that do not fit."""
+        for numbers, positions, block in waiting.cut():
+            rows = lines.packing_reader().written(block)
+            found: list[MatchedRecord | BadRecord] = []
+            single = range(len(numbers)) if rows is None else rows.is_odd.nonzero()[0].tolist()
+            for at in single:
+                line = block.text(at, at)
+                record = record_of(
+                    lines.make, lines.source, numbers[at], line, self._options.limits
+                )
+                if isinstance(record, Record):
+                    found.append(MatchedRecord(record, positions[at]))
+                else:
+                    found.append(record)
+            packed = None
+            if rows is not None:
+                kept = (~rows.is_odd).nonzero()[0]
+                if len(kept) < len(numbers):
+                    rows = rows.taken(kept)
+                    numbers = [numbers[at] for at in kept]
+                    positions = [positions[at] for at in kept]
+                packed = PackedRecords(numbers, positions, rows)
+            yield Outcomes(lines.source, 0, found, packed)
 
 
-class _WaitingLines:
-    """Lines that matched, and wait until there are enough to be told of in columns."""
+class _MatchedLines:
+    """Matched lines that wait until there are enough to pack together."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: FileLimits) -> None:
+        self._limits = limits
         self._forget()
 
     def _forget(self) -> None:
@@ -439,12 +408,14 @@ class _WaitingLines:
         self._bytes = 0
 
     @property
-    def is_enough(self) -> bool:
-        """Whether there are as many as are told of together."""
-        return len(self._numbers) >= TOLD_AT_ONCE or self._bytes >= TOLD_BYTES
+    def is_full(self) -> bool:
+        """Whether there are as many lines as are packed together."""
+        limits = self._limits
+        count = len(self._numbers)
+        return count >= limits.packed_records_max or self._bytes >= limits.packed_bytes_max
 
-    def take(self, block: Block, matched: dict[int, list[int]]) -> None:
-        """Takes the lines of a block that matched."""
+    def put(self, block: Block, matched: dict[int, list[int]]) -> None:
+        """Adds the lines of a block that matched."""
         if matched:
             rows = np.array(sorted(matched))
             every = Blobs(np.append(0, block.ends + 1), np.frombuffer(block.data, np.uint8))
@@ -454,32 +425,35 @@ class _WaitingLines:
             self._lines.append(lines)
             self._bytes += len(lines.data)
 
-    def cut(self) -> Iterator[_MatchedLines]:
-        """As many of them as are told of together, until none waits."""
+    def cut(self) -> Iterator[tuple[list[int], list[list[int]], Block]]:
+        """Yields all lines, within the limits: numbers, positions of filters, and the lines."""
         numbers, positions, some = self._numbers, self._positions, self._lines
         self._forget()
+        limits = self._limits
         starts, data = joined(some) if some else blobs_of([])
         begin = 0
         while begin < len(numbers):
-            full = int(np.searchsorted(starts, starts[begin] + TOLD_BYTES))
-            end = min(begin + TOLD_AT_ONCE, full, len(numbers))
+            full = int(np.searchsorted(starts, starts[begin] + limits.packed_bytes_max))
+            end = min(begin + limits.packed_records_max, full, len(numbers))
             held = data[starts[begin] : starts[end]].tobytes()
             block = Block(1, held, starts[begin + 1 : end + 1] - starts[begin] - 1)
-            yield _MatchedLines(numbers[begin:end], positions[begin:end], block)
+            yield numbers[begin:end], positions[begin:end], block
             begin = end
 
 
 class _LineReader(NamedTuple):
-    """How the lines of one file are read: `make` is the meaning of one, `bulk` reads many.
-
-    `bulk_all` gives what reads all attributes, and not only those that are asked for.
-    """
+    """The readers of one file's lines."""
 
     source: str
     make: Callable[[str], Notification]
-    bulk: Callable[[], Any]
-    bulk_all: Callable[[], Any]
+    """The plain reader."""
+
     is_blank: Callable[[str], bool]
+    batch_reader: Callable[[], Any]
+    """Gives the batch reader of the attributes that filters name."""
+
+    packing_reader: Callable[[], Any]
+    """Gives the batch reader of all attributes."""
 
 
 def differing(wish: Filter | FilterSet, options: ReadOptions) -> Filter | FilterSet:

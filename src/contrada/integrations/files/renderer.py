@@ -29,13 +29,13 @@ from contrada.integrations.documents.stylesheet import transformed
 from contrada.integrations.documents.text_names import Texts, note_repeated
 from contrada.integrations.documents.xml_slots import ElementPath, Walk, kind_of, outermost_repeated
 from contrada.integrations.files.document_records import (
-    DOCUMENT_BYTES_MAX,
     bad_entry,
     beginning,
     open_document,
     read_flat,
     record_of_entry,
 )
+from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object
 from contrada.integrations.files.lines import DataFile, readable
@@ -86,7 +86,7 @@ class Renderer:
         """The records of a document, entries numbered from 1 in its order; what is bad among them.
 
         A stream with `entries` is read in pieces, and so is a path with more than
-        DOCUMENT_BYTES_MAX: memory stays flat, and what stands behind an entry is not added to it.
+        `document_bytes_max`: memory stays flat, and what stands behind an entry is not added to it.
         Where that would make a difference a bad record says so at the end.
         Cost: proportional to the document.
         """
@@ -97,18 +97,18 @@ class Renderer:
         elif self._is_xml and self._can_split:
             yield from self._split(_pieces(what), source or "stream")
         else:
-            data = what.read(DOCUMENT_BYTES_MAX + 1)
+            data = what.read(self.options.limits.document_bytes_max + 1)
             yield from self._whole(data, source or "stream")
 
     def render_file(self, path: DataFile, source: str) -> Iterator[Record | BadRecord]:
         """As `render`, of what is like a path."""
         try:
-            if self._is_xml and self._can_split and is_large(path):
+            if self._is_xml and self._can_split and is_large(path, self.options.limits):
                 with readable(path), path.open("rb") as stream:
                     unpacked: Any = gzip.GzipFile(fileobj=stream) if _is_packed(path) else stream
                     yield from self._split(_pieces(unpacked), source)
             else:
-                yield from self._whole(open_document(path), source)
+                yield from self._whole(open_document(path, self.options.limits), source)
         except ContradaError as error:
             yield bad_record(source, error, None)
 
@@ -118,8 +118,9 @@ class Renderer:
         return bool(options.entries) and options.stylesheet is None and options.schema is None
 
     def _whole(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
-        if len(data) > DOCUMENT_BYTES_MAX:
-            error = LimitError("DOCUMENT_BYTES_MAX", DOCUMENT_BYTES_MAX)
+        size_max = self.options.limits.document_bytes_max
+        if len(data) > size_max:
+            error = LimitError("document_bytes_max", size_max)
             yield bad_record(source, error, None, beginning(data))
         elif not self._is_xml:
             yield from records_of_object(data, source, self.options, self._report)
@@ -194,9 +195,6 @@ class Renderer:
         except ContradaError as error:
             yield bad_record(source, error, None)
 
-    def _flat(self) -> FlatEntries:
-        return FlatEntries(self.options, self._values, self._walk.note)
-
     def _flat_record(self, source: str, number: int, entry: DocumentEntry) -> Record | BadRecord:
         texts: Texts = {}
         try:
@@ -254,18 +252,18 @@ def _is_packed(path: DataFile) -> bool:
     return path.suffix == ".gz"
 
 
-def is_large(path: DataFile) -> bool:
-    """Whether a document has more than DOCUMENT_BYTES_MAX; False where that is not known.
+def is_large(path: DataFile, limits: FileLimits) -> bool:
+    """Whether a document has more than `document_bytes_max`; False if the size is unknown.
 
     Raises InputError where it cannot be read.
     """
     with readable(path), path.open("rb") as stream:
         if not _is_packed(path):
-            return stream.seekable() and stream.seek(0, os.SEEK_END) > DOCUMENT_BYTES_MAX
+            return stream.seekable() and stream.seek(0, os.SEEK_END) > limits.document_bytes_max
         unpacked = gzip.GzipFile(fileobj=stream)
         size = 0
         while piece := unpacked.read(PIECE_BYTES):
             size += len(piece)
-            if size > DOCUMENT_BYTES_MAX:
+            if size > limits.document_bytes_max:
                 return True
         return False

@@ -12,8 +12,13 @@ from contrada.errors import ContradaError, InvalidNotificationError
 from contrada.integrations.documents.document_schema import SchemaTypes
 from contrada.integrations.documents.json_slots import DROPPED
 from contrada.integrations.documents.naming_strategies import Named
-from contrada.integrations.files.cells import Converter, schema_value, untyped_value
-from contrada.integrations.files.read_options import NAMES_KEPT_MAX, ReadOptions
+from contrada.integrations.files.read_options import (
+    NAMES_KEPT_MAX,
+    Converter,
+    ReadOptions,
+    schema_value,
+    untyped_value,
+)
 from contrada.model import Value
 
 

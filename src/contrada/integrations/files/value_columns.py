@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contrada.errors import ContradaError
-from contrada.integrations.files.cells import Converter
 from contrada.integrations.files.lines import Block
+from contrada.integrations.files.read_options import Converter
 from contrada.matching.arrow_pack import ColumnPiece, blobs_of, piece_of
 from contrada.model.domains.values import time_us_of
 
@@ -184,13 +184,13 @@ class ArrowColumn(Column):
 class ColumnBatch:
     """What could be read of a block of lines at once.
 
-    `is_doubtful` and `is_read` say of each line whether the plain reader must read it, and whether
+    `is_fallback` and `is_read` say of each line whether the plain reader must read it, and whether
     its attributes are here; of a blank line both are false. The columns have a row for each of
     `lines`, in order (and some for lines that are not to be taken from here). `stamps` is that of
     the attribute that stamps each record, where the source has one.
     """
 
-    is_doubtful: Any
+    is_fallback: Any
     is_read: Any
     lines: Any
     columns: Mapping[str, Column]

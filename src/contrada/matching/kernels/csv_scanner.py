@@ -1,8 +1,8 @@
 """Kernels that read lines of CSV: cells between delimiters, with or without quotes around them.
 
 What is read are the places of cells, and what is plainly a number, a truth value or a text by the
-rules of `contrada.integrations.files.cells`. Left to others are lines with other quotes than around
-whole cells, and those of too few or too many cells.
+rules of `contrada.integrations.files.read_options`. Left to others are lines with other quotes than
+around whole cells, and those of too few or too many cells.
 
 As in `walking`, each line ends with LF, and eight more bytes can be read behind the last one.
 """

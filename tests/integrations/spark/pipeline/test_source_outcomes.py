@@ -161,7 +161,7 @@ def test_sources_that_add_what_python_calls_equal(tmp_path: Path) -> None:
     for value, position in ((1, 0), (True, 1), (1, 0)):
         matcher = matcher_of(saved, ReadOptions(add={"v": value}))
         matcher.packs = False
-        (told,) = [told for each in matcher.file(file, "csv", "x") for told in each.told]
+        (told,) = [told for each in matcher.file(file, "csv", "x") for told in each.records]
         assert isinstance(told, MatchedRecord)
         assert told.positions == [position]
         assert told.record.notification["v"] is value
@@ -212,13 +212,13 @@ def test_arrow_opens_what_is_elsewhere(folder: Path, monkeypatch: pytest.MonkeyP
         assert not isinstance(elsewhere, Path)
         matchers = [Matcher([], ReadOptions(), 0) for _ in range(2)]
         found = [
-            [(each.read, each.told) for each in matcher.file(file, "csv", "x")]
+            [(each.read, each.records) for each in matcher.file(file, "csv", "x")]
             for matcher, file in zip(matchers, (path, elsewhere), strict=True)
         ]
         assert sum(read for read, _ in found[0]) == sum(read for read, _ in found[1]) > 0
         assert [t for _, ts in found[0] for t in ts] == [t for _, ts in found[1] for t in ts]
     gone = list(Matcher([], ReadOptions()).file(opened_file(f"file://{folder}/none"), "csv", "x"))
-    assert isinstance(gone[0].told[0], BadRecord)
+    assert isinstance(gone[0].records[0], BadRecord)
 
 
 def followed(rows: DataFrame, task: Any, base: Base, state: Path) -> list[list[Any]]:

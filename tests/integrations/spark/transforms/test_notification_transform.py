@@ -95,7 +95,7 @@ READINGS = [
 
 def content_of(row: tuple[Any, ...], zone: str) -> dict[str, Any]:
     """A row of WIDE as an object, without NULL, and with local times in their zone."""
-    from contrada.integrations.files.cells import in_zone
+    from contrada.integrations.files.read_options import in_zone
 
     found: dict[str, Any] = {}
     for name, value in zip(NAMES, row, strict=True):

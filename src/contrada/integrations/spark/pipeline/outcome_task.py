@@ -288,7 +288,7 @@ class _TextFileReader:
                 self._held.read += outcomes.read
                 if outcomes.packed is not None:
                     yield self._held.packed(outcomes.source, outcomes.packed)
-                for told in outcomes.told:
+                for told in outcomes.records:
                     if isinstance(told, BadRecord):
                         self._held.refused(told.source, told)
                     else:

@@ -15,7 +15,7 @@ import msgspec
 
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.documents.name_patterns import by_names
-from contrada.integrations.files.record_matcher import Wish
+from contrada.integrations.files.record_matcher import RecordFilter
 from contrada.integrations.files.rule_files import DIALECTS, load_rules, rule_files
 from contrada.integrations.files.subscription_files import load_subscriptions
 from contrada.model import Filter, FilterSet, Pattern, from_msgpack
@@ -24,7 +24,7 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.subscription_pages import HeldFilters
 from contrada.service.settings import read_text
 
-Wishes: TypeAlias = Mapping[str, Wish]
+Wishes: TypeAlias = Mapping[str, RecordFilter]
 """What subscriptions ask for, by name."""
 
 
@@ -63,7 +63,7 @@ def asked_by(origins: Sequence[SubscriptionsOrigin], known: AskedFor | None = No
     digest = blake2b(msgspec.msgpack.encode(states), digest_size=16).hexdigest()
     if known is not None and known.digest == digest:
         return known
-    wishes: dict[str, Wish] = {}
+    wishes: dict[str, RecordFilter] = {}
     refused: list[str] = []
     for origin, state in zip(origins, states, strict=True):
         if origin.file is not None:
@@ -155,7 +155,7 @@ def _of_file(path: Path, dialect: str | None) -> tuple[Wishes, list[str]]:
 
 def _by_names(path: Path, wishes: Wishes) -> Wishes:
     """The same, where names are patterns. Raises InputError for a wrong one."""
-    found: dict[str, Wish] = {}
+    found: dict[str, RecordFilter] = {}
     for name, wish in wishes.items():
         try:
             found[name] = by_names(wish, name)

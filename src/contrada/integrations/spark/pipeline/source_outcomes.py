@@ -25,11 +25,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.files import FORMATS, WHOLE, CsvRows, open_lines, parts_of
-from contrada.integrations.files.csv_rows import columns_of
-from contrada.integrations.files.lines import PART_BYTES
+from contrada.integrations.files.csv_rows import columns_of, has_open_quote
+from contrada.integrations.files.lines import PART_BYTES, open_blocks
 from contrada.integrations.files.read_options import plain_format
 from contrada.integrations.files.record import bad_record
-from contrada.integrations.files.row_joiner import has_open_quote
 from contrada.integrations.spark.pipeline.job_progress import is_remote
 from contrada.integrations.spark.pipeline.outcome_task import (
     OUTCOME_DDL,
@@ -187,7 +186,7 @@ def lacks_of_headers(session: SparkSession, source: Source, *, stream: bool) -> 
     for address in addresses if all(scheme_of(each) in SCHEMES for each in addresses) else ():
         shown = shown_name(address, None)
         try:
-            columns = columns_of(open_lines(opened_file(address)), reading)
+            columns = columns_of(open_blocks(opened_file(address)), reading)
         except ContradaError as error:
             yield f"{source.name}: {bad_record(shown, error, 1).error()}"
             continue

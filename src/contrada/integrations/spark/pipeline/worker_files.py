@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 from urllib.parse import quote, unquote
 
 from contrada.errors import InputError
-from contrada.integrations.files.lines import BLOCK_BYTES, DataFile, readable
+from contrada.integrations.files.file_limits import FileLimits
+from contrada.integrations.files.lines import DataFile, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -189,7 +190,7 @@ class _Remote:
             raw: Any = system.open_input_file(place)
         except ArrowException as error:
             raise OSError(str(error)) from error
-        return io.BufferedReader(raw, BLOCK_BYTES)
+        return io.BufferedReader(raw, FileLimits().block_bytes)
 
     def __str__(self) -> str:
         return self.address

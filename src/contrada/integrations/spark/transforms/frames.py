@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ContradaError, InputError, InvalidNotificationError
-from contrada.integrations.files.cells import in_zone, zone_of
+from contrada.integrations.files.read_options import in_zone, zone_of
 from contrada.integrations.files.value_columns import MISSING, REFUSED, Column
 from contrada.matching import Index
 from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US, check_user_name, normal
