@@ -367,7 +367,12 @@ class Index(Mapping[K, Filter | FilterSet]):
         Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
         """
         near, of = self._engine.near(product, inside=False), self._engine.members
-        met = [key for key in near if any(product_meets(each, product) for each in of(key))]
+        met = []
+        for key in near:
+            for each in of(key):
+                if product_meets(each, product):
+                    met.append(key)
+                    break
         self._compile_in_time()
         return met
 

@@ -223,7 +223,10 @@ class PlainEngine(Generic[K]):
 
     def members(self, key: K) -> tuple[Filter, ...]:
         """Returns the filters of a key. KeyError where there is none."""
-        return tuple(entry.filter for entry in _listed(self._entries[key]))
+        held = self._entries[key]
+        return (
+            (held.filter,) if isinstance(held, _Entry) else tuple([it.filter for it in held or ()])
+        )
 
     def near(self, _product: object, *, inside: bool) -> list[K]:
         """Returns the keys with a filter that may meet a product, or lie inside it: all."""

@@ -105,7 +105,10 @@ class Admission:
             or ((question.window < 1) != (question.combination is not None))
         ):
             raise RefusedError(Reason.WRONG_QUESTION)
-        if all(each.query.is_empty for each in question.alternatives):
+        for each in question.alternatives:
+            if not each.query.is_empty:
+                break
+        else:
             queries = FilterSet(Filter.of_sets(it.query.sides) for it in question.alternatives)
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(queries))
 

@@ -62,7 +62,7 @@ def alternative(sets: Mapping[str, ValueSet], same: Iterable[Iterable[str]] = ()
     """
     narrowed = dict(sets)
     groups = []
-    for group in _merge_groups(same):
+    for group in _merge_groups(same) if same else ():
         values = intersection([PRESENT, *(sets[name] for name in group if name in sets)])
         narrowed |= dict.fromkeys(group, values)
         if len(group) > 1:

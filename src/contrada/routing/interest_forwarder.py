@@ -353,4 +353,7 @@ def _describe_message(identity: str, offer: Offer, owner: str) -> Describe:
 
 def entry_work(products: Iterable[Product]) -> int:
     """Steps of work to enter these."""
-    return sum(_FILTER_WORK + len(each.sides) * _SIDE_WORK for each in products)
+    total = 0
+    for each in products:
+        total += _FILTER_WORK + len(each.sides) * _SIDE_WORK
+    return total

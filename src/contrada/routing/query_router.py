@@ -20,6 +20,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import repeat
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -45,6 +46,7 @@ from contrada.routing.router_messages import (
     Neighbour,
     NextHop,
     NotifyClient,
+    Offer,
     Origin,
     Reason,
     Received,
@@ -54,6 +56,7 @@ from contrada.routing.router_messages import (
     SourceState,
     failed,
 )
+from contrada.routing.tables.poset import Node
 
 QUESTIONS_MAX: Final = 20_000
 """Questions that a server holds at a time. Beyond it: refused, counted."""
@@ -113,11 +116,14 @@ class _OpenQuery:
     source_count: int = 0
     """Sources that were asked, here or as branches said."""
     failure: str = ""
-    """Why what is combined cannot be held: then nothing of it is told."""
+    """Why the combined result cannot be held. Then none of it is sent."""
+    key: _QueryKey = field(init=False)
+    window: int = field(init=False)
+    """Items that a branch may send at first: none where results are combined."""
 
-    @property
-    def key(self) -> _QueryKey:
-        return self.request.asker, self.request.identity
+    def __post_init__(self) -> None:
+        self.key = (self.request.asker, self.request.identity)
+        self.window = ANSWER_WINDOW if self.partial is None else 0
 
 
 @dataclass(slots=True)
@@ -180,7 +186,9 @@ class QueryRouter:
         self._admission.check_duplicate(Ask, *key)
         _check_limit("QUESTIONS_MAX", QUESTIONS_MAX, len(self._open) + 1)
         partial = _empty_partial(message)
-        spend(_work_of(message, len(self._descriptions.poset)))
+        looks = len(self._descriptions.poset) // _DESCRIPTIONS_PER_STEP
+        queries = [each.query for each in message.alternatives]
+        spend(entry_work(queries) + looks * len(queries))
         sources, next_hops = self._find_sources(message)
         count = sum(map(len, sources.values()))
         _check_limit("QUESTION_SOURCES_MAX", QUESTION_SOURCES_MAX, count)
@@ -195,7 +203,7 @@ class QueryRouter:
         )
         question.source_count = count
         onward: list[Neighbour] = []
-        if message.hops < message.hops_max:
+        if message.hops < message.hops_max and len(self._topology):
             wanting = None if self._floods else next_hops
             onward = self._topology.next_neighbours(origin, message.source, wanting)
         if left_us <= 0:  # Too late to ask anyone.
@@ -205,7 +213,7 @@ class QueryRouter:
                 report = self._report_of(each.name, SourceState.TIMED_OUT)
                 question.pending.append((origin, report))
             return self._advance(question)
-        further = replace(message, timeout_us=left_us, window=_window_of(question))
+        further = replace(message, timeout_us=left_us, window=question.window)
         self._hold(question)
         effects: list[Effect] = []
         for client, names in sorted(sources.items()):
@@ -223,13 +231,13 @@ class QueryRouter:
     def _find_sources(self, message: Ask) -> tuple[dict[Client, list[str]], set[NextHop]]:
         """The sources of clients that a question meets, and the ways on which others are."""
         descriptions = self._descriptions
-        met = {
-            node
-            for each in message.alternatives
-            for node in map(descriptions.poset.node, descriptions.index.meeting(each.query))
-            # The index knows nothing of what a description does not name and so does not have.
-            if product_meets(node.product, each.query)
-        }
+        met: dict[Node[Offer], None] = {}
+        for each in message.alternatives:
+            for number in descriptions.index.meeting(each.query):
+                node = descriptions.poset.node(number)
+                # The index ignores what a description does not name and so does not have.
+                if product_meets(node.product, each.query):
+                    met[node] = None
         sources: dict[Client, dict[str, None]] = {}
         next_hops: set[NextHop] = set()
         for node in met:
@@ -260,7 +268,7 @@ class QueryRouter:
             self._give_up(question, origin, SourceState.FAILED, f"more than {REPORTS_MAX} sources")
             return [_to(origin, _cancel(question)), *self._advance(question)]
         branch.granted -= len(message.items)
-        question.pending.extend((origin, each) for each in message.items)
+        question.pending.extend(zip(repeat(origin), message.items, strict=False))
         reports = self._combine_partial(question, message)
         for report in reports:
             self._record_report(question, origin, branch, report)
@@ -466,7 +474,7 @@ class QueryRouter:
             self._due = sorted((each.deadline_us, key) for key, each in self._open.items())
 
     def _add_branch(self, question: _OpenQuery, origin: Origin) -> _QueryBranch:
-        branch = question.branches[origin] = _QueryBranch(_window_of(question))
+        branch = question.branches[origin] = _QueryBranch(question.window)
         self._by_origin.setdefault(origin, {})[question.key] = None
         return branch
 
@@ -499,7 +507,7 @@ class QueryRouter:
             items = Counter(it for it, each in question.pending if isinstance(each, Notification))
             for origin, branch in question.branches.items():
                 held = branch.granted + branch.forwarded + items[origin]
-                assert held == _window_of(question), f"{origin} has another window"
+                assert held == question.window, f"{origin} has another window"
             for origin in (question.origin, *question.branches):
                 linked.setdefault(origin, set()).add(key)
         assert linked == {origin: {*keys} for origin, keys in self._by_origin.items()}, (
@@ -508,23 +516,12 @@ class QueryRouter:
         assert {key for _, key in self._due} >= self._open.keys(), "a question has no deadline"
 
 
-def _window_of(question: _OpenQuery) -> int:
-    """What a branch may send at first: no items where all is combined."""
-    return ANSWER_WINDOW if question.partial is None else 0
-
-
 def _empty_partial(message: Ask) -> Partial | None:
     """What is combined of nothing. Raises RefusedError where that cannot be done here."""
     try:
         return None if message.combination is None else Partial(message.combination)
     except MissingRequirementError as error:
         raise RefusedError(Reason.WRONG_QUESTION, error) from None
-
-
-def _work_of(message: Ask, described: int) -> int:
-    """Steps of work to look for whom a question meets."""
-    looks = len(message.alternatives) * (described // _DESCRIPTIONS_PER_STEP)
-    return entry_work(each.query for each in message.alternatives) + looks
 
 
 def _cancel(question: _OpenQuery) -> Cancel:

@@ -488,6 +488,10 @@ class Router:
         waiting = [each.maintain(units) for each in tables]
         return any(waiting)
 
+    def maintain_descriptions(self, units: int) -> None:
+        """Does a bounded piece of upkeep of the index that queries use."""
+        self._forwarding.descriptions.index.maintain(units)
+
     def statistics(self) -> RouterStatistics:
         """A frozen view of what the router holds and did."""
         links, merging = self._topology, self._forwarding.merging

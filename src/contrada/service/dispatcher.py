@@ -424,7 +424,7 @@ class Dispatcher:
             else:
                 self._listeners[effect.client.name](effect)
         pending: list[Pending[Any]] = []
-        if self.on_due is not None and (due_us := self.due_us) is not None:
+        if self._patterns and self.on_due is not None and (due_us := self.due_us) is not None:
             self.on_due(due_us)
         for place, runs in filled.items():  # Mostly one run, which needs no copy.
             run = runs[0] if len(runs) == 1 else [*itertools.chain.from_iterable(runs)]
@@ -499,7 +499,7 @@ class Dispatcher:
         The client listens. Raises LimitError, UnsatisfiableFilterError, ServiceError.
         """
         self._ask(client, question)
-        self._router.maintain(4 * UPKEEP_UNITS)  # It looks at all descriptions.
+        self._router.maintain_descriptions(4 * UPKEEP_UNITS)  # The query looks at all of them.
         self._deadlines.look()
 
     def say(self, client: Client, message: Answer | More | Cancel) -> None:

@@ -33,7 +33,7 @@ class Advertisement(HeldProduct):
         self, constraints: str | Mapping[str, ValueSet | Value | Iterable[ValueSet | Value]]
     ) -> None:
         if isinstance(constraints, str):
-            self._hold(notation.read(Advertisement, constraints)._sets)
+            self._hold(notation.read(Advertisement, constraints).sides)
         else:
             self._hold(checked_sets(_united(constraints)))
 
@@ -60,10 +60,10 @@ class Advertisement(HeldProduct):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Advertisement):
             return NotImplemented
-        return self._sets == other._sets or (self.is_empty and other.is_empty)
+        return self.sides == other.sides or (self.is_empty and other.is_empty)
 
     def __hash__(self) -> int:
-        return hash(Advertisement) if self.is_empty else hash(tuple(self._sets.items()))
+        return hash(Advertisement) if self.is_empty else hash(tuple(self.sides.items()))
 
 
 class Query(HeldProduct):
@@ -84,14 +84,14 @@ class Query(HeldProduct):
         """Whether both are the same question. Beyond the limits: no, and counted."""
         if not isinstance(other, Query):
             return NotImplemented
-        return Filter.of_sets(self._sets) == Filter.of_sets(other._sets)
+        return Filter.of_sets(self.sides) == Filter.of_sets(other.sides)
 
     def __hash__(self) -> int:
-        return hash((Query, Filter.of_sets(self._sets)))
+        return hash((Query, Filter.of_sets(self.sides)))
 
     def to_filters(self) -> Filter:
         """The filter that matches the items which answer, so that services accept a query."""
-        return Filter.of_sets(self._sets)
+        return Filter.of_sets(self.sides)
 
 
 def _united(

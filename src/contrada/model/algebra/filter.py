@@ -107,7 +107,7 @@ class Filter(HeldProduct, Selection):
 
     def __init__(self, constraints: str | Mapping[str, ValueSet | Value | Iterable[Value]]) -> None:
         if isinstance(constraints, str):
-            self._hold(notation.read(Filter, constraints)._sets)
+            self._hold(notation.read(Filter, constraints).sides)
         else:
             self._hold(checked_sets(constraints))
 
@@ -124,7 +124,7 @@ class Filter(HeldProduct, Selection):
         """
         if not isinstance(notification, Notification):
             notification = Notification(notification)
-        for name, value_set in self._sets.items():
+        for name, value_set in self.sides.items():
             if not _holds_one(value_set, notification.keys_of(name)):
                 return False
         return True
@@ -144,22 +144,22 @@ class Filter(HeldProduct, Selection):
             other = selection(other)
             if not isinstance(other, Filter):
                 return super().__and__(other)
-        sets = dict(self._sets)
-        for name, value_set in other._sets.items():
+        sets = dict(self.sides)
+        for name, value_set in other.sides.items():
             known = sets.get(name)
             sets[name] = value_set if known is None else known & value_set
         return Filter.of_sets(sets)
 
     def unknown(self) -> tuple[str, ...]:
         """Returns the names of the filter's unregistered operators."""
-        with_text = [value_set for value_set in self._sets.values() if value_set.text is not None]
+        with_text = [value_set for value_set in self.sides.values() if value_set.text is not None]
         return tuple(dict.fromkeys(name for each in with_text for name in each.unknown()))
 
     def __eq__(self, other: object) -> bool:
         """Whether both match the same notifications. Beyond the limits: no, and counted."""
         if not isinstance(other, Filter):
             return NotImplemented
-        names = dict.fromkeys((*self._sets, *other._sets))
+        names = dict.fromkeys((*self.sides, *other.sides))
         if all(self.set_of(name) == other.set_of(name) for name in names):
             return True
         return self.is_empty and other.is_empty
@@ -167,7 +167,7 @@ class Filter(HeldProduct, Selection):
     def __hash__(self) -> int:
         if self.is_empty:
             return hash(Filter)
-        parts = self._sets.items()
+        parts = self.sides.items()
         return hash(tuple([p for p in parts if p[1].text is None or not _is_idle(*p)]))
 
 

@@ -109,9 +109,10 @@ class Product(ABC):
 class HeldProduct(Product):
     """A product that holds its sets by name, in a normal form. Immutable."""
 
-    __slots__ = ("_sets",)
+    __slots__ = ("sides",)
 
-    _sets: dict[str, ValueSet]
+    sides: dict[str, ValueSet]
+    """The sets as they are held; not for users."""
 
     @staticmethod
     def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
@@ -142,23 +143,18 @@ class HeldProduct(Product):
         return new
 
     def _hold(self, sets: Mapping[str, ValueSet]) -> None:
-        object.__setattr__(self, "_sets", self._normal(sets))
+        object.__setattr__(self, "sides", self._normal(sets))
 
     @property
     def sets(self) -> Mapping[str, ValueSet]:
         """The sets of the named attributes, by name in order; read only."""
-        return MappingProxyType(self._sets)
-
-    @property
-    def sides(self) -> Mapping[str, ValueSet]:
-        """The sets without the read-only wrapper."""
-        return self._sets
+        return MappingProxyType(self.sides)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a {type(self).__name__} cannot be changed")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self).of_sets, (self._sets,))
+        return (type(self).of_sets, (self.sides,))
 
     def __str__(self) -> str:
         return notation.written(self)

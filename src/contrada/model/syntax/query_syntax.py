@@ -40,7 +40,7 @@ def parse_question(text: str) -> tuple[Binding, ...]:
         said = parse(text)
         if isinstance(said, Pattern):
             raise ParseError(1, 1, "a pattern (`->`)", "a question, which is asked of single items")
-        return tuple(Binding(each.sets) for each in said.filters)
+        return tuple([Binding(each.sets) for each in said.filters])
     said_each = (_read(each) for each in conjunctions(parsed_question(text)))
     return tuple(each for each in said_each if each is not None)
 

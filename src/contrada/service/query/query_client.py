@@ -371,6 +371,7 @@ class AnswersInTurn(HeldAnswers[Any]):
     ) -> None:
         super().__init__(client, asked)
         self._read = read
+        self._takes_all, self._reads_all = read.takes_all, read.reads_all
         self._left = limit
         self._since_more = 0
 
@@ -387,9 +388,9 @@ class AnswersInTurn(HeldAnswers[Any]):
             if self._since_more >= ASKED_WINDOW // 2:
                 self._more(self._since_more)
                 self._since_more = 0
-            if not self._read.is_asked_for(item):
+            if not self._takes_all and not self._read.is_asked_for(item):
                 continue
-            found = _read(self._read, item)
+            found = item if self._reads_all else _read(self._read, item)
             if found is not _NOTHING:
                 if self._left is not None:
                     self._left -= 1

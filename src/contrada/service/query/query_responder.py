@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final
 
 from contrada.errors import ContradaError, LimitError, ServiceClosedError, ServiceError, shortened
-from contrada.model import Advertisement, Envelope, Notification, to_msgpack
+from contrada.model import Advertisement, Envelope, Notification
 from contrada.model.algebra.notification import check_text
 from contrada.routing.aggregation import Partial
 from contrada.routing.router_messages import (
@@ -343,14 +343,15 @@ class _AnsweringWork:
 
     async def _run(self, source: HeldSource) -> None:
         state, reason = SourceState.STOPPED, ""
-        out = _UnsentAnswers(source.name, self._flush)
+        name = source.name
+        out = _UnsentAnswers(name, self._flush)
         until = asyncio.timeout(self._ask.timeout_us / 1e6)
         try:
             combined = None if self._partial is None else Partial(self._partial.combination)
             async with until:
                 async with aclosing(self._steps(source)) as steps:
                     async for step, is_more in steps:
-                        found = [out.named(each) for each in self._question.select(step)]
+                        found = out.name_items(self._question.select(step))
                         if combined is not None:
                             combined.add_all(found)
                             out.sent += len(found)
@@ -370,12 +371,12 @@ class _AnsweringWork:
                 state, reason = SourceState.FAILED, shortened(f"{type(error).__name__}: {error}")
                 _LOG.warning(
                     "source %(source)s failed to answer: %(reason)s",
-                    {"source": source.name, "reason": reason},
+                    {"source": name, "reason": reason},
                 )
         finally:
             last = self._taken(out)
             out.items.clear()
-            self._end(SourceReport(source.name, state, out.sent, reason), last)
+            self._end(SourceReport(name, state, out.sent, reason), last)
 
     def _combine(self, partial: Partial, combined: Partial) -> None:
         try:
@@ -478,14 +479,15 @@ class _UnsentAnswers:
         self._flush = flush
         self._is_due = False
 
-    def named(self, item: Notification) -> Notification:
-        """The item as one of this source."""
-        return item.with_envelope(self._envelope)
+    def name_items(self, items: Iterable[Notification]) -> list[Notification]:
+        """Returns the items with this source as their publisher."""
+        envelope = self._envelope
+        return [item.with_envelope(envelope) for item in items]
 
     def add(self, items: Iterable[Notification]) -> None:
         """More is to be sent. Raises LimitError for an item that no frame can hold."""
         for item in items:
-            size = len(to_msgpack(item))  # It is kept, for when the item goes.
+            size = len(item.span) + len(item.body)
             if size > ITEM_BYTES_MAX:
                 raise LimitError("ITEM_BYTES_MAX", ITEM_BYTES_MAX, size)
             self.items.append(item)

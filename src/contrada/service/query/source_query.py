@@ -8,7 +8,7 @@ that unify, where the extension is registered.
 Source: CU-CS-948-03 §4, §5, and §9 (variables and terms, its future work).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from contrada.errors import LimitError, UnsatisfiableFilterError
@@ -56,13 +56,13 @@ class SourceQuery:
         rules = [each for each in (asked, narrowing) if isinstance(each, Rule)]
         residues = [asked.residue] if isinstance(asked, SourceQuery) else []
         residues += [each.residue_holds for each in rules]
-        self._hold((alternative(*each) for each in found), all_of(residues))
+        self._hold([alternative(*each) for each in found], all_of(residues))
 
     @classmethod
     def of(cls, alternatives: Iterable[Disjunct], asker: str = "") -> "SourceQuery":
         """The question of these alternatives, as it came. Raises as the class."""
         new = cls.__new__(cls)
-        new._hold((alternative(each.query.sets, each.same) for each in alternatives), None, asker)
+        new._hold([alternative(it.query.sides, it.same) for it in alternatives], None, asker)
         return new
 
     def _hold(
@@ -72,7 +72,11 @@ class SourceQuery:
         asker: str = "",
     ) -> None:
         given = tuple(alternatives)
-        held = tuple(each for each in given if not each.query.is_empty)
+        held = given
+        for each in given:
+            if each.query.is_empty:
+                held = tuple(it for it in given if not it.query.is_empty)
+                break
         if not held:
             raise UnsatisfiableFilterError(FilterSet(Filter.of_sets(g.query.sets) for g in given))
         if len(held) > ALTERNATIVES_MAX:
@@ -93,14 +97,15 @@ class SourceQuery:
         """
         if not isinstance(item, Notification):
             item = Notification(item)
-        if not any(each.matches(item) for each in self.alternatives):
-            return False
-        return self.residue is None or self.residue(item)
+        for each in self.alternatives:
+            if each.matches(item):
+                return self.residue is None or self.residue(item)
+        return False
 
     def select(self, items: Iterable[Item]) -> Iterator[Notification]:
         """Those of the items that are answers, as notifications, lazily. Raises as `publish`."""
         for item in items:
-            notification = notification_of(item)
+            notification = item if type(item) is Notification else notification_of(item)
             if self.answers(notification):
                 yield notification
 
@@ -137,12 +142,12 @@ def _restored(
     return made
 
 
-def _bindings(subject: Subscribable | SourceQuery) -> list[Binding]:
+def _bindings(subject: Subscribable | SourceQuery) -> Sequence[Binding]:
     """The conjunctions of which an answer meets one. Raises as the class."""
     if isinstance(subject, SourceQuery):
         return [Binding(it.query.sets, (*map(frozenset, it.same),)) for it in subject.alternatives]
     if isinstance(subject, str):
-        found = list(parse_question(subject))
+        found = parse_question(subject)
         if not found:
             raise UnsatisfiableFilterError(FilterSet([]))
         return found
