@@ -39,7 +39,7 @@ class CsvRows:
         check_line(header, options.limits)
         self._options = options
         cells = _cells(header, options)
-        self._hint = _hint_for(cells)
+        self._hint = _hint_for(cells[0]) if len(cells) == 1 else ""
         self.columns = self._named(cells, header)
         """The attributes of the cells of a row; None for a dropped column."""
         self._converters = [
@@ -242,10 +242,10 @@ def _odd_lines(block: Block, sign: bytes) -> Any:
     return np.flatnonzero(counts & 1)
 
 
-def _hint_for(columns: list[str]) -> str:
+def _hint_for(column: str) -> str:
     """Returns the option for another separator that the only column of a header contains."""
-    for sign, option in _SEPARATORS.items() if len(columns) == 1 else ():
-        if sign in columns[0]:
+    for sign, option in _SEPARATORS.items():
+        if sign in column:
             return f"; the header has {sign!r}: {option} parts cells by that"
     return ""
 

@@ -331,7 +331,7 @@ class Matcher:
         matched: dict[int, list[int]] = {}
         read = 0
         self._bulk_after -= len(block.data)
-        if len(block) and self._can_bulk and self._bulk_after < 0:
+        if self._can_bulk and self._bulk_after < 0 and len(block):
             batch = lines.batch_reader().read(block)
             matched = batch.matches(self._index)
             fallback = batch.is_fallback.nonzero()[0].tolist()
