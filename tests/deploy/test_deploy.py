@@ -19,7 +19,7 @@ from contrada import connect
 from contrada.cli.broker_settings import BrokerSettings, settings_of, settings_of_network
 from contrada.cli.serve import serve
 from contrada.errors import ConnectionFailedError, ContradaError
-from contrada.net.broker.broker import CONNECTIONS_MAX
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.wire.address import parse_address
 from deploy import rolling_restart
 from deploy.rolling_restart import roll
@@ -58,7 +58,7 @@ def test_commands_have_only_options_that_there_are() -> None:
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", CONTAINER, re.MULTILINE)
     for place in " ".join(copied).split():
         assert (DEPLOY.parent / place).exists(), place
-    assert int(re.findall(r"LimitNOFILE=(\d+)", UNIT)[0]) > CONNECTIONS_MAX
+    assert int(re.findall(r"LimitNOFILE=(\d+)", UNIT)[0]) > BrokerLimits().connections_max
 
 
 @pytest.mark.slow

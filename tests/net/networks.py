@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.wire.address import parse_address
 from contrada.routing.router_messages import Ask, Effect, Event, Neighbour, Publish, Received, Send
@@ -55,7 +56,9 @@ class Network(list[Broker]):
 
 
 @asynccontextmanager
-async def network(count: int, links: Links, **options: Any) -> AsyncIterator[Network]:
+async def network(
+    count: int, links: Links, limits: BrokerLimits = BrokerLimits(), **options: Any
+) -> AsyncIterator[Network]:
     """Brokers with links; of each pair the second makes the link. All links are up."""
     async with AsyncExitStack() as stack:
         brokers = Network()
@@ -64,7 +67,11 @@ async def network(count: int, links: Links, **options: Any) -> AsyncIterator[Net
                 WantedLink(parse_address(brokers[a].address)) for a, b in links if b == number
             )
             brokers.join(
-                Broker(port=0, network=Membership(f"b{number}", neighbours=wanted, **options))
+                Broker(
+                    port=0,
+                    network=Membership(f"b{number}", neighbours=wanted, **options),
+                    limits=limits,
+                )
             )
             await stack.enter_async_context(brokers[-1])
         await until(lambda: are_linked(brokers, len(links)))

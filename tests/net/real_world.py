@@ -79,8 +79,9 @@ SERVE: Final = (
 """What a process of a broker runs."""
 
 PARTED: Final = (
-    "from contrada.net import broker, connection\n"
-    "connection.PING_AFTER_S, connection.SILENT_S_MAX, broker.BROKER_TICK_S = 1.0, 4.0, 0.2\n"
+    "from contrada.net.broker.broker_limits import BrokerLimits\n"
+    "limits = BrokerLimits.__init__.__kwdefaults__\n"
+    "limits.update(ping_after_s=1.0, silent_s_max=4.0, tick_s=0.2)\n"
 ) + SERVE
 """The same, where links are cut: that is noticed sooner than by a user's brokers."""
 

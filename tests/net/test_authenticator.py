@@ -20,9 +20,10 @@ from contrada.errors import ConnectionFailedError, FrameError, NotPermittedError
 from contrada.net.broker import authenticator
 from contrada.net.broker.authenticator import Authenticator, certificate_names, is_private
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
-from contrada.net.wire import connection, tokens
+from contrada.net.wire import tokens
 from contrada.net.wire.address import is_loopback, parse_address
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR
 from contrada.net.wire.frames import HELLO_BYTES_MAX, Failure, Goodbye, Hello, Ping, Reply, encode
@@ -563,7 +564,9 @@ async def test_a_hello_is_small_and_comes_soon(monkeypatch: pytest.MonkeyPatch) 
         for at in range(len(hello) - 1):
             slow.write(hello[at : at + 1])
             await until(lambda: peer._connection.unread_bytes > at)  # noqa: B023
-        monkeypatch.setattr(peer._connection, "_began_s", peer.clock() - connection.HELLO_WAIT_S)
+        monkeypatch.setattr(
+            peer._connection, "_began_s", peer.clock() - BrokerLimits().hello_wait_s
+        )
         broker.check_alive(peer)
         failure = await slow.hears()
         assert isinstance(failure, Failure)
@@ -578,7 +581,7 @@ async def test_who_is_known_and_says_nothing_is_taken_for_dead() -> None:
         silent = await RawClient.to(broker, Hello(CLIENT, "", {}, TOKEN))
         assert isinstance(await silent.hears(), Hello)
         (peer,) = broker._connections
-        peer._connection._heard_s -= connection.SILENT_S_MAX
+        peer._connection._heard_s -= BrokerLimits().silent_s_max
         broker.check_alive(peer)
         failure = await silent.hears()
         assert isinstance(failure, Failure)
@@ -587,13 +590,10 @@ async def test_who_is_known_and_says_nothing_is_taken_for_dead() -> None:
 
 
 @on_loop
-async def test_a_flood_of_wrong_tokens_keeps_nobody_out_who_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_flood_of_wrong_tokens_keeps_nobody_out_who_is_there() -> None:
     """Strangers could stop a broker for its users."""
-    monkeypatch.setattr(tokens, "CHECKS_WAITING_MAX", 5)
     async with (
-        Broker(port=0, users=users(desk=desk())) as broker,
+        Broker(port=0, users=users(desk=desk()), limits=BrokerLimits(token_checks_max=5)) as broker,
         connect(broker.address, token=TOKEN) as service,
         service.subscribe("a any") as events,
     ):

@@ -13,13 +13,13 @@ from contrada.errors import ConnectionFailedError, LimitError, ServiceError
 from contrada.matching.packed import BUNDLE_MIN
 from contrada.model import Envelope, Filter, Notification
 from contrada.model.codec import notification_from_msgpack, to_msgpack
-from contrada.net.broker import client_session, ingress_queue, server_connection
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.client_session import ClientSession
 from contrada.net.broker.ingress_queue import IngressQueue
 from contrada.net.broker.server_connection import ServerConnection
-from contrada.net.client import reconnection
-from contrada.net.client.tcp_subscription import CREDIT_BYTES
+from contrada.net.client.client_limits import ClientLimits
+from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import (
     FRAME_BYTES_MAX,
@@ -255,14 +255,13 @@ async def test_a_lost_client_leaves_nothing_behind() -> None:
 @on_loop
 async def test_subscriptions_of_a_client_are_bounded() -> None:
     """One client could fill the broker."""
-    with mock.patch.object(client_session, "SUBSCRIPTIONS_PER_CLIENT_MAX", 1):
-        async with (
-            Broker(port=0) as broker,
-            connect(broker.address) as service,
-            service.subscribe("a = 1"),
-        ):
-            with pytest.raises(ServiceError, match="SUBSCRIPTIONS_PER_CLIENT_MAX"):
-                await service.subscribe("a = 1").open()
+    async with (
+        Broker(port=0, limits=BrokerLimits(subscriptions_per_client_max=1)) as broker,
+        connect(broker.address) as service,
+        service.subscribe("a = 1"),
+    ):
+        with pytest.raises(ServiceError, match="subscriptions_per_client_max"):
+            await service.subscribe("a = 1").open()
 
 
 def a_kilobyte() -> bytes:
@@ -275,23 +274,22 @@ async def test_what_waits_for_a_client_is_bounded_over_its_subscriptions() -> No
     """One client with many subscriptions could fill the broker."""
     data = a_kilobyte()
     a_few = 5 * (ENTRY_BYTES + len(data))
-    with mock.patch.object(server_connection, "CLIENT_BYTES_MAX", a_few):
-        async with Broker(port=0) as broker:
-            asked = [subscribe(2 * n, n, to_msgpack(Filter("a = 1")), 0) for n in range(1, 4)]
-            client = await RawClient.to(broker, Hello("client"), *asked, publish(9, 0, [data] * 2))
-            heard = [await client.hears() for _ in range(5)]
-            assert heard[-1] == Reply(9, 1)
-            assert broker.statistics().held_bytes == a_few
-            assert broker.statistics().dropped == {"queue full": 1}
-            # A publisher that waits for room goes on when the client reads; but nobody waits
-            # again for the queue that was given up.
-            client.say(publish(11, 60_000, [data]))
-            await until(lambda: broker.statistics().published == 3)
-            client.say(*(Credit(str(n), 10 * a_few) for n in range(1, 4)))
-            while not isinstance(answer := await client.hears(), Reply):
-                pass
-            assert answer == Reply(11, 1)
-            await client.leave()
+    async with Broker(port=0, limits=BrokerLimits(client_bytes_max=a_few)) as broker:
+        asked = [subscribe(2 * n, n, to_msgpack(Filter("a = 1")), 0) for n in range(1, 4)]
+        client = await RawClient.to(broker, Hello("client"), *asked, publish(9, 0, [data] * 2))
+        heard = [await client.hears() for _ in range(5)]
+        assert heard[-1] == Reply(9, 1)
+        assert broker.statistics().held_bytes == a_few
+        assert broker.statistics().dropped == {"queue full": 1}
+        # A publisher that waits for room goes on when the client reads; but nobody waits
+        # again for the queue that was given up.
+        client.say(publish(11, 60_000, [data]))
+        await until(lambda: broker.statistics().published == 3)
+        client.say(*(Credit(str(n), 10 * a_few) for n in range(1, 4)))
+        while not isinstance(answer := await client.hears(), Reply):
+            pass
+        assert answer == Reply(11, 1)
+        await client.leave()
 
 
 @on_loop
@@ -299,7 +297,7 @@ async def test_a_broker_that_holds_too_much_ends_the_heaviest_client() -> None:
     """A few clients that do not read could end the broker, or starve all others."""
     data = a_kilobyte()
     async with (
-        Broker(port=0, bytes_max=20 * len(data)) as broker,
+        Broker(port=0, limits=BrokerLimits(bytes_max=20 * len(data))) as broker,
         connect(broker.address) as service,
         service.subscribe("a = 1") as events,
     ):
@@ -352,7 +350,7 @@ async def test_unfinished_frames_are_held_too() -> None:
 async def test_who_holds_most_unfinished_is_ended_where_it_is_too_much() -> None:
     """A few clients that finish nothing could end the broker."""
     async with (
-        Broker(port=0, bytes_max=10**6) as broker,
+        Broker(port=0, limits=BrokerLimits(bytes_max=10**6)) as broker,
         connect(broker.address) as service,
         service.subscribe("a = 1") as events,
     ):
@@ -386,14 +384,13 @@ async def test_strangers_may_send_little() -> None:
 @on_loop
 async def test_what_a_client_publishes_ahead_is_bounded_in_bytes() -> None:
     """Sixteen large frames of each client would wait in the broker."""
-    with mock.patch.object(ingress_queue, "PENDING_BYTES_MAX", 3000):
-        async with Broker(port=0) as broker:
-            client = await RawClient.to(broker, Hello("client"), publish(3, 0, [a_kilobyte()] * 2))
-            assert isinstance(await client.hears(), Hello)
-            failure = await client.hears()
-            assert isinstance(failure, Failure)
-            assert "PENDING_BYTES_MAX" in failure.reason
-            await client.leave()
+    async with Broker(port=0, limits=BrokerLimits(pending_bytes_max=3000)) as broker:
+        client = await RawClient.to(broker, Hello("client"), publish(3, 0, [a_kilobyte()] * 2))
+        assert isinstance(await client.hears(), Hello)
+        failure = await client.hears()
+        assert isinstance(failure, Failure)
+        assert "pending_bytes_max" in failure.reason
+        await client.leave()
 
 
 @pytest.mark.parametrize("fields", [[], ["s" * 200_000], ["", 1, "later" * 40_000]])
@@ -428,7 +425,7 @@ async def test_stopping_ends_publications_under_way() -> None:
     """A broker would go on working after it has ended."""
     many = [to_msgpack(Notification({"a": 1}))] * 10_000
     async with Broker(port=0) as broker:
-        asked = [publish(number, 0, many) for number in range(ingress_queue.PUBLISHES_PENDING_MAX)]
+        asked = [publish(number, 0, many) for number in range(BrokerLimits().publishes_pending_max)]
         client = await RawClient.to(broker, Hello("client"), *asked)
         await until(lambda: broker.statistics().published > 0)
         await client.leave()
@@ -493,7 +490,10 @@ async def test_failing_operators_are_shown(monkeypatch: pytest.MonkeyPatch) -> N
 @on_loop
 async def test_connections_are_bounded() -> None:
     """Clients could fill the broker."""
-    async with Broker(port=0, connections_max=1) as broker, connect(broker.address):
+    async with (
+        Broker(port=0, limits=BrokerLimits(connections_max=1)) as broker,
+        connect(broker.address),
+    ):
         with pytest.raises(ConnectionFailedError, match="as many connections as it may"):
             await connect(broker.address).open()
         assert broker.statistics().refused == {"full": 1}
@@ -553,14 +553,14 @@ async def test_what_is_no_broker_is_found_out(data: bytes) -> None:
 async def test_a_broker_that_ignores_the_credit_is_left() -> None:
     """A faulty broker could fill the memory of its clients."""
     one = to_msgpack(Notification({"a": 1}))
-    flood = delivery(1, 0, [one] * (CREDIT_BYTES // ENTRY_BYTES + 2))
+    flood = delivery(1, 0, [one] * (ClientLimits().credit_bytes // ENTRY_BYTES + 2))
     server, address = await _answering(encode(Hello("broker")), encode(Reply(4)) + encode(flood))
     async with server, connect(address, reconnect=False) as service:
         events = service.subscribe("a = 1")
         await events.open()
         with pytest.raises(ConnectionFailedError, match="more than it was granted"):
             assert not [event async for event in events if event["a"] != 1]
-        assert events.statistics().delivered == CREDIT_BYTES // ENTRY_BYTES + 1
+        assert events.statistics().delivered == ClientLimits().credit_bytes // ENTRY_BYTES + 1
 
 
 @on_loop
@@ -598,7 +598,7 @@ async def test_too_large_a_notification_is_refused_by_the_client() -> None:
 async def test_the_largest_notifications_go_through() -> None:
     """What is within the limits would end the connection as more than was granted."""
     large = bytes(CONTENT_BYTES_MAX - 1000)
-    bodies = [bytes(1000), bytes(CREDIT_BYTES - 5000), large, large, b""]
+    bodies = [bytes(1000), bytes(ClientLimits().credit_bytes - 5000), large, large, b""]
     async with (
         Broker(port=0) as broker,
         connect(broker.address) as service,
@@ -656,11 +656,8 @@ async def test_what_was_on_its_way_when_it_was_unsubscribed_is_counted() -> None
 
 
 @on_loop
-async def test_a_batch_that_is_cancelled_ends_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_batch_that_is_cancelled_ends_at_once() -> None:
     """A time limit on publishing would not hold: a dead reader could keep it a minute longer."""
-    monkeypatch.setattr("contrada.net.broker.server.HANDOVER_WAIT_S", 0.01)
 
     async def stuck(_: ServerConnection) -> None:
         await asyncio.Event().wait()
@@ -671,11 +668,9 @@ async def test_a_batch_that_is_cancelled_ends_at_once(
         await asyncio.Event().wait()
 
     taken = asyncio.Event()
-    with (
-        mock.patch.object(IngressQueue, "_work", stuck),
-        mock.patch.object(ingress_queue, "FEW_MAX", -1),
-    ):
-        async with Broker(port=0) as broker, connect(broker.address) as service:
+    limits = BrokerLimits(immediate_notifications_max=-1, handover_wait_s=0.01)
+    with mock.patch.object(IngressQueue, "_work", stuck):
+        async with Broker(port=0, limits=limits) as broker, connect(broker.address) as service:
             publishing = asyncio.create_task(service.publish_batch(items()))
             await taken.wait()
             publishing.cancel()
@@ -694,9 +689,9 @@ async def test_connecting_again_at_once_is_not_spoilt_by_the_first_attempt() -> 
         ]
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: protocols.pop(0)(), "127.0.0.1", 0)
-        service = connect(f"contrada://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        address = f"contrada://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        service = TcpService(address, limits=ClientLimits(connect_wait_s=0.05))
         with (
-            mock.patch.object(reconnection, "CONNECT_WAIT_S", 0.05),
             pytest.raises(ConnectionFailedError, match="no answer"),
         ):
             await service.open()
@@ -733,12 +728,10 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
     async def stuck(_: ServerConnection) -> None:
         await asyncio.Event().wait()
 
-    with (
-        mock.patch.object(IngressQueue, "_work", stuck),
-        mock.patch.object(ingress_queue, "FEW_MAX", -1),
-    ):
-        async with Broker(port=0) as broker:
-            frames = (publish(n, 0, []) for n in range(ingress_queue.PUBLISHES_PENDING_MAX + 1))
+    limits = BrokerLimits(immediate_notifications_max=-1)
+    with mock.patch.object(IngressQueue, "_work", stuck):
+        async with Broker(port=0, limits=limits) as broker:
+            frames = (publish(n, 0, []) for n in range(limits.publishes_pending_max + 1))
             raw = await RawClient.to(broker, Hello("client"), *frames)
             assert isinstance(await raw.hears(), Hello)
             heard = await raw.hears()
@@ -780,7 +773,7 @@ async def test_what_expires_at_a_client_is_credit_again() -> None:
         connect(broker.address) as service,
         service.subscribe("a >= 0") as events,
     ):
-        large = b"x" * (CREDIT_BYTES // 2)
+        large = b"x" * (ClientLimits().credit_bytes // 2)
         one = await service.publish({"a": 0}, body=large, ttl_s=2)
         two = await service.publish({"a": 1}, body=large, ttl_s=2)
         await until(lambda: events.statistics().queued == 2)

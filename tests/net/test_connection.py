@@ -6,9 +6,7 @@ from contrada.errors import FrameError
 from contrada.net.wire.connection import (
     BROKER,
     CLIENT,
-    HELLO_WAIT_S,
-    PING_AFTER_S,
-    SILENT_S_MAX,
+    USUAL_LIVENESS,
     Connection,
     Phase,
 )
@@ -100,21 +98,21 @@ def test_after_goodbye_nothing_is_heard_or_said() -> None:
 def test_a_silent_peer_is_asked_once_and_then_given_up() -> None:
     """Dead connections would stay for ever, or quiet ones be closed."""
     client, broker = open_pair()
-    broker.tick(PING_AFTER_S - 1)
+    broker.tick(USUAL_LIVENESS.ping_after_s - 1)
     assert broker.outgoing() == b""
-    broker.tick(PING_AFTER_S)
-    broker.tick(PING_AFTER_S + 1)
+    broker.tick(USUAL_LIVENESS.ping_after_s)
+    broker.tick(USUAL_LIVENESS.ping_after_s + 1)
     assert said(broker) == [Ping(0)]
     client.send(Ping(1))
     heard(broker, client.outgoing(), 50.0)
-    broker.tick(50.0 + PING_AFTER_S - 1)
+    broker.tick(50.0 + USUAL_LIVENESS.ping_after_s - 1)
     with pytest.raises(FrameError, match="nothing heard"):
-        broker.tick(50.0 + SILENT_S_MAX)
+        broker.tick(50.0 + USUAL_LIVENESS.silent_s_max)
 
 
 def test_who_says_no_hello_is_given_up() -> None:
     """Connections that say nothing would fill the broker."""
     broker = broker_link()
-    broker.tick(HELLO_WAIT_S - 1)
+    broker.tick(USUAL_LIVENESS.hello_wait_s - 1)
     with pytest.raises(FrameError, match="no hello"):
-        broker.tick(HELLO_WAIT_S)
+        broker.tick(USUAL_LIVENESS.hello_wait_s)

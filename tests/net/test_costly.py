@@ -27,8 +27,8 @@ from contrada.model.algebra.sets import (
 from contrada.model.algebra.value_set import intersection as every
 from contrada.model.algebra.value_set import union
 from contrada.model.codec import to_msgpack
-from contrada.net.broker import ingress_queue
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.fair_scheduler import FairScheduler
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.connection import CLIENT
@@ -156,14 +156,11 @@ async def test_matching_keeps_the_loop_no_longer_than_a_turn(
 
 
 @on_loop
-async def test_what_the_broker_cannot_afford_its_subscriber_looks_at_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_the_broker_cannot_afford_its_subscriber_looks_at_again() -> None:
     """A subscriber would get what it did not ask for, or miss what it asked for."""
-    monkeypatch.setattr(ingress_queue, "BATCH_WORK_MAX", 1_000)
-    monkeypatch.setattr(ingress_queue, "NOTIFICATION_WORK_MAX", 1_000)
+    limits = BrokerLimits(batch_work_max=1_000, notification_work_max=1_000)
     async with (
-        Broker(port=0) as broker,
+        Broker(port=0, limits=limits) as broker,
         connect(broker.address) as service,
         service.subscribe({"a": matches("(a|b)*a(a|b){12}c{3}d")}) as hard,
         service.subscribe("n >= 0") as easy,

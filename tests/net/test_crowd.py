@@ -127,7 +127,7 @@ def test_a_broker_says_how_many_files_the_system_allows() -> None:
         check=True,
     )
     assert "the system allows 256 open files" in done.stderr
-    assert "CONNECTIONS_MAX" in done.stderr
+    assert "connections_max" in done.stderr
 
 
 @pytest.mark.slow

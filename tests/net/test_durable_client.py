@@ -21,10 +21,10 @@ from contrada.errors import (
     ServiceClosedError,
     StoreError,
 )
-from contrada.net.broker import broker_logs
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.durable_session import DurableSession
-from contrada.net.client import durable_client
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.durable_client import DurableClient
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
@@ -198,9 +198,7 @@ async def test_a_replay_goes_on_where_it_was(path: Path) -> None:
 
 
 @on_loop
-async def test_one_in_memory_outlives_its_connection_for_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_one_in_memory_outlives_its_connection_for_a_while() -> None:
     """What is reliable would be lost with a connection; or what nobody reads be kept for ever."""
     async with Broker(port=0) as broker, connect(broker.address) as service:
         events = await service.subscribe("n any", reliable=True)
@@ -208,7 +206,7 @@ async def test_one_in_memory_outlives_its_connection_for_a_while(
             cut(broker)
             await other.publish_batch([{"n": n} for n in range(9)], delivery="reliable")
             assert await numbers(events, 9) == list(range(9))
-            monkeypatch.setattr(broker_logs, "LEFT_WAIT_S", 0)
+            broker.logs._limits = BrokerLimits(reader_wait_s=0)
             reader = connect(broker.address, reconnect=False)
             await reader.open()
             await reader.subscribe("n any", reliable=True)
@@ -431,15 +429,16 @@ async def test_a_name_that_was_taken_meanwhile_is_told_to_its_publisher_alone(
 
 
 @on_loop
-async def test_who_waits_no_longer_makes_no_room(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_waits_no_longer_makes_no_room(path: Path) -> None:
     """A publisher with short time-outs would fill the memory, and be cut off by the broker."""
-    monkeypatch.setattr(durable_client, "PROMISED_MAX", 3)
-    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+    limits = ClientLimits(durable_requests_max=3)
+    async with (
+        Broker(port=0, store=path) as broker,
+        TcpService(broker.address, limits=limits) as service,
+    ):
         await service.publish({"n": 0}, delivery=CERTIFIED)
-        logs_of = service.delivery()  # type: ignore[attr-defined]
-        with monkeypatch.context() as patch:
+        logs_of = service.delivery()
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(DurableSession, "_answer", lambda *_: None)
             for n in range(9):
                 task = asyncio.create_task(service.publish({"n": n}, delivery=CERTIFIED))

@@ -12,8 +12,9 @@ from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, Nack, Read
 from contrada.delivery.durable_log import OUT_MAX
 from contrada.errors import LimitError
 from contrada.model import FilterSet, to_msgpack
-from contrada.net.broker import durable_session, ingress_queue
+from contrada.net.broker import durable_session
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.wire.durable_messages import Publications, PublisherHello, encode_durable
 from contrada.net.wire.frames import Failure, Hello, LogReply, LogRequest, Reply, Request
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
@@ -53,7 +54,7 @@ def publications(*each: bytes) -> msgspec.Raw:
         (
             encode_durable(ReadLog("s", "r", FilterSet([f"n = {n}" for n in range(1_001)]))),
             "LimitError",
-            "STANDING_FILTERS_MAX = 1000",
+            "durable_filters_max = 1000",
         ),
         (encode_durable(Grant("s", "r", 1)), "DeliveryError", "'r' does not read 's'"),
         (encode_durable(Ack("in memory", "x", ((1, 2),))), "DeliveryError", "does not read"),
@@ -117,26 +118,24 @@ def _good() -> msgspec.Raw:
 
 
 @on_loop
-async def test_who_asks_too_far_ahead_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_asks_too_far_ahead_is_ended() -> None:
     """Whoever does not wait for answers would fill the memory."""
-    monkeypatch.setattr(durable_session, "PLEDGES_MAX", 3)
-    async with Broker(port=0) as broker:
+    async with Broker(port=0, limits=BrokerLimits(durable_requests_max=3)) as broker:
         client = await RawClient.to(broker, HELLO)
         arrive = encode_durable(PublisherHello("p", "i"))
         client.say(*(LogRequest(n + 1, arrive) for n in range(5)))
         heard = [await client.hears() for _ in range(2)]
         assert isinstance(heard[-1], Failure)
-        assert "PLEDGES_MAX = 3" in heard[-1].reason
+        assert "durable_requests_max = 3" in heard[-1].reason
         await client.leave()
 
 
 @on_loop
-async def test_what_is_accepted_is_never_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_accepted_is_never_refused() -> None:
     """Who publishes more than slow subscribers take would be told that what is kept is not."""
-    monkeypatch.setattr(ingress_queue, "FEW_MAX", -1)  # So that what is accepted waits.
-    for each in (ingress_queue, durable_session):
-        monkeypatch.setattr(each, "PENDING_BYTES_MAX", 3_000)
-    async with Broker(port=0) as broker:
+    # Nothing is matched on receipt, so accepted notifications wait.
+    limits = BrokerLimits(immediate_notifications_max=-1, pending_bytes_max=3_000)
+    async with Broker(port=0, limits=limits) as broker:
         slow = await RawClient.to(broker, HELLO)
         message = msgspec.Raw(msgspec.msgpack.encode(["subscribe", "1", to_msgpack(ALL)]))
         slow.say(Request(1, message))
@@ -148,7 +147,7 @@ async def test_what_is_accepted_is_never_refused(monkeypatch: pytest.MonkeyPatch
         while not isinstance(heard, Failure):
             assert not (isinstance(heard, LogReply) and heard.code)
             heard = await client.hears()
-        assert "PENDING_BYTES_MAX = 3000" in heard.reason
+        assert "pending_bytes_max = 3000" in heard.reason
         await client.leave()
         await slow.leave()
 
@@ -192,9 +191,7 @@ async def test_a_reader_that_reads_nothing_is_sent_little(tmp_path: Path) -> Non
 
 
 @on_loop
-async def test_what_is_much_work_to_match_is_published_one_by_one_or_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_is_much_work_to_match_is_published_one_by_one_or_refused() -> None:
     """One subscription would stop a broker for as long as it likes."""
     async with (
         Broker(port=0) as broker,
@@ -202,10 +199,10 @@ async def test_what_is_much_work_to_match_is_published_one_by_one_or_refused(
         service.subscribe(r"t matches 'a[ab]{6}c' and n any", reliable=True) as events,
     ):
         items = [{"n": n, "t": "ab" * 2_000 + "aaaaaaac"} for n in range(4)]
-        monkeypatch.setattr(durable_session, "BATCH_WORK_MAX", 1)
+        broker.limits = BrokerLimits(batch_work_max=1)
         await service.publish_batch(items, delivery="reliable")
         assert await numbers(events, 4) == [0, 1, 2, 3]
-        monkeypatch.setattr(durable_session, "NOTIFICATION_WORK_MAX", 1)
+        broker.limits = BrokerLimits(batch_work_max=1, notification_work_max=1)
         with pytest.raises(LimitError, match="NOTIFICATION_WORK_MAX") as found:
             await service.publish_batch(items, delivery="reliable")
         assert found.value.published == 0

@@ -25,16 +25,9 @@ from contrada.errors import (
     ServiceClosedError,
     ServiceError,
 )
-from contrada.net.broker import (
-    embedded_broker,
-    neighbours,
-    reliable_link_channel,
-    server,
-)
-from contrada.net.broker import (
-    ingress_queue as accepted,
-)
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
+from contrada.net.broker.embedded_broker import EmbeddedBroker
 from contrada.net.broker.neighbours import Membership
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.routing.router import Strategy
@@ -60,9 +53,19 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.02)
 
 
-def joined(broker: Broker, name: str = "desk", **options: Any) -> Service:
+def joined(
+    broker: Broker, name: str = "desk", limits: BrokerLimits = BrokerLimits(), **options: Any
+) -> Service:
     """An embedded service with this neighbour."""
-    return ct.connect(neighbours=[broker.address], name=name, **options)
+    service = ct.connect(neighbours=[broker.address], name=name, **options)
+    return limited(service, limits)
+
+
+def limited(service: Service, limits: BrokerLimits) -> Service:
+    """The service, its broker with these limits."""
+    assert isinstance(service, EmbeddedBroker)
+    service._server.limits = limits
+    return service
 
 
 # --- opening --------------------------------------------------------------------------------------
@@ -208,18 +211,15 @@ async def test_one_neighbour_is_enough_and_the_other_is_tried_again() -> None:
 
 
 @on_loop
-async def test_one_who_says_nothing_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_who_says_nothing_is_not_waited_for_long() -> None:
     """A program would hang where a broker hangs."""
-    monkeypatch.setattr(neighbours, "LINK_WAIT_S", 0.05)
+    at_once, late = BrokerLimits(link_wait_s=0.05), BrokerLimits(link_wait_s=60, join_wait_s=0.05)
     silent = socket.create_server(("127.0.0.1", 0))  # It is connected to, and never looks.
     address = f"contrada://127.0.0.1:{silent.getsockname()[1]}"
-    with pytest.raises(ConnectionFailedError, match="no answer within LINK_WAIT_S"):
-        await ct.connect(neighbours=[address], name="desk").open()
-    monkeypatch.setattr(neighbours, "LINK_WAIT_S", 60)
-    with monkeypatch.context() as patch:
-        patch.setattr(embedded_broker, "JOIN_WAIT_S", 0.05)
-        with pytest.raises(ConnectionFailedError, match="told nothing within JOIN_WAIT_S"):
-            await ct.connect(neighbours=[address], name="desk").open()
+    with pytest.raises(ConnectionFailedError, match="no answer within link_wait_s"):
+        await limited(ct.connect(neighbours=[address], name="desk"), at_once).open()
+    with pytest.raises(ConnectionFailedError, match="told nothing within join_wait_s"):
+        await limited(ct.connect(neighbours=[address], name="desk"), late).open()
     closed, cancelled = (ct.connect(neighbours=[address], name="desk") for _ in range(2))
     opening = [asyncio.create_task(each.open()) for each in (closed, cancelled)]
     await asyncio.sleep(0)
@@ -333,17 +333,14 @@ async def test_what_is_carried_as_bytes_is_read() -> None:
 
 
 @on_loop
-async def test_what_could_not_be_decided_on_its_way_is_decided_here(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_could_not_be_decided_on_its_way_is_decided_here() -> None:
     """A subscriber would get what it did not ask for, since a link may cost a bounded work."""
-    for limit in ("BATCH_WORK_MAX", "NOTIFICATION_WORK_MAX"):
-        monkeypatch.setattr(accepted, limit, 1_000)
+    limits = BrokerLimits(batch_work_max=1_000, notification_work_max=1_000)
     hard = "a matches '(a|b)*a(a|b){12}c{3}d'"
     async with (
-        Broker(port=0, network=Membership("a")) as broker,
+        Broker(port=0, network=Membership("a"), limits=limits) as broker,
         ct.connect(broker.address) as publisher,
-        joined(broker) as service,
+        joined(broker, limits=limits) as service,
         service.subscribe(hard) as events,
         service.subscribe(ct.Pattern(f"every {hard} -> b = 1")) as matches,
         service.subscribe("b any") as last,
@@ -424,16 +421,15 @@ async def test_closing_hands_over_what_is_queued() -> None:
 
 
 @on_loop
-async def test_closing_hands_over_what_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_hands_over_what_is_promised() -> None:
     """What is held in memory alone, and is sent again, would be lost with it."""
-    monkeypatch.setattr(reliable_link_channel, "FERRY_BYTES_MAX", 10_000)
-    monkeypatch.setattr(reliable_link_channel, "CARRY_BYTES_MAX", 1_000)
+    limits = BrokerLimits(channel_bytes_max=10_000, transfer_bytes_max=1_000)
     async with (
         Broker(port=0, network=Membership("a")) as broker,
         ct.connect(broker.address) as owner,
         owner.subscribe("n any", reliable=True) as events,
     ):
-        async with joined(broker) as service:
+        async with joined(broker, limits=limits) as service:
             batches = [[{"n": n, "x": "x" * 300}] * 20 for n in range(5)]
             published = [service.publish_batch(each, delivery="reliable") for each in batches]
             await asyncio.gather(*published)
@@ -442,18 +438,15 @@ async def test_closing_hands_over_what_is_promised(monkeypatch: pytest.MonkeyPat
 
 
 @on_loop
-async def test_closing_waits_for_a_neighbour_that_takes_nothing_only_so_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_closing_waits_for_a_neighbour_that_takes_nothing_only_so_long() -> None:
     """A program could not end, or what is lost would not be counted."""
-    monkeypatch.setattr(server, "HANDOVER_WAIT_S", 0.05)
-    monkeypatch.setattr(server, "STOP_WAIT_S", 0.05)
+    limits = BrokerLimits(handover_wait_s=0.05, stop_wait_s=0.05)
     async with (
         Broker(port=0, network=Membership("a")) as broker,
         ct.connect(broker.address) as client,
         client.subscribe("a any"),
     ):
-        service = await joined(broker, publish_wait_s=0)
+        service = await joined(broker, limits=limits, publish_wait_s=0)
         (link,) = broker.neighbours
         link.connection._transport.pause_reading()  # type: ignore[union-attr]
         await service.publish_batch({"a": n, "t": "x" * 10_000} for n in range(3_000))

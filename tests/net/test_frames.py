@@ -25,7 +25,7 @@ from contrada.net.wire.frames import (
     Reply,
     encode,
 )
-from contrada.net.wire.inspection import HeldLink, HeldText, Inspection
+from contrada.net.wire.inspection import FilterPage, HeldLink, HeldText, Inspection
 from contrada.net.wire.message_codec import (
     ClientRequest,
     PackedSubscribe,
@@ -33,7 +33,6 @@ from contrada.net.wire.message_codec import (
     encode_message,
 )
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content
-from contrada.net.wire.subscription_pages import FilterPage
 from contrada.routing.router_messages import (
     SUBSCRIPTION_FILTERS_MAX,
     Publish,

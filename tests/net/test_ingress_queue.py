@@ -11,7 +11,8 @@ from contrada.matching.packed import Bundle
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import spend
-from contrada.net.broker.ingress_queue import FEW_MAX, FEW_WORK_MAX, IngressQueue
+from contrada.net.broker.broker_limits import BrokerLimits
+from contrada.net.broker.ingress_queue import IngressQueue
 from contrada.net.broker.server_connection import WRITTEN_AT_ONCE_MAX, DeliveryRounds
 from contrada.routing.router_messages import Publish, Subscribe
 from contrada.service.dispatcher import Dispatcher
@@ -20,9 +21,13 @@ from contrada.service.subscription_queue import ENTRY_BYTES, SubscriptionQueue
 from tests.asynchronous import on_loop, until
 from tests.matching.engines import load_kernels
 
+LIMITS = BrokerLimits()
+
 
 class Workshop:
-    """One publisher and one subscriber of an exchange."""
+    """One publisher and one subscriber of a dispatcher."""
+
+    limits = LIMITS
 
     def __init__(self, room: int = 10_000) -> None:
         self.dispatcher = Dispatcher()
@@ -62,17 +67,17 @@ class Workshop:
 async def test_what_is_little_is_worked_off_at_once() -> None:
     """A task for each notification would cost more than matching it."""
     shop = Workshop()
-    shop.publish(1, *range(FEW_MAX))
+    shop.publish(1, *range(LIMITS.immediate_notifications_max))
     assert shop.answers == [(1, 0)]
-    assert shop.taken() == [*range(FEW_MAX)]
+    assert shop.taken() == [*range(LIMITS.immediate_notifications_max)]
     assert (shop.tasks, shop.held) == ([], 0)
-    shop.publish(2, *range(FEW_MAX + 1))
+    shop.publish(2, *range(LIMITS.immediate_notifications_max + 1))
     assert shop.answers == [(1, 0)]
     assert shop.held > 0
     shop.publish(3, 99)  # It comes after those that wait.
     await asyncio.gather(*shop.tasks)
     assert shop.answers == [(1, 0), (2, 0), (3, 0)]
-    assert shop.taken() == [*range(FEW_MAX + 1), 99]
+    assert shop.taken() == [*range(LIMITS.immediate_notifications_max + 1), 99]
     assert (len(shop.tasks), shop.held) == (1, 0)
 
 
@@ -83,7 +88,7 @@ async def test_what_turns_out_to_be_much_is_left_to_a_task(monkeypatch: pytest.M
     take = shop.dispatcher.take
 
     def take_with_effort(*of: Any) -> Any:
-        spend(FEW_WORK_MAX + 1)
+        spend(LIMITS.immediate_work_max + 1)
         return take(*of)
 
     monkeypatch.setattr(shop.dispatcher, "take", take_with_effort)

@@ -11,18 +11,20 @@ import pytest
 import contrada as ct
 from contrada.errors import DeliveryError, InvalidValueError, LimitError
 from contrada.model import from_msgpack
-from contrada.net.broker import log_batches
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.durable_messages import AskRecordBatch, RecordBatch
 from tests.asynchronous import on_loop
 
 
 @asynccontextmanager
-async def connected(folder: Path) -> AsyncIterator[TcpService]:
+async def connected(
+    folder: Path, limits: BrokerLimits = BrokerLimits()
+) -> AsyncIterator[TcpService]:
     """A client of a broker with a store."""
     async with (
-        Broker(port=0, store=folder / "store.db") as broker,
+        Broker(port=0, store=folder / "store.db", limits=limits) as broker,
         TcpService(str(broker.address)) as service,
     ):
         yield service
@@ -47,12 +49,9 @@ def values(batch: RecordBatch) -> list[object]:
 
 
 @on_loop
-async def test_a_stretch_has_what_a_reader_gets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stretch_has_what_a_reader_gets(tmp_path: Path) -> None:
     """Rows would be missing, doubled, or cut at the wrong byte."""
-    monkeypatch.setattr(log_batches, "RECORD_BATCH_BYTES_MAX", 2_000)
-    async with connected(tmp_path) as service:
+    async with connected(tmp_path, BrokerLimits(record_batch_bytes_max=2_000)) as service:
         await filled(service, 100)
         logs = service.delivery()
         log = await logs.log("log")
@@ -119,7 +118,7 @@ async def test_few_stretches_wait_for_their_answers(tmp_path: Path) -> None:
         logs = service.delivery()
         log = await logs.log("log")
         said = AskRecordBatch("log", log.number, 1, log.next)
-        asked = [logs.record_batch(said) for _ in range(10 * log_batches.RECORD_BATCHES_MAX)]
+        asked = [logs.record_batch(said) for _ in range(10 * BrokerLimits().record_batches_max)]
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert any(isinstance(each, LimitError) for each in found)
         for each in found:
@@ -127,5 +126,5 @@ async def test_few_stretches_wait_for_their_answers(tmp_path: Path) -> None:
                 assert values(each) == [*range(10)]
             else:
                 assert isinstance(each, LimitError)
-                assert each.limit == "RECORD_BATCHES_MAX"
+                assert each.limit == "record_batches_max"
         assert values(await logs.record_batch(said)) == [*range(10)]

@@ -23,8 +23,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import contrada as ct
-from contrada.net.broker import server
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.service import Advertisements, DurableSubscription, Offering, Subscription, backoff
@@ -95,6 +96,10 @@ def filter_of(kinds: frozenset[int]) -> ct.Filter:
     return ct.Filter(f"kind in ({', '.join(map(str, sorted(kinds)))})")
 
 
+# A sleeping reader has no credit, so waiting longer would hand over nothing more.
+LIMITS = BrokerLimits(handover_wait_s=0.2)
+
+
 class Machine(RuleBasedStateMachine):
     """A broker, three clients that connect again by themselves, and what they have asked for."""
 
@@ -103,9 +108,6 @@ class Machine(RuleBasedStateMachine):
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
         self.patched.setattr(backoff, "BACKOFF_S_MAX", 0.01)
-        self.patched.setattr(TcpService, "credit_bytes", CREDIT)
-        # What a reader that sleeps has no credit for is not handed over, however long one waits.
-        self.patched.setattr(server, "HANDOVER_WAIT_S", 0.2)
         self.loop = asyncio.new_event_loop()
         self.folder = TemporaryDirectory()
         self.store: Path | None = None
@@ -130,10 +132,10 @@ class Machine(RuleBasedStateMachine):
         self.run(self._begin())
 
     async def _begin(self) -> None:
-        self.broker = Broker(port=0, store=self.store)
+        self.broker = Broker(port=0, store=self.store, limits=LIMITS)
         await self.broker.start()
         for _ in range(CLIENTS):
-            service = TcpService(self.broker.address)
+            service = TcpService(self.broker.address, limits=ClientLimits(credit_bytes=CREDIT))
             await service.open()
             self.services.append(service)
 
@@ -310,7 +312,7 @@ class Machine(RuleBasedStateMachine):
         if self.store is None:
             self.broker = await begun(str(place))
         else:
-            self.broker = Broker(place.host, place.port, store=self.store)
+            self.broker = Broker(place.host, place.port, store=self.store, limits=LIMITS)
             await self.broker.start()
         await self._are_back()
 

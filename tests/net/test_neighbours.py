@@ -14,10 +14,11 @@ import pytest
 from contrada.connections import connect
 from contrada.model import Envelope, Filter, FilterSet, Notification, to_msgpack
 from contrada.model.algebra.sets import matches
-from contrada.net.broker import ingress_queue, link
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.link import ON_ITS_WAY
 from contrada.net.broker.neighbours import Membership, WantedLink
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Failure, Hello, Hop, Reply
@@ -198,18 +199,15 @@ async def test_what_does_not_fit_is_refused_in_words(
 
 
 @on_loop
-async def test_a_reader_that_sleeps_holds_up_no_other_beyond_a_link(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_reader_that_sleeps_holds_up_no_other_beyond_a_link() -> None:
     """One reader at the other end of a link would stop all that is published."""
-    monkeypatch.setattr(link, "PUBLISH_WAIT_S", 0.5)
-    monkeypatch.setattr(link, "LINK_CREDIT_BYTES", 20_000)
-    monkeypatch.setattr(TcpService, "credit_bytes", 10_000)
+    limits = BrokerLimits(link_publish_wait_s=0.5, link_credit_bytes=20_000)
+    credit = ClientLimits(credit_bytes=10_000)
     async with (
-        network(2, [(0, 1)]) as brokers,
+        network(2, [(0, 1)], limits) as brokers,
         connect(brokers[0].address) as publisher,
-        connect(brokers[1].address) as sleeper,
-        connect(brokers[1].address) as reader,
+        TcpService(brokers[1].address, limits=credit) as sleeper,
+        TcpService(brokers[1].address, limits=credit) as reader,
         sleeper.subscribe("a any"),
         reader.subscribe("a >= 0") as events,
     ):
@@ -265,16 +263,14 @@ async def test_garbage_of_a_neighbour_ends_its_link_only() -> None:
 
 @on_loop
 @pytest.mark.parametrize("is_decided", [True, False])
-async def test_what_is_much_work_is_delivered_too(
-    is_decided: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_much_work_is_delivered_too(is_decided: bool) -> None:
     """Tried again in parts it would be taken for a duplicate, or not get over the link."""
-    monkeypatch.setattr(ingress_queue, "BATCH_WORK_MAX", 2_000 if is_decided else 1_000)
+    limits = BrokerLimits(batch_work_max=2_000)
     if not is_decided:
-        monkeypatch.setattr(ingress_queue, "NOTIFICATION_WORK_MAX", 1_000)
+        limits = BrokerLimits(batch_work_max=1_000, notification_work_max=1_000)
     text = "ab" * (40 if is_decided else 2_000)
     async with (
-        network(2, [(0, 1)]) as brokers,
+        network(2, [(0, 1)], limits) as brokers,
         connect(brokers[0].address) as publisher,
         connect(brokers[1].address) as subscriber,
         subscriber.subscribe({"t": matches("(a|b)*a(a|b){9}c{3}d")}) as events,
@@ -285,7 +281,7 @@ async def test_what_is_much_work_is_delivered_too(
         assert await publisher.publish_batch(sent) == count
         assert [(await anext(events))["a"] for _ in range(count // 2)] == [*range(0, count, 2)]
         (it,) = brokers[0].neighbours
-        await until(lambda: it._queue.credit == link.LINK_CREDIT_BYTES)
+        await until(lambda: it._queue.credit == limits.link_credit_bytes)
         decided = brokers[0].statistics().safe_answers.get("holds: NOTIFICATION_WORK_MAX", 0)
         assert is_decided or decided
 
@@ -341,7 +337,11 @@ async def test_a_broker_that_is_full_makes_its_links() -> None:
     """Its clients would shut it out of its network."""
     async with Broker(port=0, network=Membership("a")) as first:
         wanted = (WantedLink(parse_address(first.address)),)
-        full = Broker(port=0, network=Membership("b", neighbours=wanted), connections_max=0)
+        full = Broker(
+            port=0,
+            network=Membership("b", neighbours=wanted),
+            limits=BrokerLimits(connections_max=0),
+        )
         async with full:
             await until(lambda: len(first.neighbours) == len(full.neighbours) == 1)
             raw = await RawClient.to(full, Hello("client"))
@@ -376,11 +376,11 @@ async def test_what_is_refused_of_a_neighbour_is_counted_by_reason() -> None:
 
 
 @on_loop
-async def test_a_frame_to_a_neighbour_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_frame_to_a_neighbour_has_a_limit() -> None:
     """One frame would hold up all others, and be more than a neighbour takes."""
-    monkeypatch.setattr(link, "HOP_NOTIFICATIONS_MAX", 2)
     asked = Subscribe("s", FilterSet([Filter({})]))
-    async with Broker(port=0, network=Membership("a")) as broker:
+    limits = BrokerLimits(link_notifications_max=2)
+    async with Broker(port=0, network=Membership("a"), limits=limits) as broker:
         raw = await RawClient.to(broker, stranger(broker), greeting(), hop(asked))
         await until(partial(know, [broker], 1))
         async with connect(broker.address) as service:
@@ -397,10 +397,10 @@ async def test_a_frame_to_a_neighbour_has_a_limit(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 @on_loop
-async def test_a_neighbour_that_does_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_neighbour_that_does_not_read_is_ended() -> None:
     """It would fill the memory of a broker that has much to say."""
-    monkeypatch.setattr(link, "LINK_UNREAD_BYTES_MAX", 1_000_000)
-    async with Broker(port=0, network=Membership("a")) as broker:
+    limits = BrokerLimits(link_unread_bytes_max=1_000_000)
+    async with Broker(port=0, network=Membership("a"), limits=limits) as broker:
         raw = await RawClient.to(broker, stranger(broker), greeting())
         await until(lambda: broker.dispatcher.routing().servers == 2)
         async with connect(broker.address) as service, AsyncExitStack() as stack:

@@ -1,7 +1,6 @@
 """Patterns over TCP: what servers and clients say of them, and what one client may ask for."""
 
 from typing import Any, get_args
-from unittest import mock
 
 import msgspec
 import pytest
@@ -10,8 +9,8 @@ import contrada as ct
 from contrada.connections import connect
 from contrada.errors import ContradaError, ServiceError
 from contrada.model import Envelope, Filter, Notification, Pattern, to_msgpack
-from contrada.net.broker import client_session, link
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.neighbours import Membership
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.frames import Hello, HopPart, MatchDelivery, Reply, Request
@@ -92,19 +91,17 @@ def delegated(brokers: Network) -> int:
     return sum(each.dispatcher.routing().patterns.delegated for each in brokers)
 
 
-@pytest.mark.parametrize("part_bytes", [link.SAID_BYTES_MAX, 64])
+@pytest.mark.parametrize("part_bytes", [BrokerLimits().link_frame_bytes, 64])
 @on_loop
-async def test_a_network_matches_as_one_matcher(
-    part_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_network_matches_as_one_matcher(part_bytes: int) -> None:
     """What servers split, hand over, take back and put together would lose matches."""
-    monkeypatch.setattr(link, "SAID_BYTES_MAX", part_bytes)
+    limits = BrokerLimits(link_frame_bytes=part_bytes)
     pattern = Pattern("every a any -> b any -> c any by k within 1 min")
     whole: ct.PatternMatcher[str] = ct.PatternMatcher()
     whole.add("it", pattern)
     options = {"strategy": Strategy.ADVERTISEMENTS, "slack_us": 500_000}
     async with (
-        network(5, FIVE, **options) as brokers,
+        network(5, FIVE, limits, **options) as brokers,
         connect(brokers[0].address, publisher="one") as one,
         connect(brokers[4].address, publisher="other") as other,
         connect(brokers[3].address) as subscriber,
@@ -189,12 +186,12 @@ async def test_what_is_due_before_the_rest_is_not_kept_waiting() -> None:
 @on_loop
 async def test_patterns_of_a_client_are_bounded() -> None:
     """One client could fill the tables of a broker."""
-    with mock.patch.object(client_session, "PATTERNS_PER_CLIENT_MAX", 1):
-        async with Broker(port=0) as broker, connect(broker.address) as service:
-            async with service.subscribe(AB), service.subscribe("a = 1"):
-                with pytest.raises(ServiceError, match="PATTERNS_PER_CLIENT_MAX"):
-                    await service.subscribe(AB).open()
-            await service.subscribe(AB).open()
+    limits = BrokerLimits(patterns_per_client_max=1)
+    async with Broker(port=0, limits=limits) as broker, connect(broker.address) as service:
+        async with service.subscribe(AB), service.subscribe("a = 1"):
+            with pytest.raises(ServiceError, match="patterns_per_client_max"):
+                await service.subscribe(AB).open()
+        await service.subscribe(AB).open()
 
 
 @on_loop
@@ -272,10 +269,10 @@ async def test_a_broker_that_delivers_no_match_is_left(matches: list[Any]) -> No
 
 
 @on_loop
-async def test_a_message_in_parts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_in_parts_is_bounded() -> None:
     """A neighbour could fill the memory of a broker with what never ends."""
-    monkeypatch.setattr(link, "HOP_MESSAGE_BYTES_MAX", 100)
-    async with network(2, [(0, 1)]) as brokers:
+    limits = BrokerLimits(link_message_bytes_max=100)
+    async with network(2, [(0, 1)], limits) as brokers:
         (its_end,) = brokers[1].neighbours
         before = brokers[0].statistics().held_bytes
         its_end.connection.send(HopPart(bytes(60), is_last=False))

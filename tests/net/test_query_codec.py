@@ -12,6 +12,7 @@ from contrada.errors import ServiceError
 from contrada.model import Advertisement, Query
 from contrada.net.broker import session_queries
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.frames import AboutQuestions
 from contrada.net.wire.message_codec import encode_message
@@ -179,19 +180,18 @@ async def test_nonsense_about_questions_ends_the_connection(message: list[Any]) 
 
 
 @on_loop
-async def test_limits_of_a_client_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_limits_of_a_client_are_told() -> None:
     """One client could take all places of a broker."""
-    monkeypatch.setattr(session_queries, "SOURCES_PER_CLIENT_MAX", 1)
-    monkeypatch.setattr(session_queries, "QUESTIONS_PER_CLIENT_MAX", 1)
+    limits = BrokerLimits(sources_per_client_max=1, questions_per_client_max=1)
     async with (
-        Broker(port=0) as broker,
+        Broker(port=0, limits=limits) as broker,
         connect(broker.address) as client,
         client.offer("a any", endless, name="one"),
     ):
-        with pytest.raises(ServiceError, match="SOURCES_PER_CLIENT_MAX"):
+        with pytest.raises(ServiceError, match="sources_per_client_max"):
             await client.offer("b any", endless, name="two").open()
         async with client.query("a any"):
-            with pytest.raises(ServiceError, match="QUESTIONS_PER_CLIENT_MAX"):
+            with pytest.raises(ServiceError, match="questions_per_client_max"):
                 await client.query("a any").open()
         async with client.query("a any"):
             pass
@@ -230,13 +230,10 @@ async def test_asking_ends_in_time_though_the_broker_is_silent(
 
 
 @on_loop
-async def test_a_question_that_is_asked_twice_counts_still(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_question_that_is_asked_twice_counts_still() -> None:
     """One client could take all places of a broker after all."""
-    monkeypatch.setattr(session_queries, "QUESTIONS_PER_CLIENT_MAX", 2)
     async with (
-        Broker(port=0) as broker,
+        Broker(port=0, limits=BrokerLimits(questions_per_client_max=2)) as broker,
         connect(broker.address) as client,
         client.offer("a any", endless, name="one"),
     ):
@@ -246,5 +243,5 @@ async def test_a_question_that_is_asked_twice_counts_still(
         with pytest.raises(ServiceError, match="come already"):
             await client.request(encode_message(question))
         await client.request(encode_message(msgspec.structs.replace(question, identity="8")))
-        with pytest.raises(ServiceError, match="QUESTIONS_PER_CLIENT_MAX"):
+        with pytest.raises(ServiceError, match="questions_per_client_max"):
             await client.request(encode_message(msgspec.structs.replace(question, identity="9")))

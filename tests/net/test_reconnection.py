@@ -14,17 +14,14 @@ import pytest
 import contrada as ct
 from contrada.connections import connect, connect_sync
 from contrada.errors import ConnectionFailedError, ServiceClosedError, ServiceError
-from contrada.net.broker import client_session
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.client_session import ClientSession
 from contrada.net.broker.ingress_queue import IngressQueue
 from contrada.net.broker.server_connection import ServerConnection
-from contrada.net.client import reconnection
-from contrada.net.client.publish_window import PUBLISH_FRAMES_MAX, PUBLISH_NOTIFICATIONS_MAX
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.client.tcp_subscription import CREDIT_BYTES
-from contrada.net.wire import connection, message_codec
-from contrada.net.wire import endpoint as wire
+from contrada.net.wire import message_codec
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Hello, encode
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
@@ -221,9 +218,9 @@ async def speaking(said: bytes) -> AsyncIterator[str]:
 
 
 @on_loop
-async def test_the_first_connection_fails_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_connection_fails_in_words() -> None:
     """Who has mistyped an address, or forgotten the broker, would look for something else."""
-    monkeypatch.setattr(reconnection, "CONNECT_WAIT_S", 0.2)
+    limits = ClientLimits(connect_wait_s=0.2)
     newer = bytearray(encode(Hello("broker")))
     newer[2] += 1
     async with (
@@ -241,33 +238,33 @@ async def test_the_first_connection_fails_in_words(monkeypatch: pytest.MonkeyPat
         }
         for address, reason in said.items():
             with pytest.raises(ConnectionFailedError, match=reason) as failed:
-                await connect(address).open()
+                await TcpService(address, limits=limits).open()
             assert failed.value.address == str(parse_address(address))
         with pytest.raises(ConnectionFailedError, match="none answers: ") as failed:
-            await connect(list(said)).open()
+            await TcpService(list(said), limits=limits).open()
     for address, reason in said.items():
         assert f"{parse_address(address)}: {reason}" in str(failed.value)
 
 
 @on_loop
-async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice() -> None:
     """A publisher would take for lost what was published, or it would be published twice."""
-    monkeypatch.setattr("contrada.net.broker.server.HANDOVER_WAIT_S", 0.01)
 
     async def stuck(_: IngressQueue[int]) -> None:
         await asyncio.Event().wait()
 
-    async with Broker(port=0) as broker, connect(broker.address) as service:
+    limits = BrokerLimits(handover_wait_s=0.01)
+    async with Broker(port=0, limits=limits) as broker, connect(broker.address) as service:
         states = service.connection_states()
-        frames = PUBLISH_FRAMES_MAX + 1
+        frames = ClientLimits().publish_frames_max + 1
         with mock.patch.object(IngressQueue, "_work", stuck):
-            items = [{"n": n} for n in range(frames * PUBLISH_NOTIFICATIONS_MAX)]
+            items = [{"n": n} for n in range(frames * ClientLimits().publish_notifications_max)]
             each = [asyncio.create_task(service.publish(item)) for item in items]
             batch = asyncio.create_task(service.publish_batch(items))
             (its_end,) = broker._connections
-            await until(lambda: len(accepted_of(its_end)._waiting) == PUBLISH_FRAMES_MAX)
+            await until(
+                lambda: len(accepted_of(its_end)._waiting) == ClientLimits().publish_frames_max
+            )
             its_end.abort()
             await reached(states, "lost")
         failures = await asyncio.gather(*each, return_exceptions=True)
@@ -275,7 +272,7 @@ async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice(
             await batch
         assert failed.value.published == 0
         may_be = [f.may_be_published for f in failures if isinstance(f, ConnectionFailedError)]
-        sent = PUBLISH_FRAMES_MAX * PUBLISH_NOTIFICATIONS_MAX
+        sent = ClientLimits().publish_frames_max * ClientLimits().publish_notifications_max
         assert may_be == [True] * sent + [False] * (len(items) - sent)
         assert "may have come there, or not" in str(failures[0])
         await reached(states, "connected")
@@ -303,7 +300,8 @@ async def test_what_is_published_meanwhile_waits(monkeypatch: pytest.MonkeyPatch
         assert await numbers(events, 5) == list(range(5))
         await cut(broker)
         await reached(states, "lost")
-        monkeypatch.setattr(reconnection, "DISCONNECTED_WAIT_S", 0.01)
+        assert isinstance(service, TcpService)
+        service._reconnection._limits = ClientLimits(disconnected_wait_s=0.01)
         for asking in (
             lambda: service.publish({"n": 1}),
             lambda: service.publish_batch([{"n": 1}]),
@@ -341,14 +339,14 @@ async def test_ending_never_waits_for_a_broker_that_is_away() -> None:
 
 
 @on_loop
-async def test_a_broker_that_stands_still_holds_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_that_stands_still_holds_up_no_end() -> None:
     """Closing would wait for a broker that does nothing any more."""
-    monkeypatch.setattr(wire, "GOODBYE_WAIT_S", 0.05)
-    monkeypatch.setattr("contrada.net.client.tcp_service.GOODBYE_WAIT_S", 0.05)
+    limits = ClientLimits(goodbye_wait_s=0.05)
     process = started()
     with ending(process):
         address = address_of(process)
-        service = await connect(address)
+        service = TcpService(address, limits=limits)
+        await service.open()
         events = await service.subscribe("n any")
         process.send_signal(signal.SIGSTOP)
         body = bytes(6_000_000)  # More than fits into the buffers of a connection.
@@ -359,7 +357,9 @@ async def test_a_broker_that_stands_still_holds_up_no_end(monkeypatch: pytest.Mo
         for each in publishing:
             with pytest.raises(ServiceClosedError):
                 await each
-        service = connect(address)  # The system takes the connection; nobody says hello.
+        service = TcpService(
+            address, limits=limits
+        )  # The system takes the connection; nobody says hello.
         opening = asyncio.create_task(service.open())
         await asyncio.sleep(0)
         await service.aclose()
@@ -369,15 +369,14 @@ async def test_a_broker_that_stands_still_holds_up_no_end(monkeypatch: pytest.Mo
 
 
 @on_loop
-async def test_a_broker_that_stands_still_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_that_stands_still_is_left() -> None:
     """What was written to it would keep its client, though the next broker is there."""
-    monkeypatch.setattr(connection, "SILENT_S_MAX", 0.3)
-    monkeypatch.setattr(wire, "CLIENT_TICK_S", 0.05)
+    limits = ClientLimits(silent_s_max=0.3, tick_s=0.05)
     process = started()
     with ending(process):
         async with (
             Broker(port=0) as other,
-            connect([address_of(process), other.address]) as service,
+            TcpService([address_of(process), other.address], limits=limits) as service,
         ):
             states = service.connection_states()
             process.send_signal(signal.SIGSTOP)
@@ -462,16 +461,15 @@ async def test_what_a_broker_refuses_to_take_up_ends_alone() -> None:
     """One subscription that the next broker does not take would cost all others."""
     async with (
         Broker(port=0) as one,
-        Broker(port=0) as other,
+        Broker(port=0, limits=BrokerLimits(subscriptions_per_client_max=1)) as other,
         connect([one.address, other.address]) as service,
     ):
         first, second = await service.subscribe("n any"), await service.subscribe("n any")
         states = service.connection_states()
-        with mock.patch.object(client_session, "SUBSCRIPTIONS_PER_CLIENT_MAX", 1):
-            await cut(one)
-            await reached(states, "lost")
-            await reached(states, "connected")
-        with pytest.raises(ServiceError, match=r"refused: .*SUBSCRIPTIONS_PER_CLIENT_MAX"):
+        await cut(one)
+        await reached(states, "lost")
+        await reached(states, "connected")
+        with pytest.raises(ServiceError, match=r"refused: .*subscriptions_per_client_max"):
             await second.next(20)
         await service.publish({"n": 1})
         assert await numbers(first, 1) == [1]
@@ -516,7 +514,7 @@ async def test_a_connection_lost_again_while_it_is_taken_up_is_made_again() -> N
 @on_loop
 async def test_what_waits_to_be_read_takes_its_credit() -> None:
     """A broker that comes back would be granted more than the reader has room for."""
-    many = CREDIT_BYTES // ENTRY_BYTES
+    many = ClientLimits().credit_bytes // ENTRY_BYTES
     async with Broker(port=0) as broker, TcpService(broker.address, publish_wait_s=0) as service:
         events = await service.subscribe("n any")
         states = service.connection_states()
@@ -543,7 +541,7 @@ async def test_what_waits_to_be_read_takes_its_credit() -> None:
 @on_loop
 async def test_what_waits_beyond_its_credit_is_not_granted_again() -> None:
     """A large notification would let a broker send more than there is room for, a little later."""
-    large, less = bytes(CONTENT_BYTES_MAX - 1_000), bytes(CREDIT_BYTES // 5)
+    large, less = bytes(CONTENT_BYTES_MAX - 1_000), bytes(ClientLimits().credit_bytes // 5)
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         events = await service.subscribe("n any")
         states = service.connection_states()

@@ -24,6 +24,7 @@ from contrada.delivery.delivery_messages import (
 from contrada.errors import CannotPublishError, DeliveryError
 from contrada.net.broker import reliable_link_channel
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client.durable_client import DurableClient
 from contrada.net.wire.address import Address, parse_address
@@ -49,7 +50,10 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 class Line:
     """Brokers in a line, each with a store; each makes the link to the one before it."""
 
-    def __init__(self, folder: Path, names: str, **options: Any) -> None:
+    def __init__(
+        self, folder: Path, names: str, limits: BrokerLimits = BrokerLimits(), **options: Any
+    ) -> None:
+        self.limits = limits
         self.folder, self.names, self.options = folder, names, options
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.brokers: dict[str, Broker] = {}
@@ -62,7 +66,9 @@ class Line:
         ]
         of = Membership(name, neighbours=tuple(before), **self.options)
         store = self.folder / f"{name}.db"
-        broker = self.brokers[name] = Broker(port=self.ports[name], network=of, store=store)
+        broker = self.brokers[name] = Broker(
+            port=self.ports[name], network=of, store=store, limits=self.limits
+        )
         await broker.start()
         return broker
 
@@ -86,9 +92,11 @@ class Line:
 
 
 @asynccontextmanager
-async def line(folder: Path, names: str, **options: Any) -> AsyncIterator[Line]:
+async def line(
+    folder: Path, names: str, limits: BrokerLimits = BrokerLimits(), **options: Any
+) -> AsyncIterator[Line]:
     """A line of brokers that runs."""
-    found = Line(folder, names, **options)
+    found = Line(folder, names, limits, **options)
     for name in names:
         await found.start(name)
     try:
@@ -331,14 +339,11 @@ async def test_total_order_wants_a_sequencer_that_all_name(tmp_path: Path) -> No
 
 
 @on_loop
-async def test_what_finds_no_room_on_a_link_is_sent_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_finds_no_room_on_a_link_is_sent_again(tmp_path: Path) -> None:
     """A neighbour that is slow would fill the memory; or what was dropped be lost."""
-    monkeypatch.setattr(reliable_link_channel, "FERRY_BYTES_MAX", 10_000)
-    monkeypatch.setattr(reliable_link_channel, "CARRY_BYTES_MAX", 1_000)
+    limits = BrokerLimits(channel_bytes_max=10_000, transfer_bytes_max=1_000)
     async with (
-        line(tmp_path, "ab") as net,
+        line(tmp_path, "ab", limits) as net,
         connect(net.address("a")) as publisher,
         connect(net.address("b")) as owner,
         owner.subscribe("n any", durable="s") as events,
@@ -354,16 +359,15 @@ async def test_what_finds_no_room_on_a_link_is_sent_again(
         assert net.brokers["a"].logs.held_back
 
 
-def test_a_message_that_carries_much_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_carries_much_goes_in_parts() -> None:
     """No frame could hold it; or something of it would be lost, or come out of order."""
-    monkeypatch.setattr(reliable_link_channel, "CARRY_BYTES_MAX", 1_000)
     to = (Destination("b", 1, 0, 1),)
     shipments = tuple(
         Shipment(to, Notice(ct.Notification({"n": n}, body=bytes(size))))
         for n, size in enumerate([10, 300, 2_000, 10, 400, 400, 400])
     )
     carry = Transfer("a", 1, 0, shipments)
-    parts = list(reliable_link_channel._split(carry))
+    parts = list(reliable_link_channel._split(carry, 1_000))
     found: list[Any] = [decode_log_hop(each) for each in parts]
     assert max(map(len, parts), default=0) > 1_000
     assert all(
@@ -372,16 +376,16 @@ def test_a_message_that_carries_much_goes_in_parts(monkeypatch: pytest.MonkeyPat
     )
     assert [each for part in found for each in part.shipments] == list(shipments)
     news = AnnounceOwner("a", 1, 0, 1, False, ())
-    assert [decode_log_hop(each) for each in reliable_link_channel._split(news)] == [news]
+    assert [decode_log_hop(each) for each in reliable_link_channel._split(news, 1_000)] == [news]
 
 
 @on_loop
 async def test_a_neighbour_that_takes_nothing_of_what_all_must_know_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """It would fill the memory of its neighbours, or never know what stands."""
-    monkeypatch.setattr(reliable_link_channel, "FERRY_BYTES_MAX", 1_000)
-    async with line(tmp_path, "ab") as net, connect(net.address("a")) as service:
+    limits = BrokerLimits(channel_bytes_max=1_000)
+    async with line(tmp_path, "ab", limits) as net, connect(net.address("a")) as service:
         await (await service.subscribe("n any", durable="first")).aclose()
         await until(lambda: net.know(1))
         (link,) = net.brokers["a"].neighbours

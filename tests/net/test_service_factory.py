@@ -11,6 +11,13 @@ from contrada.service.embedded_service import EmbeddedService
 from tests.asynchronous import on_loop
 
 
+def test_importing_the_package_loads_no_broker_and_no_client() -> None:
+    """An embedded service would wait for modules that it does not use."""
+    probe = "import sys, contrada.net; print(*(m for m in sys.modules if 'contrada.net.' in m))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, check=True)
+    assert not done.stdout.strip()
+
+
 def test_the_address_says_which_service_it_is() -> None:
     """A program would talk to itself instead of to its broker."""
     assert isinstance(ct.connect(), EmbeddedService)

@@ -10,8 +10,8 @@ import contrada as ct
 from contrada.connections import connect
 from contrada.errors import ServiceError
 from contrada.model import Filter, to_msgpack
-from contrada.net.broker import session_offers
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Frame, Hello, Offers, Reply, Request
@@ -128,11 +128,11 @@ async def test_an_advertisement_that_is_not_taken_up_costs_nothing_else(
     ):
         states = service.connection_states()
         await reached(states, "connected")
-        with mock.patch.object(session_offers, "OFFERS_PER_CLIENT_MAX", 0):
-            (its_end,) = broker._connections
-            its_end.abort()
-            await reached(states, "connected")
-        assert "OFFERS_PER_CLIENT_MAX" in caplog.text
+        broker.limits = BrokerLimits(offers_per_client_max=0)
+        (its_end,) = broker._connections
+        its_end.abort()
+        await reached(states, "connected")
+        assert "offers_per_client_max" in caplog.text
         await service.publish({"n": 1})
         assert (await events.next(10))["n"] == 1
 
@@ -194,12 +194,14 @@ async def test_a_bad_request_is_refused_and_the_connection_stays(frame: Frame, c
 @on_loop
 async def test_advertisements_of_a_client_are_bounded() -> None:
     """One client could fill the tables of a network."""
-    with mock.patch.object(session_offers, "OFFERS_PER_CLIENT_MAX", 2):
-        async with Broker(port=0) as broker, connect(broker.address) as service:
-            async with service.advertise("a = 1"), service.advertise("a = 2"):
-                with pytest.raises(ServiceError, match="OFFERS_PER_CLIENT_MAX"):
-                    await service.advertise("a = 3").open()
-            await service.advertise("a = 3").open()
+    async with (
+        Broker(port=0, limits=BrokerLimits(offers_per_client_max=2)) as broker,
+        connect(broker.address) as service,
+    ):
+        async with service.advertise("a = 1"), service.advertise("a = 2"):
+            with pytest.raises(ServiceError, match="offers_per_client_max"):
+                await service.advertise("a = 3").open()
+        await service.advertise("a = 3").open()
 
 
 @on_loop
@@ -224,10 +226,10 @@ async def test_what_waits_to_be_told_is_held_for_the_client() -> None:
 
 
 @on_loop
-async def test_much_on_offer_comes_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_much_on_offer_comes_in_several_frames() -> None:
     """What is on offer would not fit into a frame, or take others their turn."""
-    monkeypatch.setattr(session_offers, "OFFERS_PER_FRAME_MAX", 2)
-    async with Broker(port=0) as broker, connect(broker.address) as service:
+    limits = BrokerLimits(offers_per_frame_max=2)
+    async with Broker(port=0, limits=limits) as broker, connect(broker.address) as service:
         for number in range(5):
             await service.advertise({"a": number}).open()
         client = await RawClient.to(broker, Hello("client"), Request(1, encode_message(Follow())))

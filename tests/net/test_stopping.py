@@ -8,14 +8,16 @@ import pytest
 
 from contrada.connections import connect, connect_sync
 from contrada.errors import ConnectionFailedError
-from contrada.net.broker import server
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.embedded_broker import EmbeddedBroker
 from contrada.net.broker.link import ON_ITS_WAY
 from contrada.net.broker.neighbours import Membership, WantedLink
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.service.dispatcher import LINK_DOWN
+from contrada.service.sync import SyncService
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.networks import network
 from tests.net.processes import serving
@@ -24,25 +26,19 @@ from tests.net.test_neighbours import know
 COUNT = 3_000
 
 
-@pytest.fixture(autouse=True)
-def _little_credit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of what is published waits at the broker."""
-    monkeypatch.setattr(TcpService, "credit_bytes", 20_000)
+PATIENT = BrokerLimits(handover_wait_s=TEST_S_MAX)
+"""The handover may take as long as the test: this machine may be slow."""
+
+CREDIT = ClientLimits(credit_bytes=20_000)
+"""Little credit: most notifications are queued at the broker."""
 
 
-@pytest.fixture
-def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who takes what is handed over is as slow as this machine may be."""
-    monkeypatch.setattr(server, "HANDOVER_WAIT_S", TEST_S_MAX)
-
-
-@pytest.mark.usefixtures("_no_hurry")
 @on_loop
 async def test_what_waits_for_clients_is_handed_over() -> None:
     """Each restart of a broker would lose what its subscribers have not read yet."""
     async with (
-        Broker(port=0) as stopped,
-        connect(stopped.address, reconnect=False) as subscriber,
+        Broker(port=0, limits=PATIENT) as stopped,
+        TcpService(stopped.address, reconnect=False, limits=CREDIT) as subscriber,
         connect(stopped.address) as publisher,
     ):
         events = await subscriber.subscribe("a any")
@@ -54,15 +50,14 @@ async def test_what_waits_for_clients_is_handed_over() -> None:
         assert not stopped.statistics().dropped
 
 
-@pytest.mark.usefixtures("_no_hurry")
 @on_loop
 @pytest.mark.parametrize("ends", [0, 1])
 async def test_what_waits_for_a_neighbour_is_handed_over(ends: int) -> None:
     """What was answered would be lost with a broker that is only restarted."""
     async with (
-        network(2, [(0, 1)]) as brokers,
+        network(2, [(0, 1)], PATIENT) as brokers,
         connect(brokers[0].address) as publisher,
-        connect(brokers[1].address) as subscriber,
+        TcpService(brokers[1].address, limits=CREDIT) as subscriber,
     ):
         events = await subscriber.subscribe("a any")
         await until(lambda: know(brokers, 1))
@@ -76,14 +71,11 @@ async def test_what_waits_for_a_neighbour_is_handed_over(ends: int) -> None:
 
 
 @on_loop
-async def test_one_who_does_not_read_is_not_waited_for_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_one_who_does_not_read_is_not_waited_for_long() -> None:
     """One client could keep a broker from ending; or what is lost would not be counted."""
-    monkeypatch.setattr(server, "HANDOVER_WAIT_S", 0.05)
     async with (
-        Broker(port=0) as stopped,
-        connect(stopped.address) as sleeper,
+        Broker(port=0, limits=BrokerLimits(handover_wait_s=0.05)) as stopped,
+        TcpService(stopped.address, limits=CREDIT) as sleeper,
         connect(stopped.address) as publisher,
     ):
         await sleeper.subscribe("a any")
@@ -98,7 +90,7 @@ async def test_what_is_published_while_a_broker_stops_is_not_answered() -> None:
     """A busy publisher could keep a broker from ending, or take for published what is lost."""
     async with (
         Broker(port=0) as stopped,
-        connect(stopped.address, reconnect=False) as subscriber,
+        TcpService(stopped.address, reconnect=False, limits=CREDIT) as subscriber,
         connect(stopped.address, reconnect=False) as publisher,
     ):
         events = await subscriber.subscribe("a any")
@@ -123,7 +115,7 @@ def test_a_second_ctrl_c_ends_a_broker_as_it_is() -> None:
     """A person would wait for clients that read nothing."""
     with (
         serving("--port", "0") as (process, address),
-        connect_sync(address) as sleeper,
+        SyncService(TcpService(address, limits=CREDIT)) as sleeper,
         connect_sync(address) as publisher,
         sleeper.subscribe("a any"),
     ):
@@ -132,7 +124,7 @@ def test_a_second_ctrl_c_ends_a_broker_as_it_is() -> None:
         while _listens(int(address.rpartition(":")[2])):
             pass
         process.send_signal(signal.SIGINT)
-        assert process.wait(server.HANDOVER_WAIT_S / 2) == 130
+        assert process.wait(BrokerLimits().handover_wait_s / 2) == 130
 
 
 @pytest.mark.parametrize("is_embedded", [False, True])

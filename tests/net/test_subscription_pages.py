@@ -13,12 +13,11 @@ import pytest
 from contrada.errors import FrameError, ServiceError
 from contrada.model import Filter, FilterSet, Pattern, from_msgpack, to_msgpack
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.client.subscription_export import read_subscriptions
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire import subscription_pages
 from contrada.net.wire.frames import FrameReader, InspectReply, InspectRequest, encode
-from contrada.net.wire.inspection import Inspection
-from contrada.net.wire.subscription_pages import FilterPage, HeldFilters, Position
+from contrada.net.wire.inspection import FilterPage, HeldFilters, Inspection, Position
 from tests.asynchronous import on_loop
 from tests.net.networks import network
 from tests.net.requests import frames_in
@@ -43,15 +42,13 @@ async def page_from(service: TcpService, begin: Position) -> FilterPage:
 
 
 @on_loop
-async def test_all_that_clients_ask_for_is_told_whole_and_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_all_that_clients_ask_for_is_told_whole_and_once(tmp_path: Path) -> None:
     """A pipeline would match less than the broker does, or more."""
-    monkeypatch.setattr(subscription_pages, "PAGE_FILTERS_MAX", 100)
+    limits = BrokerLimits(page_filters_max=100)
     long = Filter("t in (" + ", ".join(f"'{n}'" for n in range(2_000)) + ")")
     both, either = Filter("a = 1"), FilterSet(["b = 1", "c = 1"])
     async with (
-        Broker(port=0, store=tmp_path / "store.db") as broker,
+        Broker(port=0, store=tmp_path / "store.db", limits=limits) as broker,
         TcpService(broker.address) as service,
         TcpService(broker.address) as other,
         service.subscribe(FilterSet(MANY)),
@@ -86,21 +83,20 @@ async def test_what_neighbours_ask_for_is_not_told() -> None:
 
 
 @on_loop
-async def test_what_stands_is_told_once_while_others_come_and_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_stands_is_told_once_while_others_come_and_go(tmp_path: Path) -> None:
     """What a broker is asked for would be missed, or come twice, whenever clients are at work."""
-    monkeypatch.setattr(subscription_pages, "PAGE_FILTERS_MAX", 10)
+    limits = BrokerLimits(page_filters_max=10)
     async with AsyncExitStack() as stack:
-        broker = await stack.enter_async_context(Broker(port=0, store=tmp_path / "store.db"))
+        store = tmp_path / "store.db"
+        broker = await stack.enter_async_context(Broker(port=0, store=store, limits=limits))
         service = await stack.enter_async_context(TcpService(broker.address))
-        client_context = []
+        coming = []
         for n, each in enumerate(MANY[:90]):
             options: dict[str, Any] = {"durable": f"d{n}"} if n % 3 == 2 else {}
             subscription = service.subscribe(each, **options)
             await subscription.__aenter__()
             if n % 3 == 1:
-                client_context.append(subscription)
+                coming.append(subscription)
             else:
                 stack.push_async_exit(subscription)
         told: list[HeldFilters] = []
@@ -110,8 +106,8 @@ async def test_what_stands_is_told_once_while_others_come_and_go(
             page = await page_from(service, begin)
             told, begin = told + page.held, page.following
             places += 1
-            if client_context:
-                await client_context.pop(places % len(client_context)).__aexit__(None, None, None)
+            if coming:
+                await coming.pop(places % len(coming)).__aexit__(None, None, None)
             if places < 10:
                 late: dict[str, Any] = {"durable": f"late {places}"} if places % 2 else {}
                 await stack.enter_async_context(service.subscribe(MANY[100 + places], **late))
@@ -124,17 +120,17 @@ async def test_what_stands_is_told_once_while_others_come_and_go(
 
 
 @on_loop
-async def test_a_page_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_is_bounded() -> None:
     """One who asks would hold up a broker's loop, and so all its clients."""
     size = len(to_msgpack(MANY[0]))
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         async with service.subscribe(FilterSet(MANY)):
             page = await page_from(service, (0, 0))
-            assert len(page.held) == subscription_pages.PAGE_FILTERS_MAX
-            monkeypatch.setattr(subscription_pages, "PAGE_BYTES_MAX", 4 * size)
+            assert len(page.held) == broker.limits.page_filters_max
+            broker.limits = BrokerLimits(page_bytes_max=4 * size)
             page = await page_from(service, (0, 0))
             assert len(page.held) == 4
-        monkeypatch.setattr(subscription_pages, "PAGE_NUMBERS_MAX", 1_000)
+        broker.limits = BrokerLimits(page_numbers_max=1_000)
         async with service.subscribe("a = 1"):
             empty = await page_from(service, (0, 0))
             assert empty == FilterPage([], (0, 1_000)), "the numbers of those that have gone"

@@ -114,7 +114,7 @@ async def test_one_that_was_right_is_known_again(
     assert not await check.is_right("desk.1")
     del records["desk"]
     assert not await check.is_right("desk.3")
-    monkeypatch.setattr(tokens, "KNOWN_TOKENS_MAX", 2)
+    check._known_max = 2
     for name in "abc":
         records[name] = f"kept of {name}.1"
         assert await check.is_right(f"{name}.1")
@@ -154,8 +154,7 @@ async def test_a_flood_of_wrong_tokens_waits_in_bounded_room(
     counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Strangers could take all threads and memory of a broker, or keep out who was there."""
-    monkeypatch.setattr(tokens, "CHECKS_WAITING_MAX", 3)
-    check = TokenCheck({"desk": "kept of desk.1"}.get)
+    check = TokenCheck({"desk": "kept of desk.1"}.get, waiting_max=3)
     assert await check.is_right("desk.1")
     async with check._turn:  # As if one took long.
         waiting = [asyncio.ensure_future(check.is_right(f"desk.{n}")) for n in range(2, 5)]

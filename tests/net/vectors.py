@@ -92,10 +92,9 @@ from contrada.net.wire.frames import (
     StatisticsRequest,
     encode,
 )
-from contrada.net.wire.inspection import HeldLink, HeldText, Inspection
+from contrada.net.wire.inspection import FilterPage, HeldLink, HeldText, Inspection
 from contrada.net.wire.message_codec import Hopping, decode_request, encode_message
 from contrada.net.wire.payload_codec import encode_values
-from contrada.net.wire.subscription_pages import FilterPage
 from contrada.patterns import Match
 from contrada.patterns.pattern_assembly import Piece
 from contrada.routing.aggregation import Combination, aggregate_of

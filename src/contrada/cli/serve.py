@@ -28,7 +28,8 @@ from contrada.cli.tls_options import tls_files, token_from
 from contrada.errors import ContradaError
 from contrada.matching.kernels import jit
 from contrada.model.extensions.extension_loader import load
-from contrada.net.broker.broker import CONNECTIONS_MAX, Broker, BrokerStatistics
+from contrada.net.broker.broker import Broker, BrokerStatistics
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.users import Users
 from contrada.net.wire.address import PORT_DEFAULT
 from contrada.net.wire.tls import Tls
@@ -207,11 +208,11 @@ def _allow_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if resource.RLIM_INFINITY != hard < CONNECTIONS_MAX + _FILES_BESIDE:
-        said = {"most": hard, "wanted": CONNECTIONS_MAX + _FILES_BESIDE}
+    if resource.RLIM_INFINITY != hard < BrokerLimits().connections_max + _FILES_BESIDE:
+        said = {"most": hard, "wanted": BrokerLimits().connections_max + _FILES_BESIDE}
         _LOG.warning(
-            f"the system allows %(most)d open files (ulimit -Hn): for CONNECTIONS_MAX = "
-            f"{CONNECTIONS_MAX} connections it takes %(wanted)d",
+            f"the system allows %(most)d open files (ulimit -Hn): for connections_max = "
+            f"{BrokerLimits().connections_max} connections it takes %(wanted)d",
             said,
         )
 

@@ -14,7 +14,7 @@ from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
 from contrada.errors import ConnectionFailedError
 from contrada.model.domains.values import datetime_of
-from contrada.net.client.reconnection import CONNECT_WAIT_S
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.endpoint import ConnectOptions
 
@@ -48,12 +48,12 @@ async def _asked(address: str, approach: ConnectOptions) -> dict[str, Any]:
 
 
 async def answered(address: str, question: Awaitable[T]) -> T:
-    """What a broker answers. Raises ConnectionFailedError where it does not in CONNECT_WAIT_S."""
+    """What a broker answers. Raises ConnectionFailedError where it does not in `connect_wait_s`."""
     try:
-        async with asyncio.timeout(CONNECT_WAIT_S):
+        async with asyncio.timeout(ClientLimits().connect_wait_s):
             return await question
     except TimeoutError:
-        reason = f"the broker did not answer within {CONNECT_WAIT_S:g} s"
+        reason = f"the broker did not answer within {ClientLimits().connect_wait_s:g} s"
         raise ConnectionFailedError(address, reason) from None
 
 

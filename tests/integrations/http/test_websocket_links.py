@@ -16,11 +16,9 @@ from contrada.errors import ConnectionFailedError
 from contrada.integrations.http.websocket_links import LingeringWebSocket
 from contrada.model import Filter
 from contrada.model.codec import to_msgpack
-from contrada.net.broker import server
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.neighbours import Membership, WantedLink
-from contrada.net.broker.server_connection import WRITE_BUFFER_BYTES
-from contrada.net.wire import connection
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.connection import CLIENT
 from contrada.net.wire.frames import Hello, encode
@@ -193,11 +191,10 @@ async def test_malformed_messages_end_the_connection(message: bytes | str, code:
 
 
 @on_loop
-async def test_a_websocket_without_a_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_websocket_without_a_hello_is_closed() -> None:
     """Silent connections, or endless first messages, would fill the broker."""
-    monkeypatch.setattr(connection, "HELLO_WAIT_S", 0.1)
-    monkeypatch.setattr(server, "BROKER_TICK_S", 0.02)
-    async with Broker(port=0) as broker, http_port(broker) as port:
+    limits = BrokerLimits(hello_wait_s=0.1, tick_s=0.02)
+    async with Broker(port=0, limits=limits) as broker, http_port(broker) as port:
         async with connect_websocket(port.url, proxy=None) as there:
 
             async def slow() -> None:
@@ -231,7 +228,7 @@ async def test_a_websocket_that_does_not_read_delays_nobody(
         async with connect(broker.address) as publisher:
             while not peer._write_paused:
                 await publisher.publish_batch({"a": n, "b": "x" * 10_000} for n in range(100))
-        assert peer.unwritten_bytes <= 2 * WRITE_BUFFER_BYTES
+        assert peer.unwritten_bytes <= 2 * broker.limits.write_buffer_bytes
         unread = there.recv_messages
         assert len(unread.frames) <= 3  # It is the library that has stopped to read.
         peer.abort()

@@ -20,7 +20,7 @@ from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_responses import json_answer
 from contrada.integrations.http.token_services import TokenService
 from contrada.model import Notification
-from contrada.net.client.publish_window import PUBLISH_BYTES_MAX, PUBLISH_NOTIFICATIONS_MAX
+from contrada.net.client.client_limits import ClientLimits
 
 EVENTS_PER_TURN: Final = 128
 """Events that are decoded without a pause. Beyond it: other tasks run before the next ones."""
@@ -30,6 +30,8 @@ REFUSED_INDICES_MAX: Final = 100
 
 _ENVELOPE_BYTES: Final = 800
 """Upper bound of an encoded envelope and the framing around it."""
+
+_CLIENT: Final = ClientLimits()
 
 
 class RequestBodies:
@@ -146,7 +148,7 @@ def _frames(notifications: Sequence[Notification]) -> Iterator[Sequence[Notifica
     """
     begin = size = 0
     for at, each in enumerate(notifications):
-        if at - begin >= PUBLISH_NOTIFICATIONS_MAX or size >= PUBLISH_BYTES_MAX:
+        if at - begin >= _CLIENT.publish_notifications_max or size >= _CLIENT.publish_bytes_max:
             yield notifications[begin:at]
             begin, size = at, 0
         size += len(each.span) + len(each.body) + len(each.content_type) + _ENVELOPE_BYTES

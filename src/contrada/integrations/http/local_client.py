@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.server_connection import ServerConnection
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.client.tcp_subscription import CREDIT_BYTES
 from contrada.net.wire.address import Address
 from contrada.net.wire.endpoint import ConnectOptions
 
@@ -44,7 +44,7 @@ def local_service(
     token: str = "",
     *,
     peer: str = "",
-    credit_bytes: int = CREDIT_BYTES,
+    credit_bytes: int = ClientLimits().credit_bytes,
     **options: Any,
 ) -> TcpService:
     """Returns a service of a broker that was started on this event loop.
@@ -73,6 +73,5 @@ def local_service(
         await loop.create_connection(lambda: end, sock=here)
 
     approach = ConnectOptions(token=token, reach=reach)
-    service = TcpService(_HERE, options=approach, **options)
-    service.credit_bytes = credit_bytes
-    return service
+    limits = ClientLimits(credit_bytes=credit_bytes)
+    return TcpService(_HERE, options=approach, limits=limits, **options)

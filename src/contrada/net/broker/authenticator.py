@@ -13,6 +13,7 @@ from socket import AF_UNIX
 from typing import Any, Final, Protocol
 
 from contrada.errors import FrameError
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.users import ANONYMOUS, Users
 from contrada.net.wire.address import is_loopback
 from contrada.net.wire.frames import Hello
@@ -35,10 +36,14 @@ class TransportInfo(Protocol):
 class Authenticator:
     """Identifies the connections that come to a broker."""
 
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: Users, limits: BrokerLimits = BrokerLimits()) -> None:
         self.users = users
         """The users who may connect now; they may change."""
-        self._check = TokenCheck(lambda name: self.users.records.get(name))
+        self._check = TokenCheck(
+            lambda name: self.users.records.get(name),
+            waiting_max=limits.token_checks_max,
+            known_max=limits.known_tokens_max,
+        )
 
     def identify(self, transport: TransportInfo, hello: Hello) -> Principal | Awaitable[Principal]:
         """The principal of a connection; an awaitable of it where a token must be checked.

@@ -25,10 +25,11 @@ import msgspec
 from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, DeliveryError, FrameError, ServiceError
 from contrada.net.broker.authenticator import Authenticator
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.client_session import ClientSession
 from contrada.net.broker.latencies import Latencies
 from contrada.net.broker.neighbours import Membership
-from contrada.net.broker.server import BROKER_BYTES_MAX, Server
+from contrada.net.broker.server import Server
 from contrada.net.broker.server_connection import ConnectionHandler, ServerConnection
 from contrada.net.broker.users import Users
 from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loopback
@@ -40,13 +41,6 @@ from contrada.service.security.permits import PublishFilters
 from contrada.service.security.principals import NOT_PERMITTED, Principal
 from contrada.service.subscription_queue import PUBLISH_WAIT_S
 from contrada.service.timekeeper import Timekeeper
-
-CONNECTIONS_MAX: Final = 16_384
-"""Connections of a broker. Beyond it: a client is told that it is full, and closed."""
-
-BACKLOG: Final = 1_024
-"""Connections that came and are not taken yet; so many are taken in one turn. Beyond it: the
-system of whoever comes tries again after a second or more."""
 
 STATISTICS_NAMES_MAX: Final = 20
 """Links, and subscriptions, of which the statistics of a broker tell one by one. Beyond it: of
@@ -104,13 +98,12 @@ class Broker(Server):
         host: str = "127.0.0.1",
         port: int = PORT_DEFAULT,
         *,
-        connections_max: int = CONNECTIONS_MAX,
-        bytes_max: int = BROKER_BYTES_MAX,
         network: Membership | None = None,
         tls: Tls | None = None,
         store: str | Path | Store | None = None,
         users: Users | None = None,
         anyone: bool = False,
+        limits: BrokerLimits = BrokerLimits(),
     ) -> None:
         """Port 0 takes a free one; see `address` once it has started.
 
@@ -129,16 +122,15 @@ class Broker(Server):
         super().__init__(
             network or Membership(),
             store,
-            bytes_max=bytes_max,
+            limits=limits,
             client_context=tls.client_context() if tls else None,
             no_store=_NO_STORE,
         )
-        self._authenticator = None if users is None else Authenticator(users)
+        self._authenticator = None if users is None else Authenticator(users, limits)
         self.is_open = users is None
         self._is_guarded = anyone or users is not None or (tls and tls.require_certificate)
         self._host = host
         self._port = port
-        self._connections_max = connections_max
         self._server: asyncio.Server | None = None
         self._sessions: dict[ServerConnection, ClientSession] = {}
         self.latencies = Latencies()
@@ -169,7 +161,7 @@ class Broker(Server):
                 self.accept,
                 self._host,
                 self._port,
-                backlog=BACKLOG,
+                backlog=self.limits.backlog_max,
                 ssl=self._server_context,
                 ssl_handshake_timeout=TLS_WAIT_S if self._server_context else None,
             )
@@ -332,7 +324,7 @@ class Broker(Server):
         """A connection was made; False when there are too many. One of its own may always be."""
         super().admit(connection)
         self._connections_total += 1
-        return len(self._connections) <= self._connections_max or connection.who == NEIGHBOUR
+        return len(self._connections) <= self.limits.connections_max or connection.who == NEIGHBOUR
 
     def handler_for(self, connection: ServerConnection, hello: Hello) -> ConnectionHandler:
         """Who deals with what the other side asks for. Raises FrameError where it is refused."""

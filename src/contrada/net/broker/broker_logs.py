@@ -18,24 +18,13 @@ from contrada.delivery.delivery_messages import DeliveryMessage
 from contrada.delivery.owned_logs import Since
 from contrada.delivery.store import Store
 from contrada.errors import CannotPublishError, DeliveryError
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.routing.router_messages import Neighbour
 from contrada.service.delivery_host import DeliveryHost
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.loop_guards import off_loop
 from contrada.service.stores.store_location import open_sound
-
-LEFT_WAIT_S: Final = 60.0
-"""How long a subscription in memory outlives the connection of its last reader. Beyond it: it ends,
-with what it keeps."""
-
-ACQUAINTED_WAIT_S: Final = 5.0
-"""How long what an embedded service promises, reads or ends waits for a new neighbour to tell what
-stands anywhere. Beyond it: it goes by what is known."""
-
-PUBLISHERS_HERE_MAX: Final = 100_000
-"""Names under which clients of a broker publish what is promised, all together. Beyond it: they are
-refused."""
 
 ALONE: Final = "broker"
 """The name in its store of a broker that has none."""
@@ -78,11 +67,12 @@ class BrokerLogs:
         sequencer: str,
         store: str | Path | Store | None,
         no_store: str,
+        limits: BrokerLimits = BrokerLimits(),
     ) -> None:
         """`store` is a place, opened and closed here, or its owner's; without one: `no_store`."""
         self._dispatcher = dispatcher
         self._name, self._sequencer, self._place = name, sequencer, store
-        self._no_store = no_store
+        self._no_store, self._limits = no_store, limits
         self.client = dispatcher.client()
         self._clock = EnvelopeFactory(None).now_us
         self._host: DeliveryHost | None = None
@@ -154,8 +144,8 @@ class BrokerLogs:
         """What is held and was done so that delivery can be promised, by name."""
         if self._host is None:
             return {}
-        cancel_expiry = self._host.server.statistics()
-        counts = {each.name: getattr(cancel_expiry, each.name) for each in fields(cancel_expiry)}
+        found = self._host.server.statistics()
+        counts = {each.name: getattr(found, each.name) for each in fields(found)}
         del counts["logs"]
         return counts | {"held back": self.held_back}
 
@@ -201,7 +191,7 @@ class BrokerLogs:
         """
         assert self.host is not None, "whoever is told of this server tells of itself"
         try:
-            async with asyncio.timeout(ACQUAINTED_WAIT_S):
+            async with asyncio.timeout(self._limits.announcement_wait_s):
                 while self._unsynchronized:
                     self._progress.clear()
                     await self._progress.wait()
@@ -240,8 +230,9 @@ class BrokerLogs:
                 f"another access point that is connected publishes as {publisher!r}; "
                 "take another name"
             )
-        if user is None and len(self._publishers) >= PUBLISHERS_HERE_MAX:
-            raise DeliveryError(f"PUBLISHERS_HERE_MAX = {PUBLISHERS_HERE_MAX} publish here already")
+        if user is None and len(self._publishers) >= self._limits.publishers_max:
+            most = self._limits.publishers_max
+            raise DeliveryError(f"publishers_max = {most} publishers are connected")
         self._publishers[publisher] = _PublisherHere(instance, connection)
 
     def dismiss(self, publisher: str, connection: object) -> None:
@@ -271,7 +262,7 @@ class BrokerLogs:
         if self._host is not None:
             loop = asyncio.get_running_loop()
             self.cancel_expiry(name)
-            self._expiry[name] = loop.call_later(LEFT_WAIT_S, self._expire, name)
+            self._expiry[name] = loop.call_later(self._limits.reader_wait_s, self._expire, name)
 
     def cancel_expiry(self, name: str) -> None:
         """Somebody reads it again, or it has ended."""

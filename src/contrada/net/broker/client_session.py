@@ -32,7 +32,7 @@ from contrada.model.languages.work_budget import Work
 from contrada.net.broker.durable_session import DurableSession
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX, TURN_S
 from contrada.net.broker.ingress_queue import FEWER, IngressQueue, UndecidedNotification
-from contrada.net.broker.inspector import inspect_router
+from contrada.net.broker.inspector import filter_page, inspect_router
 from contrada.net.broker.latencies import Latencies
 from contrada.net.broker.server_connection import ConnectionHost, ServerConnection
 from contrada.net.broker.session_offers import SessionOffers
@@ -56,7 +56,6 @@ from contrada.net.wire.frames import (
 from contrada.net.wire.inspection import Inspection
 from contrada.net.wire.message_codec import PackedSubscribe, decode_request
 from contrada.net.wire.payload_codec import encode_match, encoding_of, notifications_from
-from contrada.net.wire.subscription_pages import filter_page
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router_messages import Ask, Describe, Publish, Undescribe, Unsubscribe
 from contrada.service import trace_spans
@@ -66,12 +65,6 @@ from contrada.service.queued_subscription import TOO_SLOW
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import BLOCK, ENTRY_BYTES, Passed, SubscriptionQueue
-
-SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
-"""Subscriptions of a connection. Beyond it: it is refused, the connection stays."""
-
-PATTERNS_PER_CLIENT_MAX: Final = 100
-"""Subscriptions to patterns of a connection. Beyond it: it is refused, the connection stays."""
 
 DELIVER_NOTIFICATIONS_MAX: Final = 512
 """Notifications in a Delivery. Beyond it: the next takes the rest."""
@@ -266,7 +259,9 @@ class ClientSession:
             if self.connection.permit is not None:
                 self.connection.permit.check_inspect()
             if request.page_from is not None:
-                page = yield from filter_page(router, self._broker.logs, request.page_from)
+                page = yield from filter_page(
+                    router, self._broker.logs, request.page_from, self._broker.limits
+                )
                 nothing = Inspection(router.name, {}, [], {}, [], [])
                 self.connection.send(InspectReply(request.number, nothing, page))
                 return
@@ -324,8 +319,10 @@ class ClientSession:
                 raise FrameError("repeated", f"subscription {message.identity} is to a pattern")
             yield from self._update(request, route, message)
             return
-        if len(self._queues) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
-            raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
+        if len(self._queues) >= self._broker.limits.subscriptions_per_client_max:
+            raise LimitError(
+                "subscriptions_per_client_max", self._broker.limits.subscriptions_per_client_max
+            )
         queue = _SessionQueue(self, request)
         queue.route = self._dispatcher.prepare(self._client, message.identity, queue)
         yield from self._enter(queue.route, message)
@@ -338,10 +335,13 @@ class ClientSession:
         """Puts a subscription to a pattern in force."""
         if message.identity in self._queues:
             raise FrameError("repeated", f"subscription {message.identity} is in force already")
-        if sum(each.route.is_pattern for each in self._queues.values()) >= PATTERNS_PER_CLIENT_MAX:
-            raise LimitError("PATTERNS_PER_CLIENT_MAX", PATTERNS_PER_CLIENT_MAX)
-        if len(self._queues) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
-            raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
+        patterns_max = self._broker.limits.patterns_per_client_max
+        if sum(each.route.is_pattern for each in self._queues.values()) >= patterns_max:
+            raise LimitError("patterns_per_client_max", patterns_max)
+        if len(self._queues) >= self._broker.limits.subscriptions_per_client_max:
+            raise LimitError(
+                "subscriptions_per_client_max", self._broker.limits.subscriptions_per_client_max
+            )
         if (permit := self.connection.permit) is not None:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                 message = replace(message, pattern=permit.watched(message.pattern))

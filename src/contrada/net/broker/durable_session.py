@@ -40,15 +40,10 @@ from contrada.errors import (
 )
 from contrada.model import FilterSet, Notification
 from contrada.model.languages.work_budget import Work
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.broker_logs import BrokerLogs
-from contrada.net.broker.ingress_queue import (
-    BATCH_WORK_MAX,
-    NOTIFICATION_WORK_MAX,
-    PENDING_BYTES_MAX,
-    IngressQueue,
-)
+from contrada.net.broker.ingress_queue import IngressQueue
 from contrada.net.broker.log_batches import (
-    RECORD_BATCHES_MAX,
     local_number,
     log_state,
     read_record_batch,
@@ -74,21 +69,6 @@ from contrada.service.durable_reader import IN_MEMORY
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import ENTRY_BYTES, size_of
-
-PLEDGES_MAX: Final = 4_096
-"""Requests of a client that are promised and not answered. Beyond it: it is told and closed."""
-
-PUBLISHERS_PER_CLIENT_MAX: Final = 100
-"""Publisher names that one connection uses above best effort. Beyond it: it is refused, the
-connection stays."""
-
-READERS_PER_CLIENT_MAX: Final = 1_000
-"""Standing subscriptions that one connection reads. Beyond it: it is refused, the connection
-stays."""
-
-STANDING_FILTERS_MAX: Final = 1_000
-"""Filters of a standing subscription that a client begins. Beyond it: it is refused, the connection
-stays."""
 
 READ_WORK_MAX: Final = 200_000
 """Steps to read a request about what is promised, and to put a subscription in force. Beyond it: it
@@ -259,10 +239,14 @@ class DurableSession:
             connection.broker.dispatcher,
             client,
             connection.broker,
-            frames_max=PLEDGES_MAX,
+            frames_max=self._limits.durable_requests_max,
             answer=self._answer_publication,
             end=connection.end,
         )
+
+    @property
+    def _limits(self) -> BrokerLimits:
+        return self._connection.broker.limits
 
     @property
     def held_bytes(self) -> int:
@@ -271,8 +255,8 @@ class DurableSession:
 
     def handle(self, request: LogRequest) -> Generator[None]:
         """Does what is asked for; where it yields the others may have a turn."""
-        if self._unanswered >= PLEDGES_MAX:
-            raise self._overload(f"more than PLEDGES_MAX = {PLEDGES_MAX} unanswered")
+        if self._unanswered >= (most := self._limits.durable_requests_max):
+            raise self._overload(f"more than durable_requests_max = {most} unanswered")
         self._unanswered += 1
         try:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
@@ -339,8 +323,8 @@ class DurableSession:
 
     def _add_publisher(self, number: int, said: PublisherHello) -> None:
         is_new = said.publisher not in self._publishers
-        if is_new and len(self._publishers) >= PUBLISHERS_PER_CLIENT_MAX:
-            raise LimitError("PUBLISHERS_PER_CLIENT_MAX", PUBLISHERS_PER_CLIENT_MAX)
+        if is_new and len(self._publishers) >= (most := self._limits.publishers_per_client_max):
+            raise LimitError("publishers_per_client_max", most)
         self._logs.admit(said.publisher, said.instance, self)
         self._publishers[said.publisher] = None
         server = self._host.server
@@ -363,13 +347,13 @@ class DurableSession:
             self._connection.broker.dropped[NOT_PERMITTED] += len(refused)
             raise permit.why_unpublishable(notifications[refused[0]])
         size = sum(map(size_of, notifications))
-        if self.held_bytes + size > PENDING_BYTES_MAX:
-            limit = f"PENDING_BYTES_MAX = {PENDING_BYTES_MAX}"
+        if self.held_bytes + size > (most := self._limits.pending_bytes_max):
+            limit = f"pending_bytes_max = {most}"
             raise self._overload(f"more than {limit} bytes unanswered")
         pending = _PendingPublication(request.number, request.wait_ms, size)
         self._hold(size)
         try:
-            with Work("BATCH_WORK_MAX", BATCH_WORK_MAX, is_strict=True):
+            with Work("BATCH_WORK_MAX", self._limits.batch_work_max, is_strict=True):
                 self._host.server.match_ahead(notifications)
         except LimitError as error:
             if error.limit != "BATCH_WORK_MAX":
@@ -389,7 +373,8 @@ class DurableSession:
             if pending.error is not None:
                 return
             try:
-                with Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX, is_strict=True):
+                most = self._limits.notification_work_max
+                with Work("NOTIFICATION_WORK_MAX", most, is_strict=True):
                     self._host.server.match_ahead((each,))
             except LimitError as error:
                 pending.error = error
@@ -447,12 +432,12 @@ class DurableSession:
             if not self._readers[label].is_closed:
                 raise DeliveryError(f"{label!r} reads {self._readers[label].said.name!r} already")
             self._close_reader(CloseLog(said.name, label))
-        if len(self._readers) >= READERS_PER_CLIENT_MAX:
-            raise LimitError("READERS_PER_CLIENT_MAX", READERS_PER_CLIENT_MAX)
+        if len(self._readers) >= (most := self._limits.readers_per_client_max):
+            raise LimitError("readers_per_client_max", most)
         filters = said.filters
-        if filters is not None and len(filters.filters) > STANDING_FILTERS_MAX:
-            cancel_expiry = len(filters.filters)
-            raise LimitError("STANDING_FILTERS_MAX", STANDING_FILTERS_MAX, cancel_expiry)
+        most = self._limits.durable_filters_max
+        if filters is not None and len(filters.filters) > most:
+            raise LimitError("durable_filters_max", most, len(filters.filters))
         if self._connection.permit is not None and filters is not None:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
                 granted = self._connection.permit.subscribed(filters)
@@ -476,10 +461,12 @@ class DurableSession:
         self._answer(number, encode_durable(ReaderState(standing, owner, at)))
 
     def _read_batch(self, number: int, said: AskRecordBatch) -> Generator[None]:
-        if len(self._batches) >= RECORD_BATCHES_MAX:
-            raise LimitError("RECORD_BATCHES_MAX", RECORD_BATCHES_MAX)
+        if len(self._batches) >= (most := self._limits.record_batches_max):
+            raise LimitError("record_batches_max", most)
         self._check_names(said)
-        batch = yield from read_record_batch(self._host.server, said, self._connection.permit)
+        batch = yield from read_record_batch(
+            self._host.server, said, self._limits.record_batch_bytes_max, self._connection.permit
+        )
         if number:
             self._batches.add(number)
         self._answer(number, encode_durable(batch))

@@ -20,6 +20,7 @@ from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, ServiceClosedError, ServiceError, StoreError
 from contrada.model import Filter, Notification
 from contrada.model.codec import notification_to_read
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.ingress_queue import UndecidedNotification
 from contrada.net.broker.neighbours import Membership
 from contrada.net.broker.server import Server
@@ -34,10 +35,6 @@ from contrada.service.subscription_queue import PUBLISH_WAIT_S, SubscriptionQueu
 
 if TYPE_CHECKING:
     from contrada.service.delivery_host import DeliveryHost
-
-JOIN_WAIT_S: Final = 15.0
-"""How long opening waits until each neighbour is there and has told what it asks for, or cannot be
-had. Beyond it: it is open with those that are there; where none is, ConnectionFailedError."""
 
 _FITS_BYTES: Final = CONTENT_BYTES_MAX // 2
 """What is smaller can be sent, whatever its envelope holds."""
@@ -55,6 +52,7 @@ class EmbeddedBroker(EmbeddedService):
         store: str | Path | Store | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
         tls: ssl.SSLContext | None = None,
+        limits: BrokerLimits = BrokerLimits(),
     ) -> None:
         """`network` has a name and neighbours. The others are as in `connect`.
 
@@ -65,7 +63,7 @@ class EmbeddedBroker(EmbeddedService):
             reason = f"tls is for {SCHEME_TLS}://, and this is {shown_addresses(self._addresses)}"
             raise ServiceError(reason)
         self._server = Server(
-            network, store, client_context=tls, no_store=NO_STORE, tell=self._tell
+            network, store, client_context=tls, limits=limits, no_store=NO_STORE, tell=self._tell
         )
         super().__init__(
             publisher=publisher,
@@ -101,7 +99,7 @@ class EmbeddedBroker(EmbeddedService):
 
     async def _join(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(JOIN_WAIT_S):
+            async with asyncio.timeout(self._server.limits.join_wait_s):
                 while self._state == "open" and len(self._links) < len(self._addresses):
                     self._changed.clear()
                     await self._changed.wait()
@@ -110,7 +108,7 @@ class EmbeddedBroker(EmbeddedService):
         if not any(each.state == "connected" for each in self._links.values()):
             shown = shown_addresses(self._addresses)
             reasons = {address: each.reason for address, each in self._links.items()}
-            late = f"it told nothing within JOIN_WAIT_S = {JOIN_WAIT_S:g} s"
+            late = f"it told nothing within join_wait_s = {self._server.limits.join_wait_s:g} s"
             why = [(str(each), reasons.get(str(each)) or late) for each in self._addresses]
             if len(why) == 1:
                 raise ConnectionFailedError(*why[0])

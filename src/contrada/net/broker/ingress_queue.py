@@ -14,6 +14,7 @@ from contrada.model import Notification
 from contrada.model.algebra.notification import keep_packed
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import Work
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.fair_scheduler import TURN_S
 from contrada.routing.router_messages import Notifications, Origin, Publish
 from contrada.service import trace_spans
@@ -21,33 +22,9 @@ from contrada.service.dispatcher import Dispatcher, Pending
 from contrada.service.envelope_factory import wall_clock_us
 from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX, size_of_all
 
-PUBLISHES_PENDING_MAX: Final = 16
-"""Publications of a connection not yet worked off. Beyond it: the connection is told and
-closed."""
-
-PENDING_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of Publications of a connection not yet worked off. Beyond it: the connection is told
-and closed."""
-
-BATCH_WORK_MAX: Final = 50_000
-"""Steps to match notifications in one go. Beyond it: none of them is matched yet, and fewer are
-matched in one go; a single one is matched anew with NOTIFICATION_WORK_MAX."""
-
-NOTIFICATION_WORK_MAX: Final = 100_000
-"""Steps to match one notification. Beyond it: undecided subscriptions count as matching; the
-notification is delivered to them as undecided, and the subscribers decide; counted as a safe
-answer."""
-
 NOTIFICATIONS_PER_TURN: Final = 256
 """Published notifications that are worked off in one go. Beyond it: the other connections get a
 turn."""
-
-FEW_MAX: Final = 16
-"""Notifications of a publication that is worked off in the turn in which it came. Beyond it: by a
-task of its own."""
-
-FEW_WORK_MAX: Final = 4_000
-"""Steps to match them. Beyond it: nothing of it is done yet, and a task works it off."""
 
 FEWER: Final = 8
 """How many times fewer are taken in one go where it was too much work."""
@@ -63,6 +40,8 @@ class UndecidedNotification(bytes):
 
 class IngressHost(Protocol):
     """What is needed of a broker."""
+
+    limits: BrokerLimits
 
     def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Do something for a client, also when its connection ends meanwhile."""
@@ -81,7 +60,7 @@ class IngressQueue(Generic[N]):
         origin: Origin,
         broker: IngressHost,
         *,
-        frames_max: int = PUBLISHES_PENDING_MAX,
+        frames_max: int | None = None,
         answer: Callable[[N, int | ContradaError], None],
         end: Callable[[FrameError], None],
     ) -> None:
@@ -92,7 +71,8 @@ class IngressQueue(Generic[N]):
         """
         self._dispatcher = dispatcher
         self._origin = origin
-        self._frames_max = frames_max
+        self._limits = broker.limits
+        self._frames_max = frames_max or self._limits.publishes_pending_max
         self._broker = broker
         self._answer = answer
         self._end = end
@@ -107,8 +87,8 @@ class IngressQueue(Generic[N]):
             reason = f"more than {self._frames_max} unanswered"
             raise FrameError("too many publishes", reason)
         size = _bytes_of(message.notifications)
-        if self.held_bytes + size > PENDING_BYTES_MAX:
-            reason = f"more than PENDING_BYTES_MAX = {PENDING_BYTES_MAX} bytes unanswered"
+        if self.held_bytes + size > (most := self._limits.pending_bytes_max):
+            reason = f"more than pending_bytes_max = {most} bytes unanswered"
             raise FrameError("too many publishes", reason)
         if self._worker is None and self._publish_now(number, wait_ms, message, size):
             return
@@ -144,12 +124,12 @@ class IngressQueue(Generic[N]):
         Returns whether it did. The work stays within the connection's turns (see
         `net.broker.fair_scheduler`).
         """
-        if len(message.notifications) > FEW_MAX:
+        if len(message.notifications) > self._limits.immediate_notifications_max:
             return False
         pending: list[Pending[Notification]] = []
         error: ContradaError | None
         try:
-            with Work("FEW_WORK_MAX", FEW_WORK_MAX, is_strict=True):
+            with Work("FEW_WORK_MAX", self._limits.immediate_work_max, is_strict=True):
                 pending, error = self._take(message, wall_clock_us())
         except ContradaError as fault:
             if isinstance(fault, LimitError) and fault.limit == "FEW_WORK_MAX":
@@ -245,9 +225,9 @@ class IngressQueue(Generic[N]):
         allowed.
         """
         if is_decided:
-            work = Work("BATCH_WORK_MAX", BATCH_WORK_MAX, is_strict=True)
+            work = Work("BATCH_WORK_MAX", self._limits.batch_work_max, is_strict=True)
         else:
-            work = Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX)
+            work = Work("NOTIFICATION_WORK_MAX", self._limits.notification_work_max)
         with work:
             return self._take(message, now_us)
 

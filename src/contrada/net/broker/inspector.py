@@ -5,16 +5,28 @@ Nothing is changed by it. Filters and advertisements are sent as text, for peopl
 
 from collections.abc import Generator, Iterable, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from contrada.errors import shortened
-from contrada.model import Notification
+from contrada.model import Filter, Notification
 from contrada.model.languages.work_budget import Work
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
-from contrada.net.wire.inspection import HeldLink, HeldText, Inspection
+from contrada.net.wire.inspection import (
+    FilterPage,
+    HeldFilters,
+    HeldLink,
+    HeldText,
+    Inspection,
+    Position,
+)
+from contrada.net.wire.payload_codec import encode_content
 from contrada.routing.router import Router
 from contrada.routing.router_messages import Client, Party
 from contrada.routing.tables.next_hop_cache import ITSELF
+
+if TYPE_CHECKING:
+    from contrada.delivery.owned_logs import Since
 
 INSPECTED_MAX: Final = 100
 """Links, clients, filters, advertisements, and filters that match, each, that a broker tells when
@@ -87,3 +99,72 @@ def _to_texts(held: list[tuple[Any, list[str]]]) -> Generator[None, None, list[H
         texts.append(HeldText(shortened(str(product)), parties))
         yield
     return texts
+
+
+class OwnedDurables(Protocol):
+    """The standing subscriptions at home at a broker."""
+
+    client: Client
+
+    def standing_since(self, number: int, count: int) -> "Since":
+        """Those of so many numbers from one on; see `OwnedLogs.since`."""
+        ...
+
+
+class _PageDraft:
+    """A page that is being filled."""
+
+    def __init__(self, limits: BrokerLimits) -> None:
+        self._limits = limits
+        self.held: list[HeldFilters] = []
+        self._filters = self._bytes = 0
+
+    def add(self, name: str, filters: Iterable[Filter]) -> Generator[None]:
+        """Packs filters, each in a turn of its own: it may cost as much as reading it did."""
+        packed: list[bytes] = []
+        for each in filters:
+            packed.append(encode_content(each))
+            yield
+        if packed:
+            self.held.append((name, packed))
+        self._filters += len(packed)
+        self._bytes += len(name) + sum(map(len, packed))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
+        limits = self._limits
+        return self._filters >= limits.page_filters_max or self._bytes >= limits.page_bytes_max
+
+
+def filter_page(
+    router: Router, logs: OwnedDurables, begin: Position, limits: BrokerLimits = BrokerLimits()
+) -> Generator[None, None, FilterPage]:
+    """A page, in turns: one for each filter. Nothing is changed by that.
+
+    Cost: its filters, and the numbers that are looked at. Raises LimitError where a filter is
+    larger than a frame holds.
+    """
+    draft = _PageDraft(limits)
+    first, second = begin
+    numbers, standing = logs.standing_since(first, limits.page_numbers_max)
+    for number, each, is_durable in standing:
+        yield from draft.add(each.name if is_durable else "", each.filters.filters)
+        if draft.is_full:
+            return FilterPage(draft.held, (number + 1, second))
+    first = max(first, numbers.stop)
+    if len(numbers) == limits.page_numbers_max:
+        return FilterPage(draft.held, (first, second))
+    numbers, asked = router.subscriptions_since(second, limits.page_numbers_max)
+    for number, wanted, parties in asked:
+        if _is_of_clients(parties, logs.client):
+            yield from draft.add("", (wanted,))
+        if draft.is_full:
+            return FilterPage(draft.held, (first, number + 1))
+    is_last = len(numbers) < limits.page_numbers_max
+    return FilterPage(draft.held, None if is_last else (first, numbers.stop))
+
+
+def _is_of_clients(parties: Iterable[Party], keeper: Client) -> bool:
+    """Whether one of these is a client, and not who keeps standing subscriptions or patterns."""
+    return any(isinstance(each, Client) and each not in (ITSELF, keeper) for each in parties)

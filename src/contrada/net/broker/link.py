@@ -27,7 +27,6 @@ from contrada.net.broker.reliable_link_channel import ReliableLinkChannel
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import Frame, Hop, HopCredit, HopPart, LogHop
 from contrada.net.wire.message_codec import (
-    HOP_NOTIFICATIONS_MAX,
     decode_hop,
     encode_message,
     encode_publish,
@@ -50,33 +49,14 @@ from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import (
     ENTRY_BYTES,
-    PUBLISH_WAIT_S,
     SubscriptionQueue,
     size_of,
     size_of_all,
 )
 
-LINK_CREDIT_BYTES: Final = 8 * 2**20
-"""Bytes of notifications on their way over a link, and not worked off at its other end. Beyond it:
-they wait here."""
-
 HOP_BYTES_MAX: Final = 256 * 1024
 """Bytes of notifications after which a frame to a neighbour takes no more. Beyond it: the next
 takes the rest."""
-
-SAID_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of other messages in a frame to a neighbour. Beyond it: the next takes the rest; a longer
-message goes in parts."""
-
-LINK_PUBLISHES_MAX: Final = LINK_CREDIT_BYTES // ENTRY_BYTES + 1
-"""Messages of a neighbour that publish and are not worked off; its credit allows no more. Beyond
-it: the link is ended."""
-
-HOP_MESSAGE_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of a message of a neighbour that comes in several frames. Beyond it: the link is ended."""
-
-LINK_UNREAD_BYTES_MAX: Final = 64 * 2**20
-"""Bytes that a neighbour does not read. Beyond it: the link is ended."""
 
 ON_ITS_WAY: Final = "on its way when a link went down"
 """Why a notification may be lost: nobody knows whether the neighbour worked it off."""
@@ -87,11 +67,12 @@ _LOG: Final = logging.getLogger(__name__)
 class _LinkQueue(SubscriptionQueue[Carried]):
     """What is to be sent on over a link, the credit that is left, and how many are on their way."""
 
-    __slots__ = ("_connection", "credit", "in_flight", "sent", "to")
+    __slots__ = ("_connection", "_limits", "credit", "in_flight", "sent", "to")
 
     def __init__(self, connection: ServerConnection, to: str) -> None:
         super().__init__(budget=connection.budget)
-        self.credit = LINK_CREDIT_BYTES
+        self._limits = connection.broker.limits
+        self.credit = self._limits.link_credit_bytes
         self.in_flight = 0
         self.sent = 0
         self.to = to
@@ -123,7 +104,9 @@ class _LinkQueue(SubscriptionQueue[Carried]):
     def _take(self) -> tuple[Sequence[Carried], int]:
         """What goes into the next frame, and its size; nothing that the neighbour may not read."""
         while True:
-            batch, size = self.take_batch(HOP_NOTIFICATIONS_MAX, min(self.credit, HOP_BYTES_MAX))
+            batch, size = self.take_batch(
+                self._limits.link_notifications_max, min(self.credit, HOP_BYTES_MAX)
+            )
             permit = self._connection.permit
             if permit is None or not batch:
                 return batch, size
@@ -161,11 +144,13 @@ class Link:
         self._parts = bytearray()
         self._queue = _LinkQueue(connection, self.name)
         broker = connection.broker
+        self._limits = broker.limits
         self._ingress = IngressQueue(
             broker.dispatcher,
             event.neighbour,
             broker,
-            frames_max=LINK_PUBLISHES_MAX,
+            # The credit allows no more.
+            frames_max=broker.limits.link_credit_bytes // ENTRY_BYTES + 1,
             answer=self._grant_credit,
             end=connection.end,
         )
@@ -205,7 +190,7 @@ class Link:
         """Does what a frame asks for; what is given is still to be done, in turns."""
         queue = self._queue
         if isinstance(frame, HopCredit):
-            queue.credit = min(queue.credit + max(frame.credit, 0), LINK_CREDIT_BYTES)
+            queue.credit = min(queue.credit + max(frame.credit, 0), self._limits.link_credit_bytes)
             queue.in_flight = max(0, queue.in_flight - max(frame.count, 0))
             if queue:
                 self.connection.mark_ready(queue)
@@ -222,8 +207,8 @@ class Link:
         parts = self._parts
         parts += disconnect_all.data
         self.connection.broker.hold(len(disconnect_all.data))
-        if len(parts) > HOP_MESSAGE_BYTES_MAX:
-            limit = f"HOP_MESSAGE_BYTES_MAX = {HOP_MESSAGE_BYTES_MAX}"
+        if len(parts) > (most := self._limits.link_message_bytes_max):
+            limit = f"link_message_bytes_max = {most}"
             raise FrameError("oversized", f"a message of more than {limit}")
         if not disconnect_all.is_last:
             return None
@@ -258,7 +243,7 @@ class Link:
                 credit = HopCredit(size_of_all(message.notifications), len(message.notifications))
                 if permit is not None:
                     message = yield from self._keep_permitted(permit, message)
-                self._ingress.add(credit, round(PUBLISH_WAIT_S * 1000), message)
+                self._ingress.add(credit, round(self._limits.link_publish_wait_s * 1000), message)
                 continue
             is_synchronized = is_synchronized or isinstance(message, AckLinks)
             if isinstance(message, Subscribe):
@@ -266,7 +251,7 @@ class Link:
             broker = self.connection.broker
             pending = broker.dispatcher.hear(self._route, message)
             if pending:
-                waits = broker.dispatcher.wait(pending, PUBLISH_WAIT_S)
+                waits = broker.dispatcher.wait(pending, self._limits.link_publish_wait_s)
                 broker.start_work(_await_pending(waits))
             broker.logs.update_routes()
             yield
@@ -332,7 +317,7 @@ class Link:
         disconnect_all: list[msgspec.Raw] = []
         size = 0
         for each in said:
-            if len(each) > SAID_BYTES_MAX:
+            if len(each) > self._limits.link_frame_bytes:
                 if disconnect_all:
                     self.connection.send(Hop(disconnect_all))
                     disconnect_all, size = [], 0
@@ -340,7 +325,7 @@ class Link:
                 continue
             disconnect_all.append(each)
             size += len(each)
-            if size >= SAID_BYTES_MAX:
+            if size >= self._limits.link_frame_bytes:
                 self.connection.send(Hop(disconnect_all))
                 disconnect_all, size = [], 0
         if disconnect_all:
@@ -348,18 +333,16 @@ class Link:
         self._write()
 
     def _send_in_parts(self, message: bytes) -> None:
-        for begin in range(0, len(message), SAID_BYTES_MAX):
-            end = begin + SAID_BYTES_MAX
+        for begin in range(0, len(message), self._limits.link_frame_bytes):
+            end = begin + self._limits.link_frame_bytes
             self.connection.send(HopPart(message[begin:end], end >= len(message)))
 
     def _write(self) -> None:
         """Writes what was sent; a neighbour that sends and does not read is ended."""
         self.connection.write()
-        if (
-            self.connection.unwritten_bytes > LINK_UNREAD_BYTES_MAX
-            and not self.connection.is_closed
-        ):
-            limit = f"LINK_UNREAD_BYTES_MAX = {LINK_UNREAD_BYTES_MAX}"
+        most = self._limits.link_unread_bytes_max
+        if self.connection.unwritten_bytes > most and not self.connection.is_closed:
+            limit = f"link_unread_bytes_max = {most}"
             self.connection.end(FrameError("overloaded", f"more than {limit} were not read"))
 
     def withdraw_all(self) -> None:

@@ -24,14 +24,6 @@ from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 
-RECORD_BATCH_BYTES_MAX: Final = 2**20
-"""Bytes of notifications of a stretch, unless a single one is longer. Beyond it: the next stretch
-takes the rest."""
-
-RECORD_BATCHES_MAX: Final = 4
-"""Stretches that a client asks for and that are not answered. Beyond it: it is refused, the
-connection stays."""
-
 _READ_AT_ONCE: Final = 1_000
 _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
@@ -63,7 +55,7 @@ def log_state(server: DeliveryServer, said: AskLog) -> LogState:
 
 
 def read_record_batch(
-    server: DeliveryServer, said: AskRecordBatch, permit: Permit | None = None
+    server: DeliveryServer, said: AskRecordBatch, bytes_max: int, permit: Permit | None = None
 ) -> Generator[None, None, RecordBatch]:
     """A stretch, as long as one may be; where it yields the others may have a turn.
 
@@ -76,7 +68,7 @@ def read_record_batch(
     positions, times, lengths = array("q"), array("q"), array("I")
     found, damaged = list[bytes](), list[tuple[int, str]]()
     at, size, count = said.first, 0, 1
-    while at < said.end and size < RECORD_BATCH_BYTES_MAX:
+    while at < said.end and size < bytes_max:
         local_number(server, said.name, said.number)  # It may have ended since the last turn.
         _, _, end, _ = server.positions(said.name)
         count = min(count, said.end - at, end - at)
@@ -98,7 +90,7 @@ def read_record_batch(
         at = min(max(at + count, server.first_kept(said.name, at + count)), said.end)
         # The first tells how long they are: as many as fit, and no more at once than a turn has.
         mean = max(1, size // max(1, len(found)))
-        count = max(1, min(_READ_AT_ONCE, (RECORD_BATCH_BYTES_MAX - size) // mean))
+        count = max(1, min(_READ_AT_ONCE, (bytes_max - size) // mean))
         yield
     columns = _little_endian(positions), _little_endian(times), _little_endian(lengths)
     return RecordBatch(at, *columns, b"".join(found), tuple(damaged))

@@ -38,9 +38,6 @@ from contrada.service import ConnectionState
 from contrada.service.backoff import STEADY_S, Backoff
 from contrada.service.dispatcher import new_router
 
-LINK_WAIT_S: Final = 10.0
-"""How long making a link may take, hello included. Beyond it: it is tried again later."""
-
 _LOG: Final = logging.getLogger(__name__)
 
 _OPPOSITE: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
@@ -206,14 +203,14 @@ class Neighbours:
         up: asyncio.Future[None] = loop.create_future()
         self._outgoing[connection] = wanted, up
         try:
-            async with asyncio.timeout(LINK_WAIT_S):
+            async with asyncio.timeout(self._broker.limits.link_wait_s):
                 tls = self._broker.client_context if wanted.address.is_tls else None
                 await dial(connection, wanted.address, tls)
                 await asyncio.wait((up, connection.ended), return_when=asyncio.FIRST_COMPLETED)
             await connection.ended
         except TimeoutError:
             connection.abort()
-            return f"no answer within LINK_WAIT_S = {LINK_WAIT_S:g} s"
+            return f"no answer within link_wait_s = {self._broker.limits.link_wait_s:g} s"
         except OSError as error:
             return describe_os_error(error)
         except asyncio.CancelledError:

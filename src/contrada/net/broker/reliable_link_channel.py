@@ -7,7 +7,6 @@ flooded messages are sent once: the link to a neighbour that does not take them 
 
 from collections import deque
 from collections.abc import Generator
-from typing import Final
 
 import msgspec
 
@@ -19,14 +18,6 @@ from contrada.net.wire.durable_messages import decode_log_hop, encode_durable
 from contrada.net.wire.frames import LogHop
 from contrada.routing.router_messages import Neighbour
 
-FERRY_BYTES_MAX: Final = 32 * 2**20
-"""Bytes that wait to be said to a neighbour so that delivery can be promised. Beyond it: what is
-sent again anyway is dropped, counted; with twice as much the link is ended."""
-
-CARRY_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of such a message, or of a frame of them. Beyond it: the next takes the rest; one parcel
-may have more."""
-
 
 class ReliableLinkChannel:
     """One link's part in keeping promises."""
@@ -37,6 +28,7 @@ class ReliableLinkChannel:
         self._connection, self._neighbour, self._logs = connection, neighbour, logs
         self._waiting: deque[msgspec.Raw] = deque()
         self._bytes = 0
+        self._limits = connection.broker.limits
         logs.link_up(neighbour, self)
 
     def __len__(self) -> int:
@@ -46,8 +38,8 @@ class ReliableLinkChannel:
         """Says something, soon."""
         is_sent_again = isinstance(message, Transfer | StreamAck)
         try:
-            for each in _split(message):
-                if is_sent_again and self._bytes > FERRY_BYTES_MAX:
+            for each in _split(message, self._limits.transfer_bytes_max):
+                if is_sent_again and self._bytes > self._limits.channel_bytes_max:
                     self._logs.held_back += 1
                     break
                 self._waiting.append(each)
@@ -55,8 +47,9 @@ class ReliableLinkChannel:
         except LimitError as error:
             self._connection.end(FrameError("oversized", str(error)))
             return
-        if self._bytes > 2 * FERRY_BYTES_MAX and not self._connection.is_closed:
-            limit = f"FERRY_BYTES_MAX = {FERRY_BYTES_MAX}"
+        most = self._limits.channel_bytes_max
+        if self._bytes > 2 * most and not self._connection.is_closed:
+            limit = f"channel_bytes_max = {most}"
             self._connection.end(FrameError("overloaded", f"more than twice {limit} were not read"))
             return
         self._connection.mark_ready(self)
@@ -68,8 +61,8 @@ class ReliableLinkChannel:
     def next_frame(self) -> LogHop | None:
         """As much as a frame takes."""
         messages: list[msgspec.Raw] = []
-        size = 0
-        while self._waiting and (not messages or size + len(self._waiting[0]) <= CARRY_BYTES_MAX):
+        size, most = 0, self._limits.transfer_bytes_max
+        while self._waiting and (not messages or size + len(self._waiting[0]) <= most):
             each = self._waiting.popleft()
             size += len(each)
             messages.append(each)
@@ -107,16 +100,12 @@ class ReliableLinkChannel:
         self._logs.link_down(self._neighbour, self)
 
 
-def _split(message: DeliveryMessage) -> Generator[msgspec.Raw]:
+def _split(message: DeliveryMessage, bytes_max: int) -> Generator[msgspec.Raw]:
     """A message as it travels; one that carries much in several."""
     whole = encode_durable(message)
-    if (
-        len(whole) > CARRY_BYTES_MAX
-        and isinstance(message, Transfer)
-        and len(message.shipments) > 1
-    ):
+    if len(whole) > bytes_max and isinstance(message, Transfer) and len(message.shipments) > 1:
         half = len(message.shipments) // 2
         for shipments in (message.shipments[:half], message.shipments[half:]):
-            yield from _split(msgspec.structs.replace(message, shipments=shipments))
+            yield from _split(msgspec.structs.replace(message, shipments=shipments), bytes_max)
     else:
         yield whole

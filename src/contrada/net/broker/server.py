@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contrada.delivery.store import Store
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.neighbours import Membership, Neighbours
 from contrada.net.broker.server_connection import (
@@ -31,22 +32,6 @@ from contrada.service.security.permits import PublishFilters
 from contrada.service.security.principals import ANYBODY, Principal
 from contrada.service.stores.store_location import check_store
 
-BROKER_BYTES_MAX: Final = 2 * 2**30
-"""Bytes that a server holds for its clients and neighbours: queued for them, or received from them
-and not worked off yet. Beyond it: the connections for which most is held are told and closed, until
-the bound is kept."""
-
-BROKER_TICK_S: Final = 5.0
-"""How often a server looks for connections that went silent. Beyond it: that much later it acts."""
-
-HANDOVER_WAIT_S: Final = 5.0
-"""How long stopping a server waits until neighbours and clients have taken what is queued for them.
-Beyond it: the rest is lost, counted."""
-
-STOP_WAIT_S: Final = 5.0
-"""How long stopping a server waits for the others to take what was written to them. Beyond it:
-connections are cut."""
-
 _HANDOVER_LOOK_S: Final = 0.01
 
 
@@ -58,7 +43,7 @@ class Server:
         network: Membership,
         store: str | Path | Store | None,
         *,
-        bytes_max: int = BROKER_BYTES_MAX,
+        limits: BrokerLimits = BrokerLimits(),
         client_context: ssl.SSLContext | None = None,
         no_store: str,
         tell: Callable[[ConnectionState], object] = lambda _: None,
@@ -69,6 +54,7 @@ class Server:
         is no store.
         """
         self.network = network
+        self.limits = limits
         self.instance = EnvelopeFactory(None).publisher
         self.is_stopping = False
         self.is_open = True
@@ -78,11 +64,12 @@ class Server:
         self.refused: Counter[str] = Counter()
         self.dispatcher = Dispatcher(network.router())
         check_store(store)
-        self.logs = BrokerLogs(self.dispatcher, network.name, network.sequencer, store, no_store)
+        self.logs = BrokerLogs(
+            self.dispatcher, network.name, network.sequencer, store, no_store, limits
+        )
         self.neighbours = Neighbours(self, tell)
         self.hello = Hello(BROKER, "contrada", self.neighbours.capabilities())
         self._client_context = client_context
-        self._bytes_max = bytes_max
         self._held_bytes = 0
         self._relief_due = False
         self._ticker: asyncio.Task[None] | None = None
@@ -104,11 +91,11 @@ class Server:
         try:
             await self.neighbours.stop()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hand_over(), HANDOVER_WAIT_S)
+                await asyncio.wait_for(self._hand_over(), self.limits.handover_wait_s)
             for connection in list(self._connections):
                 connection.close("the broker stops")
             with contextlib.suppress(TimeoutError):  # Those that do not read are aborted.
-                await asyncio.wait_for(self._empty.wait(), STOP_WAIT_S)
+                await asyncio.wait_for(self._empty.wait(), self.limits.stop_wait_s)
         finally:  # Also where whoever stops it is cancelled.
             for connection in list(self._connections):
                 connection.abort()
@@ -180,20 +167,20 @@ class Server:
     def hold(self, size: int) -> None:
         """So many bytes more are held for a client; less where it is negative."""
         self._held_bytes += size
-        if self._held_bytes > self._bytes_max and not self._relief_due:
+        if self._held_bytes > self.limits.bytes_max and not self._relief_due:
             self._relief_due = True
             asyncio.get_running_loop().call_soon(self._relieve)
 
     def _relieve(self) -> None:
         self._relief_due = False
         for connection in sorted(self._connections, key=lambda each: each.held_bytes, reverse=True):
-            if self._held_bytes <= self._bytes_max or not connection.held_bytes:
+            if self._held_bytes <= self.limits.bytes_max or not connection.held_bytes:
                 return
             connection.evict()
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(BROKER_TICK_S)
+            await asyncio.sleep(self.limits.tick_s)
             for connection in list(self._connections):
                 self.check_alive(connection)
 

@@ -23,14 +23,6 @@ from contrada.service.dispatcher import Dispatcher
 from contrada.service.security.permits import Permit, PublishFilters
 from contrada.service.security.principals import ANYBODY, NOT_PERMITTED, Principal, owns
 
-CLIENT_BYTES_MAX: Final = 256 * 2**20
-"""Bytes that wait for one client, in the queues of all its subscriptions together. Beyond it: the
-publisher waits, then the newest of the lowest priority is dropped, counted."""
-
-WRITE_BUFFER_BYTES: Final = 1024 * 1024
-"""Bytes written to a client that it has not taken. Beyond it: the connection is neither written to
-nor read from until it takes them."""
-
 WRITTEN_AT_ONCE_MAX: Final = 4
 """Connections that are written to at once when one connection has published. Beyond it: they are
 written to when the input of all connections was read, so that each is written to once."""
@@ -162,12 +154,12 @@ class ServerConnection(Wire):
     def __init__(self, broker: ConnectionHost, *, hello: Hello | None = None) -> None:
         """`hello` is said first, to another broker; without it this side waits for one."""
         asks = (BROKER,) if hello else (CLIENT, NEIGHBOUR)
-        super().__init__(hello or broker.hello, asks)
+        super().__init__(hello or broker.hello, asks, broker.limits.liveness)
         self.broker = broker
         self.who = NEIGHBOUR if hello else CLIENT
         self.name = ""
         """Who is at the other end, as it is logged."""
-        self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
+        self.budget = Budget(broker.limits.client_bytes_max, broker.hold)
         self.clock = self._loop.time
         self.soon = self._loop.call_soon
         self._greets = hello is not None
@@ -206,7 +198,7 @@ class ServerConnection(Wire):
             self._connection.greet()
             self._write_outgoing()
         assert self._transport is not None
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._transport.set_write_buffer_limits(high=self.broker.limits.write_buffer_bytes)
         self.name = self.name or _place_of(self._transport.get_extra_info("peername"))
         _LOG.info("%(who)s %(peer)s connected", {"who": self.who, "peer": self.name})
         if not self.broker.admit(self):

@@ -21,12 +21,6 @@ from contrada.routing.tables.poset import form_of
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.subscription_queue import ENTRY_BYTES
 
-OFFERS_PER_CLIENT_MAX: Final = 1_000
-"""Advertisements of a connection. Beyond it: it is refused, the connection stays."""
-
-OFFERS_PER_FRAME_MAX: Final = 512
-"""Changes of what is on offer in a frame. Beyond it: the next takes the rest."""
-
 OFFERS_BYTES_MAX: Final = 256 * 1024
 """Bytes of advertisements after which a frame takes no more. Beyond it: the next takes the rest."""
 
@@ -75,8 +69,8 @@ class SessionOffers:
     def _advertise(self, message: Advertise) -> None:
         if message.identity in self._identities:
             raise FrameError("repeated", f"advertisement {message.identity} is in force already")
-        if len(self._identities) >= OFFERS_PER_CLIENT_MAX:
-            raise LimitError("OFFERS_PER_CLIENT_MAX", OFFERS_PER_CLIENT_MAX)
+        if len(self._identities) >= (most := self._connection.broker.limits.offers_per_client_max):
+            raise LimitError("offers_per_client_max", most)
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             if self._connection.permit is not None:
                 message = replace(message, offer=self._connection.permit.offered(message.offer))
@@ -123,7 +117,8 @@ class _OfferQueue:
         """As much as the limits of a frame allow, or the answer; None where nothing waits."""
         told: list[tuple[bytes, bool]] = []
         taken, size = [], 0
-        for form, gone in islice(self._changes.items(), OFFERS_PER_FRAME_MAX):
+        most = self._connection.broker.limits.offers_per_frame_max
+        for form, gone in islice(self._changes.items(), most):
             if size >= OFFERS_BYTES_MAX or (told and form is _ANSWER):
                 break
             taken.append(form)

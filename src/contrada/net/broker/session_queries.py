@@ -33,12 +33,6 @@ from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import ENTRY_BYTES
 
-SOURCES_PER_CLIENT_MAX: Final = 1_000
-"""Sources of a connection. Beyond it: it is refused, the connection stays."""
-
-QUESTIONS_PER_CLIENT_MAX: Final = 1_000
-"""Questions of a connection that are under way. Beyond it: it is refused, the connection stays."""
-
 _LOG: Final = logging.getLogger(__name__)
 _MAY_NOT_GIVE: Final = "not permitted: its user may not publish all that it gave"
 _MAY_NOT_COMBINE: Final = "it may not publish everything, so what it combines cannot be looked at"
@@ -63,7 +57,7 @@ class SessionQueries:
 
     def handle(self, number: int, message: Describe | Undescribe | Ask) -> None:
         """Carries out a request, and answers it. Raises LimitError, ServiceError, FrameError."""
-        permit = self._connection.permit
+        permit, limits = self._connection.permit, self._connection.broker.limits
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             match message:
                 case Describe():
@@ -73,7 +67,7 @@ class SessionQueries:
                         message = replace(message, offers=offers)
                     if message.identity not in self._sources:
                         _check_limit(
-                            "SOURCES_PER_CLIENT_MAX", SOURCES_PER_CLIENT_MAX, self._sources
+                            "sources_per_client_max", limits.sources_per_client_max, self._sources
                         )
                     self._dispatcher.advertise(self._client, message)
                     self._sources.add(message.identity)
@@ -92,7 +86,8 @@ class SessionQueries:
                 self._connection.permit.check_publisher(question.asker, "ask")
             handle = self._connection.permit.asked(question.alternatives)
             question = replace(question, alternatives=handle)
-        _check_limit("QUESTIONS_PER_CLIENT_MAX", QUESTIONS_PER_CLIENT_MAX, self._asked)
+        most = self._connection.broker.limits.questions_per_client_max
+        _check_limit("questions_per_client_max", most, self._asked)
         key = (question.asker, question.identity)
         is_new = key not in self._asked
         self._asked.add(key)

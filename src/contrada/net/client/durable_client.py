@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from contrada.errors import (
     ServiceError,
 )
 from contrada.model import FilterSet, Notification
-from contrada.net.client.publish_window import PUBLISH_BYTES_MAX, PUBLISH_NOTIFICATIONS_MAX
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.reconnection import Reconnection
 from contrada.net.wire.durable_messages import (
     Acknowledge,
@@ -44,7 +44,6 @@ from contrada.net.wire.durable_messages import (
     encode_durable,
     error_of,
 )
-from contrada.net.wire.endpoint import GOODBYE_WAIT_S
 from contrada.net.wire.frames import LogDelivery, LogReply, LogRequest
 from contrada.net.wire.payload_codec import encode_content
 from contrada.service.delivery_host import LogReader
@@ -52,12 +51,6 @@ from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.subscription_queue import size_of
 
 T = TypeVar("T")
-
-PROMISED_MAX: Final = 512
-"""Publications of a client that are promised and not answered. Beyond it: the others wait."""
-
-PROMISED_BYTES_MAX: Final = 32 * 2**20
-"""Bytes of these, as a broker counts them. Beyond it: the others wait."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +83,14 @@ class _OpenReader:
 class DurableClient:
     """The promises of one client. A `LogHost` for its readers."""
 
-    def __init__(self, reconnection: Reconnection, stamp: EnvelopeFactory, wait_ms: int) -> None:
+    def __init__(
+        self,
+        reconnection: Reconnection,
+        stamp: EnvelopeFactory,
+        wait_ms: int,
+        limits: ClientLimits = ClientLimits(),
+    ) -> None:
+        self._limits = limits
         self._reconnection, self._stamp, self._wait_ms = reconnection, stamp, wait_ms
         stamp.stays = True  # What is promised is known by the name under which it was said first.
         self._instance = secrets.token_hex(8)
@@ -141,8 +141,8 @@ class DurableClient:
         """Publishes the first of these, as many as go together."""
         await self._retry(self._say_hello)
         count, size = 0, 0
-        for more in map(size_of, run[:PUBLISH_NOTIFICATIONS_MAX]):
-            if count and size + more > PUBLISH_BYTES_MAX:
+        for more in map(size_of, run[: self._limits.publish_notifications_max]):
+            if count and size + more > self._limits.publish_bytes_max:
                 break
             count, size = count + 1, size + more
         while not self._has_room(size):
@@ -171,7 +171,9 @@ class DurableClient:
     def _has_room(self, size: int) -> bool:
         if not self._open:
             return True
-        return self._open < PROMISED_MAX and self._open_bytes + size <= PROMISED_BYTES_MAX
+        limits = self._limits
+        has_bytes = self._open_bytes + size <= limits.durable_bytes_max
+        return has_bytes and self._open < limits.durable_requests_max
 
     async def _say_hello(self) -> None:
         """Says who publishes here, once on each connection."""
@@ -277,7 +279,7 @@ class DurableClient:
     async def parted(self, client: str) -> None:
         """See `LogHost`. What was said and is not answered is said again on the next connection."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(GOODBYE_WAIT_S):
+            async with asyncio.timeout(self._limits.goodbye_wait_s):
                 if self._reconnection.is_up:
                     await self.committed(client)
 
@@ -427,7 +429,7 @@ class DurableClient:
     async def settle(self) -> None:
         """Waits for what is being published, and the last that was said, a bounded time."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(GOODBYE_WAIT_S):
+            async with asyncio.timeout(self._limits.goodbye_wait_s):
                 if self._reconnection.is_up:
                     await self._idle.wait()
                     for each in list(self._readers):

@@ -10,24 +10,14 @@ Invariant: notifications leave in the order in which they were added.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
 
 from contrada.errors import LimitError
 from contrada.model import Notification
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.wire.frames import Request
 from contrada.net.wire.message_codec import encode_publish
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content
 from contrada.service.envelope_factory import EnvelopeFactory
-
-PUBLISH_NOTIFICATIONS_MAX: Final = 256
-"""Notifications in a publication. Beyond it: the next takes the rest."""
-
-PUBLISH_BYTES_MAX: Final = 256 * 1024
-"""Bytes of notifications after which a publication takes no more. Beyond it: the next
-takes the rest."""
-
-PUBLISH_FRAMES_MAX: Final = 4
-"""Publications without an answer. Beyond it: the others wait in the client."""
 
 
 class Batch:
@@ -40,21 +30,16 @@ class Batch:
         self.size = 0
         self.answer = answer
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the next notification goes into another frame."""
-        return (
-            len(self.notifications) >= PUBLISH_NOTIFICATIONS_MAX or self.size >= PUBLISH_BYTES_MAX
-        )
-
 
 class PublishWindow:
     """The frames of a client that wait to be sent, and those that wait for an answer."""
 
-    def __init__(self, send: Callable[[Request], None], wait_ms: int) -> None:
+    def __init__(
+        self, send: Callable[[Request], None], wait_ms: int, limits: ClientLimits = ClientLimits()
+    ) -> None:
         """`send` takes a frame to the broker at once."""
         self._send = send
-        self._wait_ms = wait_ms
+        self._wait_ms, self._limits = wait_ms, limits
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Batch] = deque()
         self._unanswered: dict[int, Batch] = {}
@@ -72,7 +57,7 @@ class PublishWindow:
             size = len(each)
             if size > CONTENT_BYTES_MAX:
                 raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, size)
-            if batch is None or batch.is_full:
+            if batch is None or self._is_full(batch):
                 batch = Batch(self._loop.create_future())
                 self._waiting.append(batch)
             batch.notifications.append(each)
@@ -82,7 +67,12 @@ class PublishWindow:
                 self._flush_due = True
                 self._loop.call_soon(self._flush)
 
-    def call(self, number: int, dropped: int, error: Exception | None) -> bool:
+    def _is_full(self, batch: Batch) -> bool:
+        limits = self._limits
+        count = len(batch.notifications)
+        return count >= limits.publish_notifications_max or batch.size >= limits.publish_bytes_max
+
+    def on_answer(self, number: int, dropped: int, error: Exception | None) -> bool:
         """The broker took or refused a publication; False when no publication has the number."""
         batch = self._unanswered.pop(number, None)
         if batch is None:
@@ -108,7 +98,7 @@ class PublishWindow:
 
     def _flush(self) -> None:
         self._flush_due = False
-        while self._waiting and len(self._unanswered) < PUBLISH_FRAMES_MAX:
+        while self._waiting and len(self._unanswered) < self._limits.publish_frames_max:
             batch = self._waiting.popleft()
             self._request += 1
             # Requests of publishing are odd, all others even, so that they never meet.

@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from contrada.errors import ConnectionFailedError, ProtocolError, ServiceClosedError, ServiceError
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.wire.address import SCHEME_TLS, Address, shown_addresses
 from contrada.net.wire.connection import CLIENT
 from contrada.net.wire.endpoint import ClientWire, ConnectOptions, describe_os_error, dial
@@ -31,14 +32,6 @@ from contrada.service import ConnectionState
 from contrada.service.backoff import STEADY_S, Backoff
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.loop_guards import check_loop
-
-CONNECT_WAIT_S: Final = 10.0
-"""How long connecting to one address, hello included, may take. Beyond it: it has failed; at first
-that is a ConnectionFailedError, later the next address is tried."""
-
-DISCONNECTED_WAIT_S: Final = 10.0
-"""How long what is published or asked waits for a connection that was lost. Beyond it:
-ConnectionFailedError, and nothing of it was sent."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -70,6 +63,7 @@ class Reconnection:
         give_up_after_s: float | None,
         options: ConnectOptions,
         on_welcome: Callable[[str], None] = lambda _: None,
+        limits: ClientLimits = ClientLimits(),
     ) -> None:
         """`on_welcome` is called with the name below which a broker lets publish, or nothing.
 
@@ -87,7 +81,7 @@ class Reconnection:
             raise ServiceError(f"a token goes over TLS (contradas://) only, and this is {open_way}")
         if has_tls and tls is None:
             options = replace(options, tls=Tls().client_context())
-        self._options = options
+        self._options, self._limits = options, limits
         self.address = addresses[0]
         """The address of the present connection, or of the last one."""
         self.is_up = False
@@ -154,13 +148,14 @@ class Reconnection:
         """Return when it is up. Raises ConnectionFailedError where that takes too long."""
         self.check()
         try:
-            async with asyncio.timeout(DISCONNECTED_WAIT_S):
+            async with asyncio.timeout(self._limits.disconnected_wait_s):
                 while not self.is_up:
                     self._changed.clear()
                     await self._changed.wait()
                     self.check()
         except TimeoutError:
-            reason = f"not connected again within {DISCONNECTED_WAIT_S:g} s, so nothing was sent"
+            wait_s = self._limits.disconnected_wait_s
+            reason = f"not connected again within {wait_s:g} s, so nothing was sent"
             if self._states.current.reason:
                 reason = f"{reason} ({self._states.current.reason})"
             raise ConnectionFailedError(shown_addresses(self._addresses), reason) from None
@@ -214,17 +209,24 @@ class Reconnection:
     async def _connect(self, address: Address) -> ClientWire:
         """A connection on which the broker has said hello. Raises ConnectionFailedError."""
         hello = Hello(CLIENT, "contrada", {}, self._options.token)
-        wire = ClientWire(hello, self._owner.received, lambda why: self._on_lost(wire, why))
+        wire = ClientWire(
+            hello,
+            self._owner.received,
+            lambda why: self._on_lost(wire, why),
+            liveness=self._limits.liveness,
+            tick_s=self._limits.tick_s,
+            goodbye_wait_s=self._limits.goodbye_wait_s,
+        )
         reach = self._options.reach
         try:
-            async with asyncio.timeout(CONNECT_WAIT_S):
+            async with asyncio.timeout(self._limits.connect_wait_s):
                 await (reach(wire) if reach else dial(wire, address, self._options.tls))
                 await wire.greeted
             if wire.ended is not None:
                 raise ProtocolError(wire.ended)
         except TimeoutError:
             wire.abort()
-            reason = f"no answer from a broker within {CONNECT_WAIT_S:g} s"
+            reason = f"no answer from a broker within {self._limits.connect_wait_s:g} s"
             raise ConnectionFailedError(str(address), reason) from None
         except OSError as error:
             fault = TLS_FAULT if isinstance(error, ssl.SSLError) else ""

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from contrada.errors import ConnectionFailedError, ContradaError, FrameError, ServiceError
-from contrada.net.wire.endpoint import GOODBYE_WAIT_S
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.wire.frames import Offers, Reply
 from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import offer_from
@@ -29,6 +29,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 class BrokerRequests(Protocol):
     """What is needed of a client."""
+
+    limits: ClientLimits
 
     @property
     def is_there(self) -> bool:
@@ -184,7 +186,7 @@ class RemoteOfferBoard:
     async def _request_if_connected(self, message: msgspec.Raw) -> None:
         if self._client.is_there:
             try:
-                async with asyncio.timeout(GOODBYE_WAIT_S):
+                async with asyncio.timeout(self._client.limits.goodbye_wait_s):
                     await self._client.request(message)
             except (ServiceError, TimeoutError):
                 return  # It has ended with the connection, or the broker takes its time.

@@ -11,7 +11,6 @@ from typing import Final
 from contrada.errors import ContradaError, FrameError, ServiceError
 from contrada.net.client.reconnection import Reconnection
 from contrada.net.client.remote_offers import BrokerRequests, refusals_of
-from contrada.net.wire.endpoint import GOODBYE_WAIT_S
 from contrada.net.wire.frames import AboutQuestions, QuestionDelivery
 from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.query_codec import decode_query_message, decode_question, split_answer
@@ -42,7 +41,7 @@ class RemoteQueryEngine(QueryEngine):
             await self._client.request(encode_message(message))
         elif self._client.is_there:
             try:
-                async with asyncio.timeout(GOODBYE_WAIT_S):
+                async with asyncio.timeout(self._client.limits.goodbye_wait_s):
                     await self._client.request(encode_message(message))
             except (ServiceError, TimeoutError):
                 return  # It has ended with the connection, or the broker takes its time.

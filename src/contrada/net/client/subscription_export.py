@@ -5,7 +5,7 @@ from functools import partial
 from contrada.errors import ServiceError
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.frames import InspectRequest
-from contrada.net.wire.subscription_pages import HeldFilters, Position
+from contrada.net.wire.inspection import HeldFilters, Position
 
 
 async def read_subscriptions(service: TcpService) -> list[HeldFilters]:

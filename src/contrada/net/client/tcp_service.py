@@ -28,9 +28,8 @@ from contrada.model.algebra.notification import Body
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.publish_window import (
-    PUBLISH_FRAMES_MAX,
-    PUBLISH_NOTIFICATIONS_MAX,
     Batch,
     PublishWindow,
     encode_stamped,
@@ -38,14 +37,13 @@ from contrada.net.client.publish_window import (
 from contrada.net.client.reconnection import Reconnection
 from contrada.net.client.remote_offers import RemoteOfferBoard
 from contrada.net.client.tcp_subscription import (
-    CREDIT_BYTES,
     TcpSubscription,
     await_resumed,
     new_subscription,
     request_again,
 )
 from contrada.net.wire.address import Address, parse_addresses
-from contrada.net.wire.endpoint import GOODBYE_WAIT_S, TCP, ConnectOptions
+from contrada.net.wire.endpoint import TCP, ConnectOptions
 from contrada.net.wire.frames import (
     AboutQuestions,
     Credit,
@@ -98,8 +96,6 @@ class TcpService(BaseService):
 
     _offers: RemoteOfferBoard
 
-    credit_bytes = CREDIT_BYTES  # Delivered for a subscription before its subscriber has read it.
-
     def __init__(
         self,
         address: str | Sequence[str] | Address,
@@ -110,18 +106,21 @@ class TcpService(BaseService):
         reconnect_wait_s: float | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
         options: ConnectOptions = TCP,
+        limits: ClientLimits = ClientLimits(),
     ) -> None:
         """`publish_wait_s` bounds the broker's wait for a full queue; 0 drops at once.
 
         Raises AddressError, ServiceError.
         """
         super().__init__()
+        self.limits = limits
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
         self._stamp = _envelopes_of(publisher, options.token)
         self._reconnection = Reconnection(
             *(parse_addresses(address), self, self._states, give_up_after_s, options),
             self._stamp.go_below,
+            limits,
         )
         self.now_us = self._stamp.now_us
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
@@ -138,7 +137,9 @@ class TcpService(BaseService):
     async def open(self) -> None:
         """Connect. Raises ConnectionFailedError when no broker answers there."""
         if self.connection.state == "new":
-            self._publishing = PublishWindow(self._reconnection.send_now, self._wait_ms)
+            self._publishing = PublishWindow(
+                self._reconnection.send_now, self._wait_ms, self.limits
+            )
         await self._reconnection.open()
 
     async def aclose(self) -> None:
@@ -197,7 +198,9 @@ class TcpService(BaseService):
 
         try:
             try:
-                async for every in batches_of(items, PUBLISH_NOTIFICATIONS_MAX, sorting.made):
+                async for every in batches_of(
+                    items, self.limits.publish_notifications_max, sorting.made
+                ):
                     made = await sorting.own(every, delivery)
                     taken += len(every) - len(made)
                     looked_at = [each for each in made if not isinstance(each, bytes)]
@@ -210,7 +213,7 @@ class TcpService(BaseService):
                     if not self._reconnection.is_up:
                         await self._reconnection.ready()
                     self._send(encodings, unsettled)
-                    while len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
+                    while len(unsettled) > 2 * self.limits.publish_frames_max:
                         taken += await settle(next(iter(unsettled)))
             except asyncio.CancelledError:
                 unsettled.clear()  # It is published, but nobody waits for it.
@@ -253,7 +256,9 @@ class TcpService(BaseService):
         if self._durable is None:
             from contrada.net.client.durable_client import DurableClient
 
-            self._durable = DurableClient(self._reconnection, self._stamp, self._wait_ms)
+            self._durable = DurableClient(
+                self._reconnection, self._stamp, self._wait_ms, self.limits
+            )
         return self._durable
 
     def name_of_request(self) -> str:
@@ -325,7 +330,7 @@ class TcpService(BaseService):
             self._subscriptions.pop(identity, None)
             return 0, 0
         try:
-            async with asyncio.timeout(GOODBYE_WAIT_S):
+            async with asyncio.timeout(self.limits.goodbye_wait_s):
                 reply = await self.request(encode_message(Unsubscribe(identity)))
             return reply.dropped, reply.expired
         except (ServiceError, TimeoutError):
@@ -425,7 +430,7 @@ class TcpService(BaseService):
 
     def _on_reply(self, frame: Reply) -> None:
         error = _refusal_of(frame, self._reconnection.address)
-        if self._publishing is not None and self._publishing.call(
+        if self._publishing is not None and self._publishing.on_answer(
             frame.number, frame.dropped, error
         ):
             if frame.dropped:

@@ -16,6 +16,7 @@ from contrada.errors import (
 )
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.codec import notification_to_read
+from contrada.net.client.client_limits import ClientLimits
 from contrada.net.wire.frames import CutOff, Delivery, MatchDelivery, Reply
 from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, decode_match
@@ -32,10 +33,6 @@ from contrada.service.subscription_queue import (
     SubscriptionQueue,
 )
 
-CREDIT_BYTES: Final = 4 * 2**20
-"""Bytes delivered for one subscription that its subscriber has not read yet, where its service says
-no other number. Beyond it: the broker keeps the rest."""
-
 _CREDIT_STEPS: Final = 8
 """In so many parts credit is renewed."""
 
@@ -44,8 +41,7 @@ class SubscriptionHost(Protocol):
     """The access point of a subscription."""
 
     now_us: Callable[[], int]
-    credit_bytes: int
-    """Bytes that may be delivered for a subscription before its reader takes them."""
+    limits: ClientLimits
 
     async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
         """Put it in force at the broker."""
@@ -93,8 +89,8 @@ class TcpSubscription(QueuedSubscription[Any]):
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
         queue: SubscriptionQueue[Any] = SubscriptionQueue(
-            notifications_max=service.credit_bytes // ENTRY_BYTES + 1,
-            bytes_max=service.credit_bytes + CONTENT_BYTES_MAX + ENTRY_BYTES,
+            notifications_max=service.limits.credit_bytes // ENTRY_BYTES + 1,
+            bytes_max=service.limits.credit_bytes + CONTENT_BYTES_MAX + ENTRY_BYTES,
             clock=service.now_us,
         )
         queue.keeper = self
@@ -198,12 +194,12 @@ class TcpSubscription(QueuedSubscription[Any]):
         self.count_dropped(QUEUE_FULL, full)
         self.count_dropped(EXPIRED, expired)
         self._lost_at_broker = 0, 0
-        left = self._service.credit_bytes - self.queue.held_bytes
+        left = self._service.limits.credit_bytes - self.queue.held_bytes
         self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
         return max(left, 0)
 
     async def _enter(self) -> None:
-        await self._service.enter(self, self._service.credit_bytes)
+        await self._service.enter(self, self._service.limits.credit_bytes)
 
     async def _replace(self) -> None:
         self.refusal = self.confirmed = None
@@ -219,7 +215,7 @@ class TcpSubscription(QueuedSubscription[Any]):
 
     def _taken(self, size: int) -> None:
         self._read_bytes += size
-        if self._read_bytes * _CREDIT_STEPS >= self._service.credit_bytes:
+        if self._read_bytes * _CREDIT_STEPS >= self._service.limits.credit_bytes:
             self._service.grant(self.identity, self._read_bytes)
             self._read_bytes = 0
 

@@ -10,6 +10,7 @@ The model is h2: the protocol without input and output.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -56,16 +57,6 @@ NEIGHBOUR: Final = "neighbour"
 PUBLISHER: Final = "publisher"
 """The capability by which a broker tells a client below which name it may publish."""
 
-HELLO_WAIT_S: Final = 10.0
-"""How long a peer may take to say hello. Beyond it: it is told and closed."""
-
-PING_AFTER_S: Final = 20.0
-"""How long a peer may be silent until it is asked for a sign of life. Beyond it: it gets a
-ping."""
-
-SILENT_S_MAX: Final = 60.0
-"""How long a peer may be silent. Beyond it: it is taken for dead, told and closed."""
-
 _NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
@@ -84,6 +75,18 @@ _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
 """By pair of sides (sender, receiver), the frames that the sender may send."""
 
 
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """Time-outs of a connection, in seconds: for the hello, until a Ping, and until the end."""
+
+    hello_wait_s: float = 10.0
+    ping_after_s: float = 20.0
+    silent_s_max: float = 60.0
+
+
+USUAL_LIVENESS: Final = Liveness()
+
+
 class Phase(Enum):
     """Where a connection stands."""
 
@@ -96,9 +99,16 @@ class Phase(Enum):
 class Connection:
     """The state of one end of a connection."""
 
-    def __init__(self, hello: Hello, peer_roles: tuple[str, ...], now_s: float) -> None:
+    def __init__(
+        self,
+        hello: Hello,
+        peer_roles: tuple[str, ...],
+        now_s: float,
+        liveness: Liveness = USUAL_LIVENESS,
+    ) -> None:
         """`hello` is what this side says of itself; `peer_roles` what the other side may be."""
         self._hello = hello
+        self._liveness = liveness
         self._peer_roles = peer_roles
         self._reader = FrameReader(expects_hello=True)
         self._outgoing: list[bytes] = []
@@ -174,14 +184,14 @@ class Connection:
         """Ask a silent peer for a sign of life. Raises FrameError when it is taken for dead."""
         silent_s = now_s - self._heard_s
         try:
-            if self.peer is None and now_s - self._began_s >= HELLO_WAIT_S:
-                raise FrameError("no hello", f"no hello within {HELLO_WAIT_S:g} s")
-            if silent_s >= SILENT_S_MAX:
-                raise FrameError("silent", f"nothing heard for {SILENT_S_MAX:g} s")
+            if self.peer is None and now_s - self._began_s >= self._liveness.hello_wait_s:
+                raise FrameError("no hello", f"no hello within {self._liveness.hello_wait_s:g} s")
+            if silent_s >= self._liveness.silent_s_max:
+                raise FrameError("silent", f"nothing heard for {self._liveness.silent_s_max:g} s")
         except FrameError as error:
             self.fail(error)
             raise
-        if silent_s >= PING_AFTER_S and not self._pinged:
+        if silent_s >= self._liveness.ping_after_s and not self._pinged:
             self._pinged = True
             self.send(Ping(0))
 

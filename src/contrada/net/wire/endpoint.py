@@ -11,18 +11,17 @@ from typing import Final, cast
 
 from contrada.errors import FrameError, ProtocolError
 from contrada.net.wire.address import Address
-from contrada.net.wire.connection import BROKER, PUBLISHER, Connection, Phase
+from contrada.net.wire.connection import (
+    BROKER,
+    PUBLISHER,
+    USUAL_LIVENESS,
+    Connection,
+    Liveness,
+    Phase,
+)
 from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.wire.tls import TLS_FAULT, describe_hang_up, describe_tls_error
 from contrada.net.wire.websocket import dial_websocket
-
-CLIENT_TICK_S: Final = 5.0
-"""How often a client looks whether its broker is still alive. Beyond it: that much later it
-acts."""
-
-GOODBYE_WAIT_S: Final = 5.0
-"""How long closing a client waits for the broker to take what was written to it. Beyond it: the
-connection is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +60,11 @@ async def dial(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext
 class Wire(asyncio.Protocol):
     """One end of a connection; the event loop calls it."""
 
-    def __init__(self, hello: Hello, peer_roles: tuple[str, ...]) -> None:
+    def __init__(
+        self, hello: Hello, peer_roles: tuple[str, ...], liveness: Liveness = USUAL_LIVENESS
+    ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._connection = Connection(hello, peer_roles, self._loop.time())
+        self._connection = Connection(hello, peer_roles, self._loop.time(), liveness)
         self._transport: asyncio.Transport | None = None
 
     @property
@@ -140,9 +141,17 @@ class ClientWire(Wire):
     """
 
     def __init__(
-        self, hello: Hello, on_frame: Callable[[Frame], None], on_lost: Callable[[str], None]
+        self,
+        hello: Hello,
+        on_frame: Callable[[Frame], None],
+        on_lost: Callable[[str], None],
+        *,
+        liveness: Liveness = USUAL_LIVENESS,
+        tick_s: float = 5.0,
+        goodbye_wait_s: float = 5.0,
     ) -> None:
-        super().__init__(hello, (BROKER,))
+        super().__init__(hello, (BROKER,), liveness)
+        self._tick_s, self._goodbye_wait_s = tick_s, goodbye_wait_s
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._timer: asyncio.TimerHandle | None = None
@@ -183,7 +192,7 @@ class ClientWire(Wire):
         self._connection.close()
         self._close_transport()
         try:
-            async with asyncio.timeout(GOODBYE_WAIT_S):
+            async with asyncio.timeout(self._goodbye_wait_s):
                 await self._closed.wait()
         except TimeoutError:  # It does not read its last bytes.
             return
@@ -195,7 +204,7 @@ class ClientWire(Wire):
         super().connection_made(transport)
         self._connection.greet()
         self._write_outgoing()
-        self._timer = self._loop.call_later(CLIENT_TICK_S, self.tick)
+        self._timer = self._loop.call_later(self._tick_s, self.tick)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended, in order or not."""
@@ -214,7 +223,7 @@ class ClientWire(Wire):
 
     def tick(self) -> None:
         """Look whether the broker is still alive, and again after a while."""
-        self._timer = self._loop.call_later(CLIENT_TICK_S, self.tick)
+        self._timer = self._loop.call_later(self._tick_s, self.tick)
         if self._connection.state is Phase.CLOSED:
             self.abort()  # The broker had its time to take what was written to it.
         super().tick()

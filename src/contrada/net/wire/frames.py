@@ -22,9 +22,8 @@ from typing import Any, Final
 import msgspec
 
 from contrada.errors import FrameError, LimitError
-from contrada.net.wire.inspection import Inspection
+from contrada.net.wire.inspection import FilterPage, Inspection, Position
 from contrada.net.wire.payload_codec import PackedMatch
-from contrada.net.wire.subscription_pages import FilterPage, Position
 
 VERSION: Final = 2
 MAGIC: Final = b"ct"

@@ -1,5 +1,7 @@
 """The answer to an inspection of a broker: its links, clients, filters and advertisements."""
 
+from typing import Annotated, TypeAlias
+
 import msgspec
 
 
@@ -34,3 +36,20 @@ class Inspection(msgspec.Struct, frozen=True):
     advertisements: list[HeldText]
     matching: list[HeldText] = []
     neighbours: list[str] = []
+
+
+_NotNegative: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+Position: TypeAlias = tuple[_NotNegative, _NotNegative]
+"""Where a page begins: the number of its first durable subscription, and of its first other
+filter."""
+
+HeldFilters: TypeAlias = tuple[str, list[bytes]]
+"""The name of a durable subscription and its filters; or no name, and filters that stand alone."""
+
+
+class FilterPage(msgspec.Struct, frozen=True, array_like=True):
+    """What clients ask for, and where the next page begins; None after the last one."""
+
+    held: list[HeldFilters]
+    following: Position | None = None

@@ -21,12 +21,6 @@ from contrada.errors import FrameError, InvalidValueError
 TOKEN_CHARS_MAX: Final = 512
 """Characters of a token. Beyond it: it is no token."""
 
-CHECKS_WAITING_MAX: Final = 256
-"""Tokens that wait to be checked. Beyond it: who comes is told to come again, and closed."""
-
-KNOWN_TOKENS_MAX: Final = 10_000
-"""Tokens that are known again at once. Beyond it: the oldest is checked anew when it comes."""
-
 _N, _R, _P = 2**14, 8, 1
 _MEMORY_MAX: Final = 64 * 2**20
 _KEY_BYTES: Final = 32
@@ -99,9 +93,16 @@ def _bytes(text: str) -> bytes:
 class TokenCheck:
     """Checks tokens, one at a time, and knows again those that were right."""
 
-    def __init__(self, record_of_name: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        record_of_name: Callable[[str], str | None],
+        *,
+        waiting_max: int = 256,
+        known_max: int = 10_000,
+    ) -> None:
         """`record_of_name` gives what is kept of a principal's token now; None where nothing is."""
         self._record_of_name = record_of_name
+        self._waiting_max, self._known_max = waiting_max, known_max
         self._secret = secrets.token_bytes(_KEY_BYTES)
         self._known: dict[bytes, str] = {}
         self._turn = asyncio.Lock()
@@ -119,7 +120,7 @@ class TokenCheck:
         """Whether a token is that of the user it names. Raises FrameError where too many wait."""
         if self.is_known(token):
             return True
-        if self._waiting >= CHECKS_WAITING_MAX:
+        if self._waiting >= self._waiting_max:
             raise FrameError("busy", "too many tokens wait to be checked: come again later")
         self._waiting += 1
         try:
@@ -131,7 +132,7 @@ class TokenCheck:
         finally:
             self._waiting -= 1
         if is_right:
-            if len(self._known) >= KNOWN_TOKENS_MAX:
+            if len(self._known) >= self._known_max:
                 del self._known[next(iter(self._known))]
             self._known[self._digest(token)] = record
         return is_right

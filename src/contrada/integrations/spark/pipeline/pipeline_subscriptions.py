@@ -21,7 +21,7 @@ from contrada.integrations.files.subscription_files import load_subscriptions
 from contrada.model import Filter, FilterSet, Pattern, from_msgpack
 from contrada.net.client.subscription_export import read_subscriptions
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.subscription_pages import HeldFilters
+from contrada.net.wire.inspection import HeldFilters
 from contrada.service.settings import read_text
 
 Wishes: TypeAlias = Mapping[str, RecordFilter]

@@ -1,0 +1,127 @@
+"""`BrokerLimits`: the bounds of a broker that a user can set."""
+
+from dataclasses import dataclass
+
+from contrada.net.wire.connection import Liveness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLimits:
+    """Limits of a `Broker`, and of the broker inside an embedded service with neighbours."""
+
+    connections_max: int = 16_384
+    """Client connections. Beyond it: a client gets the Failure `full`, and is closed."""
+    backlog_max: int = 1_024
+    """Pending TCP connections. Beyond it: the operating system of the client retries after a second
+    or more."""
+    bytes_max: int = 2 * 2**30
+    """Bytes held for all clients and neighbours. Beyond it: the connections that hold most get the
+    Failure `overloaded` and are closed, until the total is below."""
+    client_bytes_max: int = 256 * 2**20
+    """Bytes in the queues of one client. Beyond it: the publisher waits, then the newest of the
+    lowest priority is dropped, counted."""
+    write_buffer_bytes: int = 1024 * 1024
+    """Bytes written to a client that it has not read. Beyond it: the connection is neither written
+    to nor read from until it reads."""
+    tick_s: float = 5.0
+    """Seconds between two checks for silent connections. Beyond it: they are ended that much
+    later."""
+    hello_wait_s: float = 10.0
+    """How long the first frame may take. Beyond it: the connection is closed."""
+    ping_after_s: float = 20.0
+    """How long a peer may be silent. Beyond it: it gets a Ping."""
+    silent_s_max: float = 60.0
+    """How long a peer may be silent. Beyond it: the connection is closed."""
+    handover_wait_s: float = 5.0
+    """How long stopping waits until queues are empty. Beyond it: the rest is lost, counted."""
+    stop_wait_s: float = 5.0
+    """How long stopping waits until written bytes are read. Beyond it: connections are cut."""
+    subscriptions_per_client_max: int = 10_000
+    """Subscriptions of a connection. Beyond it: the request is refused."""
+    patterns_per_client_max: int = 100
+    """Pattern subscriptions of a connection. Beyond it: the request is refused."""
+    offers_per_client_max: int = 1_000
+    """Advertisements of a connection. Beyond it: the request is refused."""
+    offers_per_frame_max: int = 512
+    """Changes of advertisements in a frame. Beyond it: the next frame has the rest."""
+    sources_per_client_max: int = 1_000
+    """Query sources of a connection. Beyond it: the request is refused."""
+    questions_per_client_max: int = 1_000
+    """Open queries of a connection. Beyond it: the request is refused."""
+    publishers_per_client_max: int = 100
+    """Publisher names of a connection above best effort. Beyond it: the request is refused."""
+    publishers_max: int = 100_000
+    """Publisher names of all connections above best effort. Beyond it: the request is refused."""
+    readers_per_client_max: int = 1_000
+    """Durable subscriptions that a connection reads. Beyond it: the request is refused."""
+    durable_filters_max: int = 1_000
+    """Filters of a durable subscription. Beyond it: the request is refused."""
+    durable_requests_max: int = 4_096
+    """Unanswered durable requests of a connection. Beyond it: the connection is closed."""
+    record_batches_max: int = 4
+    """Unanswered requests for record batches of a connection. Beyond it: the request is refused."""
+    record_batch_bytes_max: int = 2**20
+    """Bytes of a record batch, unless one record is longer. Beyond it: the next batch has the
+    rest."""
+    reader_wait_s: float = 60.0
+    """How long a subscription in memory outlives the connection of its last reader. Beyond it: it
+    ends, with its records."""
+    announcement_wait_s: float = 5.0
+    """How long a durable operation waits for a new neighbour to announce its durable subscriptions.
+    Beyond it: it proceeds with those that are known."""
+    publishes_pending_max: int = 16
+    """Publications of a connection in its ingress queue. Beyond it: the connection is closed."""
+    pending_bytes_max: int = 64 * 2**20
+    """Bytes of publications in an ingress queue. Beyond it: the connection is closed."""
+    immediate_notifications_max: int = 16
+    """Notifications of a publication that is matched on receipt. Beyond it: a task matches them."""
+    immediate_work_max: int = 4_000
+    """Steps of matching on receipt. Beyond it: the match is discarded, and a task matches them."""
+    batch_work_max: int = 50_000
+    """Steps to match a batch. Beyond it: smaller batches are matched; a single notification is
+    matched again with `notification_work_max`."""
+    notification_work_max: int = 100_000
+    """Steps to match one notification. Beyond it: undecided subscriptions count as matching, and
+    their subscribers decide; counted as a conservative answer."""
+    link_wait_s: float = 10.0
+    """How long making a link may take. Beyond it: it is tried again later."""
+    join_wait_s: float = 15.0
+    """How long opening an embedded broker waits for its links. Beyond it: it opens with the links
+    that are up; without any, ConnectionFailedError."""
+    link_credit_bytes: int = 8 * 2**20
+    """Bytes of notifications in flight on a link. Beyond it: they wait in the queue of the link."""
+    link_publish_wait_s: float = 5.0
+    """How long notifications of a link wait for room in a full queue. Beyond it: they are dropped
+    there, counted."""
+    link_notifications_max: int = 512
+    """Notifications in a frame to a neighbour; the protocol allows 512. Beyond it: the next frame
+    has the rest."""
+    link_frame_bytes: int = 1024 * 1024
+    """Bytes of router messages in a frame to a neighbour. Beyond it: the next frame has the rest; a
+    longer message is sent in parts."""
+    link_message_bytes_max: int = 64 * 2**20
+    """Bytes of a neighbour's message that is received in parts. Beyond it: the link is ended."""
+    link_unread_bytes_max: int = 64 * 2**20
+    """Bytes written to a neighbour that it has not read. Beyond it: the link is ended."""
+    channel_bytes_max: int = 32 * 2**20
+    """Bytes in a `ReliableLinkChannel`. Beyond it: messages that are resent anyway are dropped,
+    counted; at twice as much the link is ended."""
+    transfer_bytes_max: int = 1024 * 1024
+    """Bytes of a frame of delivery messages. Beyond it: the next frame has the rest; one shipment
+    may be longer."""
+    page_filters_max: int = 256
+    """Filters of a page of exported subscriptions. Beyond it: the next page has the rest."""
+    page_bytes_max: int = 64 * 1024
+    """Bytes of names and filters of such a page. Beyond it: the next page has the rest."""
+    page_numbers_max: int = 16_384
+    """Numbers scanned for such a page, used or free. Beyond it: the next page goes on; this one may
+    be empty."""
+    token_checks_max: int = 256
+    """Tokens queued to be checked. Beyond it: the connection gets the Failure `busy`."""
+    known_tokens_max: int = 10_000
+    """Verified tokens that are cached. Beyond it: the oldest is checked again at its next use."""
+
+    @property
+    def liveness(self) -> Liveness:
+        """The time-outs of a connection."""
+        return Liveness(self.hello_wait_s, self.ping_after_s, self.silent_s_max)

@@ -1,0 +1,44 @@
+"""`ClientLimits`: the bounds of a client that a user can set."""
+
+from dataclasses import dataclass
+
+from contrada.net.wire.connection import Liveness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLimits:
+    """Limits of a `TcpService`."""
+
+    connect_wait_s: float = 10.0
+    """How long connecting to one address may take. Beyond it: the attempt has failed: at first a
+    ConnectionFailedError, later the next address is tried."""
+    disconnected_wait_s: float = 10.0
+    """How long an operation waits for a lost connection. Beyond it: ConnectionFailedError; nothing
+    was sent."""
+    goodbye_wait_s: float = 5.0
+    """How long closing waits for the broker. Beyond it: the connection is cut."""
+    tick_s: float = 5.0
+    """Seconds between two checks for a silent broker. Beyond it: it is noticed that much later."""
+    hello_wait_s: float = 10.0
+    """How long the broker's first frame may take. Beyond it: the connection is closed."""
+    ping_after_s: float = 20.0
+    """How long the broker may be silent. Beyond it: it gets a Ping."""
+    silent_s_max: float = 60.0
+    """How long the broker may be silent. Beyond it: the connection is closed, and made again."""
+    credit_bytes: int = 4 * 2**20
+    """Bytes delivered for one subscription and not read. Beyond it: the broker queues the rest."""
+    publish_notifications_max: int = 256
+    """Notifications in a publication. Beyond it: the next has the rest."""
+    publish_bytes_max: int = 256 * 1024
+    """Bytes after which a publication is full. Beyond it: the next has the rest."""
+    publish_frames_max: int = 4
+    """Unanswered publications. Beyond it: the others wait in the client."""
+    durable_requests_max: int = 512
+    """Unanswered durable publications. Beyond it: the others wait."""
+    durable_bytes_max: int = 32 * 2**20
+    """Bytes of unanswered durable publications. Beyond it: the others wait."""
+
+    @property
+    def liveness(self) -> Liveness:
+        """The time-outs of a connection."""
+        return Liveness(self.hello_wait_s, self.ping_after_s, self.silent_s_max)
