@@ -10,7 +10,7 @@ import contrada as ct
 from contrada.errors import InvalidObventError
 from contrada.model import Notification
 from contrada.typed import ObventPattern, Structural, Tuple, structural_types
-from contrada.typed.obvent_codec import ObventCarrier
+from contrada.typed.obvent_codec import ObventCodec
 from contrada.typed.type_names import conforming_classes
 from tests.asynchronous import on_loop
 from tests.service.ways import service_of
@@ -134,12 +134,12 @@ def test_how_a_tuple_is_published_is_worked_out_once(monkeypatch: pytest.MonkeyP
     """Each tuple would cost a reading of its types."""
     made: list[str] = []
 
-    class Carrier(ObventCarrier):
+    class CountingCodec(ObventCodec):
         def __init__(self, shape: Any, type_name: str) -> None:
             made.append(type_name)
             super().__init__(shape, type_name)
 
-    monkeypatch.setattr(structural_types, "ObventCarrier", Carrier)
+    monkeypatch.setattr(structural_types, "ObventCodec", CountingCodec)
     for values in ((b"once", True, 1.5), (b"twice", False, 2.5), (b"thrice", True, 1)):
         sent = Tuple(*values).to_notification()
         assert tuple(sent[str(place)] for place in range(3)) == values

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from contrada.typed.scalars import holder, reader, writer
+from contrada.typed.scalars import reader, type_test, writer
 from contrada.typed.shapes import FieldKind, TypeOption, alternatives_of, name_of
 
 IS: Final = "@is"
@@ -29,12 +29,12 @@ OBVENT_NESTING_MAX: Final = 32
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
-Objects = Callable[[type[Any]], "BodyValue"]
+Objects = Callable[[type[Any]], "BodyCodec"]
 """How nested objects of a class are written and read."""
 
 
 @dataclass(frozen=True, slots=True)
-class BodyValue:
+class BodyCodec:
     """How values of one annotation are written and read.
 
     `write` raises ValueError, TypeError, OverflowError for what the annotation does not hold,
@@ -46,7 +46,7 @@ class BodyValue:
     read: Callable[[Any], Any]
 
 
-def element_of(annotation: Any, objects: Objects) -> BodyValue:
+def body_codec_of(annotation: Any, objects: Objects) -> BodyCodec:
     """How values of an annotation are written and read. Raises TypeError for what cannot be."""
     alternatives = alternatives_of(annotation)
     if len(alternatives) == 1:
@@ -54,28 +54,28 @@ def element_of(annotation: Any, objects: Objects) -> BodyValue:
     return _union(alternatives, objects)
 
 
-def _single(alternative: TypeOption, objects: Objects) -> BodyValue:
+def _single(alternative: TypeOption, objects: Objects) -> BodyCodec:
     if alternative.kind is FieldKind.OBJECT:
         return objects(alternative.type)
     if alternative.kind is FieldKind.DECIMAL:
         read = reader(alternative)
-        return BodyValue(holder(alternative), lambda value, _: str(value), read)
+        return BodyCodec(type_test(alternative), lambda value, _: str(value), read)
     if alternative.kind is FieldKind.TIME:
-        return BodyValue(holder(alternative), _zoned, reader(alternative))
+        return BodyCodec(type_test(alternative), _write_time, reader(alternative))
     if alternative.kind is not FieldKind.OTHER:
         write = writer(alternative)
-        return BodyValue(holder(alternative), lambda value, _: write(value), reader(alternative))
+        return BodyCodec(type_test(alternative), lambda value, _: write(value), reader(alternative))
     return _container(alternative.type, objects)
 
 
-def _zoned(value: datetime, _: int) -> datetime:
+def _write_time(value: datetime, _: int) -> datetime:
     if value.utcoffset() is None:
         raise ValueError("a time needs a zone, for example tzinfo=datetime.UTC")
     return value
 
 
-def _union(alternatives: tuple[TypeOption, ...], objects: Objects) -> BodyValue:
-    """One of several. What comes back is told by its name, unless only None is beside it."""
+def _union(alternatives: tuple[TypeOption, ...], objects: Objects) -> BodyCodec:
+    """One of several. What comes back is info by its name, unless only None is beside it."""
     names = [name_of(each.type) for each in alternatives]
     if len(set(names)) < len(names):  # `list[int] | list[str]`, or classes of several modules.
         names = [str(each.type) for each in alternatives]
@@ -88,7 +88,7 @@ def _union(alternatives: tuple[TypeOption, ...], objects: Objects) -> BodyValue:
             for it, each in zip(members, alternatives, strict=True)
             if each.kind is not FieldKind.NONE
         )
-        return BodyValue(
+        return BodyCodec(
             lambda value: value is None or inner.holds(value),
             lambda value, depth: None if value is None else inner.write(value, depth),
             lambda value: None if value is None else inner.read(value),
@@ -113,36 +113,36 @@ def _union(alternatives: tuple[TypeOption, ...], objects: Objects) -> BodyValue:
             raise ValueError
         return named[value[IS]].read(value[AS_VALUE])
 
-    return BodyValue(lambda value: any(it.holds(value) for _, it in members), write, read)
+    return BodyCodec(lambda value: any(it.holds(value) for _, it in members), write, read)
 
 
-def _container(annotation: Any, objects: Objects) -> BodyValue:
+def _container(annotation: Any, objects: Objects) -> BodyCodec:
     origin = typing.get_origin(annotation) or annotation
     given = typing.get_args(annotation)
     if origin in (Any, object) or isinstance(annotation, typing.TypeVar):
-        return BodyValue(lambda _: True, _built_in, lambda value: value)
+        return BodyCodec(lambda _: True, _write_builtin, lambda value: value)
     if not isinstance(origin, type):
         raise TypeError(f"expected a type, found {annotation!r}")
     if origin is tuple and given and given[-1] is not Ellipsis:
-        return _fixed(given, objects)
+        return _fixed_tuple(given, objects)
     if issubclass(origin, tuple) and hasattr(origin, "_fields"):
-        return _converted(annotation)
+        return _by_msgspec(annotation)
     if typing.is_typeddict(origin):
-        return _converted(annotation)
+        return _by_msgspec(annotation)
     if issubclass(origin, collections.abc.Mapping):
         return _mapping(origin, given or (Any, Any), objects)
     if origin in _MADE or issubclass(origin, list | tuple | set | frozenset | collections.deque):
-        return _several(origin, (given or (Any,))[0], objects)
-    return _converted(annotation)
+        return _collection(origin, (given or (Any,))[0], objects)
+    return _by_msgspec(annotation)
 
 
-def _several(origin: type[Any], annotation: Any, objects: Objects) -> BodyValue:
-    item = element_of(annotation, objects)
+def _collection(origin: type[Any], annotation: Any, objects: Objects) -> BodyCodec:
+    item = body_codec_of(annotation, objects)
     made = _MADE.get(origin, origin)
 
     def write(value: Any, depth: int) -> list[Any]:
         _check_depth(depth)
-        found = [_written(item, each, depth + 1) for each in value]
+        found = [_write_item(item, each, depth + 1) for each in value]
         if isinstance(value, collections.abc.Set):  # Equal sets are written alike.
             found.sort(key=_encode)
         return found
@@ -152,7 +152,7 @@ def _several(origin: type[Any], annotation: Any, objects: Objects) -> BodyValue:
             raise ValueError
         return made(map(item.read, value))
 
-    return BodyValue(lambda value: isinstance(value, origin) and _is_several(value), write, read)
+    return BodyCodec(lambda value: isinstance(value, origin) and _is_several(value), write, read)
 
 
 def _is_several(value: Any) -> bool:
@@ -162,45 +162,45 @@ def _is_several(value: Any) -> bool:
     )
 
 
-def _fixed(annotations: tuple[Any, ...], objects: Objects) -> BodyValue:
-    items = [element_of(each, objects) for each in annotations]
+def _fixed_tuple(annotations: tuple[Any, ...], objects: Objects) -> BodyCodec:
+    items = [body_codec_of(each, objects) for each in annotations]
 
     def write(value: Any, depth: int) -> list[Any]:
         _check_depth(depth)
-        return [_written(item, each, depth + 1) for item, each in zip(items, value, strict=True)]
+        return [_write_item(item, each, depth + 1) for item, each in zip(items, value, strict=True)]
 
     def read(value: Any) -> Any:
         if type(value) is not list:
             raise ValueError
         return tuple(item.read(each) for item, each in zip(items, value, strict=True))
 
-    return BodyValue(lambda value: isinstance(value, tuple), write, read)
+    return BodyCodec(lambda value: isinstance(value, tuple), write, read)
 
 
-def _mapping(origin: type[Any], annotations: tuple[Any, Any], objects: Objects) -> BodyValue:
+def _mapping(origin: type[Any], annotations: tuple[Any, Any], objects: Objects) -> BodyCodec:
     made = _MADE.get(origin, origin)
     if issubclass(origin, collections.Counter | collections.defaultdict):
         raise TypeError(f"a {origin.__name__} is not made of its pairs; declare a dict")
-    key, item = (element_of(each, objects) for each in annotations)
+    key, item = (body_codec_of(each, objects) for each in annotations)
 
     def write(value: Any, depth: int) -> list[Any]:
         # Pairs: not every key of Python can be a key of msgpack.
         _check_depth(depth)
         inner = depth + 1
-        return [(_written(key, k, inner), _written(item, v, inner)) for k, v in value.items()]
+        return [(_write_item(key, k, inner), _write_item(item, v, inner)) for k, v in value.items()]
 
     def read(value: Any) -> Any:
         if type(value) is not list:
             raise ValueError
         return made((key.read(k), item.read(v)) for k, v in value)
 
-    return BodyValue(lambda value: isinstance(value, origin), write, read)
+    return BodyCodec(lambda value: isinstance(value, origin), write, read)
 
 
-def _converted(annotation: Any) -> BodyValue:
+def _by_msgspec(annotation: Any) -> BodyCodec:
     """What msgspec knows how to convert: named tuples, typed dictionaries, times of day, paths."""
-    told = msgspec.inspect.type_info(annotation)  # Raises TypeError for what nobody knows.
-    if isinstance(told, msgspec.inspect.CustomType):
+    info = msgspec.inspect.type_info(annotation)  # Raises TypeError for what nobody knows.
+    if isinstance(info, msgspec.inspect.CustomType):
         raise TypeError(f"expected what has fields or is a value, found {name_of(annotation)}")
 
     def read(value: Any) -> Any:
@@ -219,26 +219,26 @@ def _converted(annotation: Any) -> BodyValue:
 
     kind = typing.get_origin(annotation) or annotation
     base = dict if typing.is_typeddict(kind) else kind
-    return BodyValue(
+    return BodyCodec(
         lambda value: not isinstance(base, type) or isinstance(value, base), write, read
     )
 
 
-def _written(item: BodyValue, value: Any, depth: int) -> Any:
+def _write_item(item: BodyCodec, value: Any, depth: int) -> Any:
     if not item.holds(value):
         raise ValueError(f"{value!r} stands where another type was declared")
     return item.write(value, depth)
 
 
-def _built_in(value: Any, depth: int) -> Any:
+def _write_builtin(value: Any, depth: int) -> Any:
     """A value of a field of any type: only values that msgpack returns unchanged are accepted."""
     _check_depth(depth)
     if value is None or type(value) in _BUILT_IN:
         return value
     if type(value) is list:
-        return [_built_in(each, depth + 1) for each in value]
+        return [_write_builtin(each, depth + 1) for each in value]
     if type(value) is dict and all(type(key) is str for key in value):
-        return {key: _built_in(each, depth + 1) for key, each in value.items()}
+        return {key: _write_builtin(each, depth + 1) for key, each in value.items()}
     raise ValueError(f"{value!r} comes back as it was only where its type is declared")
 
 

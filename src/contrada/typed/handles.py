@@ -62,7 +62,7 @@ until one is done."""
 _LOG: Final = logging.getLogger("contrada.service")
 
 # The handle in whose call this code runs: such a handle must not wait for its own end.
-_within: Final[contextvars.ContextVar["Handle[Any] | None"]] = contextvars.ContextVar(
+_current: Final[contextvars.ContextVar["Handle[Any] | None"]] = contextvars.ContextVar(
     "handle", default=None
 )
 
@@ -132,7 +132,7 @@ class Handle(Generic[T]):
         service that blocks.
         """
         given: object = service
-        # A collection gives what asks as if it were a service.
+        # A collection gives what caller as if it were a service.
         if isinstance(given, SyncService):
             raise ServiceError(
                 "a handle is of a service of `connect`; one of `connect_sync` has "
@@ -178,7 +178,7 @@ class Handle(Generic[T]):
         try:
             held = self._service.subscribe(self._subject, self._where, **options)
             await held.open()
-            runner = await self._begun(held)
+            runner = await self._start(held)
         except ContradaError as error:
             raise CannotSubscribeError(str(error)) from error
         finally:
@@ -186,7 +186,7 @@ class Handle(Generic[T]):
         self._subscription = self._last = held
         self._loop, self._runner = asyncio.get_running_loop(), runner
 
-    async def _begun(self, held: Any) -> asyncio.Task[None]:
+    async def _start(self, held: Any) -> asyncio.Task[None]:
         """Starts the task that reads a subscription.
 
         Returns once cancelling the task would also close the subscription.
@@ -205,24 +205,24 @@ class Handle(Generic[T]):
     def deactivate(self) -> Awaitable[None]:
         """Let none come any more; begun at once, also where nobody awaits it.
 
-        Awaited it returns when no call of the handler runs any more, but the one that asks. On a
+        Awaited it returns when no call of the handler runs any more, but the one that caller. On a
         thread, as a handler may have one, it returns when it is done. It does not wait for calls
-        that wait themselves for what asks, as where two handlers deactivate each other's handle.
+        that wait themselves for what caller, as where two handlers deactivate each other's handle.
         Raises CannotUnsubscribeError where it is not active.
         """
         runner, loop = self._runner, self._loop
         if self._subscription is None or runner is None or loop is None:
             raise CannotUnsubscribeError("it is not active")
         self._subscription = None
-        ending = _Ending(self, runner)
+        ending = _Deactivation(self, runner)
         if _running_loop() is loop:
             runner.cancel()
             return ending
         loop.call_soon_threadsafe(runner.cancel)
-        with ending.waited_for() as is_waited_for:
-            if is_waited_for:
-                asyncio.run_coroutine_threadsafe(_ended(runner), loop).result()
-        return _Completed()
+        with ending.wait() as may_wait:
+            if may_wait:
+                asyncio.run_coroutine_threadsafe(_wait_for_end(runner), loop).result()
+        return _CompletedDeactivation()
 
     async def __aenter__(self) -> Self:
         if not self.is_active:
@@ -264,7 +264,7 @@ class Handle(Generic[T]):
                 )
                 await calls.begin(self._call(held, pool, item, position), type(item))
         except asyncio.CancelledError:
-            if self._reads(held):
+            if self._is_current(held):
                 raise  # Somebody else cancels it: the end of the event loop.
         except ContradaError as error:
             _LOG.warning(
@@ -281,24 +281,24 @@ class Handle(Generic[T]):
             if pool is not None:
                 pool.shutdown(wait=False)
 
-    def _reads(self, held: object) -> bool:
+    def _is_current(self, held: object) -> bool:
         """Whether it was not deactivated since this was subscribed."""
         return self._subscription is held
 
     async def _call(
         self, held: Any, pool: ThreadPoolExecutor | None, item: T, position: int
     ) -> None:
-        if not self._reads(held):
+        if not self._is_current(held):
             return  # It was deactivated while this waited for its turn; where it is kept it comes.
-        token = _within.set(self)
+        token = _current.set(self)
         try:
-            await _called(pool, self._handler, item)
+            await _call_function(pool, self._handler, item)
         except (Exception, asyncio.CancelledError) as error:  # the subscriber's own code
             if _is_cancelled():
                 raise  # The event loop ends, and this is not handled: where it is kept it comes.
             await self._fail(pool, error, item)
         finally:
-            _within.reset(token)
+            _current.reset(token)
         if position:  # What was handled does not come again; what is not said in time does.
             try:
                 await held.acknowledge(position)
@@ -320,7 +320,7 @@ class Handle(Generic[T]):
         if self._on_error is None:
             return
         try:
-            await _called(pool, self._on_error, error, item)
+            await _call_function(pool, self._on_error, error, item)
         except (Exception, asyncio.CancelledError) as further:  # the subscriber's own code
             if _is_cancelled():
                 raise
@@ -336,13 +336,13 @@ class _CallsByClass(HandlerCalls):
     def __init__(self, most: int) -> None:
         super().__init__(most)
         self._waiting: dict[type, deque[Coroutine[Any, Any, None]]] = {}
-        self._behind = 0  # those that wait for another one of their class
+        self._queued = 0  # those that wait for another one of their class
 
     async def begin(self, call: Coroutine[Any, Any, None], kind: type = object) -> None:
         """Begin a call, or let it wait for its class; returns when there is room for another."""
         if kind in self._waiting:
             self._waiting[kind].append(call)
-            self._behind += 1
+            self._queued += 1
         else:
             self._waiting[kind] = deque()
             self._start(self._in_turn(kind, call))
@@ -350,20 +350,20 @@ class _CallsByClass(HandlerCalls):
 
     @property
     def _is_full(self) -> bool:
-        return super()._is_full or self._behind >= HANDLER_WAITING_MAX
+        return super()._is_full or self._queued >= HANDLER_WAITING_MAX
 
     async def _in_turn(self, kind: type, call: Coroutine[Any, Any, None]) -> None:
         """All of one class, one after the other."""
         waiting = self._waiting[kind]
         await call
         while waiting:
-            self._behind -= 1
+            self._queued -= 1
             self._changed.set()
             await waiting.popleft()
         del self._waiting[kind]
 
 
-async def _called(
+async def _call_function(
     pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Any
 ) -> None:
     """As `called`, on a thread of the pool where there is one and the function blocks."""
@@ -380,7 +380,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _ended(runner: asyncio.Task[None]) -> None:
+async def _wait_for_end(runner: asyncio.Task[None]) -> None:
     """Waits until a handle's calls are done, and its subscription is closed."""
     await asyncio.wait([runner])
     error = None if runner.cancelled() else runner.exception()
@@ -388,7 +388,7 @@ async def _ended(runner: asyncio.Task[None]) -> None:
         raise CannotUnsubscribeError(str(error)) from error
 
 
-class _Ending:
+class _Deactivation:
     """The end of a handle's calls, to be awaited."""
 
     def __init__(self, handle: Handle[Any], runner: asyncio.Task[None]) -> None:
@@ -396,30 +396,30 @@ class _Ending:
         self._runner = runner
 
     def __await__(self) -> Generator[Any, None, None]:
-        with self.waited_for() as is_waited_for:
-            if is_waited_for:
-                yield from _ended(self._runner).__await__()
+        with self.wait() as may_wait:
+            if may_wait:
+                yield from _wait_for_end(self._runner).__await__()
 
     @contextlib.contextmanager
-    def waited_for(self) -> Generator[bool, None, None]:
+    def wait(self) -> Generator[bool, None, None]:
         """Whether the running call may wait for this end without a deadlock.
 
         While it waits, the pair of handles is noted in `_waits`.
         """
-        asks = _within.get()
-        if asks is None:
+        caller = _current.get()
+        if caller is None:
             yield True
             return
         with _waits_lock:
-            may_wait = not _waits_for(self._handle, asks)
+            may_wait = not _waits_for(self._handle, caller)
             if may_wait:
-                _waits.append((asks, self._handle))
+                _waits.append((caller, self._handle))
         try:
             yield may_wait
         finally:
             if may_wait:
                 with _waits_lock:
-                    _waits.remove((asks, self._handle))
+                    _waits.remove((caller, self._handle))
 
 
 def _waits_for(handle: Handle[Any], other: Handle[Any]) -> bool:
@@ -430,7 +430,7 @@ def _waits_for(handle: Handle[Any], other: Handle[Any]) -> bool:
     return other in reached
 
 
-class _Completed:
+class _CompletedDeactivation:
     """An end that was reached already, to be awaited."""
 
     def __await__(self) -> Generator[Any, None, None]:

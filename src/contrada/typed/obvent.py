@@ -29,8 +29,8 @@ from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.rule import Rule
 from contrada.service import Predicate
-from contrada.typed.obvent_reader import received
-from contrada.typed.obvent_type import forget_arrivals, published, type_of
+from contrada.typed.obvent_reader import read_obvent
+from contrada.typed.obvent_type import forget_received_types, to_notification, type_of
 from contrada.typed.predicate_rule import predicate_rule
 from contrada.typed.type_names import names_of, register
 from contrada.typed.unknown_types import is_unknown
@@ -66,7 +66,7 @@ class Obvent:
         if held and name is None:
             name, earlier = held[0], reversed(held[1:])
         register(cls, name, tuple(earlier))
-        forget_arrivals(cls)
+        forget_received_types(cls)
 
     @classmethod
     def to_filters(cls) -> Filter:
@@ -105,12 +105,12 @@ class Obvent:
         anonymous subclass, which keeps it. Raises InvalidObventError when it is no obvent of this
         type, or cannot be made.
         """
-        made: Self = received(cls, notification)
+        made: Self = read_obvent(cls, notification)
         return made
 
     def to_notification(self) -> Notification:
         """The notification of this object. Raises InvalidObventError, InvalidNotificationError."""
-        return published(self)
+        return to_notification(self)
 
 
 @overload
@@ -146,7 +146,7 @@ def _decorated(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> ty
     if name is None and names_of(cls):
         name, earlier = names_of(cls)[0], tuple(reversed(names_of(cls)[1:]))
     register(cls, name, earlier)
-    forget_arrivals(cls)
+    forget_received_types(cls)
     if not issubclass(cls, Obvent):
         for taken in ("to_filters", "check_where", "lift", "from_notification"):
             setattr(cls, taken, classmethod(getattr(Obvent, taken).__func__))

@@ -23,19 +23,26 @@ from typing import Any, Final
 
 from contrada.errors import InvalidObventError
 from contrada.model.domains.values import MARK_PREFIX
-from contrada.typed.body_values import IS, OBVENT_NESTING_MAX, BodyValue, element_of
+from contrada.typed.body_values import IS, OBVENT_NESTING_MAX, BodyCodec, body_codec_of
 from contrada.typed.object_parts import Parts, Values
-from contrada.typed.scalars import holder, reader, writer
+from contrada.typed.scalars import reader, type_test, writer
 from contrada.typed.shapes import Field, FieldKind, Shape, TypeOption, name_of, shape_of
 from contrada.typed.type_names import class_named, marks_of, names_of
-from contrada.typed.unknown_types import Rest, anonymous, is_unknown, keep, known_of, rest_of
+from contrada.typed.unknown_types import (
+    Rest,
+    anonymous_subclass,
+    attach_rest,
+    is_unknown,
+    known_of,
+    rest_of,
+)
 
 READINGS_MAX: Final = 256
 """Sets of attribute names of one class whose reading is remembered, and sets of types of its
 values. Beyond it: all are forgotten, and worked out anew."""
 
 
-class ObventCarrier:
+class ObventCodec:
     """How objects of one class are carried."""
 
     def __init__(self, shape: Shape, type_name: str) -> None:
@@ -46,10 +53,10 @@ class ObventCarrier:
         self._elements: list[_BodyField] = []
         for each in shape.fields:
             self._place(each)
-        self._get = _getter(attrgetter, [each.field.name for each in self._scalars])
+        self._get = _tuple_getter(attrgetter, [each.field.name for each in self._scalars])
         self._names = tuple(each.field.name for each in self._scalars)
         self._plain_types: set[tuple[type, ...]] = set()
-        self._readings: dict[tuple[str, ...], _FieldReading] = {}
+        self._plans: dict[tuple[str, ...], _ReadPlan] = {}
 
     def _place(self, declared: Field) -> None:
         inner = [each for each in declared.alternatives if each.kind is FieldKind.OBJECT]
@@ -61,7 +68,7 @@ class ObventCarrier:
             it.kind is FieldKind.DECIMAL for it in declared.alternatives
         ):
             try:
-                element = element_of(declared.annotation, object_value)
+                element = body_codec_of(declared.annotation, object_codec)
             except TypeError as error:
                 reason = f"field {declared.name!r} is {name_of(declared.annotation)}: {error}"
                 raise InvalidObventError(self._type_name, reason) from None
@@ -77,7 +84,7 @@ class ObventCarrier:
             return None
         return dict(zip(self._names, values, strict=True))
 
-    def put(self, obvent: Any, parts: Parts, prefix: str = "", depth: int = 0) -> None:
+    def write(self, obvent: Any, parts: Parts, prefix: str = "", depth: int = 0) -> None:
         """Add what an object carries, under a path. Raises InvalidObventError."""
         if depth > OBVENT_NESTING_MAX:
             reason = f"nested deeper than OBVENT_NESTING_MAX = {OBVENT_NESTING_MAX}, or in itself"
@@ -88,56 +95,56 @@ class ObventCarrier:
             value = getattr(obvent, nested.field.name)
             path = prefix + nested.field.name
             if nested.cls is not type(value) and not isinstance(value, nested.cls):
-                parts.attributes[path] = self._written(nested, value)
+                parts.attributes[path] = self._encode(nested, value)
                 continue
-            kind, kept = _told(value, nested.cls)
-            carrier = carrier_of(kind)
-            if not carrier.shape.fields:
+            kind, kept = _split_nested(value, nested.cls)
+            codec = codec_of(kind)
+            if not codec.shape.fields:
                 kept.attributes.setdefault(IS, "")
             _put_under(f"{path}.", kept, parts)
-            carrier.put(value, parts, f"{path}.", depth + 1)
+            codec.write(value, parts, f"{path}.", depth + 1)
         for entry in self._elements:
             value = getattr(obvent, entry.field.name)
             if value is None and entry.field.is_flat:
                 continue
-            parts.entries[prefix + entry.field.name] = self._entered(entry, value)
+            parts.entries[prefix + entry.field.name] = self._encode_entry(entry, value)
 
-    def take(self, parts: Parts) -> tuple[Values, Parts | None]:
+    def read(self, parts: Parts) -> tuple[Values, Parts | None]:
         """The values of the fields by their names, and what the class does not know, if any.
 
         Raises InvalidObventError.
         """
         attributes = parts.attributes
-        reading = self._readings.get(tuple(attributes))
-        if reading is None:
-            reading = self._reading(tuple(attributes))
-        values = reading.values(attributes, self._type_name)
+        plan = self._plans.get(tuple(attributes))
+        if plan is None:
+            plan = self._new_plan(tuple(attributes))
+        values = plan.values(attributes, self._type_name)
         rest = None
-        if self._objects or self._elements or parts.entries or reading.unknown:
-            rest = Parts({name: attributes[name] for name in reading.unknown})
-            self._take_more(parts, values, rest)
+        if self._objects or self._elements or parts.entries or plan.unknown:
+            rest = Parts({name: attributes[name] for name in plan.unknown})
+            self._read_more(parts, values, rest)
         if len(values) < len(self.shape.fields):
             self._check_all(values)
         return values, rest if rest and (rest.attributes or rest.entries) else None
 
-    def taken_plain(self, cls: type[Any], attributes: Any) -> Any:
+    def read_plain(self, cls: type[Any], attributes: Any) -> Any:
         """The object, where its attributes are all that it needs and nothing needs a look; or None.
 
         Raises InvalidObventError.
         """
-        reading = self._readings.get(tuple(attributes))
-        if reading is None or not reading.is_whole:
+        plan = self._plans.get(tuple(attributes))
+        if plan is None or not plan.is_whole:
             return None
-        found = reading.get(attributes)
-        if tuple(map(type, found)) not in reading.plain_types:
+        found = plan.get(attributes)
+        if tuple(map(type, found)) not in plan.plain_types:
             return None
-        return self._made(cls, *found)
+        return self._call(cls, *found)
 
-    def made(self, cls: type[Any], values: Values) -> Any:
+    def make(self, cls: type[Any], values: Values) -> Any:
         """An object of this class, or of an anonymous subclass. Raises InvalidObventError."""
-        return self._made(self.shape.make, cls, values)
+        return self._call(self.shape.make, cls, values)
 
-    def _made(self, make: Callable[..., Any], *given: Any) -> Any:
+    def _call(self, make: Callable[..., Any], *given: Any) -> Any:
         try:
             return make(*given)
         except Exception as error:  # Its own __post_init__ or validators may raise anything.
@@ -147,12 +154,12 @@ class ObventCarrier:
         values = self._get(obvent)
         types = tuple(map(type, values))
         if types not in self._plain_types:
-            values = tuple(map(self._written, self._scalars, values))
+            values = tuple(map(self._encode, self._scalars, values))
             if _are_plain(self._scalars, types):
-                _remember(self._plain_types).add(types)
+                _with_room(self._plain_types).add(types)
         return dict(zip(self._names, values, strict=True))
 
-    def _written(self, declared: "_ScalarField | _Nested", value: Any) -> Any:
+    def _encode(self, declared: "_ScalarField | _Nested", value: Any) -> Any:
         if type(value) in declared.plain:
             return value
         for alternative in declared.writers:
@@ -165,7 +172,7 @@ class ObventCarrier:
         reason = f"{declared.field.name} = {value!r}: expected {declared.field.expected}"
         raise InvalidObventError(self._type_name, reason)
 
-    def _entered(self, entry: "_BodyField", value: Any) -> Any:
+    def _encode_entry(self, entry: "_BodyField", value: Any) -> Any:
         name = entry.field.name
         if not entry.element.holds(value):
             reason = f"{name} = {value!r}: expected {name_of(entry.field.annotation)}"
@@ -175,18 +182,18 @@ class ObventCarrier:
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise InvalidObventError(self._type_name, f"{name} = {value!r}: {error}") from None
 
-    def _reading(self, names: tuple[str, ...]) -> "_FieldReading":
-        reading = _FieldReading(names, self._scalars, [each.field.name for each in self._objects])
+    def _new_plan(self, names: tuple[str, ...]) -> "_ReadPlan":
+        plan = _ReadPlan(names, self._scalars, [each.field.name for each in self._objects])
         # Its constructor takes them in this order, and asks for no more.
-        reading.is_whole = (
+        plan.is_whole = (
             self.shape.is_positional
-            and not reading.unknown
-            and reading.keys == tuple(each.name for each in self.shape.fields)
+            and not plan.unknown
+            and plan.keys == tuple(each.name for each in self.shape.fields)
         )
-        _remember(self._readings)[names] = reading
-        return reading
+        _with_room(self._plans)[names] = plan
+        return plan
 
-    def _take_more(self, parts: Parts, values: Values, rest: Parts) -> None:
+    def _read_more(self, parts: Parts, values: Values, rest: Parts) -> None:
         rest.entries.update(parts.entries)
         for entry in self._elements:
             name = entry.name_in(parts)
@@ -199,9 +206,11 @@ class ObventCarrier:
                     )
                     raise InvalidObventError(self._type_name, reason) from None
         for nested in self._objects:
-            self._take_nested(nested, parts, values, rest)
+            self._read_nested_field(nested, parts, values, rest)
 
-    def _take_nested(self, nested: "_Nested", parts: Parts, values: Values, rest: Parts) -> None:
+    def _read_nested_field(
+        self, nested: "_Nested", parts: Parts, values: Values, rest: Parts
+    ) -> None:
         for name in (nested.field.name, *nested.field.aliases):
             if name in parts.attributes:
                 if not nested.may_be_none or parts.attributes[name] is not None:
@@ -216,7 +225,7 @@ class ObventCarrier:
                 for path in (f"{name}.{it}" for it in (*inner.attributes, *inner.entries)):
                     rest.attributes.pop(path, None)
                     rest.entries.pop(path, None)
-                values[nested.field.name] = _nested_object(nested.cls, inner)
+                values[nested.field.name] = _read_nested(nested.cls, inner)
                 return
 
     def _check_all(self, values: Values) -> None:
@@ -231,7 +240,7 @@ class _FieldWriter:
     __slots__ = ("holds", "write")
 
     def __init__(self, alternative: TypeOption) -> None:
-        self.holds = holder(alternative)
+        self.holds = type_test(alternative)
         self.write = writer(alternative)
 
 
@@ -244,7 +253,7 @@ class _ScalarField:
         self._readers = [reader(each) for each in declared.alternatives]
         self.plain = {_PLAIN[it.kind] for it in declared.alternatives if it.kind in _PLAIN}
 
-    def restored(self, value: Any) -> Any:
+    def restore(self, value: Any) -> Any:
         """The value as one of the field's types; ValueError when it is none."""
         if type(value) in self.plain:
             return value
@@ -274,7 +283,7 @@ class _BodyField:
     """A field that stands in the body; a decimal stands there beside its attribute."""
 
     field: Field
-    element: BodyValue
+    element: BodyCodec
 
     def name_in(self, parts: Parts) -> str:
         """The name by which it stands there: an alias, where its own is absent."""
@@ -286,7 +295,7 @@ class _BodyField:
         return next((it for it in names if it in held), self.field.name)
 
 
-class _FieldReading:
+class _ReadPlan:
     """How an object is read of attributes of these names, in this order."""
 
     def __init__(
@@ -297,7 +306,7 @@ class _FieldReading:
             found = next((it for it in (each.field.name, *each.field.aliases) if it in names), None)
             if found is not None:
                 pairs.append((found, each))
-        self.get = _getter(itemgetter, [name for name, _ in pairs])
+        self.get = _tuple_getter(itemgetter, [name for name, _ in pairs])
         self._scalars = [each for _, each in pairs]
         self.keys = tuple(each.field.name for each in self._scalars)
         self.plain_types: set[tuple[type, ...]] = set()
@@ -312,12 +321,12 @@ class _FieldReading:
         if types not in self.plain_types:
             try:
                 found = tuple(
-                    it.restored(value) for it, value in zip(self._scalars, found, strict=True)
+                    it.restore(value) for it, value in zip(self._scalars, found, strict=True)
                 )
             except ValueError as error:
                 raise InvalidObventError(type_name, str(error)) from None
             if _are_plain(self._scalars, types):
-                _remember(self.plain_types).add(types)
+                _with_room(self.plain_types).add(types)
         return dict(zip(self.keys, found, strict=True))
 
 
@@ -335,26 +344,26 @@ _PLAIN: Final = {
     FieldKind.BYTES: bytes,
 }
 
-_CARRIER: Final = "__obvent_carrier__"
-"""The attribute of a class that holds its ObventCarrier; it also has that of an ancestor."""
+_CODEC: Final = "__obvent_codec__"
+"""The attribute of a class that holds its ObventCodec; it also has that of an ancestor."""
 
 
-def carrier_of(cls: type[Any]) -> ObventCarrier:
+def codec_of(cls: type[Any]) -> ObventCodec:
     """How objects of a class are carried. Raises InvalidObventError for what cannot be."""
-    found: ObventCarrier | None = getattr(cls, _CARRIER, None)
+    found: ObventCodec | None = getattr(cls, _CODEC, None)
     if found is None or found.shape.cls is not cls:
         name = (*names_of(cls), cls.__qualname__)[0]
-        found = ObventCarrier(shape_of(cls, name), name)
-        setattr(cls, _CARRIER, found)
+        found = ObventCodec(shape_of(cls, name), name)
+        setattr(cls, _CODEC, found)
     return found
 
 
-def object_value(cls: type[Any]) -> BodyValue:
+def object_codec(cls: type[Any]) -> BodyCodec:
     """Nested objects that stand in the body, as in a list."""
 
     def write(value: Any, depth: int) -> Values:
-        kind, parts = _told(value, cls)
-        carrier_of(kind).put(value, parts, depth=depth)
+        kind, parts = _split_nested(value, cls)
+        codec_of(kind).write(value, parts, depth=depth)
         return {"": parts.entries, **parts.attributes}
 
     def read(value: Any) -> Any:
@@ -365,12 +374,12 @@ def object_value(cls: type[Any]) -> BodyValue:
         if known is not None and issubclass(known, cls):
             kind = known
             del attributes[IS]
-        return _made_whole(kind, Parts(attributes, value[""]))
+        return _make_nested(kind, Parts(attributes, value[""]))
 
-    return BodyValue(lambda value: isinstance(value, cls), write, read)
+    return BodyCodec(lambda value: isinstance(value, cls), write, read)
 
 
-def _told(value: Any, declared: type[Any]) -> tuple[type[Any], Parts]:
+def _split_nested(value: Any, declared: type[Any]) -> tuple[type[Any], Parts]:
     """The known class of a nested object, and what it carries beside the fields of that.
 
     It may have come by itself, with the marks of types that are not known here.
@@ -387,7 +396,7 @@ def _told(value: Any, declared: type[Any]) -> tuple[type[Any], Parts]:
     return kind, parts
 
 
-def _nested_object(declared: type[Any], parts: Parts) -> Any:
+def _read_nested(declared: type[Any], parts: Parts) -> Any:
     """A nested object of what stands under its path. Raises InvalidObventError."""
     cls, type_name = declared, parts.attributes.get(IS)
     if isinstance(type_name, str):
@@ -397,16 +406,16 @@ def _nested_object(declared: type[Any], parts: Parts) -> Any:
             del parts.attributes[IS]
         elif not type_name:
             del parts.attributes[IS]
-    return _made_whole(cls, parts)
+    return _make_nested(cls, parts)
 
 
-def _made_whole(cls: type[Any], parts: Parts) -> Any:
+def _make_nested(cls: type[Any], parts: Parts) -> Any:
     """A nested object, with what its class does not know of it. Raises InvalidObventError."""
-    carrier = carrier_of(cls)
-    values, rest = carrier.take(parts)
+    codec = codec_of(cls)
+    values, rest = codec.read(parts)
     if rest is None:
-        return carrier.made(cls, values)
-    return keep(carrier.made(anonymous(cls), values), Rest((), rest))
+        return codec.make(cls, values)
+    return attach_rest(codec.make(anonymous_subclass(cls), values), Rest((), rest))
 
 
 def _subtype_name(kind: type[Any], declared: type[Any]) -> str:
@@ -432,7 +441,7 @@ def _under(prefix: str, values: Mapping[str, Any]) -> Values:
     return {name[begin:]: value for name, value in values.items() if name.startswith(prefix)}
 
 
-def _getter(make: Callable[..., Any], names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+def _tuple_getter(make: Callable[..., Any], names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     """A getter of several attributes or items as a tuple, also of one or none."""
     if not names:
         return lambda _: ()
@@ -440,7 +449,7 @@ def _getter(make: Callable[..., Any], names: list[str]) -> Callable[[Any], tuple
     return get if len(names) > 1 else lambda given: (get(given),)
 
 
-def _remember(known: Any) -> Any:
+def _with_room(known: Any) -> Any:
     """The same collection, emptied where it has no room."""
     if len(known) >= READINGS_MAX:
         known.clear()

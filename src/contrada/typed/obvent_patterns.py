@@ -110,7 +110,7 @@ def _filter_of(subject: Any, where: Any, by: tuple[str, ...]) -> Filter:
     if not isinstance(subject, Interest):
         raise InvalidObventError(name, "a part of a pattern is a type of obvents")
     if isinstance(subject, type):
-        shape = type_of(subject).carrier.shape
+        shape = type_of(subject).codec.shape
         for field in by:
             held = shape.by_name.get(field)
             if held is None or not held.is_flat:

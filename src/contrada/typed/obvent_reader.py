@@ -13,25 +13,27 @@ from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.object_parts import Parts
 from contrada.typed.obvent_codec import READINGS_MAX
 from contrada.typed.obvent_type import ObventType, type_of
-from contrada.typed.type_names import asked_marks_of, class_named, descendants_of, type_marks
-from contrada.typed.unknown_types import Rest, anonymous, keep
+from contrada.typed.type_names import class_named, descendants_of, required_marks_of, type_marks
+from contrada.typed.unknown_types import Rest, anonymous_subclass, attach_rest
 
 logger: Final = logging.getLogger("contrada.typed")
 
 
-class _ReceivedType:
+class ReceivedType:
     """Of which class an object is made of attributes of these names, and the marks that came."""
 
     __slots__ = ("is_known", "kind", "marks")
 
-    def __init__(self, asked: ObventType, names: tuple[str, ...]) -> None:
+    def __init__(self, subscribed: ObventType, names: tuple[str, ...]) -> None:
         self.marks = type_marks(names)
         carried = set(self.marks)
         # Of these only: a class that nothing can be made of is no hindrance to others.
-        marked = [it for it in descendants_of(asked.cls) if carried.issuperset(asked_marks_of(it))]
+        marked = [
+            it for it in descendants_of(subscribed.cls) if carried.issuperset(required_marks_of(it))
+        ]
         known = [type_of(it) for it in marked]
         # Of the most types, the first by name among equals.
-        self.kind = min(known, key=lambda it: (-len(it.asked), it.name))
+        self.kind = min(known, key=lambda it: (-len(it.required_marks), it.name))
         self.is_known = carried.issubset(self.kind.marks)
         if not self.is_known:
             strange = [it for it in self.marks if class_named(it[len(MARK_PREFIX) :]) is None]
@@ -41,35 +43,35 @@ class _ReceivedType:
             )
 
 
-def received(cls: type[Any], notification: Notification) -> Any:
+def read_obvent(cls: type[Any], notification: Notification) -> Any:
     """The object that a notification carries; see `Obvent.from_notification`."""
     attributes = notification.attributes
-    asked = type_of(cls)
-    arrival = _arrival(asked, attributes)
-    for mark in arrival.kind.asked:
+    subscribed = type_of(cls)
+    received = _received_type(subscribed, attributes)
+    for mark in received.kind.required_marks:
         if attributes[mark] is not True:
-            raise InvalidObventError(asked.name, "the notification is not of this type")
-    carrier = arrival.kind.carrier
-    if arrival.is_known and not notification.body:
-        made = carrier.taken_plain(arrival.kind.cls, attributes)
+            raise InvalidObventError(subscribed.name, "the notification is not of this type")
+    codec = received.kind.codec
+    if received.is_known and not notification.body:
+        made = codec.read_plain(received.kind.cls, attributes)
         if made is not None:
             return made
-    values, rest = carrier.take(Parts.of(notification, arrival.kind.name))
-    if arrival.is_known and rest is None:
-        return carrier.made(arrival.kind.cls, values)
-    return keep(
-        carrier.made(anonymous(arrival.kind.cls), values),
-        Rest(tuple(it for it in arrival.marks if attributes[it] is True), rest or Parts()),
+    values, rest = codec.read(Parts.of(notification, received.kind.name))
+    if received.is_known and rest is None:
+        return codec.make(received.kind.cls, values)
+    return attach_rest(
+        codec.make(anonymous_subclass(received.kind.cls), values),
+        Rest(tuple(it for it in received.marks if attributes[it] is True), rest or Parts()),
     )
 
 
-def _arrival(asked: ObventType, attributes: Mapping[str, Any]) -> _ReceivedType:
-    known, names = asked.arrivals, tuple(attributes)
-    found: _ReceivedType | None = known.get(names)
+def _received_type(subscribed: ObventType, attributes: Mapping[str, Any]) -> ReceivedType:
+    known, names = subscribed.received_types, tuple(attributes)
+    found: ReceivedType | None = known.get(names)
     if found is None:
-        if not all(name in attributes for name in asked.asked):
-            raise InvalidObventError(asked.name, "the notification is not of this type")
+        if not all(name in attributes for name in subscribed.required_marks):
+            raise InvalidObventError(subscribed.name, "the notification is not of this type")
         if len(known) >= READINGS_MAX:
             known.clear()
-        found = known[names] = _ReceivedType(asked, names)
+        found = known[names] = ReceivedType(subscribed, names)
     return found

@@ -21,7 +21,7 @@ from uuid import UUID
 from contrada.errors import InvalidObventError
 from contrada.typed.obvent import Obvent
 from contrada.typed.obvent_type import type_of
-from contrada.typed.scalars import holder, reader, writer
+from contrada.typed.scalars import reader, type_test, writer
 from contrada.typed.shapes import (
     Default,
     Field,
@@ -81,7 +81,7 @@ def schema_of(cls: type[Any]) -> dict[str, Any]:
     """
     kind = type_of(cls)
     definitions: dict[str, Any] = {}
-    schema = _of_shape(kind.carrier.shape, kind.name, definitions)
+    schema = _of_shape(kind.codec.shape, kind.name, definitions)
     found = {"$schema": DIALECT, "title": kind.name, **schema}
     if definitions:
         found["$defs"] = definitions
@@ -142,7 +142,7 @@ def _json_default(declared: Field) -> Any:
     if isinstance(declared.default, Default):
         return Default.NONE
     for each in declared.alternatives:
-        if each.kind not in _NOT_JSON and holder(each)(declared.default):
+        if each.kind not in _NOT_JSON and type_test(each)(declared.default):
             return writer(each)(declared.default)
     return Default.NONE
 

@@ -11,10 +11,10 @@ from contrada.model import Filter, FilterSet, Notification, mark_name
 from contrada.model.algebra.notification import of_plain
 from contrada.typed.body_values import IS
 from contrada.typed.object_parts import Parts
-from contrada.typed.obvent_codec import ObventCarrier, carrier_of
+from contrada.typed.obvent_codec import ObventCodec, codec_of
 from contrada.typed.qos import Qos, qos_of
 from contrada.typed.shapes import Field, FieldKind, Shape
-from contrada.typed.type_names import ancestors_of, asked_marks_of, marks_of, names_of
+from contrada.typed.type_names import ancestors_of, marks_of, names_of, required_marks_of
 from contrada.typed.unknown_types import Rest, is_unknown, known_of, rest_of
 
 RESERVED: Final = frozenset(
@@ -36,17 +36,17 @@ class ObventType:
             raise InvalidObventError(cls.__qualname__, reason)
         self.cls = cls
         self.name = names[0]
-        self.arrivals: dict[tuple[str, ...], Any] = {}
+        self.received_types: dict[tuple[str, ...], Any] = {}
         self.marks = dict.fromkeys(marks_of(cls), True)
-        self.asked = asked_marks_of(cls)
-        self.filters = Filter(dict.fromkeys(self.asked, True))
-        for taken in RESERVED & self.carrier.shape.by_name.keys():
+        self.required_marks = required_marks_of(cls)
+        self.filters = Filter(dict.fromkeys(self.required_marks, True))
+        for taken in RESERVED & self.codec.shape.by_name.keys():
             raise InvalidObventError(self.name, f"the field name {taken!r} is taken by Obvent")
 
     @cached_property
-    def carrier(self) -> ObventCarrier:
+    def codec(self) -> ObventCodec:
         """How its objects are carried."""
-        return carrier_of(self.cls)
+        return codec_of(self.cls)
 
     @cached_property
     def qos(self) -> Qos:
@@ -55,7 +55,7 @@ class ObventType:
 
     def check_where(self, where: Filter | FilterSet) -> None:
         """As `Obvent.check_where`."""
-        check_fields(self.name, self.carrier.shape, where)
+        check_fields(self.name, self.codec.shape, where)
 
 
 def check_fields(type_name: str, shape: Shape, where: Filter | FilterSet) -> None:
@@ -89,28 +89,28 @@ def type_of(cls: type[Any]) -> ObventType:
     return found
 
 
-def forget_arrivals(cls: type[Any]) -> None:
+def forget_received_types(cls: type[Any]) -> None:
     """A class was registered: objects received so far as an ancestor may belong to it."""
     for ancestor in ancestors_of(cls):
         held = ancestor.__dict__.get(_TYPE)
         if held is not None:
-            held.arrivals.clear()
+            held.received_types.clear()
 
 
-def published(obvent: Any) -> Notification:
+def to_notification(obvent: Any) -> Notification:
     """The notification of an object. Raises InvalidObventError, InvalidNotificationError."""
     cls = type(obvent)
     if is_unknown(cls):
-        return _published_whole(obvent, type_of(known_of(cls)), rest_of(obvent))
+        return _to_whole_notification(obvent, type_of(known_of(cls)), rest_of(obvent))
     kind = type_of(cls)
-    attributes = kind.carrier.plain_attributes_of(obvent)
+    attributes = kind.codec.plain_attributes_of(obvent)
     if attributes is None:
-        return _published_whole(obvent, kind, None)
+        return _to_whole_notification(obvent, kind, None)
     attributes.update(kind.marks)
     return of_plain(attributes, kind.qos.envelope_of(obvent))
 
 
-def _published_whole(obvent: Any, kind: ObventType, rest: Rest | None) -> Notification:
+def _to_whole_notification(obvent: Any, kind: ObventType, rest: Rest | None) -> Notification:
     parts, marks = Parts(), kind.marks
     if rest is not None:
         parts.add(rest.parts)
@@ -118,7 +118,7 @@ def _published_whole(obvent: Any, kind: ObventType, rest: Rest | None) -> Notifi
         within = parts.attributes.pop(IS, "")  # It came within another object, of this class.
         if within and isinstance(within, str):
             marks[mark_name(within)] = True
-    kind.carrier.put(obvent, parts)
+    kind.codec.write(obvent, parts)
     parts.attributes.update(marks)
     return parts.notification(kind.name, kind.qos.envelope_of(obvent))
 

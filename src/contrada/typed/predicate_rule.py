@@ -14,7 +14,7 @@ from contrada.model.languages.atoms import failures
 from contrada.model.rule import Rule
 from contrada.service import Predicate
 from contrada.typed.conditions import Condition
-from contrada.typed.obvent_reader import received
+from contrada.typed.obvent_reader import read_obvent
 from contrada.typed.obvent_type import type_of
 from contrada.typed.predicates import lift
 from contrada.typed.shapes import Shape
@@ -25,7 +25,7 @@ def predicate_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
     kind = type_of(cls)
     if isinstance(predicate, Condition):
         predicate = predicate.predicate(cls)
-    return shape_rule(kind.carrier.shape, kind.filters, partial(received, cls), predicate)
+    return shape_rule(kind.codec.shape, kind.filters, partial(read_obvent, cls), predicate)
 
 
 def shape_rule(
@@ -40,7 +40,7 @@ def shape_rule(
     object and an envelope.
     """
     lifted = lift(shape, predicate)
-    _check_called(shape, predicate, 2 if lifted.takes_envelope else 1)
+    _check_signature(shape, predicate, 2 if lifted.takes_envelope else 1)
     filters = asked_for & lifted.filters
     members = FilterSet(filters.filters)
     name = getattr(predicate, "__qualname__", type(predicate).__qualname__)
@@ -61,7 +61,7 @@ def shape_rule(
     return Rule(name, members, lifted.explain(), holds)
 
 
-def _check_called(shape: Shape, predicate: Predicate[Any], given: int) -> None:
+def _check_signature(shape: Shape, predicate: Predicate[Any], given: int) -> None:
     """Raises where each call would raise, so that nothing would ever match."""
     try:
         signature = inspect.signature(predicate, follow_wrapped=False)

@@ -131,7 +131,7 @@ class Export(Generic[S]):
         self.renew()
         answer = RemoteAnswer(call.caller, call.number)
         try:
-            answer.value = await self._called(call) if call.method != RENEWAL else self._lease_s
+            answer.value = await self._invoke(call) if call.method != RENEWAL else self._lease_s
         except (Exception, asyncio.CancelledError) as error:  # it is told to who called
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -144,15 +144,15 @@ class Export(Generic[S]):
                 reason = f"its answer cannot be sent: {type(error).__name__}"
                 await self._service.publish(RemoteAnswer(call.caller, call.number, None, reason))
 
-    async def _called(self, call: RemoteCall) -> Any:
+    async def _invoke(self, call: RemoteCall) -> Any:
         method = self._interface.methods.get(call.method)
         if method is None:
             raise RemoteCallError(f"{self._interface.name} has no method {call.method!r}")
-        given = method.read(call.arguments)
+        given = method.read_arguments(call.arguments)
         found = getattr(self._target, call.method)(*given.args, **given.kwargs)
         if inspect.isawaitable(found):
             found = await found
-        return method.value_written(found)
+        return method.write_value(found)
 
 
 class Proxy(Generic[S]):
@@ -203,12 +203,12 @@ class Proxy(Generic[S]):
     async def call(self, method: str, *given: Any, **named: Any) -> Any:
         """Call a method. Raises RemoteCallError, TypeError, InvalidObventError, as `publish`."""
         described = self._interface.methods[method]
-        answer = await self._asked(method, described.written(*given, **named))
+        answer = await self._request(method, described.write_arguments(*given, **named))
         if answer.error is not None:
             raise RemoteCallError(f"{self._interface.name}.{method}: {answer.error}")
-        return described.value_read(answer.value)
+        return described.read_value(answer.value)
 
-    async def _asked(self, method: str, arguments: list[Any]) -> RemoteAnswer:
+    async def _request(self, method: str, arguments: list[Any]) -> RemoteAnswer:
         what = f"{self._interface.name}.{method}" if method else self._interface.name
         if not self._is_read:
             raise RemoteCallError(f"{what}: call it inside the proxy's own `async with`")
@@ -249,7 +249,7 @@ class Proxy(Generic[S]):
         wait_s = self._renew_s
         while self._is_read:
             try:
-                lease_s = (await self._asked(RENEWAL, [])).value
+                lease_s = (await self._request(RENEWAL, [])).value
                 if isinstance(lease_s, float) and lease_s > 0:
                     wait_s = min(self._renew_s, max(lease_s / 3, _RENEW_LEAST_S))
             except ContradaError as error:

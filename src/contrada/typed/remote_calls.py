@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from contrada.errors import InvalidObventError
-from contrada.typed.body_values import BodyValue, element_of
+from contrada.typed.body_values import BodyCodec, body_codec_of
 from contrada.typed.obvent import Obvent
-from contrada.typed.obvent_codec import object_value
+from contrada.typed.obvent_codec import object_codec
 
 S_co = TypeVar("S_co", covariant=True)
 
@@ -87,24 +87,25 @@ class RemoteMethod:
                 raise InvalidObventError(self._place, f"{each}: name each argument")
         hints = typing.get_type_hints(function, include_extras=True)
         self._arguments = [
-            self._element(hints.get(each.name, Any)) for each in self._signature.parameters.values()
+            self._codec_of(hints.get(each.name, Any))
+            for each in self._signature.parameters.values()
         ]
-        self._value = self._element(hints.get("return", Any))
+        self._value = self._codec_of(hints.get("return", Any))
 
-    def _element(self, annotation: Any) -> BodyValue:
+    def _codec_of(self, annotation: Any) -> BodyCodec:
         try:
-            return element_of(annotation, object_value)
+            return body_codec_of(annotation, object_codec)
         except TypeError as error:
             raise InvalidObventError(self._place, str(error)) from None
 
-    def written(self, *given: Any, **named: Any) -> list[Any]:
+    def write_arguments(self, *given: Any, **named: Any) -> list[Any]:
         """The arguments of a call. Raises TypeError as a call would, InvalidObventError."""
         bound = self._signature.bind(*given, **named)
         bound.apply_defaults()
         pairs = zip(self._arguments, bound.arguments.items(), strict=True)
-        return [self._written(element, name, value) for element, (name, value) in pairs]
+        return [self._write(element, name, value) for element, (name, value) in pairs]
 
-    def read(self, arguments: list[Any]) -> inspect.BoundArguments:
+    def read_arguments(self, arguments: list[Any]) -> inspect.BoundArguments:
         """The arguments that came, as it takes them. Raises InvalidObventError."""
         if len(arguments) != len(self._arguments):
             reason = f"{len(arguments)} arguments: expected {len(self._arguments)}"
@@ -113,15 +114,15 @@ class RemoteMethod:
         named = OrderedDict(zip(self._signature.parameters, values, strict=True))
         return inspect.BoundArguments(self._signature, named)
 
-    def value_written(self, value: Any) -> Any:
+    def write_value(self, value: Any) -> Any:
         """The value of an answer. Raises InvalidObventError."""
-        return self._written(self._value, "its value", value)
+        return self._write(self._value, "its value", value)
 
-    def value_read(self, value: Any) -> Any:
+    def read_value(self, value: Any) -> Any:
         """The value that came. Raises InvalidObventError."""
         return self._read(self._value, value)
 
-    def _written(self, element: BodyValue, name: str, value: Any) -> Any:
+    def _write(self, element: BodyCodec, name: str, value: Any) -> Any:
         try:
             if element.holds(value):
                 return element.write(value, 1)
@@ -129,7 +130,7 @@ class RemoteMethod:
             raise InvalidObventError(self._place, f"{name} = {value!r}: {error}") from None
         raise InvalidObventError(self._place, f"{name} = {value!r}: of another type")
 
-    def _read(self, element: BodyValue, value: Any) -> Any:
+    def _read(self, element: BodyCodec, value: Any) -> Any:
         try:
             return element.read(value)
         except (ValueError, TypeError) as error:

@@ -43,7 +43,7 @@ def values_of(alternative: TypeOption) -> ValueSet:
     return _VALUES[alternative.kind]
 
 
-def holder(alternative: TypeOption) -> Callable[[object], bool]:
+def type_test(alternative: TypeOption) -> Callable[[object], bool]:
     """Whether a value is of an alternative; a double also takes ints, as Python's typing has it."""
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.NONE:
@@ -89,7 +89,7 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _whole(value: Any) -> int:
+def _int64(value: Any) -> int:
     number = int(value)
     if not INT_MIN <= number <= INT_MAX:
         raise OverflowError("an integer has 64 bits")
@@ -103,7 +103,7 @@ def _double(value: Decimal) -> int | float:
     return float(value)
 
 
-def _exactly(kind: type[T]) -> Callable[[Any], T]:
+def _exact_reader(kind: type[T]) -> Callable[[Any], T]:
     """What reads values of a type, as they are."""
 
     def read(value: Any) -> T:
@@ -114,7 +114,7 @@ def _exactly(kind: type[T]) -> Callable[[Any], T]:
     return read
 
 
-_text: Final = _exactly(str)
+_text: Final = _exact_reader(str)
 
 
 def _int(value: Any) -> int:
@@ -162,24 +162,24 @@ def _decimal(value: Any) -> Decimal:
 
 
 _WRITERS: Final[dict[FieldKind, Callable[[Any], Any]]] = {
-    FieldKind.INT: _whole,
+    FieldKind.INT: _int64,
     FieldKind.FLOAT: float,
     FieldKind.TEXT: lambda value: str.__str__(value),
     FieldKind.BYTES: bytes,
     FieldKind.DATE: lambda value: value.isoformat(),
-    FieldKind.DURATION: lambda value: _whole(value // MICROSECOND),
+    FieldKind.DURATION: lambda value: _int64(value // MICROSECOND),
     FieldKind.DECIMAL: _double,
     FieldKind.UUID: str,
 }
 
 _READERS: Final[dict[FieldKind, Callable[[Any], Any]]] = {
-    FieldKind.NONE: _exactly(type(None)),
-    FieldKind.BOOL: _exactly(bool),
+    FieldKind.NONE: _exact_reader(type(None)),
+    FieldKind.BOOL: _exact_reader(bool),
     FieldKind.INT: _int,
     FieldKind.FLOAT: _float,
     FieldKind.TEXT: _text,
     FieldKind.BYTES: _bytes,
-    FieldKind.TIME: _exactly(datetime),
+    FieldKind.TIME: _exact_reader(datetime),
     FieldKind.DATE: _date,
     FieldKind.DURATION: _duration,
     FieldKind.UUID: _uuid,

@@ -28,8 +28,8 @@ from contrada.model.algebra.value_set import union
 from contrada.model.rule import Rule
 from contrada.service import Predicate
 from contrada.typed.object_parts import Parts
-from contrada.typed.obvent_codec import ObventCarrier
-from contrada.typed.obvent_reader import received
+from contrada.typed.obvent_codec import ObventCodec
+from contrada.typed.obvent_reader import read_obvent
 from contrada.typed.obvent_type import ObventType, check_fields, type_of
 from contrada.typed.predicate_rule import shape_rule
 from contrada.typed.scalars import values_of
@@ -63,15 +63,15 @@ class Structural(Generic[T]):
     """
 
     @cached_property
-    def _type(self) -> "_ByMembers | _ByPlaces":
+    def _type(self) -> "_ProtocolType | _TupleType":
         declared = getattr(self, "__orig_class__", None)
         if declared is None:
             raise InvalidObventError("Structural", "say of what: Structural[Priced]()")
         asked = typing.get_args(declared)[0]
         if typing.get_origin(asked) is tuple:
-            return _ByPlaces(typing.get_args(asked))
+            return _TupleType(typing.get_args(asked))
         if getattr(asked, "_is_protocol", False):
-            return _ByMembers(asked)
+            return _ProtocolType(asked)
         raise InvalidObventError(str(asked), "expected a Protocol, or tuple[…] with its types")
 
     def to_filters(self) -> Filter:
@@ -88,7 +88,7 @@ class Structural(Generic[T]):
 
     def from_notification(self, notification: Notification) -> T:
         """The object, or the tuple. Raises InvalidObventError where it does not conform."""
-        return cast(T, self._type.received(notification))
+        return cast(T, self._type.read(notification))
 
 
 class Tuple:
@@ -106,7 +106,7 @@ class Tuple:
     def to_notification(self) -> Notification:
         """The notification of these values. Raises InvalidObventError."""
         parts = Parts()
-        _carrier_of_types(tuple(map(type, self.values))).put(_Places(self.values), parts)
+        _codec_of_types(tuple(map(type, self.values))).write(_TupleValues(self.values), parts)
         parts.attributes[_tuple_mark(len(self.values))] = True
         return parts.notification("tuple")
 
@@ -114,7 +114,7 @@ class Tuple:
         return f"Tuple{self.values!r}"
 
 
-class _ByMembers:
+class _ProtocolType:
     """What is asked for by a protocol."""
 
     def __init__(self, protocol: type[Any]) -> None:
@@ -130,7 +130,7 @@ class _ByMembers:
             elif callable(member):
                 self.methods.append(name)
                 continue
-            fields.append(_asked(name, hints.get(name, Any)))
+            fields.append(_required_field(name, hints.get(name, Any)))
         self.shape = Shape(protocol, tuple(fields), lambda cls, values: cls(**values))
         self.filters = _filters_of(self.shape)
         self._found: dict[tuple[str, ...], type[Any] | str | None] = {}
@@ -142,17 +142,17 @@ class _ByMembers:
         return make_dataclass(f"{self.name}…", [(each.name, Any) for each in self.shape.fields])
 
     @cached_property
-    def _carrier(self) -> ObventCarrier:
-        return ObventCarrier(self.shape, self.name)
+    def _codec(self) -> ObventCodec:
+        return ObventCodec(self.shape, self.name)
 
-    def received(self, notification: Notification) -> Any:
+    def read(self, notification: Notification) -> Any:
         found = self._class_of(type_marks(notification))
         if isinstance(found, str):
             raise InvalidObventError(self.name, found)
         if found is not None:
-            return received(found, notification)
-        values, _ = self._carrier.take(Parts.of(notification, self.name))
-        return self._carrier.made(self._record, values)
+            return read_obvent(found, notification)
+        values, _ = self._codec.read(Parts.of(notification, self.name))
+        return self._codec.make(self._record, values)
 
     def _class_of(self, marks: tuple[str, ...]) -> type[Any] | str | None:
         """The class as which an object with these marks is received, or why there is none.
@@ -183,7 +183,7 @@ class _ByMembers:
 
     def _conforms(self, kind: ObventType) -> bool:
         """Whether a class has the members, its fields of types that are asked for."""
-        own = kind.carrier.shape.by_name
+        own = kind.codec.shape.by_name
         if not all(callable(getattr(kind.cls, each, None)) for each in self.methods):
             return False
         for asked in self.shape.fields:
@@ -196,14 +196,14 @@ class _ByMembers:
         return True
 
 
-class _Places:
+class _TupleValues:
     """The values of a tuple as attributes of an object, by their places."""
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self.__dict__.update(zip(map(str, range(len(values))), values, strict=True))
 
 
-class _ByPlaces:
+class _TupleType:
     """What is asked for by the types of a tuple."""
 
     def __init__(self, types: tuple[Any, ...]) -> None:
@@ -212,11 +212,11 @@ class _ByPlaces:
             reason = f"expected the types of 1 to TUPLE_VALUES_MAX = {TUPLE_VALUES_MAX} values"
             raise InvalidObventError(self.name, reason)
         self.shape = _places(list(types))
-        self.carrier = ObventCarrier(self.shape, self.name)
+        self.codec = ObventCodec(self.shape, self.name)
         self.filters = _filters_of(self.shape) & Filter({_tuple_mark(len(types)): True})
 
-    def received(self, notification: Notification) -> tuple[Any, ...]:
-        values, _ = self.carrier.take(Parts.of(notification, self.name))
+    def read(self, notification: Notification) -> tuple[Any, ...]:
+        values, _ = self.codec.read(Parts.of(notification, self.name))
         return tuple(values[field.name] for field in self.shape.fields)
 
 
@@ -230,12 +230,12 @@ def _members(protocol: type[Any]) -> list[str]:
     return list(found)
 
 
-def _asked(name: str, annotation: Any) -> Field:
+def _required_field(name: str, annotation: Any) -> Field:
     return Field(name, name, alternatives_of(annotation), Default.NONE, (), annotation)
 
 
 def _places(types: list[Any]) -> Shape:
-    fields = tuple(_asked(str(place), each) for place, each in enumerate(types))
+    fields = tuple(_required_field(str(place), each) for place, each in enumerate(types))
     return Shape(tuple, fields, lambda _, values: tuple(values.values()))
 
 
@@ -244,9 +244,9 @@ def _tuple_mark(count: int) -> str:
 
 
 @lru_cache(maxsize=STRUCTURES_MAX)
-def _carrier_of_types(types: tuple[type[Any], ...]) -> ObventCarrier:
+def _codec_of_types(types: tuple[type[Any], ...]) -> ObventCodec:
     """How tuples of values of these types are published."""
-    return ObventCarrier(_places([_carried_type(each) for each in types]), "tuple")
+    return ObventCodec(_places([_carried_type(each) for each in types]), "tuple")
 
 
 def _carried_type(kind: type[Any]) -> Any:

@@ -101,7 +101,7 @@ def type_marks(names: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def asked_marks_of(cls: type[Any]) -> tuple[str, ...]:
+def required_marks_of(cls: type[Any]) -> tuple[str, ...]:
     """The marks that a subscription to a class asks for: the oldest of it and its ancestors."""
     return tuple(mark_name(names_of(each)[-1]) for each in ancestors_of(cls))
 
@@ -123,8 +123,8 @@ def descendants_of(cls: type[Any]) -> set[type[Any]]:
 def conforming_classes(marks: Collection[str]) -> list[type[Any]]:
     """The classes whose marks, and those of all their ancestors, are among these; nearest first."""
     named = {_classes.get(mark[len(MARK_PREFIX) :]) for mark in marks}
-    found = [cls for cls in named if cls is not None and set(asked_marks_of(cls)) <= set(marks)]
-    return sorted(found, key=lambda cls: (-len(asked_marks_of(cls)), names_of(cls)[0]))
+    found = [cls for cls in named if cls is not None and set(required_marks_of(cls)) <= set(marks)]
+    return sorted(found, key=lambda cls: (-len(required_marks_of(cls)), names_of(cls)[0]))
 
 
 def _checked_name(cls: type[Any], given: str | None) -> str:

@@ -46,7 +46,7 @@ def rest_of(obvent: Any) -> Rest:
     return held
 
 
-def keep(obvent: Any, rest: Rest) -> Any:
+def attach_rest(obvent: Any, rest: Rest) -> Any:
     """The same object, with what it keeps; it was made of an anonymous class."""
     if isinstance(obvent, msgspec.Struct):
         vars(obvent)[REST] = rest  # Its own setter is asked for nothing else.
@@ -55,7 +55,7 @@ def keep(obvent: Any, rest: Rest) -> Any:
     return obvent
 
 
-def anonymous(known: type[Any]) -> type[Any]:
+def anonymous_subclass(known: type[Any]) -> type[Any]:
     """The anonymous subclass of a known class."""
     made: type[Any] | None = known.__dict__.get(_ANONYMOUS)
     if made is None:

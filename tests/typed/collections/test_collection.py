@@ -10,7 +10,7 @@ from contrada.errors import CannotPublishError, CannotSubscribeError, InvalidObv
 from contrada.service import DurableOptions, Interest, Subscription
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.subscription_queue import QUEUE_NOTIFICATIONS_MAX
-from contrada.typed.collections import Arrival, Asked, StrongBag, WeakBag
+from contrada.typed.collections import Arrival, ElementRule, StrongBag, WeakBag
 from tests.asynchronous import on_loop
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Newest(WeakBag[T]):
     """It drops what is old where a consumer is slow."""
 
     def subscribed(
-        self, asked: Asked[T], options: DurableOptions
+        self, asked: ElementRule[T], options: DurableOptions
     ) -> Subscription[tuple[Arrival[T], ...]]:
         subject: Interest[tuple[Arrival[T], ...]] = asked
         return self.service.subscribe(subject, when_full="drop-oldest")

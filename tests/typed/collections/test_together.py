@@ -43,7 +43,7 @@ def space(cls: type[Base]) -> CollectionSpace[Base]:
 
 def numbers(cls: type[Base], where: Any, found: ct.Notification) -> list[int]:
     """What a consumer of a type gets of a notification."""
-    asked = space(cls).asked(where)
+    asked = space(cls).rule(where)
     if not asked.matches(found):
         return []
     return [each.obvent.number for each in asked.from_notification(found)]
@@ -76,7 +76,7 @@ def test_filters_are_asked_of_each_part() -> None:
 
 def test_servers_decide_by_type() -> None:
     """All that is together would go to everybody."""
-    asked = space(Right).asked(None)
+    asked = space(Right).rule(None)
     assert not asked.filters.matches(carrier(Left(1)))
     assert asked.filters.matches(carrier(Left(1), Right(2)))
 
@@ -88,10 +88,10 @@ def test_servers_decide_by_subject() -> None:
     parts = (chat.notification_of(Left(1), ""), trade.notification_of(Left(2), ""))
     both = Together(parts).to_notification()
     first = Together(parts[:1]).to_notification()
-    assert [each.asked(None).filters.matches(first) for each in (chat, trade)] == [True, False]
+    assert [each.rule(None).filters.matches(first) for each in (chat, trade)] == [True, False]
     for each, number in ((chat, 1), (trade, 2)):
-        assert each.asked(None).matches(both)
-        assert [it.obvent for it in each.asked(None).from_notification(both)] == [Left(number)]
+        assert each.rule(None).matches(both)
+        assert [it.obvent for it in each.rule(None).from_notification(both)] == [Left(number)]
 
 
 def test_no_type_takes_the_whole_for_a_part() -> None:
@@ -132,7 +132,7 @@ def forged(body: bytes) -> ct.Notification:
 def test_what_is_damaged_is_told(body: bytes) -> None:
     """It would be passed over, or end its reader."""
     found = forged(body)
-    asked = space(Left).asked("number = 1")
+    asked = space(Left).rule("number = 1")
     assert asked.matches(found)
     with pytest.raises(InvalidObventError):
         asked.from_notification(found)

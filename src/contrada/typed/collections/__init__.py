@@ -12,7 +12,7 @@ Source: EPFL 2503 chapter 4.
 from contrada.typed.collections.collection import Collection, CollectionStatistics, Subscriber
 from contrada.typed.collections.collection_handles import ElementHandle
 from contrada.typed.collections.collection_quality import Quality
-from contrada.typed.collections.collection_space import Arrival, Asked
+from contrada.typed.collections.collection_space import Arrival, ElementRule
 from contrada.typed.collections.collection_types import (
     CausalBag,
     CausalSet,
@@ -34,7 +34,7 @@ from contrada.typed.collections.together import Together
 
 __all__ = [
     "Arrival",
-    "Asked",
+    "ElementRule",
     "CausalBag",
     "CausalSet",
     "Collection",

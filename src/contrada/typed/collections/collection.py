@@ -27,8 +27,13 @@ from contrada.typed.collections.collection_handles import (
     ElementHandle,
     OnError,
 )
-from contrada.typed.collections.collection_quality import Quality, check_given, delivery_of, implied
-from contrada.typed.collections.collection_space import Arrival, Asked, CollectionSpace
+from contrada.typed.collections.collection_quality import (
+    Quality,
+    check_promises,
+    delivery_of,
+    with_implied,
+)
+from contrada.typed.collections.collection_space import Arrival, CollectionSpace, ElementRule
 from contrada.typed.collections.element_reader import Readable
 from contrada.typed.collections.element_supply import Producer, Supply
 from contrada.typed.collections.held_elements import ELEMENTS_HELD_MAX, Arrivals, HeldElements
@@ -92,7 +97,7 @@ class Collection(AsyncResource, Generic[T]):
     def __init_subclass__(cls, *, promises: Iterable[str] = (), **options: Any) -> None:
         super().__init_subclass__(**options)
         inherited = (base.promises for base in cls.__mro__[1:] if issubclass(base, Collection))
-        cls.promises = implied(map(Quality, promises)).union(*inherited)
+        cls.promises = with_implied(map(Quality, promises)).union(*inherited)
 
     @overload
     def __init__(
@@ -132,7 +137,7 @@ class Collection(AsyncResource, Generic[T]):
         self.service = service
         self.space: CollectionSpace[T] = CollectionSpace(of, subject)
         self.delivery = self.space.delivery or delivery_of(self.promises)
-        check_given(type(self).__name__, self.promises, self.space.name, self.delivery)
+        check_promises(type(self).__name__, self.promises, self.space.name, self.delivery)
         if bool(name) != self.is_persistent:
             reason = "needs a name" if self.is_persistent else "has no name: it is not persistent"
             raise ServiceError(f"a {type(self).__name__} {reason}")
@@ -156,7 +161,7 @@ class Collection(AsyncResource, Generic[T]):
         return obvent
 
     @abstractmethod
-    def subscribed(self, asked: Asked[T], options: DurableOptions) -> Readable[T]:
+    def subscribed(self, asked: ElementRule[T], options: DurableOptions) -> Readable[T]:
         """A subscription for a consumer without a name; options are those of a standing one."""
 
     # --- adding -------------------------------------------------------------------------------
@@ -222,12 +227,12 @@ class Collection(AsyncResource, Generic[T]):
         `Handle`, which has `threads` and `on_error`, too. A persistent collection needs a `name` of
         it: under this name it goes on when it is activated again.
         """
-        if self.space.holds(value):
+        if self.space.accepts(value):
             return self._is_held(value)
-        return self._pushing(self._joining(where, options.pop("name", "")), value, **options)
+        return self._handle(self._membership(where, options.pop("name", "")), value, **options)
 
     def __contains__(self, value: object) -> bool:
-        return self.space.holds(value) and self._is_held(cast(T, value))
+        return self.space.accepts(value) and self._is_held(cast(T, value))
 
     def contains_all(self, values: "Iterable[T] | Collection[T]", /) -> bool:
         """Whether it now holds all these values, or all elements that another collection holds."""
@@ -247,7 +252,7 @@ class Collection(AsyncResource, Generic[T]):
         `name` as for `contains`. `last_first` gives the last of those that wait, where the
         collection has no order: ServiceError.
         """
-        return self._pulling(self._joining(where, name), last_first)
+        return self._consumer(self._membership(where, name), last_first)
 
     async def __aiter__(self) -> AsyncIterator[T]:
         """All elements from the first turn on, until the service is closed."""
@@ -302,24 +307,24 @@ class Collection(AsyncResource, Generic[T]):
         """
         if where is not None and not queue:
             raise ServiceError("another condition is another queue: say queue='name'")
-        joining = self._joined(where, self._arrivals.remember)
-        joining.durable, joining.is_queue = queue or f"queue of {self.space.name}", True
+        membership = self._new_membership(where, self._arrivals.remember)
+        membership.durable, membership.is_queue = queue or f"queue of {self.space.name}", True
         if subscriber is None:
-            return self._pulling(joining, last_first)
+            return self._consumer(membership, last_first)
         if last_first:
             raise ServiceError("last_first goes with a consumer that pulls")
-        return self._pushing(joining, subscriber, **options)
+        return self._handle(membership, subscriber, **options)
 
     # --- what it holds ------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Hold what comes from now on. Raises CannotSubscribeError. Twice is once."""
         if not self._held.is_open:
-            joining = self._joined(None, self._held.hold)
+            membership = self._new_membership(None, self._held.hold)
             if self.is_persistent:
-                joining.durable, joining.replays = self.name, True
-                joining.retention = Retention(replay_max=self._held.most)
-            await self._held.open(joining)
+                membership.durable, membership.replays = self.name, True
+                membership.retention = Retention(replay_max=self._held.most)
+            await self._held.open(membership)
 
     async def aclose(self) -> None:
         """Hold nothing any more. Its consumers go on."""
@@ -364,35 +369,35 @@ class Collection(AsyncResource, Generic[T]):
 
     # --- consumers ----------------------------------------------------------------------------
 
-    def _joining(self, where: Where[T], name: str) -> CollectionMembership[T]:
+    def _membership(self, where: Where[T], name: str) -> CollectionMembership[T]:
         if bool(name) != self.is_persistent:
             reason = "needs a name" if self.is_persistent else "has no name"
             raise ServiceError(f"a consumer of a {type(self).__name__} {reason}")
-        joining = self._joined(where, self._arrivals.remember)
-        joining.durable = f"{self.name}/{name}" if name else ""
-        return joining
+        membership = self._new_membership(where, self._arrivals.remember)
+        membership.durable = f"{self.name}/{name}" if name else ""
+        return membership
 
-    def _joined(
+    def _new_membership(
         self, where: Where[T], arrived: Callable[[Sequence[Arrival[T]]], None]
     ) -> CollectionMembership[T]:
         return CollectionMembership(
             self,
             self.service,
             self.subscribed,
-            self.space.asked(where),
+            self.space.rule(where),
             arrived,
             retention=self.retention,
             is_set=self.is_set,
         )
 
-    def _pulling(self, joining: CollectionMembership[T], last_first: bool) -> Consumer[T]:
+    def _consumer(self, membership: CollectionMembership[T], last_first: bool) -> Consumer[T]:
         if last_first and self.is_ordered:
             raise ServiceError(f"its elements have an order, {self.delivery!r}: no last_first")
-        return Consumer(joining, last_first=last_first)
+        return Consumer(membership, last_first=last_first)
 
-    def _pushing(
+    def _handle(
         self,
-        joining: CollectionMembership[T],
+        membership: CollectionMembership[T],
         subscriber: Any,
         threads: ThreadPolicy | None = None,
         on_error: OnError[T] | None = None,
@@ -402,7 +407,7 @@ class Collection(AsyncResource, Generic[T]):
             reason = f"{subscriber!r} is no element, no function, and has no notify()"
             raise ServiceError(reason)
         threads = policy_for(self.delivery, threads)
-        return ElementHandle(joining, self.space.cls, handler, threads, on_error)
+        return ElementHandle(membership, self.space.cls, handler, threads, on_error)
 
     @property
     def is_ordered(self) -> bool:
@@ -410,12 +415,12 @@ class Collection(AsyncResource, Generic[T]):
         return bool(self.promises & {Quality.FIFO, Quality.TOTAL})
 
     async def _leave(self, consumer: Consumer[T] | ElementHandle[T]) -> None:
-        joining = cast(CollectionMembership[T], consumer.joining)
-        if joining.owner is not self:
+        membership = cast(CollectionMembership[T], consumer.membership)
+        if membership.owner is not self:
             raise ServiceError("it is a consumer of another collection")
         if isinstance(consumer, Consumer):
             await consumer.aclose()
         elif consumer.is_active:
             await consumer.deactivate()
-        if joining.durable and not joining.is_queue:
-            await self.service.unsubscribe(joining.durable)
+        if membership.durable and not membership.is_queue:
+            await self.service.unsubscribe(membership.durable)

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 from contrada.delivery.durable_log import Retention
 from contrada.errors import CannotSubscribeError
 from contrada.service import DurableOptions, Interest, Service
-from contrada.typed.collections.collection_space import Arrival, Asked
+from contrada.typed.collections.collection_space import Arrival, ElementRule
 from contrada.typed.collections.element_reader import ElementReader, Readable
 from contrada.typed.handles import Handle, ThreadPolicy
 
@@ -29,8 +29,8 @@ class CollectionMembership(Generic[T]):
 
     owner: object
     service: Service
-    subscribed: Callable[[Asked[T], DurableOptions], Readable[T]]
-    asked: Asked[T]
+    subscribed: Callable[[ElementRule[T], DurableOptions], Readable[T]]
+    asked: ElementRule[T]
     arrived: Callable[[Sequence[Arrival[T]]], None]
     durable: str = ""
     retention: Retention | None = None
@@ -47,15 +47,15 @@ class CollectionMembership(Generic[T]):
                 options["retention"] = self.retention
             if self.replays:
                 options["from_position"] = 1
-            held: Readable[T] = standing(self.service, self.asked, options)
+            held: Readable[T] = durable_subscription(self.service, self.asked, options)
         else:
             held = self.subscribed(self.asked, options)
         return ElementReader(held, self.arrived, is_set=self.is_set, acknowledges=acknowledges)
 
     def subscribe(self, *_: object, durable: str = "", **__: object) -> ElementReader[T]:
         """What a handle reads: it asks as if this were the service."""
-        joining = replace(self, durable=durable) if durable else self
-        return joining.reader(acknowledges=False)
+        membership = replace(self, durable=durable) if durable else self
+        return membership.reader(acknowledges=False)
 
 
 class ElementHandle(Handle[T]):
@@ -63,14 +63,14 @@ class ElementHandle(Handle[T]):
 
     def __init__(
         self,
-        joining: CollectionMembership[T],
+        membership: CollectionMembership[T],
         subject: Any,
         handler: Callable[[T], Awaitable[object] | object],
         threads: ThreadPolicy | None = None,
         on_error: OnError[T] | None = None,
     ) -> None:
-        self.joining = joining
-        service = cast(Service, joining)
+        self.membership = membership
+        service = cast(Service, membership)
         super().__init__(service, subject, handler, threads=threads, on_error=on_error)
 
     async def update(self, where: object) -> None:
@@ -78,7 +78,9 @@ class ElementHandle(Handle[T]):
         raise CannotSubscribeError("a collection's subscriber is not updated; ask for another one")
 
 
-def standing(service: Service, asked: Asked[T], options: DurableOptions) -> Readable[T]:
+def durable_subscription(
+    service: Service, asked: ElementRule[T], options: DurableOptions
+) -> Readable[T]:
     """A standing subscription to what is asked for; raises as `Service.subscribe`."""
     subject: Interest[tuple[Arrival[T], ...]] = asked
     return service.subscribe(subject, **options)

@@ -22,7 +22,7 @@ class Quality(StrEnum):
     TOTAL = "total"
 
 
-def implied(asked: Iterable[Quality]) -> frozenset[Quality]:
+def with_implied(asked: Iterable[Quality]) -> frozenset[Quality]:
     """These, and what they cannot be without: causal order is FIFO, all but that is reliable."""
     found = frozenset(asked)
     if Quality.CAUSAL in found:
@@ -43,7 +43,7 @@ def qualities_of(delivery: str) -> frozenset[Quality]:
     return frozenset(quality for quality, is_given in given.items() if is_given)
 
 
-def check_given(collection: str, asked: AbstractSet[Quality], name: str, delivery: str) -> None:
+def check_promises(collection: str, asked: AbstractSet[Quality], name: str, delivery: str) -> None:
     """Refuse a collection that promises more than its type is published with.
 
     Raises InvalidObventError.

@@ -55,7 +55,7 @@ class Arrival(Generic[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Rule, Generic[T]):
+class ElementRule(Rule, Generic[T]):
     """What a consumer asks for. It gives the arrivals of a notification, at least one."""
 
     read: Callable[[Notification], tuple[Arrival[T], ...]] = field(kw_only=True)
@@ -92,7 +92,7 @@ class CollectionSpace(Generic[T]):
         self.name = of_type + ("" if self.subject is None else str(self.subject))
         """The name of the space in messages, and of the default queue of consumers that remove."""
 
-    def holds(self, item: object) -> bool:
+    def accepts(self, item: object) -> bool:
         """Whether an object may be an element."""
         if self.cls is None:
             return isinstance(item, Notification | Mapping) or (
@@ -129,7 +129,7 @@ class CollectionSpace(Generic[T]):
         attributes = {**made.attributes, SUBJECT: self.subject.text}
         return Notification.restored(attributes, made.body, made.content_type, envelope)
 
-    def asked(self, where: Subscribable | Callable[[T], object] | None) -> Asked[T]:
+    def rule(self, where: Subscribable | Callable[[T], object] | None) -> ElementRule[T]:
         """What a consumer with this condition asks for, of single obvents and of parts.
 
         Raises as `Service.subscribe`.
@@ -164,13 +164,13 @@ class CollectionSpace(Generic[T]):
             )
 
         filters = FilterSet((*own.filters, self._together()))
-        return Asked(self.name, filters, "parts of what is together", holds, read=read)
+        return ElementRule(self.name, filters, "parts of what is together", holds, read=read)
 
     def _under(self) -> Filter:
         return Filter({}) if self.subject is None else self.subject.to_filters()
 
     def _together(self) -> Filter:
-        marks = () if self.cls is None else type_of(self.cls).asked
+        marks = () if self.cls is None else type_of(self.cls).required_marks
         return Filter({MARK: True, **{part_mark(it): True for it in marks}}) & self._under()
 
     def _made(self, found: Notification) -> T:

@@ -19,9 +19,9 @@ from typing import ClassVar, TypeVar
 
 from contrada.service import DurableOptions, Interest
 from contrada.typed.collections.collection import Collection
-from contrada.typed.collections.collection_handles import standing
+from contrada.typed.collections.collection_handles import durable_subscription
 from contrada.typed.collections.collection_quality import Quality
-from contrada.typed.collections.collection_space import Arrival, Asked
+from contrada.typed.collections.collection_space import Arrival, ElementRule
 from contrada.typed.collections.element_reader import Readable
 
 T = TypeVar("T")
@@ -30,10 +30,10 @@ T = TypeVar("T")
 class WeakBag(Collection[T]):
     """Best effort: an element comes, or it does not; one may come twice where a broker restarts."""
 
-    def subscribed(self, asked: Asked[T], options: DurableOptions) -> Readable[T]:
+    def subscribed(self, asked: ElementRule[T], options: DurableOptions) -> Readable[T]:
         """An ordinary subscription; a standing one, in memory, where more is promised."""
         if Quality.RELIABLE in self.promises:
-            return standing(self.service, asked, {**options, "reliable": True})
+            return durable_subscription(self.service, asked, {**options, "reliable": True})
         subject: Interest[tuple[Arrival[T], ...]] = asked
         return self.service.subscribe(subject)
 

@@ -34,7 +34,7 @@ Readable: TypeAlias = (
 
 
 @dataclass(slots=True)
-class _Out:
+class _Unacknowledged:
     """A record that was handed out: of which notification, and how many parts are not done."""
 
     identity: str
@@ -59,9 +59,9 @@ class ElementReader(DurableSubscription[T]):
         self._held = held
         self._arrived = arrived
         self._recent: dict[str, None] | None = {} if is_set else None
-        self._acknowledges = acknowledges
+        self._auto_acknowledges = acknowledges
         self._parts: deque[DurableRecord[T]] = deque()
-        self._out: dict[int, _Out] = {}
+        self._open: dict[int, _Unacknowledged] = {}
         self._delivered = 0
         self._dropped: Counter[str] = Counter()
 
@@ -86,7 +86,7 @@ class ElementReader(DurableSubscription[T]):
         else:
             await self._held.unsubscribe()
 
-    async def done(self) -> None:
+    async def finish(self) -> None:
         """Read no longer; all that was handed out is done with."""
         if self._parts:  # Of the last it was not: it comes again.
             await self.aclose()
@@ -121,11 +121,11 @@ class ElementReader(DurableSubscription[T]):
         identity = arrivals[0].notification.envelope.id
         if not self._is_new(identity):
             self._dropped[DUPLICATE] += 1
-            return (position,) if position and not self._acknowledges else ()
+            return (position,) if position and not self._auto_acknowledges else ()
         if position:
-            if self._acknowledges:
-                self._out.clear()  # It has acknowledged what it gave before.
-            self._out[position] = _Out(identity, len(arrivals))
+            if self._auto_acknowledges:
+                self._open.clear()  # It has acknowledged what it gave before.
+            self._open[position] = _Unacknowledged(identity, len(arrivals))
         self._arrived(arrivals)
         for each in arrivals:
             self._parts.append(DurableRecord(each.obvent, position, time_us, attempt))
@@ -144,9 +144,9 @@ class ElementReader(DurableSubscription[T]):
 
     async def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
         """Acknowledges one part of each of these positions, and all up to a position."""
-        done = [each for each in self._out if up_to is not None and each <= up_to]
+        done = [each for each in self._open if up_to is not None and each <= up_to]
         for position in positions:
-            out = self._out.get(position)
+            out = self._open.get(position)
             if out is not None:
                 out.left -= 1
                 if out.left <= 0 and position not in done:
@@ -156,19 +156,19 @@ class ElementReader(DurableSubscription[T]):
     async def acknowledge_all(self) -> None:
         """All that was handed out is done with, but for what is between its parts."""
         open_ = {each.position for each in self._parts}
-        await self._acknowledge([each for each in self._out if each not in open_])
+        await self._acknowledge([each for each in self._open if each not in open_])
 
     async def _acknowledge(self, positions: Sequence[int]) -> None:
         for each in positions:
-            self._out.pop(each, None)
+            self._open.pop(each, None)
         if positions and isinstance(self._held, DurableSubscription):
             await self._held.acknowledge(*positions)
 
     async def nack(self, *positions: int) -> None:
         """Lets these come again, with all parts published together with them, to whoever reads."""
-        returned = [each for each in dict.fromkeys(positions) if each in self._out]
+        returned = [each for each in dict.fromkeys(positions) if each in self._open]
         for each in returned:
-            out = self._out.pop(each)
+            out = self._open.pop(each)
             if self._recent is not None:
                 self._recent.pop(out.identity, None)
         gone = set(returned)
@@ -176,9 +176,9 @@ class ElementReader(DurableSubscription[T]):
         if returned and isinstance(self._held, DurableSubscription):
             await self._held.nack(*returned)
 
-    async def give_back_all(self) -> None:
+    async def nack_all(self) -> None:
         """All that is not acknowledged comes again."""
-        await self.nack(*self._out)
+        await self.nack(*self._open)
 
     def statistics(self) -> SubscriptionStatistics:
         """What this consumer got; `dropped` counts duplicates, too."""

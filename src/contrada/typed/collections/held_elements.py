@@ -56,9 +56,9 @@ class HeldElements(Generic[T]):
         """What did not come, by reason."""
         return {} if self._view is None else self._view.statistics().dropped
 
-    async def open(self, joining: CollectionMembership[T]) -> None:
+    async def open(self, membership: CollectionMembership[T]) -> None:
         """Hold what comes by it. Raises CannotSubscribeError."""
-        view: ElementHandle[T] = ElementHandle(joining, None, _held, ThreadPolicy.single())
+        view: ElementHandle[T] = ElementHandle(membership, None, _held, ThreadPolicy.single())
         await view.activate()
         self._view = view
 

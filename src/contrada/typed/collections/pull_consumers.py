@@ -18,7 +18,7 @@ STACK_MAX: Final = 1_000
 there is room."""
 
 
-class JoinCollection(Protocol[T]):
+class Membership(Protocol[T]):
     """How a consumer joins its collection."""
 
     durable: str
@@ -38,10 +38,10 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
     `last_first` gives the last of those that wait, among the first STACK_MAX.
     """
 
-    def __init__(self, joining: JoinCollection[T], *, last_first: bool = False) -> None:
-        self.joining = joining
+    def __init__(self, membership: Membership[T], *, last_first: bool = False) -> None:
+        self.membership = membership
         self._stack: list[DurableRecord[T]] | None = [] if last_first else None
-        self._reader = joining.reader(acknowledges=not last_first)
+        self._reader = membership.reader(acknowledges=not last_first)
         self._last: DurableRecord[T] | None = None
 
     @property
@@ -49,7 +49,7 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
         """The name of the durable subscription that it reads; "" where the subscription ends with
         it.
         """
-        return self.joining.durable
+        return self.membership.durable
 
     async def open(self) -> None:
         """Join: elements added after this has returned come. Raises as `Subscription.open`."""
@@ -99,7 +99,7 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
     async def nack(self) -> None:
         """What it got last and is not done with comes again, to whoever reads next."""
         if self._stack is None:
-            await self._reader.give_back_all()
+            await self._reader.nack_all()
         elif self._last is not None:
             gone, self._last = self._last.position, None
             self._stack = [each for each in self._stack if each.position != gone or not gone]
@@ -114,7 +114,7 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
             await self.aclose()
             return
         await self._acknowledge_last()
-        await self._reader.done()
+        await self._reader.finish()
 
     async def _end(self) -> None:
         await self.aclose()

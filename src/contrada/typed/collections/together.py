@@ -87,7 +87,7 @@ class Together:
         if subjects:
             attributes[SUBJECT] = tuple(subjects)
         body = _encode([to_msgpack(each) for each in self.parts])
-        envelope = _common(self.parts)
+        envelope = _common_envelope(self.parts)
         return Notification.restored(attributes, body, TOGETHER_BODY, envelope)
 
 
@@ -101,7 +101,7 @@ def is_together(notification: Notification) -> bool:
     return notification.content_type == TOGETHER_BODY and MARK in notification.attributes
 
 
-def _common(parts: Sequence[Notification]) -> Envelope:
+def _common_envelope(parts: Sequence[Notification]) -> Envelope:
     """The envelope of all; it says what is promised of them."""
     first = parts[0].envelope
     asked = (first.delivery, first.ttl_us, first.priority)
