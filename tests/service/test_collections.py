@@ -346,7 +346,7 @@ async def test_each_removed_element_goes_to_one(serve: Serve, tmp_path: Path) ->
         await add_each(of, offers(7, 8))
         async with of.remove(lambda it: pushed.append(it.price), threads=ThreadPolicy.single()):
             await until(lambda: pushed == [7, 8])
-        with pytest.raises(ServiceError, match="say queue="):
+        with pytest.raises(ServiceError, match="give queue="):
             of.remove(where="price > 3")
         async with of.remove(where="price > 3", queue="dear") as dear:
             await add_each(of, offers(1, 4))

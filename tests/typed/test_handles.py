@@ -141,9 +141,9 @@ async def test_what_waits_for_its_class_is_not_handled_any_more() -> None:
 
 
 @on_loop
-async def test_a_handle_takes_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that a busy class waits for would be in memory."""
-    monkeypatch.setattr(handles, "HANDLER_WAITING_MAX", 3)
+async def test_a_handle_takes_no_more_than_it_may() -> None:
+    """All obvents of a busy class would be in memory."""
+    threads = ThreadPolicy.one_per_class(waiting_max=3)
     got: list[int] = []
     release = asyncio.Event()
 
@@ -153,7 +153,7 @@ async def test_a_handle_takes_no_more_than_it_may(monkeypatch: pytest.MonkeyPatc
 
     async with (
         EmbeddedService() as service,
-        Handle(service, Call, handler, threads=ThreadPolicy.one_per_class()) as handle,
+        Handle(service, Call, handler, threads=threads) as handle,
     ):
         for number in range(9):
             await service.publish(Call(number))

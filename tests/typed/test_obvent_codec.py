@@ -194,7 +194,7 @@ def test_scalars_are_attributes_that_filters_see() -> None:
         "note": b"\xff",
     }
     Trade.check_where(Filter({"party.address.city": "Basel"}))
-    with pytest.raises(InvalidObventError, match="stands in the body"):
+    with pytest.raises(InvalidObventError, match="is in the body"):
         Trade.check_where(Filter({"tags": "x"}))
     with pytest.raises(InvalidObventError, match="no field"):
         Trade.check_where(Filter({"side.deeper": "x"}))

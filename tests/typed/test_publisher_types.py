@@ -104,7 +104,7 @@ def test_a_publisher_is_an_object_whose_class_has_a_name() -> None:
         published_by(script)
     with pytest.raises(InvalidObventError, match="255 bytes"):
         published_by(type("x" * 250, (), {"__module__": "m"}))
-    with pytest.raises(InvalidObventError, match="who published"):
+    with pytest.raises(InvalidObventError, match="types of publishers"):
         type("Taken", (ct.Obvent,), {}, name="by(Market)")
 
 

@@ -1,4 +1,4 @@
-"""Obvents: objects of application-defined types as events."""
+"""Typed events, called obvents: objects of application-defined types, published and subscribed."""
 
 from contrada.typed.delivery_semantics import (
     CausalOrder,

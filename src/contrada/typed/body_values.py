@@ -1,7 +1,7 @@
-"""Values that are no attributes: what they are as built-in values in the body, and back.
+"""`BodyCodec`: values that are not attributes, as built-in values in the body.
 
-A list is a list, a map a map, an object the map of its fields; where an object's class is not the
-declared one, and where several alternatives look the same, `@is` names which it is.
+A list is a list, a map a map, an object the map of its fields. `@is` names the class of an object
+that is not of the declared class, and the alternative of a union.
 
 Source: EPFL 2503 §3.3.1 (clones are deep), §3.3.3.
 """
@@ -20,25 +20,25 @@ from contrada.typed.scalars import reader, type_test, writer
 from contrada.typed.shapes import FieldKind, TypeOption, alternatives_of, name_of
 
 IS: Final = "@is"
-"""What names the class of a nested object, or the alternative of a union."""
+"""The key of a nested object's class, or of the alternative of a union."""
 
 AS_VALUE: Final = "value"
 
 OBVENT_NESTING_MAX: Final = 32
-"""How deep values may be nested in the body. Beyond it: InvalidObventError."""
+"""Depth of nested values in the body. Beyond it: InvalidObventError."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 Objects = Callable[[type[Any]], "BodyCodec"]
-"""How nested objects of a class are written and read."""
+"""Returns the codec of nested objects of a class."""
 
 
 @dataclass(frozen=True, slots=True)
 class BodyCodec:
-    """How values of one annotation are written and read.
+    """The codec of values of one annotation.
 
-    `write` raises ValueError, TypeError, OverflowError for what the annotation does not hold,
-    `read` ValueError for what is no such value.
+    `write` raises ValueError, TypeError, OverflowError for a value that the annotation does not
+    include, `read` raises ValueError.
     """
 
     holds: Callable[[Any], bool]
@@ -47,7 +47,9 @@ class BodyCodec:
 
 
 def body_codec_of(annotation: Any, objects: Objects) -> BodyCodec:
-    """How values of an annotation are written and read. Raises TypeError for what cannot be."""
+    """Returns the codec of values of an annotation. Raises TypeError for an unsupported
+    annotation.
+    """
     alternatives = alternatives_of(annotation)
     if len(alternatives) == 1:
         return _single(alternatives[0], objects)
@@ -75,7 +77,9 @@ def _write_time(value: datetime, _: int) -> datetime:
 
 
 def _union(alternatives: tuple[TypeOption, ...], objects: Objects) -> BodyCodec:
-    """One of several. What comes back is info by its name, unless only None is beside it."""
+    """Returns the codec of a union. A name identifies the alternative, unless the union is with
+    None only.
+    """
     names = [name_of(each.type) for each in alternatives]
     if len(set(names)) < len(names):  # `list[int] | list[str]`, or classes of several modules.
         names = [str(each.type) for each in alternatives]
@@ -104,7 +108,7 @@ def _union(alternatives: tuple[TypeOption, ...], objects: Objects) -> BodyCodec:
             if member.holds(value):
                 try:
                     return {IS: name, AS_VALUE: member.write(value, depth)}
-                except ValueError as error:  # Of the next one, maybe: what it holds tells.
+                except ValueError as error:  # Perhaps the value is of the next one.
                     refused = error
         raise refused
 
@@ -143,7 +147,7 @@ def _collection(origin: type[Any], annotation: Any, objects: Objects) -> BodyCod
     def write(value: Any, depth: int) -> list[Any]:
         _check_depth(depth)
         found = [_write_item(item, each, depth + 1) for each in value]
-        if isinstance(value, collections.abc.Set):  # Equal sets are written alike.
+        if isinstance(value, collections.abc.Set):  # Equal sets have one encoding.
             found.sort(key=_encode)
         return found
 
@@ -156,7 +160,7 @@ def _collection(origin: type[Any], annotation: Any, objects: Objects) -> BodyCod
 
 
 def _is_several(value: Any) -> bool:
-    """Whether it comes back with the same items: no text, whose letters would, and no iterator."""
+    """Whether it is restored with the same items: neither a text nor an iterator."""
     return isinstance(value, collections.abc.Collection) and not isinstance(
         value, str | bytes | bytearray | collections.abc.Mapping
     )
@@ -198,10 +202,14 @@ def _mapping(origin: type[Any], annotations: tuple[Any, Any], objects: Objects) 
 
 
 def _by_msgspec(annotation: Any) -> BodyCodec:
-    """What msgspec knows how to convert: named tuples, typed dictionaries, times of day, paths."""
-    info = msgspec.inspect.type_info(annotation)  # Raises TypeError for what nobody knows.
+    """Returns the codec of types that msgspec converts, as named tuples, typed dictionaries and
+    paths.
+    """
+    info = msgspec.inspect.type_info(annotation)  # Raises TypeError for unknown types.
     if isinstance(info, msgspec.inspect.CustomType):
-        raise TypeError(f"expected what has fields or is a value, found {name_of(annotation)}")
+        raise TypeError(
+            f"expected a value type or a class with fields, found {name_of(annotation)}"
+        )
 
     def read(value: Any) -> Any:
         try:
@@ -211,10 +219,10 @@ def _by_msgspec(annotation: Any) -> BodyCodec:
 
     def write(value: Any, _: int) -> Any:
         built = msgspec.to_builtins(value)
-        # Else a value of another type would be found out by its reader.
+        # Otherwise only the reader would discover a value of another type.
         again = read(msgspec.msgpack.decode(_encode(built)))
         if again != value and repr(again) != repr(value):  # NaN equals nothing.
-            raise ValueError(f"it would come back as {again!r}: declare the types of its parts")
+            raise ValueError(f"it would be restored as {again!r}: declare the types of its parts")
         return built
 
     kind = typing.get_origin(annotation) or annotation
@@ -226,12 +234,12 @@ def _by_msgspec(annotation: Any) -> BodyCodec:
 
 def _write_item(item: BodyCodec, value: Any, depth: int) -> Any:
     if not item.holds(value):
-        raise ValueError(f"{value!r} stands where another type was declared")
+        raise ValueError(f"{value!r} is not of the declared type")
     return item.write(value, depth)
 
 
 def _write_builtin(value: Any, depth: int) -> Any:
-    """A value of a field of any type: only values that msgpack returns unchanged are accepted."""
+    """Returns a value of any type; only values that msgpack returns unchanged are accepted."""
     _check_depth(depth)
     if value is None or type(value) in _BUILT_IN:
         return value
@@ -239,7 +247,7 @@ def _write_builtin(value: Any, depth: int) -> Any:
         return [_write_builtin(each, depth + 1) for each in value]
     if type(value) is dict and all(type(key) is str for key in value):
         return {key: _write_builtin(each, depth + 1) for key, each in value.items()}
-    raise ValueError(f"{value!r} comes back as it was only where its type is declared")
+    raise ValueError(f"{value!r} is restored only if its type is declared")
 
 
 def _check_depth(depth: int) -> None:

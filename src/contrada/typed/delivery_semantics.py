@@ -1,9 +1,9 @@
-"""The types by which a class chooses the delivery of its objects.
+"""The semantic types, by which a class chooses the delivery of its objects.
 
     class Trade(Certified, CausalOrder, StockObvent): ...
 
-They are obvent types themselves: a subscriber to `Reliable` gets all reliable obvents. `qos_of`
-resolves a class that inherits several of them.
+They are obvent types themselves: a subscription to `Reliable` includes all reliable obvents.
+`qos_of` resolves a class that inherits several of them.
 
 Source: EPFL 2503 §5.2.2, figure 5.3.
 """
@@ -17,61 +17,68 @@ from contrada.typed.qos import EXPIRING, PRIORITIZED
 
 
 class Unreliable(Obvent, name="Unreliable"):
-    """A best-effort attempt is made to deliver it. Assumed where nothing else is said."""
+    """Best-effort delivery; the default."""
 
     __slots__ = ()
 
 
 class Reliable(Obvent, name="Reliable"):
-    """Every subscriber that is up for long enough delivers it, once."""
+    """Each subscriber that is up long enough gets each object once."""
 
     __slots__ = ()
 
 
 class Certified(Reliable, name="Certified"):
-    """So does one that disconnects or fails for a time, and servers that crash and come back."""
+    """As Reliable, also for subscribers that disconnect or fail for a time, and when servers
+    restart.
+    """
 
     __slots__ = ()
 
 
 class FIFOOrder(Reliable, name="FIFOOrder"):
-    """Objects of one publisher come in the order in which it published them."""
+    """Objects of one publisher are delivered in the order of their publication."""
 
     __slots__ = ()
 
 
 class CausalOrder(FIFOOrder, name="CausalOrder"):
-    """An object comes after all that its publisher knew of."""
+    """An object is delivered after all objects that its publisher had received."""
 
     __slots__ = ()
 
 
 class TotalOrder(Reliable, name="TotalOrder"):
-    """All subscribers get them in one order: that of the most general type with this order."""
+    """All subscribers get the objects in one order, that of the most general type with this
+    order.
+    """
 
     __slots__ = ()
 
 
 class Expiring(Obvent, name=EXPIRING):
-    """It expires `ttl_s` seconds after it was published: a field, a property or a class attribute.
+    """The object expires `ttl_s` seconds after its publication, the `@time` of its envelope.
 
-    Its birth is the `@time` of its envelope.
+    `ttl_s` is a field, a property or a class attribute.
     """
 
     __slots__ = ()
 
 
 class Prioritized(Obvent, name=PRIORITIZED):
-    """What has a higher `priority` goes first, 0 to 9: a field, a property or a class attribute."""
+    """Objects with a higher `priority`, 0 to 9, are delivered first.
+
+    `priority` is a field, a property or a class attribute.
+    """
 
     __slots__ = ()
 
 
 class Disseminated(Obvent, name="Disseminated"):
-    """It travels by the dissemination that its class names: a class attribute `dissemination`.
+    """Objects travel by the dissemination that the class attribute `dissemination` names.
 
-    What that name stands for is registered with each service by which it is published or
-    subscribed (`Service.register_dissemination`). A best effort is made, so it is not Reliable.
+    The name is registered with each service that publishes or subscribes them
+    (`Service.register_dissemination`). Delivery is best effort, so the class is not Reliable.
     """
 
     __slots__ = ()
@@ -80,9 +87,10 @@ class Disseminated(Obvent, name="Disseminated"):
 
     @classmethod
     def chosen_dissemination(cls) -> str:
-        """The name.
+        """Returns the name.
 
-        Raises InvalidObventError where there is none, or the class promises more than best effort.
+        Raises InvalidObventError if there is none, or if the class guarantees more than best
+        effort.
         """
         kind = type_of(cls)
         name: object = getattr(cls, "dissemination", None)

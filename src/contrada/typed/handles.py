@@ -1,4 +1,4 @@
-"""Handles: a subscription to a type, with the function that is called with each obvent.
+"""`Handle`: a subscription to a type, with a function that is called with each obvent.
 
     handle = ct.Handle(service, StockQuote, bought, lambda q: q.price < 100)
     await handle.activate()
@@ -6,12 +6,12 @@
     await handle.deactivate()
 
 A handle may be activated and deactivated any number of times, also by its own handler. Its
-subscription has the delivery class of the type. A handle of a reliable type keeps a standing
-subscription until it is deactivated. With an identifier the subscription is durable: it outlives
-this process, until it is ended by that name.
+subscription has the delivery class of the type. A handle of a reliable type has a durable
+subscription until it is deactivated; with an identifier, until the subscription is ended by that
+name, so it outlives this process.
 
-A thread policy says how many calls there are at a time. An `async` handler is called on the event
-loop, any other on threads of its own. Ordered obvents are handled one at a time.
+A thread policy limits concurrent calls. An `async` handler is called on the event loop, any other
+on threads of the handle. Ordered obvents are handled one at a time.
 
 Source: EPFL 2503 §5.3.2, §5.3.5, §5.3.6, figure 5.6.
 """
@@ -55,13 +55,9 @@ T = TypeVar("T")
 
 Handler = Callable[[T], Awaitable[object] | object]
 
-HANDLER_WAITING_MAX: Final = 256
-"""Obvents of classes whose handler is busy that one handle has taken. Beyond it: it takes no more
-until one is done."""
-
 _LOG: Final = logging.getLogger("contrada.service")
 
-# The handle in whose call this code runs: such a handle must not wait for its own end.
+# The handle of the running call. A call must not wait for the end of its own handle.
 _current: Final[contextvars.ContextVar["Handle[Any] | None"]] = contextvars.ContextVar(
     "handle", default=None
 )
@@ -74,37 +70,41 @@ _waits_lock: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class ThreadPolicy:
-    """How many obvents a handler processes at a time: `most`, and `each_class` one at a time.
+    """The number of obvents that a handler processes concurrently.
+
+    `most` limits all calls, `each_class` limits those of each class to one. `waiting_max` limits
+    the obvents that wait for another one of their class; beyond it, the handle takes no more.
 
     Source: EPFL 2503 §5.3.5.
     """
 
     most: int
     each_class: bool = False
+    waiting_max: int = 256
 
     def __post_init__(self) -> None:
         checked_concurrency(self.most)
 
     @classmethod
     def single(cls) -> "ThreadPolicy":
-        """One obvent at a time, in the order in which they come."""
+        """One obvent at a time, in the order of delivery."""
         return cls(1)
 
     @classmethod
     def multi(cls, most: int = 16) -> "ThreadPolicy":
-        """So many at a time, begun in the order in which they come."""
+        """At most this many at a time, begun in the order of delivery."""
         return cls(most)
 
     @classmethod
-    def one_per_class(cls, most: int = 16) -> "ThreadPolicy":
-        """So many at a time, of each class one, in order."""
-        return cls(most, each_class=True)
+    def one_per_class(cls, most: int = 16, *, waiting_max: int = 256) -> "ThreadPolicy":
+        """At most this many at a time, and of each class one, in order."""
+        return cls(most, each_class=True, waiting_max=waiting_max)
 
 
 def policy_for(delivery: str, threads: ThreadPolicy | None) -> ThreadPolicy:
-    """The policy that is asked for, or the usual one, for obvents of a class of delivery.
+    """Returns the given policy, or the default, for obvents of a delivery class.
 
-    Raises ServiceError for one that would give up their order.
+    Raises ServiceError for a policy that would lose their order.
     """
     if not delivery_class(delivery).is_ordered:
         return threads or ThreadPolicy.multi()
@@ -128,11 +128,11 @@ class Handle(Generic[T]):
         threads: ThreadPolicy | None = None,
         on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
     ) -> None:
-        """Raises ServiceError for a policy that would give up the order of the type, and for a
-        service that blocks.
+        """Raises ServiceError for a policy that would lose the order of the type, and for a
+        blocking service.
         """
         given: object = service
-        # A collection gives what caller as if it were a service.
+        # A collection passes its membership in the place of a service.
         if isinstance(given, SyncService):
             raise ServiceError(
                 "a handle is of a service of `connect`; one of `connect_sync` has "
@@ -154,16 +154,16 @@ class Handle(Generic[T]):
 
     @property
     def is_active(self) -> bool:
-        """Whether obvents come."""
+        """Whether obvents are handled."""
         runner = self._runner
         return self._subscription is not None and runner is not None and not runner.done()
 
     async def activate(self, durable_id: str | None = None) -> None:
-        """Let obvents come, from when this has returned.
+        """Begins the delivery of obvents.
 
-        With an identifier the subscription outlives its deactivation, and this process: obvents
-        that come meanwhile are handed out at the next activation with the same identifier. Raises
-        CannotSubscribeError, also where it is active already.
+        With an identifier the subscription outlives its deactivation, and this process; obvents of
+        the meantime are delivered at the next activation with the same identifier. Raises
+        CannotSubscribeError, also for an active handle.
 
         Source: EPFL 2503 §5.3.6.
         """
@@ -203,12 +203,12 @@ class Handle(Generic[T]):
         return runner
 
     def deactivate(self) -> Awaitable[None]:
-        """Let none come any more; begun at once, also where nobody awaits it.
+        """Ends the delivery of obvents, at once, even if the result is not awaited.
 
-        Awaited it returns when no call of the handler runs any more, but the one that caller. On a
-        thread, as a handler may have one, it returns when it is done. It does not wait for calls
-        that wait themselves for what caller, as where two handlers deactivate each other's handle.
-        Raises CannotUnsubscribeError where it is not active.
+        Awaited, it returns when no call of the handler runs, except the caller's own. On a thread,
+        such as a handler's, it returns after that. It does not wait for calls that wait for the
+        caller, as when two handlers deactivate each other's handle. Raises CannotUnsubscribeError
+        if it is not active.
         """
         runner, loop = self._runner, self._loop
         if self._subscription is None or runner is None or loop is None:
@@ -234,19 +234,21 @@ class Handle(Generic[T]):
             await self.deactivate()
 
     async def update(self, where: Subscribable | Predicate[T] | None) -> None:
-        """Narrow it by something else, without a gap; see `Subscription.update`.
+        """Replaces the filter or predicate, without a gap; see `Subscription.update`.
 
-        Raises CannotSubscribeError for a standing one: it stands for what it was activated with.
+        Raises CannotSubscribeError for a durable subscription.
         """
         held = self._subscription
         if isinstance(held, DurableSubscription):
-            raise CannotSubscribeError("what stands is not updated; deactivate it, and end it")
+            raise CannotSubscribeError(
+                "a durable subscription cannot be updated; deactivate it, and end it"
+            )
         if held is not None:
             await held.update(self._subject, where)
         self._where = where
 
     def statistics(self) -> SubscriptionStatistics:
-        """What was delivered and dropped since it was activated last; `failed` of all its time."""
+        """Returns the counts since the last activation; `failed` counts since the beginning."""
         if self._last is None:
             return SubscriptionStatistics(0, 0, {})
         found = self._last.statistics()
@@ -255,8 +257,13 @@ class Handle(Generic[T]):
         )
 
     async def _run(self, held: Any, pool: ThreadPoolExecutor | None) -> None:
-        """Calls the handler with all that comes, until it is deactivated: that cancels this."""
-        calls = (_CallsByClass if self.threads.each_class else HandlerCalls)(self.threads.most)
+        """Calls the handler with each obvent, until deactivation cancels this task."""
+        threads = self.threads
+        calls = (
+            _CallsByClass(threads.most, threads.waiting_max)
+            if threads.each_class
+            else HandlerCalls(threads.most)
+        )
         try:
             async for each in held:
                 item, position = (
@@ -265,7 +272,7 @@ class Handle(Generic[T]):
                 await calls.begin(self._call(held, pool, item, position), type(item))
         except asyncio.CancelledError:
             if self._is_current(held):
-                raise  # Somebody else cancels it: the end of the event loop.
+                raise  # Not by deactivation: the event loop ends.
         except ContradaError as error:
             _LOG.warning(
                 "%(subject)s: its handle is active no longer: %(reason)s",
@@ -282,31 +289,31 @@ class Handle(Generic[T]):
                 pool.shutdown(wait=False)
 
     def _is_current(self, held: object) -> bool:
-        """Whether it was not deactivated since this was subscribed."""
+        """Whether the handle was not deactivated since this subscription began."""
         return self._subscription is held
 
     async def _call(
         self, held: Any, pool: ThreadPoolExecutor | None, item: T, position: int
     ) -> None:
         if not self._is_current(held):
-            return  # It was deactivated while this waited for its turn; where it is kept it comes.
+            return  # Deactivated before its turn. A durable subscription delivers it again.
         token = _current.set(self)
         try:
             await _call_function(pool, self._handler, item)
         except (Exception, asyncio.CancelledError) as error:  # the subscriber's own code
             if _is_cancelled():
-                raise  # The event loop ends, and this is not handled: where it is kept it comes.
+                raise  # The event loop ends. A durable subscription delivers it again.
             await self._fail(pool, error, item)
         finally:
             _current.reset(token)
-        if position:  # What was handled does not come again; what is not said in time does.
+        if position:  # An acknowledgement that arrives too late means another delivery.
             try:
                 await held.acknowledge(position)
             except ServiceError:
                 pass  # It is closed.
             except ContradaError as error:
                 _LOG.warning(
-                    "%(subject)s: what was handled is not acknowledged: %(reason)s",
+                    "%(subject)s: a handled obvent was not acknowledged: %(reason)s",
                     {"subject": self._subject, "reason": error},
                 )
 
@@ -331,15 +338,18 @@ class Handle(Generic[T]):
 
 
 class _CallsByClass(HandlerCalls):
-    """Of each class of obvents one at a time, in order."""
+    """Calls of a handler, of each class one at a time, in order."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, waiting_max: int) -> None:
         super().__init__(most)
+        self._waiting_max = waiting_max
         self._waiting: dict[type, deque[Coroutine[Any, Any, None]]] = {}
-        self._queued = 0  # those that wait for another one of their class
+        self._queued = 0  # Calls that wait for another one of their class.
 
     async def begin(self, call: Coroutine[Any, Any, None], kind: type = object) -> None:
-        """Begin a call, or let it wait for its class; returns when there is room for another."""
+        """Begins a call, or queues it behind its class. Returns when there is room for another
+        call.
+        """
         if kind in self._waiting:
             self._waiting[kind].append(call)
             self._queued += 1
@@ -350,10 +360,10 @@ class _CallsByClass(HandlerCalls):
 
     @property
     def _is_full(self) -> bool:
-        return super()._is_full or self._queued >= HANDLER_WAITING_MAX
+        return super()._is_full or self._queued >= self._waiting_max
 
     async def _in_turn(self, kind: type, call: Coroutine[Any, Any, None]) -> None:
-        """All of one class, one after the other."""
+        """Awaits the calls of one class, one after the other."""
         waiting = self._waiting[kind]
         await call
         while waiting:
@@ -366,7 +376,7 @@ class _CallsByClass(HandlerCalls):
 async def _call_function(
     pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Any
 ) -> None:
-    """As `called`, on a thread of the pool where there is one and the function blocks."""
+    """As `called`, but on a thread of the pool for a blocking function."""
     if pool is not None and not _is_async(function):
         run = contextvars.copy_context().run
         loop = asyncio.get_running_loop()
@@ -375,13 +385,13 @@ async def _call_function(
 
 
 def _is_cancelled() -> bool:
-    """Whether the task that runs is cancelled, and not only something that it waited for."""
+    """Whether the running task is cancelled, not only something that it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 async def _wait_for_end(runner: asyncio.Task[None]) -> None:
-    """Waits until a handle's calls are done, and its subscription is closed."""
+    """Waits until a handle's calls have returned, and its subscription is closed."""
     await asyncio.wait([runner])
     error = None if runner.cancelled() else runner.exception()
     if error is not None:
@@ -404,7 +414,7 @@ class _Deactivation:
     def wait(self) -> Generator[bool, None, None]:
         """Whether the running call may wait for this end without a deadlock.
 
-        While it waits, the pair of handles is noted in `_waits`.
+        While it waits, the pair of handles is in `_waits`.
         """
         caller = _current.get()
         if caller is None:
@@ -431,7 +441,7 @@ def _waits_for(handle: Handle[Any], other: Handle[Any]) -> bool:
 
 
 class _CompletedDeactivation:
-    """An end that was reached already, to be awaited."""
+    """An end in the past, to be awaited."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return
@@ -452,7 +462,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def _qos_of(subject: Any) -> Qos:
-    """What is promised of the objects of a subject; nothing where that is no type of obvents."""
+    """Returns the guarantees of a subject; the weakest for a subject that is no obvent type."""
     if not isinstance(subject, type):
         return NOTHING
     try:

@@ -1,4 +1,4 @@
-"""What an object carries: its attributes, and the entries of its body.
+"""`Parts`: the encoded parts of an object, as attributes and body entries.
 
 Source: EPFL 2503 §3.3.3 (objects over the wire).
 """
@@ -13,7 +13,8 @@ from contrada.model import Envelope, Notification
 from contrada.model.algebra.notification import UNSTAMPED
 
 OBVENT_BODY: Final = "application/vnd.contrada.obvent+msgpack"
-"""The content type of a body that holds what is no attribute: a map of msgpack, by path."""
+"""The content type of a body with the entries that are not attributes: a map of msgpack, by
+path."""
 
 Values = dict[str, Any]
 
@@ -25,14 +26,14 @@ _NOT_ENCODED: Final = (OverflowError, ValueError, TypeError, RecursionError)
 
 @dataclass(slots=True)
 class Parts:
-    """What of an object stands where: attributes, and entries of the body, by path."""
+    """The encoded parts of an object, by path."""
 
     attributes: Values = field(default_factory=dict)
     entries: Values = field(default_factory=dict)
 
     @classmethod
     def of(cls, notification: Notification, type_name: str) -> "Parts":
-        """What a notification carries. Raises InvalidObventError where its body is damaged."""
+        """Returns the parts in a notification. Raises InvalidObventError for a damaged body."""
         attributes: Any = notification.attributes
         if not notification.body or notification.content_type != OBVENT_BODY:
             return cls(attributes)
@@ -42,7 +43,9 @@ class Parts:
             raise InvalidObventError(type_name, f"its body is damaged: {error}") from None
 
     def notification(self, type_name: str, envelope: Envelope = UNSTAMPED) -> Notification:
-        """What carries these. Raises InvalidNotificationError, InvalidObventError."""
+        """Returns a notification with these parts. Raises InvalidNotificationError,
+        InvalidObventError.
+        """
         body = self._body(type_name) if self.entries else b""
         content_type = OBVENT_BODY if body else ""
         return Notification.restored(self.attributes, body, content_type, envelope)
@@ -60,6 +63,6 @@ class Parts:
             raise
 
     def add(self, other: "Parts") -> None:
-        """Take over what others hold."""
+        """Adds the parts of another object."""
         self.attributes.update(other.attributes)
         self.entries.update(other.entries)

@@ -1,4 +1,4 @@
-"""Obvents: events that are objects of a class, published and subscribed by their type.
+"""`Obvent`: typed events, called obvents, which are published and subscribed by their class.
 
     @dataclass
     class StockObvent(Obvent):
@@ -11,13 +11,13 @@
     async with service.subscribe(StockQuote, lambda q: q.price < 100) as quotes: ...
     await service.publish(StockQuote("Telco", 80.0))
 
-Invariants: the notification of an obvent carries the type mark of its class and of every
-ancestor up to Obvent; a subscription to a class asks for its mark and those of all its
-ancestors, so that a subscription to a class covers those to its subclasses by the ordinary
-algebra of filters. A type's name is given or module-qualified, the same in every process.
+Invariants: the notification of an obvent has the type mark of its class and of each ancestor below
+Obvent. A subscription to a class requires its mark and those of all its ancestors. So a
+subscription to a class covers those to its subclasses, by the algebra of filters alone. The name of
+a type is given or module-qualified, the same in all processes.
 
-An object of a type that is not known here is received as one of the nearest class that is: of an
-anonymous subclass of it, which keeps what the class does not know. So it is published on whole.
+An object of an unknown type is read as one of the nearest known class: of an anonymous subclass,
+which keeps the parts that this class does not have. So it is published again without loss.
 
 Source: EPFL 2503 §3.2 to §3.4 (obvents, their types, conformance).
 """
@@ -39,16 +39,17 @@ T = TypeVar("T")
 
 
 class Obvent:
-    """The root of all classes whose objects are events.
+    """The root of all obvent classes, that is, of classes of typed events.
 
     Subclasses are dataclasses, attrs classes, pydantic models, msgspec structs, or plain classes
-    with annotations, whose objects come back with their fields set and no call of `__init__`.
+    with annotations. Objects of the last are restored by setting their fields, without a call of
+    `__init__`.
 
-    `class StockQuote(StockObvent, name="StockQuote")` gives the type's name; without one it is
-    the module and the qualified name of the class. `earlier` are the names that it had, the oldest
-    first. Raises InvalidObventError for a class in `__main__` without a name (no other process
-    could know it), a name that another class has, and fields that cannot be carried (these at
-    first use). Structs take no arguments there: `@obvent(name=…)` gives them theirs.
+    `class StockQuote(StockObvent, name="StockQuote")` names the type; the default is the module and
+    the qualified name of the class. `earlier` are its former names, the oldest first. Raises
+    InvalidObventError for a class in `__main__` without a name (no other process could know it), a
+    name of another class, and, at first use, for fields that cannot be encoded. Structs take no
+    arguments in their definition: `@obvent(name=…)` names them.
 
     Source: EPFL 2503 §3.2.
     """
@@ -61,7 +62,7 @@ class Obvent:
         super().__init_subclass__(**options)
         if is_unknown(cls):
             return
-        # `@dataclass(slots=True)` makes the class anew, with what this class holds already.
+        # `@dataclass(slots=True)` makes a second class with the attributes of this one.
         held = names_of(cls)
         if held and name is None:
             name, earlier = held[0], reversed(held[1:])
@@ -70,27 +71,28 @@ class Obvent:
 
     @classmethod
     def to_filters(cls) -> Filter:
-        """The filter of a subscription to this type: its mark and those of all ancestors."""
+        """Returns the filter of a subscription to this type: its mark and those of all
+        ancestors.
+        """
         return type_of(cls).filters
 
     @classmethod
     def check_where(cls, where: Filter | FilterSet) -> None:
-        """Raises InvalidObventError where a filter names no field of this type.
+        """Raises InvalidObventError if a filter names no field of this type.
 
-        Such a filter could match only objects of some subtype, or none: then subscribe to the
-        subtype. Names that begin with `@` exist in all notifications.
+        Such a filter could match only objects of some subtype: subscribe to the subtype instead.
+        Names that begin with `@` exist in all notifications.
         """
         type_of(cls).check_where(where)
 
     @classmethod
     def lift(cls, predicate: Predicate[Self]) -> Rule:
-        """The filters that cover a predicate over objects of this type, with the predicate's
-        residue.
+        """Returns the filters that cover a predicate over objects of this type, with its residue.
 
-        The part that the algebra cannot express is decided by the predicate itself, with an object
-        of its own, at the subscriber: it never travels. If it raises the answer is no, counted
-        among the failures of operators. Cost: some tens of microseconds for each comparison. Raises
-        InvalidObventError.
+        The subscriber evaluates the residue, the part that the algebra cannot express, with an
+        object of its own. The predicate itself never travels. If it raises, it does not match, and
+        the failure is counted among those of operators. Cost: some tens of microseconds for each
+        comparison. Raises InvalidObventError.
 
         Source: EPFL 2503 §5.3.3, §5.3.4, §6.6.1.
         """
@@ -98,18 +100,20 @@ class Obvent:
 
     @classmethod
     def from_notification(cls, notification: Notification) -> Self:
-        """The object that a notification carries, of the nearest class known here.
+        """Returns the object of a notification, of the nearest known class.
 
-        That is this class or a subclass whose mark, and those of all its ancestors, the
-        notification carries. Where it carries more than that class knows, the object is of an
-        anonymous subclass, which keeps it. Raises InvalidObventError when it is no obvent of this
-        type, or cannot be made.
+        This is the class, or a subclass with its mark and those of all its ancestors in the
+        notification. If the notification has more parts, the object is of an anonymous subclass,
+        which keeps them. Raises InvalidObventError if it is no obvent of this type, or cannot be
+        read.
         """
         made: Self = read_obvent(cls, notification)
         return made
 
     def to_notification(self) -> Notification:
-        """The notification of this object. Raises InvalidObventError, InvalidNotificationError."""
+        """Returns the notification of this object. Raises InvalidObventError,
+        InvalidNotificationError.
+        """
         return to_notification(self)
 
 
@@ -126,9 +130,9 @@ def obvent(
 def obvent(
     cls: type[Any] | None = None, *, name: str | None = None, earlier: Iterable[str] = ()
 ) -> Any:
-    """Make a class one of obvents where it does not inherit `Obvent`, or give a struct its name.
+    """Makes a class without the base `Obvent` an obvent class, or names a struct.
 
-    Its subclasses are obvents where they are decorated too. `name` and `earlier` as of `Obvent`.
+    Subclasses are obvent classes if they are decorated, too. `name` and `earlier` as in `Obvent`.
     """
     if cls is None:
         return lambda given: _decorated(given, name, tuple(earlier))
@@ -136,7 +140,7 @@ def obvent(
 
 
 def type_name_of(cls: type[Any]) -> str:
-    """The name of an obvent class, as its type mark has it."""
+    """Returns the name of an obvent class, as in its type mark."""
     if cls is Obvent:
         raise InvalidObventError("Obvent", "it is the root of all obvents and has no name")
     return type_of(cls).name

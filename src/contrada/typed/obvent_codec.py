@@ -1,17 +1,17 @@
-"""Objects as attributes and a body, and back.
+"""`ObventCodec`: objects encoded as attributes and a body, and decoded.
 
-A scalar is the attribute of its field's name, a field of a nested object that of its path,
-`outer.inner`; an object that may be None is the attribute `outer` = null where it is. All else
-stands in the body, a map of msgpack by path. A double is always a double, a date its ISO text, a
-duration its microseconds, a member of an enumeration its value or its name, a decimal the nearest
-double and its digits in the body. Where the class of a nested object is a subtype of the declared
-one, `outer.@is` names it.
+A scalar is the attribute of its field's name, and a field of a nested object that of its path,
+`outer.inner`. A nested object that is None is the attribute `outer` = null. Everything else is in
+the body, a map of msgpack by path. A double is always a double, a date its ISO text, a duration its
+microseconds, a member of an enumeration its value or its name. A decimal is the nearest double, and
+its digits in the body. If the class of a nested object is a subtype of the declared one,
+`outer.@is` names it.
 
-Attributes and body parts that the reader's class does not know are kept apart, so that they can be
-published on.
+Attributes and body entries that the reader's class does not have are kept, so that they can be
+published again.
 
-Speed: how to read an object depends only on the names that came, so that is worked out once for
-each set of names. Then an object costs one check of its values' types, and one call that makes it.
+Decoding depends only on the names of the attributes, so a read plan is cached for each set of
+names. Then an object costs one check of its values' types, and one call of its constructor.
 
 Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2 (types that evolve).
 """
@@ -38,12 +38,12 @@ from contrada.typed.unknown_types import (
 )
 
 READINGS_MAX: Final = 256
-"""Sets of attribute names of one class whose reading is remembered, and sets of types of its
-values. Beyond it: all are forgotten, and worked out anew."""
+"""Cached read plans of one class, by sets of attribute names, and cached sets of value types.
+Beyond it: the cache is cleared."""
 
 
 class ObventCodec:
-    """How objects of one class are carried."""
+    """The codec of objects of one class."""
 
     def __init__(self, shape: Shape, type_name: str) -> None:
         self.shape = shape
@@ -75,9 +75,10 @@ class ObventCodec:
             self._elements.append(_BodyField(declared, element))
 
     def plain_attributes_of(self, obvent: Any) -> Values | None:
-        """The attributes of an object whose values, judged by their types, need no check.
+        """Returns the attributes of an object with values that need no check, judged by their
+        types.
 
-        None for any other object, and for the first with such types.
+        None for other objects, and for the first object with such types.
         """
         values = self._get(obvent)
         if tuple(map(type, values)) not in self._plain_types or self._objects or self._elements:
@@ -85,7 +86,7 @@ class ObventCodec:
         return dict(zip(self._names, values, strict=True))
 
     def write(self, obvent: Any, parts: Parts, prefix: str = "", depth: int = 0) -> None:
-        """Add what an object carries, under a path. Raises InvalidObventError."""
+        """Adds the parts of an object, under a path. Raises InvalidObventError."""
         if depth > OBVENT_NESTING_MAX:
             reason = f"nested deeper than OBVENT_NESTING_MAX = {OBVENT_NESTING_MAX}, or in itself"
             raise InvalidObventError(self._type_name, reason)
@@ -110,7 +111,8 @@ class ObventCodec:
             parts.entries[prefix + entry.field.name] = self._encode_entry(entry, value)
 
     def read(self, parts: Parts) -> tuple[Values, Parts | None]:
-        """The values of the fields by their names, and what the class does not know, if any.
+        """Returns the values of the fields by name, and the parts that the class does not have, if
+        any.
 
         Raises InvalidObventError.
         """
@@ -128,7 +130,7 @@ class ObventCodec:
         return values, rest if rest and (rest.attributes or rest.entries) else None
 
     def read_plain(self, cls: type[Any], attributes: Any) -> Any:
-        """The object, where its attributes are all that it needs and nothing needs a look; or None.
+        """Returns the object if its attributes are complete and need no check; else None.
 
         Raises InvalidObventError.
         """
@@ -141,7 +143,9 @@ class ObventCodec:
         return self._call(cls, *found)
 
     def make(self, cls: type[Any], values: Values) -> Any:
-        """An object of this class, or of an anonymous subclass. Raises InvalidObventError."""
+        """Returns an object of this class, or of an anonymous subclass. Raises
+        InvalidObventError.
+        """
         return self._call(self.shape.make, cls, values)
 
     def _call(self, make: Callable[..., Any], *given: Any) -> Any:
@@ -184,7 +188,7 @@ class ObventCodec:
 
     def _new_plan(self, names: tuple[str, ...]) -> "_ReadPlan":
         plan = _ReadPlan(names, self._scalars, [each.field.name for each in self._objects])
-        # Its constructor takes them in this order, and asks for no more.
+        # The constructor takes exactly these, in this order.
         plan.is_whole = (
             self.shape.is_positional
             and not plan.unknown
@@ -235,7 +239,7 @@ class ObventCodec:
 
 
 class _FieldWriter:
-    """One alternative of a field, as it is written."""
+    """The encoder of one alternative of a field."""
 
     __slots__ = ("holds", "write")
 
@@ -254,7 +258,7 @@ class _ScalarField:
         self.plain = {_PLAIN[it.kind] for it in declared.alternatives if it.kind in _PLAIN}
 
     def restore(self, value: Any) -> Any:
-        """The value as one of the field's types; ValueError when it is none."""
+        """Returns the value as one of the field's types. Raises ValueError."""
         if type(value) in self.plain:
             return value
         for read in self._readers:
@@ -266,7 +270,7 @@ class _ScalarField:
 
 
 class _Nested:
-    """A field whose values are objects, their fields attributes."""
+    """A field of objects with fields that are attributes."""
 
     def __init__(self, declared: Field, cls: type[Any]) -> None:
         self.field = declared
@@ -280,23 +284,23 @@ class _Nested:
 
 @dataclass(frozen=True, slots=True)
 class _BodyField:
-    """A field that stands in the body; a decimal stands there beside its attribute."""
+    """A field in the body; a decimal is there in addition to its attribute."""
 
     field: Field
     element: BodyCodec
 
     def name_in(self, parts: Parts) -> str:
-        """The name by which it stands there: an alias, where its own is absent."""
+        """Returns its name in the body: an alias if its own name is absent."""
         if not self.field.aliases:
             return self.field.name
-        # What stands beside an attribute has the name of that.
+        # An entry in addition to an attribute has the name of the attribute.
         held = parts.attributes if self.field.is_flat else parts.entries
         names = (self.field.name, *self.field.aliases)
         return next((it for it in names if it in held), self.field.name)
 
 
 class _ReadPlan:
-    """How an object is read of attributes of these names, in this order."""
+    """The way to read an object from attributes of these names, in this order."""
 
     def __init__(
         self, names: tuple[str, ...], scalars: list[_ScalarField], objects: list[str]
@@ -331,7 +335,7 @@ class _ReadPlan:
 
 
 def _are_plain(scalars: list[_ScalarField], types: tuple[type, ...]) -> bool:
-    """Whether values of these types are written, and read, as they are."""
+    """Whether values of these types are the same when encoded."""
     return all(kind in each.plain for each, kind in zip(scalars, types, strict=True))
 
 
@@ -345,11 +349,11 @@ _PLAIN: Final = {
 }
 
 _CODEC: Final = "__obvent_codec__"
-"""The attribute of a class that holds its ObventCodec; it also has that of an ancestor."""
+"""The attribute of a class for its ObventCodec; a subclass inherits that of an ancestor."""
 
 
 def codec_of(cls: type[Any]) -> ObventCodec:
-    """How objects of a class are carried. Raises InvalidObventError for what cannot be."""
+    """Returns the codec of a class. Raises InvalidObventError for a class that has none."""
     found: ObventCodec | None = getattr(cls, _CODEC, None)
     if found is None or found.shape.cls is not cls:
         name = (*names_of(cls), cls.__qualname__)[0]
@@ -359,7 +363,7 @@ def codec_of(cls: type[Any]) -> ObventCodec:
 
 
 def object_codec(cls: type[Any]) -> BodyCodec:
-    """Nested objects that stand in the body, as in a list."""
+    """Returns the codec of nested objects in the body, as in a list."""
 
     def write(value: Any, depth: int) -> Values:
         kind, parts = _split_nested(value, cls)
@@ -380,9 +384,9 @@ def object_codec(cls: type[Any]) -> BodyCodec:
 
 
 def _split_nested(value: Any, declared: type[Any]) -> tuple[type[Any], Parts]:
-    """The known class of a nested object, and what it carries beside the fields of that.
+    """Returns the known class of a nested object, and its parts beside the fields of that class.
 
-    It may have come by itself, with the marks of types that are not known here.
+    It may have been received by itself, with marks of unknown types.
     """
     kind, parts = type(value), Parts()
     strange: list[str] = []
@@ -397,7 +401,7 @@ def _split_nested(value: Any, declared: type[Any]) -> tuple[type[Any], Parts]:
 
 
 def _read_nested(declared: type[Any], parts: Parts) -> Any:
-    """A nested object of what stands under its path. Raises InvalidObventError."""
+    """Returns a nested object from the parts under its path. Raises InvalidObventError."""
     cls, type_name = declared, parts.attributes.get(IS)
     if isinstance(type_name, str):
         known = class_named(type_name)
@@ -410,7 +414,9 @@ def _read_nested(declared: type[Any], parts: Parts) -> Any:
 
 
 def _make_nested(cls: type[Any], parts: Parts) -> Any:
-    """A nested object, with what its class does not know of it. Raises InvalidObventError."""
+    """Returns a nested object with the parts that its class does not have. Raises
+    InvalidObventError.
+    """
     codec = codec_of(cls)
     values, rest = codec.read(parts)
     if rest is None:
@@ -419,13 +425,13 @@ def _make_nested(cls: type[Any], parts: Parts) -> Any:
 
 
 def _subtype_name(kind: type[Any], declared: type[Any]) -> str:
-    """What tells the class of a nested object; nothing where it is the declared one."""
+    """Returns the name of a nested object's class; "" for the declared class."""
     if kind is declared:
         return ""
     names = names_of(kind)
     if not names:
         reason = (
-            f"a nested {kind.__qualname__} stands for {declared.__qualname__}: make it an obvent"
+            f"a nested {kind.__qualname__} in a field of {declared.__qualname__}: make it an obvent"
         )
         raise InvalidObventError(kind.__qualname__, reason)
     return names[0]
@@ -442,7 +448,7 @@ def _under(prefix: str, values: Mapping[str, Any]) -> Values:
 
 
 def _tuple_getter(make: Callable[..., Any], names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """A getter of several attributes or items as a tuple, also of one or none."""
+    """Returns a getter of several attributes or items as a tuple, also of one or none."""
     if not names:
         return lambda _: ()
     get = make(*names)
@@ -450,7 +456,7 @@ def _tuple_getter(make: Callable[..., Any], names: list[str]) -> Callable[[Any],
 
 
 def _with_room(known: Any) -> Any:
-    """The same collection, emptied where it has no room."""
+    """Returns the collection, cleared if it is full."""
     if len(known) >= READINGS_MAX:
         known.clear()
     return known

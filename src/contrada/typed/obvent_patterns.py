@@ -1,12 +1,12 @@
-"""Sequence patterns over types of obvents.
+"""`ObventPattern`: sequence patterns over types of obvents.
 
     bought = ObventPattern(StockRequest, (StockQuote, lambda q: q.price < 100), by="company")
     async with service.subscribe(bought) as matches:
         async for match in matches:
             request, quote = match.obvents
 
-Each part is a type, or a type with what narrows it. A pattern is matched in the network, so that a
-predicate must be lifted whole, to one filter.
+Each part is a type, or a type with a filter or predicate. Patterns are matched in the network, so a
+predicate must be expressed exactly by one filter.
 
 Source: EPFL 2503 §2.4.4, §7 (event correlation); PODC 2000 §2, figure 4.
 """
@@ -29,12 +29,12 @@ B = TypeVar("B")
 C = TypeVar("C")
 
 Part = type[A] | Interest[A] | tuple[type[A] | Interest[A], Subscribable | Predicate[A]]
-"""A type, or a type and what narrows it."""
+"""A type, or a type with a filter or predicate."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObventMatch(Generic[P]):
-    """One match: its objects, one for each part, in order; `by` and `envelope` as of `Match`."""
+    """One match: its objects, one for each part, in order; `by` and `envelope` as in `Match`."""
 
     obvents: P
     by: tuple[Value, ...]
@@ -44,9 +44,9 @@ class ObventMatch(Generic[P]):
 class ObventPattern(Pattern, Generic[P]):
     """A sequence of obvents of these types.
 
-    `by` names fields whose values the objects of a match have in common, `within` is the longest
-    time from the first to the last, `every` begins a match at each first one. Raises
-    InvalidObventError for what is no type, no field, or a predicate that is not lifted whole.
+    `by` names fields with equal values in the objects of a match, `within` is the longest time from
+    the first to the last, `every` begins a match at each first object. Raises InvalidObventError
+    for an unknown type or field, or a predicate that no filter expresses exactly.
     """
 
     @overload
@@ -98,7 +98,7 @@ class ObventPattern(Pattern, Generic[P]):
         object.__setattr__(self, "_readers", tuple(subject for subject, _ in pairs))
 
     def from_match(self, match: Match[Any]) -> ObventMatch[P]:
-        """The objects of a match. Raises InvalidObventError for one that cannot be made."""
+        """Returns the objects of a match. Raises InvalidObventError for one that cannot be read."""
         readers: tuple[Any, ...] = self._readers  # type: ignore[attr-defined]
         pairs: Any = zip(readers, match.notifications, strict=True)
         obvents = tuple(subject.from_notification(each) for subject, each in pairs)
@@ -119,7 +119,7 @@ def _filter_of(subject: Any, where: Any, by: tuple[str, ...]) -> Filter:
     filters = filters_of(subject, where)
     if residue_of(subject, where) is not None or len(filters.filters) != 1:
         explained = getattr(where, "residue", "") or str(filters)
-        reason = f"what narrows a part of a pattern is to be one filter, and whole: {explained}"
+        reason = f"a part of a pattern needs a predicate that is exactly one filter: {explained}"
         raise InvalidObventError(name, reason)
     found: Filter = filters.filters[0]
     return found

@@ -1,6 +1,6 @@
-"""A notification as an object: its class, and the parts that this class does not know.
+"""`read_obvent`: the object of a notification, of the nearest known class, with unknown parts kept.
 
-Source: EPFL 2503 §3.4.1 (all instances of a type, its subtypes' too), §3.6.3 (delivery is typed).
+Source: EPFL 2503 §3.4.1 (all instances of a type, with its subtypes), §3.6.3 (typed delivery).
 """
 
 import logging
@@ -20,19 +20,19 @@ logger: Final = logging.getLogger("contrada.typed")
 
 
 class ReceivedType:
-    """Of which class an object is made of attributes of these names, and the marks that came."""
+    """The class of objects with attributes of these names, and their marks."""
 
     __slots__ = ("is_known", "kind", "marks")
 
     def __init__(self, subscribed: ObventType, names: tuple[str, ...]) -> None:
         self.marks = type_marks(names)
         carried = set(self.marks)
-        # Of these only: a class that nothing can be made of is no hindrance to others.
+        # Only these are read: an unusable class elsewhere does no harm.
         marked = [
             it for it in descendants_of(subscribed.cls) if carried.issuperset(required_marks_of(it))
         ]
         known = [type_of(it) for it in marked]
-        # Of the most types, the first by name among equals.
+        # The class with the most ancestors; among equals, the first by name.
         self.kind = min(known, key=lambda it: (-len(it.required_marks), it.name))
         self.is_known = carried.issubset(self.kind.marks)
         if not self.is_known:
@@ -44,7 +44,7 @@ class ReceivedType:
 
 
 def read_obvent(cls: type[Any], notification: Notification) -> Any:
-    """The object that a notification carries; see `Obvent.from_notification`."""
+    """Returns the object of a notification; see `Obvent.from_notification`."""
     attributes = notification.attributes
     subscribed = type_of(cls)
     received = _received_type(subscribed, attributes)

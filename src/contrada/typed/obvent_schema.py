@@ -1,8 +1,8 @@
-"""An obvent class as data: its JSON Schema, and a class of one.
+"""`schema_of` and `class_of_schema`: an obvent class as JSON Schema, and a class from a schema.
 
-So publishers and subscribers in other languages, or without the class, agree on what an event is.
-What JSON Schema has no word for stands under `x-obvent`: the name of the type, those it had, and
-its supertypes; and under `format` what a text or a number means.
+So publishers and subscribers in other languages, or without the class, share a definition of the
+event. Facts beyond JSON Schema are under `x-obvent`: the name of the type, its former names and its
+supertypes. `format` gives the meaning of a text or a number.
 
 Source: EPFL 2503 §3.4.2 (interoperable events: an event definition language).
 """
@@ -39,7 +39,7 @@ from contrada.typed.type_names import ancestors_of, class_named, names_of
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 SCHEMA_DEPTH_MAX: Final = 16
-"""How deep a schema may be nested. Beyond it: InvalidObventError."""
+"""Depth of a nested schema. Beyond it: InvalidObventError."""
 
 _EXTRA: Final = "x-obvent"
 _MAP: Final = "x-map"
@@ -75,9 +75,9 @@ _READ: Final[dict[tuple[str, str], Any]] = {
 
 
 def schema_of(cls: type[Any]) -> dict[str, Any]:
-    """The JSON Schema of an obvent class, draft 2020-12; what it refers to stands in `$defs`.
+    """Returns the JSON Schema of an obvent class, draft 2020-12, with nested classes in `$defs`.
 
-    Raises InvalidObventError for a class that is none, or a field whose type has no schema.
+    Raises InvalidObventError for no obvent class, or a field with a type that has no schema.
     """
     kind = type_of(cls)
     definitions: dict[str, Any] = {}
@@ -89,10 +89,10 @@ def schema_of(cls: type[Any]) -> dict[str, Any]:
 
 
 def class_of_schema(schema: Mapping[str, Any]) -> type[Any]:
-    """The obvent class that a schema describes: the known class of its name, or a new one.
+    """Returns the obvent class of a schema: the known class of its name, or a new one.
 
-    A new class is a dataclass; unknown supertypes are made too, as classes without fields. Raises
-    InvalidObventError, with the place, for what a class cannot have.
+    A new class is a dataclass; unknown supertypes become classes without fields. Raises
+    InvalidObventError, with the place, for an unsupported schema.
     """
     extra = schema.get(_EXTRA, {})
     if not isinstance(extra, Mapping):
@@ -138,7 +138,7 @@ def _of_shape(shape: Shape, name: str, definitions: dict[str, Any]) -> dict[str,
 
 
 def _json_default(declared: Field) -> Any:
-    """A field's default as JSON: as it stands in attributes; none where JSON has no such value."""
+    """Returns a field's default as JSON, as in attributes; none if JSON has no such value."""
     if isinstance(declared.default, Default):
         return Default.NONE
     for each in declared.alternatives:
@@ -166,7 +166,7 @@ def _of_one(alternative: TypeOption, definitions: dict[str, Any]) -> dict[str, A
     if kind is FieldKind.OBJECT:
         name = (*names_of(cls), cls.__qualname__)[0]
         if name not in definitions:
-            definitions[name] = {}  # It may hold itself.
+            definitions[name] = {}  # It may contain itself.
             definitions[name] = _of_shape(shape_of(cls, name), name, definitions)
         return {"$ref": f"#/$defs/{name.replace('~', '~0').replace('/', '~1')}"}
     if kind is not FieldKind.OTHER:
@@ -193,18 +193,20 @@ def _of_container(annotation: Any, definitions: dict[str, Any]) -> dict[str, Any
         return found
     if origin is dict and (not given or given[0] is str):
         return {"type": "object", "additionalProperties": of(given[1]) if given else {}}
-    if origin is dict:  # Keys that are no texts: as pairs, which is how all maps travel.
+    if origin is dict:  # Other keys than texts: as pairs, the encoding of all maps.
         pair = {"type": "array", "prefixItems": [of(each) for each in given], "items": False}
         return {"type": "array", "items": pair, _MAP: True}
     raise TypeError(f"{name_of(annotation)} has no schema")
 
 
 def _bases(name: str, supertypes: Any) -> tuple[type[Any], ...]:
-    """The direct bases of a class: its supertypes that no other of its supertypes inherits."""
+    """Returns the direct bases of a class: the supertypes that no other of its supertypes
+    inherits.
+    """
     if not isinstance(supertypes, Sequence) or isinstance(supertypes, str):
         raise InvalidObventError(name, f"{_EXTRA}.supertypes is a list of names")
     known: list[type[Any]] = []
-    for each in reversed(supertypes):  # The most general stand last.
+    for each in reversed(supertypes):  # The most general are last.
         cls = class_named(each)
         if cls is None:
             above = tuple(reversed(known)) or (Obvent,)
@@ -220,7 +222,7 @@ def _bases(name: str, supertypes: Any) -> tuple[type[Any], ...]:
 
 
 class _SchemaReader:
-    """Makes classes of a schema and of what it refers to."""
+    """Makes the classes of a schema and of its references."""
 
     def __init__(self, definitions: Any, name: str) -> None:
         self.definitions = definitions if isinstance(definitions, Mapping) else {}

@@ -1,4 +1,4 @@
-"""What is known of an obvent class, worked out once; and an object as a notification.
+"""`ObventType`: the derived facts of an obvent class, and the notifications of its objects.
 
 Source: EPFL 2503 §3.3.
 """
@@ -20,13 +20,13 @@ from contrada.typed.unknown_types import Rest, is_unknown, known_of, rest_of
 RESERVED: Final = frozenset(
     ("check_where", "from_notification", "lift", "to_filters", "to_notification")
 )
-"""What every obvent class has, and so is no field's name."""
+"""The methods of each obvent class; no field has such a name."""
 
 
 class ObventType:
-    """What is known of one obvent class. Raises InvalidObventError where it is made of none.
+    """The derived facts of one obvent class. Raises InvalidObventError for other classes.
 
-    `arrivals` is how notifications with attributes of these names are received as it.
+    `received_types` caches the class of received objects, by the names of their attributes.
     """
 
     def __init__(self, cls: type[Any]) -> None:
@@ -45,21 +45,21 @@ class ObventType:
 
     @cached_property
     def codec(self) -> ObventCodec:
-        """How its objects are carried."""
+        """The codec of its objects."""
         return codec_of(self.cls)
 
     @cached_property
     def qos(self) -> Qos:
-        """What is promised of its objects."""
+        """The delivery guarantees of its objects."""
         return qos_of(self.cls)
 
     def check_where(self, where: Filter | FilterSet) -> None:
-        """As `Obvent.check_where`."""
+        """See `Obvent.check_where`."""
         check_fields(self.name, self.codec.shape, where)
 
 
 def check_fields(type_name: str, shape: Shape, where: Filter | FilterSet) -> None:
-    """Raises InvalidObventError where a filter names no field of a shape that is an attribute."""
+    """Raises InvalidObventError if a filter names no field, or a field that is not an attribute."""
     for name in (name for member in where.filters for name in member.sets):
         if name.startswith("@"):
             continue
@@ -70,16 +70,16 @@ def check_fields(type_name: str, shape: Shape, where: Filter | FilterSet) -> Non
             reason = f"`where` names {name!r}, which is no field; expected {expected}"
             raise InvalidObventError(type_name, reason)
         if not found.is_flat:
-            reason = f"`where` names {name!r}, which stands in the body; use a predicate"
+            reason = f"`where` names {name!r}, which is in the body; use a predicate"
             raise InvalidObventError(type_name, reason)
 
 
 _TYPE: Final = "__obvent_type__"
-"""The attribute of a class that holds its ObventType; it also has that of an ancestor."""
+"""The attribute of a class for its ObventType; a subclass inherits that of an ancestor."""
 
 
 def type_of(cls: type[Any]) -> ObventType:
-    """What is known of a class. Raises InvalidObventError for one of which no obvents are made."""
+    """Returns the ObventType of a class. Raises InvalidObventError for no obvent class."""
     found: ObventType | None = getattr(cls, _TYPE, None)
     if found is None or found.cls is not cls:
         if is_unknown(cls):
@@ -90,7 +90,9 @@ def type_of(cls: type[Any]) -> ObventType:
 
 
 def forget_received_types(cls: type[Any]) -> None:
-    """A class was registered: objects received so far as an ancestor may belong to it."""
+    """Clears caches after a class was registered: objects received as an ancestor may
+    belong to it.
+    """
     for ancestor in ancestors_of(cls):
         held = ancestor.__dict__.get(_TYPE)
         if held is not None:
@@ -98,7 +100,9 @@ def forget_received_types(cls: type[Any]) -> None:
 
 
 def to_notification(obvent: Any) -> Notification:
-    """The notification of an object. Raises InvalidObventError, InvalidNotificationError."""
+    """Returns the notification of an object. Raises InvalidObventError,
+    InvalidNotificationError.
+    """
     cls = type(obvent)
     if is_unknown(cls):
         return _to_whole_notification(obvent, type_of(known_of(cls)), rest_of(obvent))
@@ -115,7 +119,7 @@ def _to_whole_notification(obvent: Any, kind: ObventType, rest: Rest | None) -> 
     if rest is not None:
         parts.add(rest.parts)
         marks = dict.fromkeys(rest.marks or kind.marks, True)
-        within = parts.attributes.pop(IS, "")  # It came within another object, of this class.
+        within = parts.attributes.pop(IS, "")  # The class by which it was nested in another object.
         if within and isinstance(within, str):
             marks[mark_name(within)] = True
     kind.codec.write(obvent, parts)

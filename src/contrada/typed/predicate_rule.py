@@ -1,4 +1,4 @@
-"""A predicate over the objects of a type as a rule: filters, and what they leave to its subscriber.
+"""`predicate_rule`: a predicate on objects of a type as a rule: filters, and a residue.
 
 Source: EPFL 2503 §5.3.3, §5.3.4, §6.6.1.
 """
@@ -34,10 +34,10 @@ def shape_rule(
     read: Callable[[Notification], Any],
     predicate: Predicate[Any],
 ) -> Rule:
-    """The same for a shape, what is asked for beside the predicate, and how objects are read.
+    """Returns the rule of a predicate on objects of a shape, within a filter.
 
-    Raises InvalidObventError for a predicate that cannot be called with an object, nor with an
-    object and an envelope.
+    `read` makes objects of notifications. Raises InvalidObventError for a predicate that accepts
+    neither an object nor an object and an envelope.
     """
     lifted = lift(shape, predicate)
     _check_signature(shape, predicate, 2 if lifted.takes_envelope else 1)
@@ -49,7 +49,7 @@ def shape_rule(
     asked, takes_envelope = lifted.predicate, lifted.takes_envelope
 
     def holds(notification: Notification) -> bool:
-        # An object of its own: what the predicate does to it, its subscriber does not see.
+        # A separate object: the predicate may change it without effect on the subscriber.
         made = read(notification)
         try:
             return bool(asked(made, notification.envelope) if takes_envelope else asked(made))
@@ -57,15 +57,15 @@ def shape_rule(
             failures.add(name)
             return False
 
-    holds.__qualname__ = name  # What it cannot be asked about is counted under the same name.
+    holds.__qualname__ = name  # Failures are counted under this name.
     return Rule(name, members, lifted.explain(), holds)
 
 
 def _check_signature(shape: Shape, predicate: Predicate[Any], given: int) -> None:
-    """Raises where each call would raise, so that nothing would ever match."""
+    """Raises InvalidObventError if each call would raise, so that nothing would ever match."""
     try:
         signature = inspect.signature(predicate, follow_wrapped=False)
-    except (ValueError, TypeError):  # What is built in need not tell how it is called.
+    except (ValueError, TypeError):  # Some builtins have no signature.
         return
     try:
         signature.bind(*range(given))

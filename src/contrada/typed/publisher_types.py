@@ -1,13 +1,13 @@
-"""Who published, as a criterion: by the type of an object on whose behalf it is done.
+"""`Published` and `published_by`: the type of the publisher as a subscription criterion.
 
     await service.publish(Published(quote, by=market))
 
     async with service.subscribe(StockQuote, published_by(Market)) as quotes: ...
 
-The notification is that of the obvent, and carries a mark for each class of the publisher,
-`@is.by(NAME)`, so that who asks for a class gets what objects of its subclasses publish. Any object
-may be a publisher; its classes have their names as types, else their module and qualified name.
-These marks say nothing of the obvent: it is received as ever, and published on without them.
+The notification is that of the obvent, with a mark `@is.by(NAME)` for each class of the publisher.
+So a subscription to a class includes the publications of its subclasses. Any object may be a
+publisher; its classes have their names as types, else their module and qualified name. These marks
+do not change the obvent: it is read as usual, and published again without them.
 
 Source: EPFL 2503 §3.7.3 (the type of publishers as a criterion).
 """
@@ -27,12 +27,12 @@ _OF_ALL: Final = (object, Obvent, ABC, Generic, Protocol)
 
 
 class Published:
-    """What is published on behalf of an object."""
+    """An item to publish on behalf of an object."""
 
     __slots__ = ("by", "item")
 
     def __init__(self, item: Item, *, by: object) -> None:
-        """Raises InvalidObventError where `by` is no object whose classes have names."""
+        """Raises InvalidObventError if `by` is a class."""
         if isinstance(by, type):
             reason = f"`by` is the class {by.__qualname__}: give the object that publishes"
             raise InvalidObventError("Published", reason)
@@ -40,10 +40,10 @@ class Published:
         self.by = by
 
     def to_notification(self) -> Notification:
-        """The notification of what is published, and the marks of who does.
+        """Returns the notification of the item, with the marks of the publisher.
 
-        Cost: that of the item, and some microseconds for each class of the publisher. Raises as
-        that of the item, LimitError, and InvalidObventError for a class without a name.
+        Cost: that of the item, and some microseconds for each class of the publisher. Raises the
+        errors of the item, LimitError, and InvalidObventError for a class without a name.
         """
         made = notification_of(self.item)
         marks = dict.fromkeys(_marks_of(known_of(type(self.by))), True)
@@ -52,7 +52,7 @@ class Published:
         )
 
     def chosen_dissemination(self) -> str | None:
-        """The dissemination that what is published chose, if any."""
+        """Returns the dissemination of the item, if its class names one."""
         return dissemination_of(self.item)
 
     def __repr__(self) -> str:
@@ -60,9 +60,9 @@ class Published:
 
 
 def published_by(cls: type[Any]) -> Filter:
-    """All that was published on behalf of objects of a class, of whatever types.
+    """Returns the filter of all publications on behalf of objects of a class, of any type.
 
-    Raises InvalidObventError for what is no class, for one that every object is of, and for one of
+    Raises InvalidObventError unless given a class, for a class of all objects, and for a class of
     `__main__` without a name.
     """
     given: Any = cls

@@ -1,8 +1,8 @@
-"""What the types that a class inherits promise of its objects, all of them together.
+"""`qos_of`: the delivery guarantees of a class, resolved from all semantic types that it inherits.
 
-An order extends Reliable, Certified too, and CausalOrder extends FIFOOrder. Where two contradict
-each other one wins: Reliable over Timely, an order over Prioritary; what goes through a log, as
-all that is reliable does, has an order, and so wins over Prioritary too.
+An order extends Reliable, as does Certified; CausalOrder extends FIFOOrder. Of two contradictory
+types one wins: Reliable over Expiring, an order over Prioritized. Reliable obvents pass through a
+log, which has an order, so Reliable wins over Prioritized, too.
 
 Source: EPFL 2503 §5.2.2, figures 5.3 and 5.4.
 """
@@ -30,10 +30,10 @@ PRIORITIZED: Final = "Prioritary"
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """What a class resolved to.
+    """The resolved guarantees of a class.
 
-    `delivery` is its class of delivery in words; `overruled` says what it inherits and does not
-    get, and why.
+    `delivery` is its delivery class as text; `overruled` lists inherited guarantees that do not
+    hold, with the reasons.
     """
 
     delivery: str
@@ -47,11 +47,11 @@ class Qos:
 
     @property
     def is_reliable(self) -> bool:
-        """Whether more than best effort is promised."""
+        """Whether the delivery is better than best effort."""
         return self.delivery != BEST_EFFORT
 
     def envelope_of(self, obvent: Any) -> Envelope:
-        """The envelope of an object, not yet stamped. Raises InvalidObventError."""
+        """Returns the envelope of an object, not yet stamped. Raises InvalidObventError."""
         if not self.is_expiring and not self.is_prioritized:
             return self._fixed
         ttl_us = _ttl_us(obvent) if self.is_expiring else None
@@ -68,10 +68,10 @@ NOTHING: Final = Qos(BEST_EFFORT, False, False, ())
 
 
 def qos_of(cls: type[Any]) -> Qos:
-    """What a class resolved to.
+    """Returns the guarantees of a class.
 
-    Raises InvalidObventError for two total orders, and for one whose name is too long.
-    Cost: a look at its ancestors.
+    Raises InvalidObventError for two total orders, and for an order with too long a name. Cost: one
+    pass over its ancestors.
     """
     inherited = {name for ancestor in ancestors_of(cls) for name in names_of(ancestor)}
     overruled = []
@@ -80,7 +80,7 @@ def qos_of(cls: type[Any]) -> Qos:
     if RELIABLE in inherited and is_expiring:
         overruled.append("Expiring: it is reliable, so it is delivered however late")
     if RELIABLE in inherited and is_prioritized:
-        reason = "has an order" if is_ordered else "is reliable, and so goes through a log"
+        reason = "has an order" if is_ordered else "is reliable, and so passes through a log"
         overruled.append(f"Prioritized: it {reason}")
     if RELIABLE not in inherited:
         is_plain = not is_expiring and not is_prioritized
@@ -97,7 +97,7 @@ def qos_of(cls: type[Any]) -> Qos:
 
 
 def _sequence_of(cls: type[Any]) -> str:
-    """The name of the order that a class shares with its subtypes and supertypes of that order."""
+    """Returns the name of the total order that a class shares with its related types."""
     ordered = [it for it in ancestors_of(cls) if _is_ordered(it)]
     roots = [it for it in ordered if not any(_is_ordered(above) for above in ancestors_of(it)[1:])]
     name = names_of(roots[0])[-1]

@@ -1,4 +1,4 @@
-"""Services that are called over the same network as events go: references, proxies and leases.
+"""`Export` and `Proxy`: remote services called over the network of the events, with leases.
 
     async with ct.Export(service, market, StockMarket) as reference:
         await service.publish(StockQuote("Telco Mobiles", 80.0, 100, reference))
@@ -6,9 +6,9 @@
     async with ct.Proxy(service, quote.market, StockMarket) as market:
         bought = await market.buy("Telco Mobiles", 80.0, 10)
 
-An export lasts as long as its lease: it is renewed by each call, by whoever holds a proxy, and by
-publishing the reference again through `renew`. So who holds a reference and crashes keeps nothing
-alive. A call is answered once at most: one that gets no answer in time may have been done.
+An export lasts as long as its lease. Each call renews the lease, so does each open proxy, and
+`renew`. So a holder of a reference that crashes keeps nothing alive. A call is answered once at
+most. A call without an answer may have been executed.
 
 Source: EPFL 2503 §4.6.3, figure 4.23.
 """
@@ -41,14 +41,14 @@ from contrada.typed.remote_calls import (
 S = TypeVar("S")
 
 LEASE_S: Final = 60.0
-"""Seconds that an export lasts after it was renewed last, where nothing else is said."""
+"""Default seconds of a lease after its last renewal."""
 
 CALL_WAIT_S: Final = 10.0
-"""Seconds that a call waits for its answer, where nothing else is said. Beyond it: RemoteCallError;
-nobody knows whether it was done."""
+"""Default seconds that a call waits for its answer. Beyond it: RemoteCallError, and the call may
+have been executed."""
 
 CALLS_UNDER_WAY_MAX: Final = 256
-"""Calls of one export that are under way. Beyond it: further ones wait."""
+"""Concurrent calls of one export. Beyond it: further calls wait."""
 
 _RENEW_LEAST_S: Final = 0.05
 
@@ -56,12 +56,12 @@ _LOG: Final = logging.getLogger("contrada.service")
 
 
 class Export(Generic[S]):
-    """An object that can be called from elsewhere, while it is open and its lease lasts."""
+    """An object that can be called remotely while it is open and its lease lasts."""
 
     def __init__(
         self, service: Service, target: S, interface: type[Any], *, lease_s: float = LEASE_S
     ) -> None:
-        """Raises ServiceError for what is no time, InvalidObventError for what is no interface."""
+        """Raises ServiceError for an invalid time, InvalidObventError for an invalid interface."""
         self._service = service
         self._target = target
         self._interface = RemoteInterface(interface)
@@ -79,7 +79,7 @@ class Export(Generic[S]):
         await self.aclose()
 
     async def open(self) -> Self:
-        """Take calls from now on. Raises as `Subscription.open`."""
+        """Accepts calls from now on. Raises the errors of `Subscription.open`."""
         self._calls = self._service.subscribe(RemoteCall, {"target": self.reference.address})
         await self._calls.open()
         self._runner = asyncio.get_running_loop().create_task(self._run())
@@ -88,22 +88,22 @@ class Export(Generic[S]):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be called."""
+        """Whether it accepts calls."""
         return self._runner is not None and not self._expired.is_set()
 
     def renew(self) -> None:
-        """Let the lease begin anew."""
+        """Renews the lease."""
         if self._expiry is not None:
             self._expiry.cancel()
         loop = asyncio.get_running_loop()
         self._expiry = loop.call_later(self._lease_s, self._end)
 
     async def expired(self) -> None:
-        """Returns when the lease is over, or it was closed."""
+        """Returns when the lease is over, or the export was closed."""
         await self._expired.wait()
 
     async def aclose(self) -> None:
-        """Take no more calls. Twice is once."""
+        """Accepts no more calls. Idempotent."""
         self._end()
         if self._runner is not None:
             await asyncio.wait([self._runner])
@@ -123,7 +123,9 @@ class Export(Generic[S]):
             await self._withdraw()
 
     async def _withdraw(self) -> None:
-        """Twice is once: who is cancelled before it begins comes to no `finally`."""
+        """Ends the subscription. Idempotent: a task cancelled before its start runs no
+        `finally`.
+        """
         with contextlib.suppress(ServiceError):
             await self._calls.unsubscribe()
 
@@ -132,12 +134,12 @@ class Export(Generic[S]):
         answer = RemoteAnswer(call.caller, call.number)
         try:
             answer.value = await self._invoke(call) if call.method != RENEWAL else self._lease_s
-        except (Exception, asyncio.CancelledError) as error:  # it is told to who called
+        except (Exception, asyncio.CancelledError) as error:  # sent to the caller
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise  # The export ends.
             answer.error = f"{type(error).__name__}: {error}"
-        with contextlib.suppress(ServiceError):  # Who called waits a bounded time.
+        with contextlib.suppress(ServiceError):  # The caller's wait is bounded.
             try:
                 await self._service.publish(answer)
             except (InvalidNotificationError, InvalidObventError, LimitError) as error:
@@ -156,11 +158,11 @@ class Export(Generic[S]):
 
 
 class Proxy(Generic[S]):
-    """What stands here for a service that is elsewhere; use it inside `async with`.
+    """A local representative of a remote service, used inside `async with`.
 
-    That gives an object with the methods of the interface, each to be awaited. It renews the lease
-    while it is open. A call raises RemoteCallError with the words of what the method raised, where
-    no answer came in time, or none can come any more: the proxy was left, or the service closed.
+    `async with` returns an object with the methods of the interface, each to be awaited. The proxy
+    renews the lease while it is open. A call raises RemoteCallError with the text of the method's
+    error; it also does if no answer arrives in time, if the proxy is closed, or the service is.
     """
 
     def __init__(
@@ -172,7 +174,7 @@ class Proxy(Generic[S]):
         wait_s: float = CALL_WAIT_S,
         renew_s: float = LEASE_S / 3,
     ) -> None:
-        """Raises ServiceError for what is no time, InvalidObventError for what is no interface."""
+        """Raises ServiceError for an invalid time, InvalidObventError for an invalid interface."""
         self._service = service
         self._reference = reference
         self._interface = RemoteInterface(interface)
@@ -181,7 +183,7 @@ class Proxy(Generic[S]):
         self._caller = secrets.token_urlsafe(16)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[RemoteAnswer | None]] = {}
-        self._is_read = False  # whether answers come
+        self._is_read = False  # whether answers are received
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> S:
@@ -201,7 +203,9 @@ class Proxy(Generic[S]):
             await self._answers.unsubscribe()
 
     async def call(self, method: str, *given: Any, **named: Any) -> Any:
-        """Call a method. Raises RemoteCallError, TypeError, InvalidObventError, as `publish`."""
+        """Calls a method. Raises RemoteCallError, TypeError, InvalidObventError, and the errors of
+        `publish`.
+        """
         described = self._interface.methods[method]
         answer = await self._request(method, described.write_arguments(*given, **named))
         if answer.error is not None:
@@ -225,7 +229,7 @@ class Proxy(Generic[S]):
         finally:
             del self._waiting[number]
         if answer is None:
-            raise RemoteCallError(f"{what}: no answer comes any more; it may have been done")
+            raise RemoteCallError(f"{what}: no more answers arrive; it may have been executed")
         return answer
 
     async def _read(self) -> None:
@@ -238,14 +242,14 @@ class Proxy(Generic[S]):
             self._end()
 
     def _end(self) -> None:
-        """Lets nobody wait for an answer: none comes any more."""
+        """Ends all waiting calls: no more answers arrive."""
         self._is_read = False
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result(None)
 
     async def _renew(self) -> None:
-        """Lets the lease last while somebody holds this: it is told how long that is."""
+        """Renews the lease while the proxy is open; the answer contains the length of the lease."""
         wait_s = self._renew_s
         while self._is_read:
             try:

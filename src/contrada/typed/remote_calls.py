@@ -1,8 +1,8 @@
-"""References to services that ride along in obvents, and the obvents by which they are called.
+"""`Reference`: the address of a service inside an obvent; and the obvents of calls to it.
 
-A reference is an address: a text that no other has, in the attribute of its field. Who holds one
-calls what it names by publishing a `RemoteCall`, which its owner subscribes to, and is answered by
-a `RemoteAnswer`. Arguments and values travel as the annotations of the interface say.
+The address is a unique text, in the attribute of its field. The holder of a reference calls the
+service by publishing a `RemoteCall`. The service's owner subscribes to these, and publishes a
+`RemoteAnswer`. The annotations of the interface decide the encoding of arguments and results.
 
 Source: EPFL 2503 §3.3.3 (proxies in obvents), §4.6.3 (remote calls and events hand in hand).
 """
@@ -22,14 +22,14 @@ from contrada.typed.obvent_codec import object_codec
 S_co = TypeVar("S_co", covariant=True)
 
 RENEWAL: Final = ""
-"""The method of a call that only renews the lease."""
+"""The method name of a call that only renews the lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference(Generic[S_co]):
-    """The address of a service that somebody has: a field of `Reference[StockMarket]`.
+    """The address of a remote service: a field of `Reference[StockMarket]`.
 
-    Two are equal where they name the same service.
+    Two references are equal if they name the same service.
     """
 
     address: str
@@ -37,7 +37,7 @@ class Reference(Generic[S_co]):
 
 @dataclass(slots=True)
 class RemoteCall(Obvent, name="contrada.Call"):
-    """A call of a method of a service, by whoever holds a reference to it."""
+    """A call of a method of a service, by a holder of a reference to it."""
 
     target: str
     caller: str
@@ -48,7 +48,7 @@ class RemoteCall(Obvent, name="contrada.Call"):
 
 @dataclass(slots=True)
 class RemoteAnswer(Obvent, name="contrada.Answer"):
-    """What came of a call: a value, or the words of an error."""
+    """The result of a call: a value, or the text of an error."""
 
     caller: str
     number: int
@@ -57,10 +57,10 @@ class RemoteAnswer(Obvent, name="contrada.Answer"):
 
 
 class RemoteInterface:
-    """The methods of an interface, and how their arguments and values are carried.
+    """The methods of an interface, with the codecs of their arguments and results.
 
-    The public methods of a class or a Protocol, `async` ones too. Raises InvalidObventError for one
-    whose annotations leave open what is carried.
+    These are the public methods of a class or a Protocol, `async` ones included. Raises
+    InvalidObventError for annotations that have no codec.
     """
 
     def __init__(self, interface: type[Any]) -> None:
@@ -75,7 +75,7 @@ class RemoteInterface:
 
 
 class RemoteMethod:
-    """One method: how its arguments and its value are carried."""
+    """One method, with the codecs of its arguments and its result."""
 
     def __init__(self, owner: str, name: str, function: Callable[..., Any]) -> None:
         self.name = name
@@ -99,14 +99,16 @@ class RemoteMethod:
             raise InvalidObventError(self._place, str(error)) from None
 
     def write_arguments(self, *given: Any, **named: Any) -> list[Any]:
-        """The arguments of a call. Raises TypeError as a call would, InvalidObventError."""
+        """Returns the encoded arguments of a call. Raises TypeError as a call does,
+        InvalidObventError.
+        """
         bound = self._signature.bind(*given, **named)
         bound.apply_defaults()
         pairs = zip(self._arguments, bound.arguments.items(), strict=True)
         return [self._write(element, name, value) for element, (name, value) in pairs]
 
     def read_arguments(self, arguments: list[Any]) -> inspect.BoundArguments:
-        """The arguments that came, as it takes them. Raises InvalidObventError."""
+        """Returns received arguments, bound to the signature. Raises InvalidObventError."""
         if len(arguments) != len(self._arguments):
             reason = f"{len(arguments)} arguments: expected {len(self._arguments)}"
             raise InvalidObventError(self._place, reason)
@@ -115,11 +117,11 @@ class RemoteMethod:
         return inspect.BoundArguments(self._signature, named)
 
     def write_value(self, value: Any) -> Any:
-        """The value of an answer. Raises InvalidObventError."""
+        """Returns the encoded result. Raises InvalidObventError."""
         return self._write(self._value, "its value", value)
 
     def read_value(self, value: Any) -> Any:
-        """The value that came. Raises InvalidObventError."""
+        """Returns a received result. Raises InvalidObventError."""
         return self._read(self._value, value)
 
     def _write(self, element: BodyCodec, name: str, value: Any) -> Any:

@@ -1,7 +1,7 @@
-"""One value of a field as the value of an attribute, and back.
+"""Scalar values of fields as values of attributes, and back.
 
-Numbers equal across int and float, and text equal across str and bytes, are one value in the
-model; a field turns what comes back into the type that its annotation names.
+The model does not distinguish int from float, nor str from bytes, when they are equal; decoding
+restores the type of the field's annotation.
 """
 
 from collections.abc import Callable
@@ -37,14 +37,16 @@ NULL_POINT: Final = of_keys((NULL_KEY,))
 
 
 def values_of(alternative: TypeOption) -> ValueSet:
-    """The values that an attribute may have where a field is of an alternative."""
+    """Returns the possible values of an attribute for an alternative of a field."""
     if alternative.kind is FieldKind.ENUM:
         return of_keys(tuple(sorted(map(key_of, enum_values(alternative.type)))))
     return _VALUES[alternative.kind]
 
 
 def type_test(alternative: TypeOption) -> Callable[[object], bool]:
-    """Whether a value is of an alternative; a double also takes ints, as Python's typing has it."""
+    """Returns a test whether a value is of an alternative; a double includes ints, as in Python's
+    typing.
+    """
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.NONE:
         return lambda value: value is None
@@ -58,9 +60,9 @@ def type_test(alternative: TypeOption) -> Callable[[object], bool]:
 
 
 def writer(alternative: TypeOption) -> Callable[[Any], Any]:
-    """What turns a value of an alternative into that of an attribute.
+    """Returns a function that turns a value of an alternative into that of an attribute.
 
-    It raises ValueError, OverflowError for what has none.
+    The function raises ValueError, OverflowError for a value without one.
     """
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.ENUM:
@@ -69,7 +71,9 @@ def writer(alternative: TypeOption) -> Callable[[Any], Any]:
 
 
 def reader(alternative: TypeOption) -> Callable[[Any], Any]:
-    """What turns the value of an attribute into one of an alternative, or raises ValueError."""
+    """Returns a function that turns an attribute's value into one of an alternative, or raises
+    ValueError.
+    """
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.ENUM:
         members = dict(zip(enum_values(cls), cls, strict=True))
@@ -97,14 +101,14 @@ def _int64(value: Any) -> int:
 
 
 def _double(value: Decimal) -> int | float:
-    """The nearest double, as all numbers are written; an integer where it equals one."""
+    """Returns the nearest double, as numbers are written; an integer if it equals one."""
     if value.is_finite() and INT_MIN <= value <= INT_MAX and value == int(value):
         return int(value)
     return float(value)
 
 
 def _exact_reader(kind: type[T]) -> Callable[[Any], T]:
-    """What reads values of a type, as they are."""
+    """Returns a reader of values of a type, unchanged."""
 
     def read(value: Any) -> T:
         if type(value) is not kind:
@@ -154,7 +158,7 @@ def _uuid(value: Any) -> UUID:
 
 
 def _decimal(value: Any) -> Decimal:
-    """The decimal of the digits in the body; or of a number, if others have published a number."""
+    """Returns the decimal of the digits in the body, or of a number published by other programs."""
     try:
         return Decimal(value) if type(value) is str else Decimal(repr(value))
     except InvalidOperation:

@@ -1,11 +1,10 @@
-"""The shape of a class: its declared fields, and the kinds of their values.
+"""`Shape`: the declared fields of a class, and the kinds of their values.
 
-One reading for dataclasses, attrs classes, pydantic models, msgspec structs and plain classes with
-annotations. All that carries, narrows or describes obvents goes by the shape of their class.
+It is the same for dataclasses, attrs classes, pydantic models, msgspec structs and plain classes
+with annotations. Codecs, predicates and schemas all use the shape of a class.
 
-A field is *flat* where its values are attributes of the notification: each of its alternatives has
-a domain of its own there, so that a value shows which alternative it is. Other fields travel in the
-body.
+The values of a *flat* field are attributes of the notification. Its alternatives have distinct
+domains there, so a value identifies its alternative. Other fields are in the body.
 
 Source: EPFL 2503 §3.2 (objects by value), §3.4.2 (type systems of obvents).
 """
@@ -30,7 +29,7 @@ from contrada.errors import InvalidObventError
 
 
 class FieldKind(enum.Enum):
-    """Of what kind the values of an alternative are, and so how they stand in a notification."""
+    """The kind of an alternative's values, which decides their form in a notification."""
 
     NONE = "null"
     BOOL = "bool"
@@ -50,7 +49,7 @@ class FieldKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Another name of a field, `Annotated[float, Alias("cost")]`: read where its own is absent.
+    """Another name of a field, `Annotated[float, Alias("cost")]`, read if its own name is absent.
 
     Source: EPFL 2503 §2.4.2 (types that evolve).
     """
@@ -60,21 +59,21 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class TypeOption:
-    """One of the types that a field's annotation names: `float | None` has two."""
+    """One of the types in a field's annotation: `float | None` has two."""
 
     kind: FieldKind
     type: Any
 
     @property
     def domain(self) -> object:
-        """What values of no other alternative of the same field may share."""
+        """The domain of its values, which no other alternative of a flat field shares."""
         if self.kind is FieldKind.ENUM:
             return "text" if all(type(it) is str for it in enum_values(self.type)) else "number"
         return _DOMAINS.get(self.kind, self.kind)
 
 
 class Default(enum.Enum):
-    """What a field without a value to show for it has as its default."""
+    """The default of a field without a default value."""
 
     NONE = "it is required"
     MADE = "it is made anew for each object"
@@ -84,7 +83,7 @@ class Default(enum.Enum):
 class Field:
     """One field of a class.
 
-    `keyword` is its name where objects are made. `default` is the value itself, or a `Default`.
+    `keyword` is its name in the constructor. `default` is the value itself, or a `Default`.
     """
 
     name: str
@@ -96,7 +95,7 @@ class Field:
 
     @property
     def is_required(self) -> bool:
-        """Whether no object is made without it."""
+        """Whether the constructor requires it."""
         return self.default is Default.NONE
 
     @property
@@ -110,16 +109,16 @@ class Field:
 
     @property
     def expected(self) -> str:
-        """The field's types in words."""
+        """The field's types as text."""
         return " | ".join(name_of(each.type) for each in self.alternatives)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a class declares.
+    """The declaration of a class.
 
-    `make` gives an object of it, or of a subclass with the same fields, of their values by name.
-    `is_positional`: its constructor takes them in their order.
+    `make` makes an object of it, or of a subclass with the same fields, from values by name. With
+    `is_positional`, its constructor takes them in their order.
     """
 
     cls: type[Any]
@@ -129,7 +128,7 @@ class Shape:
 
     @cached_property
     def by_name(self) -> Mapping[str, Field]:
-        """Its fields by their names."""
+        """Its fields by name."""
         return {field.name: field for field in self.fields}
 
 
@@ -143,7 +142,7 @@ _DOMAINS: Final = {
     FieldKind.DATE: "text",
     FieldKind.UUID: "text",
 }
-# What shares a domain, and yet is told apart well enough by the Python type of what comes.
+# These share a domain, but the Python type of the received value distinguishes them.
 _ONE_ANOTHER: Final = ({FieldKind.INT, FieldKind.FLOAT}, {FieldKind.TEXT, FieldKind.BYTES})
 
 _KINDS: Final = {
@@ -162,7 +161,9 @@ _KINDS: Final = {
 
 
 def enum_values(cls: type[enum.Enum]) -> list[str] | list[int]:
-    """How the members stand in a notification, in their order: all str or all int, else names."""
+    """Returns the encoded members in order: their values if all are str or all are int, else their
+    names.
+    """
     values = [member.value for member in cls]
     if all(type(value) is str for value in values) or all(type(value) is int for value in values):
         return values
@@ -170,16 +171,17 @@ def enum_values(cls: type[enum.Enum]) -> list[str] | list[int]:
 
 
 def name_of(annotation: Any) -> str:
-    """A type in words."""
+    """Returns a type as text."""
     if annotation in (None, type(None)):
         return "None"
     return getattr(annotation, "__name__", None) or str(annotation).replace("typing.", "")
 
 
 def shape_of(cls: type[Any], type_name: str = "") -> Shape:
-    """What a class declares. Raises InvalidObventError for what nobody could make or read.
+    """Returns the shape of a class. Raises InvalidObventError for objects that cannot be made or
+    read.
 
-    Cost: some tens of microseconds a field; whoever needs it often keeps it.
+    Cost: some tens of microseconds for each field; frequent users cache it.
     """
     reader = _ShapeReader(cls, type_name or cls.__qualname__)
     fields = tuple(reader.fields())
@@ -225,7 +227,7 @@ def _renamed(values: Mapping[str, Any], keywords: Mapping[str, str]) -> dict[str
 
 
 def is_declared(cls: object) -> bool:
-    """Whether a class declares fields by one of the ways that are known here."""
+    """Whether a class declares fields in one of the supported ways."""
     return isinstance(cls, type) and (
         dataclasses.is_dataclass(cls)
         or issubclass(cls, msgspec.Struct)
@@ -239,7 +241,7 @@ _ANY_NUMBER: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KE
 
 
 class _ShapeReader:
-    """Reads one class."""
+    """Reads the shape of one class."""
 
     def __init__(self, cls: type[Any], type_name: str) -> None:
         self.cls = cls
@@ -317,9 +319,9 @@ class _ShapeReader:
                 yield self.field(name, name, getattr(self.cls, name, Default.NONE))
 
     def check_narrowing(self, fields: tuple[Field, ...]) -> None:
-        """Raises where a field that a class above declares too is of what that does not take.
+        """Raises InvalidObventError if a field redeclared in a subclass is not narrower.
 
-        Filters on objects of that class, and what is lifted for it, go by its types.
+        Filters on objects of the superclass, and lifted predicates, use its types.
         """
         often = Counter(it for base in self.cls.__mro__ for it in inspect.get_annotations(base))
         again = [each for each in fields if often[each.name] > 1]
@@ -333,7 +335,9 @@ class _ShapeReader:
                     raise self.refusal(f"{reason}: a subtype may only narrow it")
 
     def check_constructor(self, given: set[str]) -> None:
-        """Raises where it asks for what is no field, as for an InitVar: nobody could give it."""
+        """Raises InvalidObventError if the constructor requires another argument than fields, as an
+        InitVar.
+        """
         for each in inspect.signature(self.cls).parameters.values():
             is_asked = each.default is each.empty and each.kind not in _ANY_NUMBER
             if is_asked and each.name not in given:
@@ -351,7 +355,7 @@ class _ShapeReader:
 
 
 def is_plain(cls: type[Any]) -> bool:
-    """Whether its objects are made without its own `__init__`, by setting their fields."""
+    """Whether objects are made by setting their fields, without `__init__`."""
     return not (
         dataclasses.is_dataclass(cls)
         or issubclass(cls, msgspec.Struct)
@@ -361,7 +365,7 @@ def is_plain(cls: type[Any]) -> bool:
 
 
 def _is_one_of(held: TypeOption, above: Field) -> bool:
-    """Whether all values of an alternative are of a field as a class above declares it."""
+    """Whether a superclass's declaration of a field includes all values of an alternative."""
     for each in above.alternatives:
         if each.kind is held.kind and (
             each.type is held.type
@@ -376,7 +380,7 @@ def _is_pydantic(cls: type[Any]) -> bool:
 
 
 def _without_extras(annotation: Any) -> tuple[Any, tuple[str, ...]]:
-    """The type alone, and the aliases that stood beside it."""
+    """Returns the type alone, and its aliases."""
     aliases: list[str] = []
     while True:
         origin = typing.get_origin(annotation)
@@ -394,12 +398,12 @@ def _without_extras(annotation: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def alternatives_of(annotation: Any) -> tuple[TypeOption, ...]:
-    """The types that an annotation names."""
+    """Returns the types in an annotation."""
     return tuple(_alternative(part) for part in _parts(annotation))
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """The alternatives of a union, nested ones too; the types of a Literal's values."""
+    """Yields the alternatives of a union, with nested ones, and the types of a Literal's values."""
     annotation, _ = _without_extras(annotation)
     origin = typing.get_origin(annotation)
     if origin in (types.UnionType, typing.Union):
@@ -415,7 +419,7 @@ def _alternative(annotation: Any) -> TypeOption:
     annotation = _without_arguments(annotation)
     try:
         kind = _KINDS.get(annotation, FieldKind.OTHER)
-    except TypeError:  # An annotation that cannot be hashed, as some of typing's.
+    except TypeError:  # Some annotations of typing cannot be hashed.
         kind = FieldKind.OTHER
     if kind is FieldKind.OTHER and isinstance(annotation, type):
         if issubclass(annotation, enum.Enum):
@@ -426,7 +430,7 @@ def _alternative(annotation: Any) -> TypeOption:
 
 
 def _without_arguments(annotation: Any) -> Any:
-    """A generic class that declares its fields, where these are the same for all arguments."""
+    """Returns a generic class without arguments, if its fields do not depend on them."""
     origin = typing.get_origin(annotation)
     if not is_declared(origin):
         return annotation
@@ -435,7 +439,7 @@ def _without_arguments(annotation: Any) -> Any:
 
 
 def _is_open(annotation: Any) -> bool:
-    """Whether a type variable stands in an annotation."""
-    if isinstance(annotation, type):  # A generic class that is given no arguments.
+    """Whether an annotation contains a type variable."""
+    if isinstance(annotation, type):  # A generic class without arguments.
         return False
     return isinstance(annotation, typing.TypeVar) or bool(getattr(annotation, "__parameters__", ()))

@@ -1,4 +1,4 @@
-"""Types by structure: what has the members of a protocol, and tuples.
+"""`Structural`: types by structure, that is, by the members of a protocol or the types of a tuple.
 
     class Priced(Protocol):
         price: float
@@ -8,10 +8,9 @@
     await service.publish(Tuple("Telco", 80.0, 100))
     async with service.subscribe(Structural[tuple[str, float, int]]()) as tuples: ...
 
-Members that are attributes are asked for where a notification is routed; that an object's class
-also has the methods of a protocol is seen where it is received. What is of no class that is known
-here is an object with the protocol's attributes, if the protocol has no methods. A tuple is the
-attributes `0`, `1`, … and a mark that tells how many there are.
+Filters require the attributes of the protocol; its methods are checked at the subscriber, by the
+class of the object. An object of no known class becomes a record of the protocol's attributes, if
+the protocol has no methods. A tuple has the attributes `0`, `1`, … and a mark with its length.
 
 Source: EPFL 2503 §3.4.2 (structural conformance), §5.5.5 (tuples).
 """
@@ -47,26 +46,26 @@ from contrada.typed.type_names import conforming_classes, registrations, type_ma
 T = TypeVar("T")
 
 TUPLE_VALUES_MAX: Final = 64
-"""Values of a tuple that is published. Beyond it: InvalidObventError."""
+"""Values of a published tuple. Beyond it: InvalidObventError."""
 
 STRUCTURES_MAX: Final = 256
-"""Sets of type marks of which a protocol remembers the class, and tuples' types of which is
-remembered how they are published. Beyond it: those of a protocol are all forgotten, and so are the
-types that were published longest ago; they are worked out anew."""
+"""Cached classes of a protocol by type marks, and cached codecs of tuples by their types. Beyond
+it: the classes are all dropped, of the codecs the least recently used."""
 
 
 class Structural(Generic[T]):
-    """All that has the members of a protocol, `Structural[Priced]()`, or is such a tuple.
+    """All objects with the members of a protocol, `Structural[Priced]()`, or such tuples.
 
-    Raises InvalidObventError, where it is used first, for what is neither, and for members that
-    have no type.
+    Raises InvalidObventError at first use for another type, and for members without a type.
     """
 
     @cached_property
     def _type(self) -> "_ProtocolType | _TupleType":
         declared = getattr(self, "__orig_class__", None)
         if declared is None:
-            raise InvalidObventError("Structural", "say of what: Structural[Priced]()")
+            raise InvalidObventError(
+                "Structural", "a type argument is missing: Structural[Priced]()"
+            )
         asked = typing.get_args(declared)[0]
         if typing.get_origin(asked) is tuple:
             return _TupleType(typing.get_args(asked))
@@ -75,36 +74,36 @@ class Structural(Generic[T]):
         raise InvalidObventError(str(asked), "expected a Protocol, or tuple[…] with its types")
 
     def to_filters(self) -> Filter:
-        """The filters for objects with values of these types under these names."""
+        """Returns the filter for attributes of these names and types."""
         return self._type.filters
 
     def check_where(self, where: Filter | FilterSet) -> None:
-        """Raises InvalidObventError where a filter names no member."""
+        """Raises InvalidObventError if a filter names no member."""
         check_fields(self._type.name, self._type.shape, where)
 
     def lift(self, predicate: Predicate[T]) -> Rule:
-        """As `Obvent.lift`."""
+        """See `Obvent.lift`."""
         return shape_rule(self._type.shape, self._type.filters, self.from_notification, predicate)
 
     def from_notification(self, notification: Notification) -> T:
-        """The object, or the tuple. Raises InvalidObventError where it does not conform."""
+        """Returns the object or tuple. Raises InvalidObventError if it does not conform."""
         return cast(T, self._type.read(notification))
 
 
 class Tuple:
-    """Values to be published by their places."""
+    """Values to publish by position."""
 
     __slots__ = ("values",)
 
     def __init__(self, *values: Any) -> None:
-        """Raises InvalidObventError for too many."""
+        """Raises InvalidObventError for too many values, or none."""
         if not 1 <= len(values) <= TUPLE_VALUES_MAX:
             reason = f"{len(values)} values: expected 1 to TUPLE_VALUES_MAX = {TUPLE_VALUES_MAX}"
             raise InvalidObventError("tuple", reason)
         self.values = values
 
     def to_notification(self) -> Notification:
-        """The notification of these values. Raises InvalidObventError."""
+        """Returns the notification of these values. Raises InvalidObventError."""
         parts = Parts()
         _codec_of_types(tuple(map(type, self.values))).write(_TupleValues(self.values), parts)
         parts.attributes[_tuple_mark(len(self.values))] = True
@@ -115,7 +114,7 @@ class Tuple:
 
 
 class _ProtocolType:
-    """What is asked for by a protocol."""
+    """The type of all objects with the members of a protocol."""
 
     def __init__(self, protocol: type[Any]) -> None:
         self.name = protocol.__qualname__
@@ -138,7 +137,7 @@ class _ProtocolType:
 
     @cached_property
     def _record(self) -> type[Any]:
-        """What stands for objects of classes that are not known here."""
+        """The class of objects of unknown classes."""
         return make_dataclass(f"{self.name}…", [(each.name, Any) for each in self.shape.fields])
 
     @cached_property
@@ -155,7 +154,7 @@ class _ProtocolType:
         return self._codec.make(self._record, values)
 
     def _class_of(self, marks: tuple[str, ...]) -> type[Any] | str | None:
-        """The class as which an object with these marks is received, or why there is none.
+        """Returns the class of an object with these marks, or the reason why there is none.
 
         None: the object becomes a record of the members.
         """
@@ -175,14 +174,14 @@ class _ProtocolType:
             if self._conforms(kind):
                 return kind.cls
         for kind in known:
-            if marks <= kind.marks.keys():  # Nothing else can be said of it elsewhere.
+            if marks <= kind.marks.keys():  # All its types are known.
                 return f"{kind.name} does not conform"
         if self.methods:
             return f"no class known here has its {', '.join(sorted(self.methods))}()"
         return None
 
     def _conforms(self, kind: ObventType) -> bool:
-        """Whether a class has the members, its fields of types that are asked for."""
+        """Whether a class has the members, with fields of conforming types."""
         own = kind.codec.shape.by_name
         if not all(callable(getattr(kind.cls, each, None)) for each in self.methods):
             return False
@@ -197,14 +196,14 @@ class _ProtocolType:
 
 
 class _TupleValues:
-    """The values of a tuple as attributes of an object, by their places."""
+    """The values of a tuple as attributes of an object, by position."""
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self.__dict__.update(zip(map(str, range(len(values))), values, strict=True))
 
 
 class _TupleType:
-    """What is asked for by the types of a tuple."""
+    """The type of tuples with values of these types."""
 
     def __init__(self, types: tuple[Any, ...]) -> None:
         self.name = f"tuple[{', '.join(map(str, types))}]"
@@ -221,7 +220,7 @@ class _TupleType:
 
 
 def _members(protocol: type[Any]) -> list[str]:
-    """The member names of a protocol, with those of the protocols that it extends."""
+    """Returns the member names of a protocol, with those of its base protocols."""
     found: dict[str, None] = {}
     for base in reversed(protocol.__mro__):
         if getattr(base, "_is_protocol", False) and base is not typing.Protocol:
@@ -245,18 +244,18 @@ def _tuple_mark(count: int) -> str:
 
 @lru_cache(maxsize=STRUCTURES_MAX)
 def _codec_of_types(types: tuple[type[Any], ...]) -> ObventCodec:
-    """How tuples of values of these types are published."""
+    """Returns the codec of tuples with values of these types."""
     return ObventCodec(_places([_carried_type(each) for each in types]), "tuple")
 
 
 def _carried_type(kind: type[Any]) -> Any:
-    """The type by which a value of a tuple is carried."""
+    """Returns the type by which a value of a tuple is encoded."""
     alternative = alternatives_of(kind)[0]
     return Any if alternative.kind is FieldKind.OTHER and not is_declared(kind) else kind
 
 
 def _filters_of(shape: Shape) -> Filter:
-    """What has the flat fields of a shape, each of one of its kinds."""
+    """Returns the filter for the flat fields of a shape."""
     sets = {
         field.name: union(map(values_of, field.alternatives))
         for field in shape.fields
@@ -268,7 +267,7 @@ def _filters_of(shape: Shape) -> Filter:
 
 
 def _is_within(held: TypeOption, asked: tuple[TypeOption, ...]) -> bool:
-    """Whether one alternative of a field is among those that are asked for; ints are floats."""
+    """Whether one alternative of a field is among others; ints are floats."""
     for each in asked:
         if each.type in (Any, held.type):
             return True

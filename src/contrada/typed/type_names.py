@@ -1,8 +1,8 @@
-"""The register of obvent classes: which name a class has, and which class a name is of.
+"""The registry of obvent classes and their names.
 
-A type's name is given or module-qualified, the same in every process. A class that was renamed
-keeps its earlier names: its objects are published with all names, and subscriptions ask for the
-oldest one, so that participants that know any of the names understand each other.
+The name of a type is given or module-qualified, the same in all processes. A renamed class keeps
+its former names: its objects are published with all names, and subscriptions require the oldest
+one. So participants that know any of the names understand each other.
 
 Source: EPFL 2503 §3.4.2 (names of types), §2.4.2 (types that evolve).
 """
@@ -16,23 +16,23 @@ from contrada.model import mark_name
 from contrada.model.domains.values import MARK_PREFIX, check_name
 
 NAMES: Final = "__obvent_names__"
-"""The attribute of a class that holds its names, the present one first, the oldest last."""
+"""The attribute of a class for its names, the present one first, the oldest last."""
 
 TOGETHER: Final = "Together"
-"""The name under which several obvents are published as one; no class has it."""
+"""The type name of several obvents published as one; no class may have it."""
 
 _PUBLISHED_BY: Final = "by("
-"""What the names of types do not begin with: such a mark tells of who published."""
+"""The beginning of a mark of the publisher's type; no name of a type begins so."""
 
 _classes: Final[weakref.WeakValueDictionary[str, type[Any]]] = weakref.WeakValueDictionary()
 _registered: int = 0
 
 
 def register(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> None:
-    """Give a class its name, and those that it had, the oldest first.
+    """Registers the name of a class, and its former names, the oldest first.
 
-    Raises InvalidObventError for a class of `__main__` without a name, a name that is none, and one
-    that another class has.
+    Raises InvalidObventError for a class of `__main__` without a name, an invalid name, and the
+    name of another class.
     """
     names = (_checked_name(cls, name), *(_checked_name(cls, each) for each in reversed(earlier)))
     for each in names:
@@ -51,41 +51,45 @@ def register(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> None
 
 
 def registrations() -> int:
-    """How often a class was registered: what was worked out of all classes holds while it stays."""
+    """Returns the number of registrations; caches of facts about all classes are valid while it is
+    equal.
+    """
     return _registered
 
 
 def names_of(cls: type[Any]) -> tuple[str, ...]:
-    """The names of a class, the present one first; none of one that is not registered."""
+    """Returns the names of a class, the present one first; none for an unregistered class."""
     names: tuple[str, ...] = cls.__dict__.get(NAMES, ())
     return names
 
 
 def given_names(cls: type[Any]) -> tuple[str, ...]:
-    """As `names_of`; for an unregistered class the name that it would have.
+    """Returns the names of a class; the default name for an unregistered class.
 
-    Raises InvalidObventError for one of `__main__`.
+    Raises InvalidObventError for a class of `__main__`.
     """
     return names_of(cls) or (_checked_name(cls, None),)
 
 
 def class_named(name: str) -> type[Any] | None:
-    """The class that has a name, or had it."""
+    """Returns the class with a present or former name."""
     return _classes.get(name)
 
 
 def ancestors_of(cls: type[Any]) -> tuple[type[Any], ...]:
-    """The class and its ancestors that are obvent classes, nearest first."""
+    """Returns the class and its ancestors that are obvent classes, nearest first."""
     return tuple(ancestor for ancestor in cls.__mro__ if names_of(ancestor))
 
 
 def marks_of(cls: type[Any]) -> tuple[str, ...]:
-    """The attributes that mark an object of a class: of all names of it and its ancestors."""
+    """Returns the attributes that mark an object of a class: for all names of it and its
+    ancestors.
+    """
     return tuple(mark_name(name) for each in ancestors_of(cls) for name in names_of(each))
 
 
 def publisher_mark(name: str) -> str:
-    """The mark of what an object of a class published, by a name of the class."""
+    """Returns the mark of publications by objects of a class."""
     mark = mark_name(f"{_PUBLISHED_BY}{name})")
     try:
         return check_name(mark)
@@ -94,7 +98,9 @@ def publisher_mark(name: str) -> str:
 
 
 def type_marks(names: Iterable[str]) -> tuple[str, ...]:
-    """Of the names of attributes the marks of what an object is, not of who published it."""
+    """Returns the marks of an object's types among attribute names, without those of its
+    publisher.
+    """
     published_by = mark_name(_PUBLISHED_BY)
     return tuple(
         it for it in names if it.startswith(MARK_PREFIX) and not it.startswith(published_by)
@@ -102,12 +108,14 @@ def type_marks(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def required_marks_of(cls: type[Any]) -> tuple[str, ...]:
-    """The marks that a subscription to a class asks for: the oldest of it and its ancestors."""
+    """Returns the marks that a subscription to a class requires: the oldest of it and its
+    ancestors.
+    """
     return tuple(mark_name(names_of(each)[-1]) for each in ancestors_of(cls))
 
 
 def descendants_of(cls: type[Any]) -> set[type[Any]]:
-    """The class and its registered subclasses, however deep."""
+    """Returns the class and all its registered subclasses."""
     found = {cls}
     open_ = [cls]
     while open_:
@@ -121,7 +129,7 @@ def descendants_of(cls: type[Any]) -> set[type[Any]]:
 
 
 def conforming_classes(marks: Collection[str]) -> list[type[Any]]:
-    """The classes whose marks, and those of all their ancestors, are among these; nearest first."""
+    """Returns the classes with all their marks, ancestors included, among these; nearest first."""
     named = {_classes.get(mark[len(MARK_PREFIX) :]) for mark in marks}
     found = [cls for cls in named if cls is not None and set(required_marks_of(cls)) <= set(marks)]
     return sorted(found, key=lambda cls: (-len(required_marks_of(cls)), names_of(cls)[0]))
@@ -143,7 +151,7 @@ def _checked_name(cls: type[Any], given: str | None) -> str:
     except InvalidNameError as error:
         raise InvalidObventError(str(given), error.reason) from None
     if given.startswith(_PUBLISHED_BY):
-        raise InvalidObventError(given, "names that begin so tell of who published")
+        raise InvalidObventError(given, "this beginning is reserved for types of publishers")
     if given == TOGETHER:
         raise InvalidObventError(given, "several obvents published as one have this name")
     return given

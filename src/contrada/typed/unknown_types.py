@@ -1,9 +1,10 @@
-"""Objects of types that are not known here: what the nearest known class cannot hold.
+"""`Rest`: the parts of an obvent that the nearest known class does not have.
 
-Such an object is of an anonymous subclass of the nearest known class, so that it is one of that,
-and holds a `Rest` beside its fields. Where the known class is abstract its abstract methods raise.
+An object of an unknown type is of an anonymous subclass of the nearest known class, so it is an
+instance of that class. It has a `Rest` beside its fields. If the known class is abstract, its
+abstract methods raise.
 
-Source: EPFL 2503 §2.4.2, §3.4.1 (subtypes are added without touching who does not know them).
+Source: EPFL 2503 §2.4.2, §3.4.1 (subtypes are added without changes for other participants).
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import msgspec
 from contrada.typed.object_parts import Parts
 
 REST: Final = "_obvent_rest"
-"""The attribute that holds what an object carries beside its fields."""
+"""The attribute of an object that holds its `Rest`."""
 
 _UNKNOWN: Final = "__obvent_unknown__"
 _ANONYMOUS: Final = "__obvent_anonymous__"
@@ -24,39 +25,41 @@ _ANONYMOUS: Final = "__obvent_anonymous__"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rest:
-    """What of a notification is not in the fields: marks, attributes and entries of the body."""
+    """The parts of a notification that are not in the fields: marks, attributes and body
+    entries.
+    """
 
     marks: tuple[str, ...]
     parts: Parts
 
 
 def is_unknown(cls: type[Any]) -> bool:
-    """Whether a class stands for types that are not known here."""
+    """Whether a class is the anonymous subclass for unknown types."""
     return _UNKNOWN in cls.__dict__
 
 
 def known_of(cls: type[Any]) -> type[Any]:
-    """The class itself, or the nearest known one."""
+    """Returns the class itself, or the nearest known class."""
     return cls.__bases__[0] if is_unknown(cls) else cls
 
 
 def rest_of(obvent: Any) -> Rest:
-    """What an object of an anonymous class keeps."""
+    """Returns the rest of an object of an anonymous class."""
     held: Rest = getattr(obvent, REST)
     return held
 
 
 def attach_rest(obvent: Any, rest: Rest) -> Any:
-    """The same object, with what it keeps; it was made of an anonymous class."""
+    """Returns the object, which is of an anonymous class, with its rest."""
     if isinstance(obvent, msgspec.Struct):
-        vars(obvent)[REST] = rest  # Its own setter is asked for nothing else.
+        vars(obvent)[REST] = rest  # The setter of structs refuses other names.
     else:
         object.__setattr__(obvent, REST, rest)
     return obvent
 
 
 def anonymous_subclass(known: type[Any]) -> type[Any]:
-    """The anonymous subclass of a known class."""
+    """Returns the anonymous subclass of a known class."""
     made: type[Any] | None = known.__dict__.get(_ANONYMOUS)
     if made is None:
         made = _made(known)

@@ -18,6 +18,7 @@ from contrada.service.embedded_service import EmbeddedService
 from contrada.service.sync import SyncService
 from contrada.typed.collections import (
     Collection,
+    CollectionLimits,
     CollectionStatistics,
     Consumer,
     FIFOSet,
@@ -27,8 +28,6 @@ from contrada.typed.collections import (
     WeakBag,
     WeakSet,
     element_reader,
-    held_elements,
-    pull_consumers,
 )
 from contrada.typed.handles import ThreadPolicy
 from tests.asynchronous import on_loop, until
@@ -147,11 +146,10 @@ async def test_a_handle_takes_an_identifier(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_set_remembers_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would remember all that ever came."""
-    monkeypatch.setattr(element_reader, "RECENT_MAX", 2)
+async def test_a_set_remembers_so_many() -> None:
+    """Its memory would grow with each notification."""
     async with EmbeddedService() as service:
-        of = WeakSet(service, Item)
+        of = WeakSet(service, Item, limits=CollectionLimits(recent_max=2))
         async with of.get() as consumer:
             for identity in "abcba":
                 await service.publish(again(Item, ord(identity), identity))
@@ -234,11 +232,10 @@ async def test_the_last_comes_first() -> None:
 
 
 @on_loop
-async def test_a_stack_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that waits would be in memory; or what is beyond be lost."""
-    monkeypatch.setattr(pull_consumers, "STACK_MAX", 2)
+async def test_a_stack_is_bounded() -> None:
+    """The whole queue would be in memory, or elements beyond the limit be lost."""
     async with EmbeddedService() as service:
-        of = StrongBag(service, Sure)
+        of = StrongBag(service, Sure, limits=CollectionLimits(stack_max=2))
         async with of.get(last_first=True) as stack:
             for number in range(4):
                 await of.add(Sure(number))
@@ -330,11 +327,10 @@ async def test_what_became_of_elements_is_told() -> None:
 
 
 @on_loop
-async def test_so_many_arrivals_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All objects that ever came would be kept alive."""
-    monkeypatch.setattr(held_elements, "ARRIVALS_MAX", 2)
+async def test_so_many_arrivals_are_known() -> None:
+    """All received objects would be kept alive."""
     async with EmbeddedService() as service:
-        of = WeakBag(service, Item)
+        of = WeakBag(service, Item, limits=CollectionLimits(arrivals_max=2))
         async with of.get() as consumer:
             for number in range(3):
                 await of.add(Item(number))
@@ -351,7 +347,7 @@ async def test_what_is_no_subscriber_is_refused() -> None:
             of.contains(3)  # type: ignore[call-overload]
         with pytest.raises(ServiceError, match="has no notify"):
             of.remove(Item(1))  # type: ignore[call-overload]
-        with pytest.raises(ServiceError, match="a consumer that pulls"):
+        with pytest.raises(ServiceError, match="for consumers that pull"):
             of.remove(print, last_first=True)  # type: ignore[call-overload]
         with pytest.raises(ct.errors.InvalidObventError, match="another type"):
             await of.add(3)  # type: ignore[arg-type]

@@ -101,7 +101,7 @@ def test_no_type_takes_the_whole_for_a_part() -> None:
 
 def test_all_are_promised_the_same() -> None:
     """What is reliable would come as what is not."""
-    with pytest.raises(InvalidObventError, match="promised the same"):
+    with pytest.raises(InvalidObventError, match="need the same guarantees"):
         carrier(Left(1), Sure(2))
     assert carrier(Sure(1), Sure(2)).envelope.delivery == "reliable"
 

@@ -1,4 +1,4 @@
-"""Collections of obvents that are everywhere and asynchronous.
+"""Distributed asynchronous collections of obvents.
 
     quotes = StrongSet(service, StockQuote)
     await quotes.add(StockQuote("Telco", 80.0))
@@ -11,6 +11,7 @@ Source: EPFL 2503 chapter 4.
 
 from contrada.typed.collections.collection import Collection, CollectionStatistics, Subscriber
 from contrada.typed.collections.collection_handles import ElementHandle
+from contrada.typed.collections.collection_limits import CollectionLimits
 from contrada.typed.collections.collection_quality import Quality
 from contrada.typed.collections.collection_space import Arrival, ElementRule
 from contrada.typed.collections.collection_types import (
@@ -38,6 +39,7 @@ __all__ = [
     "CausalBag",
     "CausalSet",
     "Collection",
+    "CollectionLimits",
     "CollectionStatistics",
     "Consumer",
     "ElementHandle",

@@ -1,13 +1,13 @@
-"""`Collection`: the behaviour that all collections of obvents share, in every delivery class.
+"""`Collection`: the operations of all collections of obvents, in each delivery class.
 
-A collection is an access point to a space that is everywhere: the obvents of a type, or of a
-subject. To add an element is to publish it; to ask for the elements that the collection contains is
-to subscribe. A collection is asynchronous: elements come some time after they were added.
+A collection is an access point to a distributed space: the obvents of a type, or of a subject.
+`add` publishes an element; a query for the elements subscribes. A collection is asynchronous:
+elements arrive some time after they were added.
 
-What a collection *holds* is what this object has seen lately. Inside its own `async with` it keeps
-the last elements that came, its own too, as many as `holds` says; a persistent one begins with
-those that it held when it was closed. So `contains` of a value tells of elements seen here, and of
-none that are elsewhere, or on their way.
+A collection object *holds* the elements that it received lately. Inside its own `async with` it
+keeps the last `holds` elements, its own included; a persistent collection begins with those that it
+held when it was closed. So `contains` of a value covers the elements seen here, not those elsewhere
+or in transit.
 
 Source: EPFL 2503 §4.2, §4.3, §4.7.
 """
@@ -15,7 +15,7 @@ Source: EPFL 2503 §4.2, §4.3, §4.7.
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
 from contrada.delivery.durable_log import Retention
 from contrada.errors import ServiceError
@@ -27,6 +27,7 @@ from contrada.typed.collections.collection_handles import (
     ElementHandle,
     OnError,
 )
+from contrada.typed.collections.collection_limits import CollectionLimits
 from contrada.typed.collections.collection_quality import (
     Quality,
     check_promises,
@@ -36,37 +37,39 @@ from contrada.typed.collections.collection_quality import (
 from contrada.typed.collections.collection_space import Arrival, CollectionSpace, ElementRule
 from contrada.typed.collections.element_reader import Readable
 from contrada.typed.collections.element_supply import Producer, Supply
-from contrada.typed.collections.held_elements import ELEMENTS_HELD_MAX, Arrivals, HeldElements
+from contrada.typed.collections.held_elements import Arrivals, HeldElements
 from contrada.typed.collections.pull_consumers import Consumer
 from contrada.typed.collections.subject_path import Subject
 from contrada.typed.collections.together import Together
 from contrada.typed.handles import ThreadPolicy, policy_for
+
+_LIMITS: Final = CollectionLimits()
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Subscriber(Protocol[T_contra]):
-    """Who is called with elements."""
+    """An object that is called with elements."""
 
     def notify(self, obvent: T_contra, /) -> Awaitable[object] | object:
-        """An element has come."""
+        """Handles an element."""
         ...
 
 
 Called: TypeAlias = Callable[[T], Awaitable[object] | object] | Subscriber[T]
-"""A function, or an object with `notify`; `async` ones are awaited."""
+"""A function, or an object with `notify`; the result of an `async` one is awaited."""
 
 Where: TypeAlias = Subscribable | Predicate[T] | None
-"""What narrows: a filter, its text, a condition, or a predicate over elements."""
+"""A filter, its text, a condition, or a predicate over elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionStatistics:
     """Counts of a collection's elements, at one moment.
 
-    `held` are held now and `forgotten` had to make room; `dropped` did not come into the
-    collection, by reason, duplicates among them. `added` were published here.
+    `added` were published here and `held` are held now; `forgotten` were held, and evicted.
+    `dropped` counts elements that did not reach the collection, by reason, duplicates included.
     """
 
     added: int
@@ -78,21 +81,21 @@ class CollectionStatistics:
 class Collection(AsyncResource, Generic[T]):
     """The elements of a type, of a subject, or of a type under a subject.
 
-    Classes derive from it and from one another; a class promises what all of its bases promise, and
-    what it names itself: `class Registrations(PersistentSet[T], CausalSet[T])`. A class of its own
-    may override `admit`, `subscribed` and `retention`.
+    Classes derive from it and from one another. A class promises what its bases promise, with its
+    own `promises`: `class Registrations(PersistentSet[T], CausalSet[T])`. A class of your own may
+    override `admit`, `subscribed` and `retention`.
 
     Source: EPFL 2503 figures 4.4, 4.7 and 4.25.
     """
 
     promises: ClassVar[frozenset[Quality]] = frozenset()
-    """What it asks of its type."""
+    """The guarantees that it requires of its type."""
 
     is_set: ClassVar[bool] = False
-    """Whether it passes over what was delivered to a consumer before."""
+    """Whether a consumer skips notifications that it received before."""
 
     retention: ClassVar[Retention | None] = None
-    """What is kept for consumers that have a name, and in queues; None is the service's own."""
+    """The retention for named consumers and queues; None is the service's own."""
 
     def __init_subclass__(cls, *, promises: Iterable[str] = (), **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -107,7 +110,8 @@ class Collection(AsyncResource, Generic[T]):
         *,
         subject: Subject | str | None = None,
         name: str = "",
-        holds: int = ELEMENTS_HELD_MAX,
+        holds: int = 1_000,
+        limits: CollectionLimits = _LIMITS,
     ) -> None: ...
 
     @overload
@@ -117,7 +121,8 @@ class Collection(AsyncResource, Generic[T]):
         of: Interest[T],
         *,
         name: str = "",
-        holds: int = ELEMENTS_HELD_MAX,
+        holds: int = 1_000,
+        limits: CollectionLimits = _LIMITS,
     ) -> None: ...
 
     def __init__(
@@ -127,12 +132,13 @@ class Collection(AsyncResource, Generic[T]):
         *,
         subject: Subject | str | None = None,
         name: str = "",
-        holds: int = ELEMENTS_HELD_MAX,
+        holds: int = 1_000,
+        limits: CollectionLimits = _LIMITS,
     ) -> None:
-        """`of` is a class of obvents, or a subject, whose elements are notifications.
+        """`of` is a class of obvents, or a subject, with notifications as elements.
 
-        `name` identifies a persistent collection when it comes back. Raises InvalidObventError
-        where it promises more than its type is published with; ServiceError.
+        `name` identifies a persistent collection over restarts; it holds the last `holds` elements.
+        Raises InvalidObventError if it promises more than the delivery of its type; ServiceError.
         """
         self.service = service
         self.space: CollectionSpace[T] = CollectionSpace(of, subject)
@@ -142,11 +148,12 @@ class Collection(AsyncResource, Generic[T]):
             reason = "needs a name" if self.is_persistent else "has no name: it is not persistent"
             raise ServiceError(f"a {type(self).__name__} {reason}")
         given: object = name
-        if not isinstance(given, str) or "/" in given:  # It parts a consumer's name from this one.
+        if not isinstance(given, str) or "/" in given:  # The separator of a consumer's name.
             raise ServiceError(f"name = {name!r}: expected text without a slash")
         self.name = name
         self._held: HeldElements[T] = HeldElements(holds)
-        self._arrivals: Arrivals[T] = Arrivals()
+        self.limits = limits
+        self._arrivals: Arrivals[T] = Arrivals(limits.arrivals_max)
         self._added = 0
 
     @property
@@ -154,23 +161,26 @@ class Collection(AsyncResource, Generic[T]):
         """Whether it outlives its process."""
         return Quality.CERTIFIED in self.promises
 
-    # --- hooks of classes derived from it -----------------------------------------------------
+    # --- hooks of subclasses ------------------------------------------------------------------
 
     def admit(self, obvent: T) -> T:
-        """What is published for an object that is added. Raises where it is not to be."""
+        """Returns the object to publish for an added one. Raises an error to refuse it."""
         return obvent
 
     @abstractmethod
     def subscribed(self, asked: ElementRule[T], options: DurableOptions) -> Readable[T]:
-        """A subscription for a consumer without a name; options are those of a standing one."""
+        """Returns a subscription for a consumer without a name, with the options of a
+        durable one.
+        """
 
     # --- adding -------------------------------------------------------------------------------
 
     async def add(self, obvent: T, /) -> Envelope:
-        """Publish an obvent, with what its type promises; raises as `Service.publish`.
+        """Publishes an obvent, with the guarantees of its type; raises the errors of
+        `Service.publish`.
 
-        Raises InvalidObventError for an object of another type, InvalidValueError where the subject
-        is more than one.
+        Raises InvalidObventError for an object of another type, InvalidValueError for a subject
+        pattern.
         """
         made = self.space.notification_of(self.admit(obvent), self.delivery)
         stamped = await self.service.publish(made)
@@ -178,10 +188,10 @@ class Collection(AsyncResource, Generic[T]):
         return stamped
 
     async def add_all(self, obvents: Iterable[T], /) -> Envelope:
-        """Publish several obvents as one: each consumer gets all that it asks for, or none.
+        """Publishes several obvents as one: each consumer gets all parts that it matches, or none.
 
         A subscriber without a collection gets them as `Together`. All have the same delivery class.
-        Raises as `add`, and LimitError beyond TOGETHER_MAX.
+        Raises the errors of `add`, and LimitError beyond TOGETHER_MAX.
 
         Source: EPFL 2503 §7.
         """
@@ -191,12 +201,12 @@ class Collection(AsyncResource, Generic[T]):
         return stamped
 
     def supply(self, producer: Producer[T]) -> Supply[T]:
-        """A producer that is asked for what it has, at times or on demand; see `Supply`."""
+        """Returns a supply that polls a producer at times or on demand; see `Supply`."""
         return Supply(self, producer)
 
     @property
     def offered(self) -> Filter:
-        """What is added here, as it is advertised; what is together is not part of it."""
+        """The advertisement of single elements added here."""
         return self.space.offered
 
     # --- all of n -----------------------------------------------------------------------------
@@ -217,15 +227,15 @@ class Collection(AsyncResource, Generic[T]):
     ) -> ElementHandle[T]: ...
 
     def contains(self, value: Any, where: Where[T] = None, /, **options: Any) -> Any:
-        """Whether it holds a value; or a handle by which a subscriber is called with elements.
+        """Whether it holds a value; or a handle that calls a subscriber with elements.
 
-        A value is held where an equal element is, or one with the same encoding: cost, all held
-        elements. Raises ServiceError outside `async with`, or where the subscription for the
-        elements has failed.
+        A value is held if an equal element is, or one with the same encoding; cost: all held
+        elements. Raises ServiceError outside `async with`, or if the subscription for the elements
+        has failed.
 
-        A subscriber is called once its handle is active, with elements added from then on; see
-        `Handle`, which has `threads` and `on_error`, too. A persistent collection needs a `name` of
-        it: under this name it goes on when it is activated again.
+        A subscriber is called from the activation of its handle on, with elements added from then
+        on; see `Handle`, also for `threads` and `on_error`. In a persistent collection a subscriber
+        needs a `name`, under which it continues when it is activated again.
         """
         if self.space.accepts(value):
             return self._is_held(value)
@@ -235,35 +245,35 @@ class Collection(AsyncResource, Generic[T]):
         return self.space.accepts(value) and self._is_held(cast(T, value))
 
     def contains_all(self, values: "Iterable[T] | Collection[T]", /) -> bool:
-        """Whether it now holds all these values, or all elements that another collection holds."""
+        """Whether it holds all these values, or all elements that another collection holds."""
         wanted = values.held if isinstance(values, Collection) else values
         return all(each in self for each in wanted)
 
     @property
     def held(self) -> tuple[T, ...]:
-        """The elements that it holds, as they came. Raises as `contains` of a value."""
+        """The held elements, in order of arrival. Raises the errors of `contains` of a value."""
         return tuple(each.obvent for each in self._held.arrivals)
 
     def get(
         self, where: Where[T] = None, /, *, name: str = "", last_first: bool = False
     ) -> Consumer[T]:
-        """A consumer that pulls; all consumers get all that they ask for.
+        """Returns a consumer that pulls; each consumer gets all elements that it matches.
 
-        `name` as for `contains`. `last_first` gives the last of those that wait, where the
-        collection has no order: ServiceError.
+        `name` as in `contains`. `last_first` gives the newest waiting element; ServiceError in a
+        collection with an order.
         """
         return self._consumer(self._membership(where, name), last_first)
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        """All elements from the first turn on, until the service is closed."""
+        """Iterates over all elements from the first step on, until the service is closed."""
         async with self.get() as consumer:
             async for each in consumer:
                 yield each
 
     def arrival_of(self, obvent: T) -> Arrival[T] | None:
-        """How this very object came to a consumer of this collection: its publisher and subject.
+        """Returns the arrival of this very object at a consumer here: its publisher and subject.
 
-        None where it did not come, or ARRIVALS_MAX others came since.
+        None for other objects, or after `arrivals_max` later arrivals.
         """
         return self._arrivals.of(obvent)
 
@@ -295,30 +305,31 @@ class Collection(AsyncResource, Generic[T]):
         last_first: bool = False,
         **options: Any,
     ) -> Any:
-        """A consumer that shares elements with others: each goes to one, by push or by pull.
+        """Returns a consumer that shares elements with others: each goes to one, by push or by
+        pull.
 
-        All consumers that remove from one queue share it, in whatever process. Without a name the
-        queue is that of the type and subject; another condition makes another queue, which needs a
-        name. Unacknowledged elements of a consumer that goes come to another; elements added while
-        there is no consumer wait. A queue begins with its first consumer, in the store, and stands
-        until `Service.unsubscribe(queue)`. Raises ServiceError.
+        All consumers of one queue share it, in any process. Without a name the queue is that of the
+        type and subject. Another condition is another queue, which needs a name. Unacknowledged
+        elements of a closed consumer go to another consumer; elements added while there is none
+        wait. The first consumer creates the queue in the store, where it remains until
+        `Service.unsubscribe(queue)`. Raises ServiceError.
 
         Source: EPFL 2503 §4.7.2, figure 4.25.
         """
         if where is not None and not queue:
-            raise ServiceError("another condition is another queue: say queue='name'")
+            raise ServiceError("another condition is another queue: give queue='name'")
         membership = self._new_membership(where, self._arrivals.remember)
         membership.durable, membership.is_queue = queue or f"queue of {self.space.name}", True
         if subscriber is None:
             return self._consumer(membership, last_first)
         if last_first:
-            raise ServiceError("last_first goes with a consumer that pulls")
+            raise ServiceError("last_first is for consumers that pull")
         return self._handle(membership, subscriber, **options)
 
     # --- what it holds ------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Hold what comes from now on. Raises CannotSubscribeError. Twice is once."""
+        """Holds elements from now on. Raises CannotSubscribeError. Idempotent."""
         if not self._held.is_open:
             membership = self._new_membership(None, self._held.hold)
             if self.is_persistent:
@@ -327,7 +338,7 @@ class Collection(AsyncResource, Generic[T]):
             await self._held.open(membership)
 
     async def aclose(self) -> None:
-        """Hold nothing any more. Its consumers go on."""
+        """Holds nothing any more. Consumers are not affected."""
         await self._held.aclose()
 
     @overload
@@ -337,10 +348,10 @@ class Collection(AsyncResource, Generic[T]):
     async def clear(self, consumer: Consumer[T] | ElementHandle[T], /) -> None: ...
 
     async def clear(self, consumer: Consumer[T] | ElementHandle[T] | None = None) -> None:
-        """Forget all that is held here; or let a consumer leave, for good.
+        """Forgets all held elements; or ends a consumer for good.
 
-        What is kept for a consumer with a name ends with it; a queue stands on. Raises
-        DeliveryError where nothing was kept for it, ServiceError for one of another collection.
+        The durable subscription of a named consumer ends with it; a queue remains. Raises
+        DeliveryError if it had none, ServiceError for a consumer of another collection.
         """
         if consumer is not None:
             await self._leave(consumer)
@@ -352,7 +363,7 @@ class Collection(AsyncResource, Generic[T]):
         self._held.clear()
 
     def statistics(self) -> CollectionStatistics:
-        """Counts of elements added, held, and lost before they could be held."""
+        """Returns counts of elements added, held, and dropped before they could be held."""
         held = self._held
         return CollectionStatistics(self._added, len(held), held.forgotten, held.dropped)
 
@@ -386,6 +397,7 @@ class Collection(AsyncResource, Generic[T]):
             self.subscribed,
             self.space.rule(where),
             arrived,
+            self.limits,
             retention=self.retention,
             is_set=self.is_set,
         )

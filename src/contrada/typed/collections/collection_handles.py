@@ -1,4 +1,4 @@
-"""How consumers join a collection, and those that are called.
+"""`CollectionMembership`: the settings of one consumer; and `ElementHandle`, its push form.
 
 Source: EPFL 2503 §4.3.1, §4.7.2.
 """
@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 from contrada.delivery.durable_log import Retention
 from contrada.errors import CannotSubscribeError
 from contrada.service import DurableOptions, Interest, Service
+from contrada.typed.collections.collection_limits import CollectionLimits
 from contrada.typed.collections.collection_space import Arrival, ElementRule
 from contrada.typed.collections.element_reader import ElementReader, Readable
 from contrada.typed.handles import Handle, ThreadPolicy
@@ -21,10 +22,10 @@ OnError: TypeAlias = Callable[[Exception, T], Awaitable[object] | object]
 
 @dataclass(slots=True, eq=False)
 class CollectionMembership(Generic[T]):
-    """How one consumer joins a collection: its condition, its name, and its retention.
+    """The condition, the name and the retention of one consumer of a collection.
 
-    Without a name `subscribed` gives the subscription. With `replays` it begins with all kept
-    elements. `arrived` is called with each arrival for it.
+    Without a name `subscribed` makes the subscription. With `replays` it begins with all retained
+    elements. `arrived` is called with each arrival.
     """
 
     owner: object
@@ -32,6 +33,7 @@ class CollectionMembership(Generic[T]):
     subscribed: Callable[[ElementRule[T], DurableOptions], Readable[T]]
     asked: ElementRule[T]
     arrived: Callable[[Sequence[Arrival[T]]], None]
+    limits: CollectionLimits
     durable: str = ""
     retention: Retention | None = None
     replays: bool = False
@@ -39,7 +41,7 @@ class CollectionMembership(Generic[T]):
     is_queue: bool = False
 
     def reader(self, *, acknowledges: bool) -> ElementReader[T]:
-        """What the consumer reads, not in force yet."""
+        """Returns the consumer's reader, not yet open."""
         options: DurableOptions = {"auto_acknowledge": acknowledges}
         if self.durable:
             options["durable"] = self.durable
@@ -50,16 +52,22 @@ class CollectionMembership(Generic[T]):
             held: Readable[T] = durable_subscription(self.service, self.asked, options)
         else:
             held = self.subscribed(self.asked, options)
-        return ElementReader(held, self.arrived, is_set=self.is_set, acknowledges=acknowledges)
+        return ElementReader(
+            held,
+            self.arrived,
+            is_set=self.is_set,
+            acknowledges=acknowledges,
+            recent_max=self.limits.recent_max,
+        )
 
     def subscribe(self, *_: object, durable: str = "", **__: object) -> ElementReader[T]:
-        """What a handle reads: it asks as if this were the service."""
+        """Returns the reader of a handle, which calls this in the place of a service."""
         membership = replace(self, durable=durable) if durable else self
         return membership.reader(acknowledges=False)
 
 
 class ElementHandle(Handle[T]):
-    """A subscriber of a collection; see `Handle`. It asks for what its collection promises."""
+    """A subscriber of a collection, with the guarantees of the collection; see `Handle`."""
 
     def __init__(
         self,
@@ -74,13 +82,13 @@ class ElementHandle(Handle[T]):
         super().__init__(service, subject, handler, threads=threads, on_error=on_error)
 
     async def update(self, where: object) -> None:
-        """Raises CannotSubscribeError: it is for what its collection was asked."""
+        """Raises CannotSubscribeError: its condition is fixed."""
         raise CannotSubscribeError("a collection's subscriber is not updated; ask for another one")
 
 
 def durable_subscription(
     service: Service, asked: ElementRule[T], options: DurableOptions
 ) -> Readable[T]:
-    """A standing subscription to what is asked for; raises as `Service.subscribe`."""
+    """Returns a durable subscription by a rule; raises the errors of `Service.subscribe`."""
     subject: Interest[tuple[Arrival[T], ...]] = asked
     return service.subscribe(subject, **options)

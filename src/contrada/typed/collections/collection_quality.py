@@ -1,4 +1,4 @@
-"""What a collection asks of its type, and what a type gives.
+"""`Quality`: a delivery guarantee, required by a collection and given by a type.
 
 Source: EPFL 2503 §4.4, figure 4.7.
 """
@@ -13,7 +13,7 @@ from contrada.typed.collections.collection_space import ALL_SUBJECTS
 
 
 class Quality(StrEnum):
-    """One promise of delivery."""
+    """One delivery guarantee."""
 
     RELIABLE = "reliable"
     CERTIFIED = "certified"
@@ -23,7 +23,7 @@ class Quality(StrEnum):
 
 
 def with_implied(asked: Iterable[Quality]) -> frozenset[Quality]:
-    """These, and what they cannot be without: causal order is FIFO, all but that is reliable."""
+    """Returns these with all implied ones: causal order implies FIFO, and each implies reliable."""
     found = frozenset(asked)
     if Quality.CAUSAL in found:
         found |= {Quality.FIFO}
@@ -31,7 +31,7 @@ def with_implied(asked: Iterable[Quality]) -> frozenset[Quality]:
 
 
 def qualities_of(delivery: str) -> frozenset[Quality]:
-    """What a class of delivery promises."""
+    """Returns the guarantees of a delivery class."""
     found = delivery_class(delivery)
     given = {
         Quality.RELIABLE: found.is_reliable,
@@ -44,10 +44,7 @@ def qualities_of(delivery: str) -> frozenset[Quality]:
 
 
 def check_promises(collection: str, asked: AbstractSet[Quality], name: str, delivery: str) -> None:
-    """Refuse a collection that promises more than its type is published with.
-
-    Raises InvalidObventError.
-    """
+    """Raises InvalidObventError if a collection promises more than the delivery of its type."""
     lacking = [each for each in Quality if each in asked - qualities_of(delivery)]
     if lacking:
         words = " and ".join(lacking)
@@ -57,7 +54,7 @@ def check_promises(collection: str, asked: AbstractSet[Quality], name: str, deli
 
 
 def delivery_of(asked: AbstractSet[Quality]) -> str:
-    """The delivery class with these qualities, for elements without a type."""
+    """Returns the delivery class with these guarantees, for elements without a type."""
     if Quality.RELIABLE not in asked:
         return BEST_EFFORT
     words = [Quality.CERTIFIED if Quality.CERTIFIED in asked else Quality.RELIABLE]

@@ -1,7 +1,7 @@
-"""What a collection is of: a type of obvents, a subject, or the objects of a type under a subject.
+"""`CollectionSpace`: the domain of a collection: a type of obvents, a subject, or a type under one.
 
-A space says what notification an element is, what is asked for so that elements come, and what
-elements a notification carries.
+A space maps an element to its notification, a consumer's condition to its rule, and a notification
+to its elements.
 
 Source: EPFL 2503 §4.2.1 (a collection is of a type), §4.7.1 (subjects, and both).
 """
@@ -25,15 +25,15 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ALL_SUBJECTS: Final = "/"
-"""The sequence in which all collections of subjects have their total order."""
+"""The sequence of the total order of all collections of subjects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival(Generic[T_co]):
-    """An element with what is known of its coming.
+    """An element with the facts of its arrival.
 
-    `notification` is what it was made of, its envelope included; `part` its place, from 0, among
-    the `parts` that were published together with it and are asked for.
+    `notification` is the one that contained it, with its envelope; `part` its place, from 0, among
+    the matched `parts` that were published together.
 
     Source: EPFL 2503 §4.3.1 (the sender), figure 4.24 (the subject beside the object).
     """
@@ -45,7 +45,7 @@ class Arrival(Generic[T_co]):
 
     @property
     def publisher(self) -> str:
-        """The sender's identity, as its access point stamped it."""
+        """The sender's identity, as stamped by its access point."""
         return self.notification.envelope.publisher
 
     @property
@@ -56,16 +56,18 @@ class Arrival(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class ElementRule(Rule, Generic[T]):
-    """What a consumer asks for. It gives the arrivals of a notification, at least one."""
+    """The rule of a consumer. It returns the arrivals in a notification, at least one."""
 
     read: Callable[[Notification], tuple[Arrival[T], ...]] = field(kw_only=True)
 
     def to_filters(self) -> FilterSet:
-        """What covers it."""
+        """Returns its filters."""
         return self.filters
 
     def from_notification(self, notification: Notification) -> tuple[Arrival[T], ...]:
-        """What is asked for of a notification. Raises InvalidObventError where it is unreadable."""
+        """Returns the matching elements of a notification. Raises InvalidObventError if it is
+        unreadable.
+        """
         return self.read(notification)
 
 
@@ -102,20 +104,21 @@ class CollectionSpace(Generic[T]):
 
     @property
     def offered(self) -> Filter:
-        """The filter that its elements match when they are published one by one."""
+        """The filter of its elements, published one by one."""
         own = Filter({}) if self.cls is None else type_of(self.cls).filters
         return own & self._under()
 
     def bare(self, found: Notification) -> Notification:
-        """What it carries, whoever published it and under whatever subject."""
+        """Returns the content of a notification, without publisher and subject."""
         content = found.body, found.content_type
         return Notification.restored(_without_subject(found), *content, Envelope())
 
     def notification_of(self, item: T, delivery: str, *, under: bool = True) -> Notification:
-        """The notification of an element, and what is promised where its type does not say it.
+        """Returns the notification of an element; its type decides the delivery, or `delivery`
+        without one.
 
-        `under` is whether it gets the subject. Raises InvalidObventError for an object of another
-        type.
+        `under` decides whether it gets the subject. Raises InvalidObventError for an object of
+        another type.
         """
         if self.cls is not None and not isinstance(item, self.cls):
             reason = f"{type(item).__qualname__} is another type; expected {self.cls.__qualname__}"
@@ -130,13 +133,13 @@ class CollectionSpace(Generic[T]):
         return Notification.restored(attributes, made.body, made.content_type, envelope)
 
     def rule(self, where: Subscribable | Callable[[T], object] | None) -> ElementRule[T]:
-        """What a consumer with this condition asks for, of single obvents and of parts.
+        """Returns the rule of a consumer with this condition, for single obvents and for parts.
 
-        Raises as `Service.subscribe`.
+        Raises the errors of `Service.subscribe`.
         """
         narrowed = narrowing_of(self._kind, where)
         own = filters_of(self._kind, narrowed) & self._under()
-        filters_of(own)  # It says what nothing can match.
+        filters_of(own)  # Refuses a filter that nothing can match.
         residue = residue_of(self._kind, narrowed)
 
         def is_element(found: Notification) -> bool:
@@ -153,7 +156,7 @@ class CollectionSpace(Generic[T]):
             try:
                 return bool(elements(found))
             except ContradaError:
-                return True  # Who reads it says that it is damaged.
+                return True  # Its reader reports the damage.
 
         def read(found: Notification) -> tuple[Arrival[T], ...]:
             if not is_together(found):
@@ -164,7 +167,7 @@ class CollectionSpace(Generic[T]):
             )
 
         filters = FilterSet((*own.filters, self._together()))
-        return ElementRule(self.name, filters, "parts of what is together", holds, read=read)
+        return ElementRule(self.name, filters, "parts of joint notifications", holds, read=read)
 
     def _under(self) -> Filter:
         return Filter({}) if self.subject is None else self.subject.to_filters()
@@ -177,7 +180,7 @@ class CollectionSpace(Generic[T]):
         if self.cls is None:
             return cast(T, found)
         attributes = found.attributes
-        if SUBJECT in attributes:  # The arrival has it; the object would keep what it cannot hold.
+        if SUBJECT in attributes:  # The object would keep it as an unknown part.
             found = Notification.restored(
                 _without_subject(found), found.body, found.content_type, found.envelope
             )

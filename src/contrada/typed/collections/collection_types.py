@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class WeakBag(Collection[T]):
-    """Best effort: an element comes, or it does not; one may come twice where a broker restarts."""
+    """Best effort: an element may be lost, or be delivered twice when a broker restarts."""
 
     def subscribed(self, asked: ElementRule[T], options: DurableOptions) -> Readable[T]:
-        """An ordinary subscription; a standing one, in memory, where more is promised."""
+        """An ordinary subscription; for stronger guarantees a durable one, in memory."""
         if Quality.RELIABLE in self.promises:
             return durable_subscription(self.service, asked, {**options, "reliable": True})
         subject: Interest[tuple[Arrival[T], ...]] = asked
@@ -39,7 +39,7 @@ class WeakBag(Collection[T]):
 
 
 class WeakSet(WeakBag[T]):
-    """Best effort, and once at most to each consumer, as far as RECENT_MAX remembers."""
+    """Best effort, and at most once to each consumer, within `recent_max` notifications."""
 
     is_set: ClassVar[bool] = True
 
@@ -53,7 +53,7 @@ class StrongSet(StrongBag[T], WeakSet[T]):
 
 
 class FIFOBag(StrongBag[T], promises=["fifo"]):
-    """Elements of one publisher come in the order in which it added them."""
+    """Elements of one publisher are delivered in the order in which it added them."""
 
 
 class FIFOSet(FIFOBag[T], StrongSet[T]):
@@ -61,7 +61,7 @@ class FIFOSet(FIFOBag[T], StrongSet[T]):
 
 
 class CausalBag(FIFOBag[T], promises=["causal"]):
-    """An element comes after all that its publisher knew of."""
+    """An element is delivered after all elements that its publisher had received."""
 
 
 class CausalSet(CausalBag[T], FIFOSet[T]):
@@ -77,11 +77,11 @@ class SortedSet(SortedBag[T], StrongSet[T]):
 
 
 class PersistentBag(StrongBag[T], promises=["certified"]):
-    """It outlives its process, and each consumer with a name goes on where it was."""
+    """It outlives its process, and each named consumer continues at its position."""
 
 
 class PersistentSet(PersistentBag[T], StrongSet[T]):
     """The same; once while a consumer runs.
 
-    Elements in the consumer's hands when it died come again.
+    Elements in process when the consumer crashed are delivered again.
     """

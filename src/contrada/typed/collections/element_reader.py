@@ -1,7 +1,7 @@
-"""How a consumer reads a subscription: obvent by obvent, for a set without duplicates.
+"""`ElementReader`: one consumer's reader of a subscription; it returns single obvents.
 
-Invariant: obvents published together are acknowledged together, once the consumer is done with all.
-Until then all of them come again.
+A set's reader skips duplicates. Invariant: obvents published together are acknowledged together,
+when the consumer has processed all of them. Until then all of them are delivered again.
 """
 
 from collections import Counter, deque
@@ -20,22 +20,18 @@ from contrada.typed.collections.collection_space import Arrival
 
 T = TypeVar("T")
 
-RECENT_MAX: Final = 10_000
-"""Identities of notifications that a consumer of a set remembers. Beyond it: the oldest are
-forgotten, and a duplicate of one of these is delivered."""
-
 DUPLICATE: Final = "duplicate"
-"""Why a set passes over a notification: its consumer has had it."""
+"""The reason for which a set skips a notification that its consumer has received."""
 
 Readable: TypeAlias = (
     Subscription[tuple[Arrival[T], ...]] | DurableSubscription[tuple[Arrival[T], ...]]
 )
-"""What is read."""
+"""A subscription to arrivals."""
 
 
 @dataclass(slots=True)
 class _Unacknowledged:
-    """A record that was handed out: of which notification, and how many parts are not done."""
+    """A delivered record: the identity of its notification, and the number of unprocessed parts."""
 
     identity: str
     left: int
@@ -44,8 +40,8 @@ class _Unacknowledged:
 class ElementReader(DurableSubscription[T]):
     """The elements of a subscription; those of an ordinary one have the position 0.
 
-    `arrived` is called with the arrivals of each notification before the first is handed out.
-    With `acknowledges` the subscription itself acknowledges, when the next record is asked for.
+    `arrived` is called with the arrivals of each notification before the first is returned. With
+    `acknowledges` the subscription acknowledges by itself, at the request for the next record.
     """
 
     def __init__(
@@ -55,10 +51,12 @@ class ElementReader(DurableSubscription[T]):
         *,
         is_set: bool,
         acknowledges: bool,
+        recent_max: int,
     ) -> None:
         self._held = held
         self._arrived = arrived
         self._recent: dict[str, None] | None = {} if is_set else None
+        self._recent_max = recent_max
         self._auto_acknowledges = acknowledges
         self._parts: deque[DurableRecord[T]] = deque()
         self._open: dict[int, _Unacknowledged] = {}
@@ -72,23 +70,23 @@ class ElementReader(DurableSubscription[T]):
 
     @property
     def filters(self) -> Filter | FilterSet:
-        """What is asked for."""
+        """The filters of the subscription."""
         return self._held.filters
 
     async def open(self) -> None:
-        """Put it in force; raises as the subscription's `open`."""
+        """Opens the subscription; raises the errors of its `open`."""
         await self._held.open()
 
     async def aclose(self) -> None:
-        """Read no longer."""
+        """Stops reading."""
         if isinstance(self._held, DurableSubscription):
             await self._held.aclose()
         else:
             await self._held.unsubscribe()
 
     async def finish(self) -> None:
-        """Read no longer; all that was handed out is done with."""
-        if self._parts:  # Of the last it was not: it comes again.
+        """Stops reading; all returned records are processed."""
+        if self._parts:  # The last record is not processed completely.
             await self.aclose()
         else:
             await self._held.__aexit__(None, None, None)
@@ -100,7 +98,7 @@ class ElementReader(DurableSubscription[T]):
         return self._next()
 
     async def next(self, timeout_s: float | None = None) -> DurableRecord[T]:
-        """The next one; the time begins anew after a duplicate. See `Subscription.next`."""
+        """Returns the next record; a duplicate restarts the timeout. See `Subscription.next`."""
         while not self._parts:
             if done := self._take(await self._held.next(timeout_s)):
                 await self._acknowledge(done)
@@ -113,7 +111,7 @@ class ElementReader(DurableSubscription[T]):
     def _take(
         self, got: DurableRecord[tuple[Arrival[T], ...]] | tuple[Arrival[T], ...]
     ) -> Sequence[int]:
-        """Has what came to be handed out; what of it is to be acknowledged now."""
+        """Queues the parts of a record. Returns the positions to acknowledge now."""
         if isinstance(got, DurableRecord):
             position, time_us, attempt, arrivals = got.position, got.time_us, got.attempt, got.item
         else:
@@ -124,7 +122,7 @@ class ElementReader(DurableSubscription[T]):
             return (position,) if position and not self._auto_acknowledges else ()
         if position:
             if self._auto_acknowledges:
-                self._open.clear()  # It has acknowledged what it gave before.
+                self._open.clear()  # The subscription has acknowledged the earlier records.
             self._open[position] = _Unacknowledged(identity, len(arrivals))
         self._arrived(arrivals)
         for each in arrivals:
@@ -137,13 +135,13 @@ class ElementReader(DurableSubscription[T]):
             return True
         if identity in recent:
             return False
-        if len(recent) >= RECENT_MAX:
+        if len(recent) >= self._recent_max:
             del recent[next(iter(recent))]
         recent[identity] = None
         return True
 
     async def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
-        """Acknowledges one part of each of these positions, and all up to a position."""
+        """Acknowledges one part of each of these positions, and everything up to a position."""
         done = [each for each in self._open if up_to is not None and each <= up_to]
         for position in positions:
             out = self._open.get(position)
@@ -154,7 +152,7 @@ class ElementReader(DurableSubscription[T]):
         await self._acknowledge(done)
 
     async def acknowledge_all(self) -> None:
-        """All that was handed out is done with, but for what is between its parts."""
+        """Acknowledges all returned records, except those with parts that are still queued."""
         open_ = {each.position for each in self._parts}
         await self._acknowledge([each for each in self._open if each not in open_])
 
@@ -165,7 +163,9 @@ class ElementReader(DurableSubscription[T]):
             await self._held.acknowledge(*positions)
 
     async def nack(self, *positions: int) -> None:
-        """Lets these come again, with all parts published together with them, to whoever reads."""
+        """Returns these to the queue, with all parts published together with them, for any
+        reader.
+        """
         returned = [each for each in dict.fromkeys(positions) if each in self._open]
         for each in returned:
             out = self._open.pop(each)
@@ -177,11 +177,11 @@ class ElementReader(DurableSubscription[T]):
             await self._held.nack(*returned)
 
     async def nack_all(self) -> None:
-        """All that is not acknowledged comes again."""
+        """Returns all unacknowledged records to the queue."""
         await self.nack(*self._open)
 
     def statistics(self) -> SubscriptionStatistics:
-        """What this consumer got; `dropped` counts duplicates, too."""
+        """Returns this consumer's counts; `dropped` includes duplicates."""
         found = self._held.statistics()
         return SubscriptionStatistics(
             self._delivered,

@@ -1,6 +1,6 @@
-"""Producers that a collection polls: it adds the obvents that they give.
+"""`Supply`: a producer that a collection polls for obvents to add.
 
-Source: EPFL 2503 §4.3.1 (an asynchronous `add` that announces what will be produced).
+Source: EPFL 2503 §4.3.1 (an asynchronous `add` that announces its production).
 """
 
 import inspect
@@ -16,30 +16,30 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 Producer: TypeAlias = Callable[[], Awaitable[T | None] | T | None]
-"""Gives an obvent when it is polled, or None where it has none."""
+"""Returns an obvent when it is polled, or None if it has none."""
 
 _LOG: Final = logging.getLogger("contrada.typed")
 
 
 class AddElement(Protocol[T_contra]):
-    """Where a supply adds."""
+    """The collection to which a supply adds."""
 
     service: Service
 
     @property
     def offered(self) -> Offered:
-        """What may be added."""
+        """The advertisement of its elements."""
         ...
 
     async def add(self, obvent: T_contra, /) -> Envelope:
-        """Publish an obvent."""
+        """Publishes an obvent."""
         ...
 
 
 class Supply(AsyncResource, Generic[T]):
     """A producer that is polled for obvents. Inside `async with` its obvents are advertised.
 
-    `failed` counts how often `run` could not get or publish something.
+    `failed` counts the polls of `run` that raised.
     """
 
     def __init__(self, adding: AddElement[T], producer: Producer[T]) -> None:
@@ -49,13 +49,15 @@ class Supply(AsyncResource, Generic[T]):
         self._offering: Offering | None = None
 
     async def open(self) -> None:
-        """Advertise what will be produced. Raises as `Service.advertise`."""
+        """Advertises the production. Raises the errors of `Service.advertise`."""
         if self._offering is None:
             self._offering = self._adding.service.advertise(self._adding.offered)
             await self._offering.open()
 
     async def pull(self) -> Envelope | None:
-        """Ask the producer once, and publish what it gives. Raises what it raises, and `add`."""
+        """Polls the producer once, and publishes the result. Raises its errors, and those
+        of `add`.
+        """
         given = self._producer()
         obvent: T | None = await given if inspect.isawaitable(given) else given
         return None if obvent is None else await self._adding.add(obvent)
@@ -65,7 +67,9 @@ class Supply(AsyncResource, Generic[T]):
         ticks: AsyncIterable[object],
         on_error: Callable[[Exception], object] | None = None,
     ) -> None:
-        """Pull at each tick, until they end. What fails is counted and told, and ends nothing."""
+        """Pulls at each tick, until they end. Failures are counted and reported, and end
+        nothing.
+        """
         async for _ in ticks:
             try:
                 await self.pull()
@@ -77,7 +81,7 @@ class Supply(AsyncResource, Generic[T]):
                     _LOG.warning("a producer failed: %(reason)r", {"reason": error})
 
     async def aclose(self) -> None:
-        """Withdraw what is advertised."""
+        """Withdraws the advertisement."""
         offering, self._offering = self._offering, None
         if offering is not None:
             await offering.unadvertise()

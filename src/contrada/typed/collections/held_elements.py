@@ -1,11 +1,11 @@
-"""The elements that a collection holds: the last that came to it.
+"""`HeldElements`: the last elements that a collection received.
 
 Source: EPFL 2503 §4.3.1 (a collection contains elements), §4.4.3 (the last k are buffered).
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from contrada.errors import ServiceError
 from contrada.typed.collections.collection_handles import CollectionMembership, ElementHandle
@@ -14,16 +14,9 @@ from contrada.typed.handles import ThreadPolicy
 
 T = TypeVar("T")
 
-ELEMENTS_HELD_MAX: Final = 1_000
-"""Elements that a collection holds by default. Beyond it: the oldest are forgotten, and counted."""
-
-ARRIVALS_MAX: Final = 1_000
-"""Elements of which a collection knows how they arrived. Beyond it: that of the oldest is
-forgotten."""
-
 
 class HeldElements(Generic[T]):
-    """The last elements that came, while it is open; `most` of them."""
+    """The last `most` elements received while it is open."""
 
     def __init__(self, most: int) -> None:
         given: object = most
@@ -36,16 +29,16 @@ class HeldElements(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        """Whether something brings elements, or did until it failed."""
+        """Whether it has a subscription, active or failed."""
         return self._view is not None
 
     @property
     def arrivals(self) -> Sequence[Arrival[T]]:
-        """Those that are held. Raises ServiceError where nothing brings elements."""
+        """The held elements. Raises ServiceError without an active subscription."""
         if self._view is None:
             raise ServiceError("a collection holds elements inside its own `async with` only")
         if not self._view.is_active:
-            raise ServiceError("it holds nothing: what brings its elements has ended")
+            raise ServiceError("it holds nothing: the subscription for its elements has ended")
         return self._held
 
     def __len__(self) -> int:
@@ -53,28 +46,28 @@ class HeldElements(Generic[T]):
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """What did not come, by reason."""
+        """Counts of elements that did not arrive, by reason."""
         return {} if self._view is None else self._view.statistics().dropped
 
     async def open(self, membership: CollectionMembership[T]) -> None:
-        """Hold what comes by it. Raises CannotSubscribeError."""
+        """Holds the elements of a membership. Raises CannotSubscribeError."""
         view: ElementHandle[T] = ElementHandle(membership, None, _held, ThreadPolicy.single())
         await view.activate()
         self._view = view
 
     async def aclose(self) -> None:
-        """Hold nothing any more."""
+        """Holds nothing any more."""
         view, self._view = self._view, None
         self.clear()
         if view is not None and view.is_active:
             await view.deactivate()
 
     def clear(self) -> None:
-        """Forget what is held."""
+        """Forgets the held elements."""
         self._held.clear()
 
     def hold(self, arrivals: Sequence[Arrival[T]]) -> None:
-        """These have come, together."""
+        """Adds elements that arrived together."""
         for each in arrivals:
             if len(self._held) >= self.most:
                 self._held.popleft()
@@ -83,20 +76,21 @@ class HeldElements(Generic[T]):
 
 
 class Arrivals(Generic[T]):
-    """How the last elements arrived, by the very objects."""
+    """The last arrivals, by the identity of their objects."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._known: dict[int, Arrival[T]] = {}
 
     def remember(self, arrivals: Sequence[Arrival[T]]) -> None:
-        """These have arrived."""
+        """Adds arrivals."""
         for each in arrivals:
-            if len(self._known) >= ARRIVALS_MAX:
+            if len(self._known) >= self._most:
                 del self._known[next(iter(self._known))]
             self._known[id(each.obvent)] = each
 
     def of(self, obvent: T) -> Arrival[T] | None:
-        """How this object arrived."""
+        """Returns the arrival of this object."""
         return self._known.get(id(obvent))  # Known objects are kept alive, so no other has this id.
 
 

@@ -1,41 +1,39 @@
-"""Consumers that pull: they ask for the next element, and wait for it or not.
+"""`Consumer`: the pull form of a consumer, which requests the next element, and may wait for it.
 
 Source: EPFL 2503 §4.2.4 (pull), §4.4.2 (extraction order), §4.7.2 (removal).
 """
 
 from collections.abc import AsyncIterator
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from contrada.errors import ServiceClosedError
 from contrada.service import DurableRecord, SubscriptionStatistics
 from contrada.service.async_resource import AsyncResource
+from contrada.typed.collections.collection_limits import CollectionLimits
 from contrada.typed.collections.element_reader import ElementReader
 
 T = TypeVar("T")
 
-STACK_MAX: Final = 1_000
-"""Elements among which a consumer takes the last. Beyond it: later ones stay where they wait, until
-there is room."""
-
 
 class Membership(Protocol[T]):
-    """How a consumer joins its collection."""
+    """The consumer's membership of its collection."""
 
     durable: str
+    limits: CollectionLimits
 
     def reader(self, *, acknowledges: bool) -> ElementReader[T]:
-        """What it reads, not in force yet."""
+        """Returns the reader, not yet open."""
         ...
 
 
 class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
     """Pulls elements; use it inside `async with`, and iterate it there, or call `get`.
 
-    What it got is done with when it asks for the next one, and the last when `async with` ends
-    without an error; or by `acknowledge`. What is not done with when it goes comes again: to it,
-    where it has a name, and to another consumer where it removes.
+    An element is acknowledged at the request for the next one, the last when `async with` ends
+    without an error; or by `acknowledge`. Unacknowledged elements are delivered again: to a named
+    consumer, or to another consumer that removes.
 
-    `last_first` gives the last of those that wait, among the first STACK_MAX.
+    `last_first` gives the newest waiting element, among the first `stack_max`.
     """
 
     def __init__(self, membership: Membership[T], *, last_first: bool = False) -> None:
@@ -46,20 +44,22 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
 
     @property
     def durable(self) -> str:
-        """The name of the durable subscription that it reads; "" where the subscription ends with
-        it.
+        """The name of its durable subscription; "" for an ordinary one, which ends with the
+        consumer.
         """
         return self.membership.durable
 
     async def open(self) -> None:
-        """Join: elements added after this has returned come. Raises as `Subscription.open`."""
+        """Joins: elements added after this has returned arrive. Raises the errors of
+        `Subscription.open`.
+        """
         await self._reader.open()
 
     async def get(self, timeout_s: float | None = None) -> T:
-        """The next element, within so many seconds; None waits without end.
+        """Returns the next element, within so many seconds; None waits without limit.
 
-        Raises TimeoutError when none came, ServiceClosedError when this or the service is closed,
-        and what a subscription that has failed raises.
+        Raises TimeoutError without an element, ServiceClosedError after the consumer or the service
+        was closed, and the error of a failed subscription.
         """
         stack = self._stack
         if stack is None:
@@ -67,7 +67,7 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
         await self._acknowledge_last()
         if not stack:
             stack.append(await self._reader.next(timeout_s))
-        while len(stack) < STACK_MAX:
+        while len(stack) < self.membership.limits.stack_max:
             try:
                 stack.append(await self._reader.next(0))
             except (TimeoutError, ServiceClosedError):
@@ -76,14 +76,16 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
         return self._last.item
 
     async def poll(self) -> T | None:
-        """The next element if one is here, else None. Raises as `get`, but no TimeoutError."""
+        """Returns the next element if one is here, else None. Raises the errors of `get` but
+        TimeoutError.
+        """
         try:
             return await self.get(0)
         except TimeoutError:
             return None
 
     async def __anext__(self) -> T:
-        if self._stack is None:  # Nothing is timed, which costs.
+        if self._stack is None:  # A timeout would cost.
             return (await anext(self._reader)).item
         try:
             return await self.get()
@@ -91,13 +93,13 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
             raise StopAsyncIteration from None
 
     async def acknowledge(self) -> None:
-        """All that it got is done with; returns when that is on stable storage."""
+        """Acknowledges all returned elements; returns when that is on stable storage."""
         if self._stack is None:
             await self._reader.acknowledge_all()
         await self._acknowledge_last()
 
     async def nack(self) -> None:
-        """What it got last and is not done with comes again, to whoever reads next."""
+        """Returns the last, unacknowledged element to the queue, for any reader."""
         if self._stack is None:
             await self._reader.nack_all()
         elif self._last is not None:
@@ -106,7 +108,7 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
             await self._reader.nack(gone)
 
     async def aclose(self) -> None:
-        """Leave; what is not acknowledged comes again. Twice is once."""
+        """Leaves; unacknowledged elements are delivered again. Idempotent."""
         await self._reader.aclose()
 
     async def __aexit__(self, kind: object = None, *_: object) -> None:
@@ -120,7 +122,7 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
         await self.aclose()
 
     def statistics(self) -> SubscriptionStatistics:
-        """Counts of elements that it got, that wait, and that were lost, by reason."""
+        """Returns counts of elements returned, queued and dropped, by reason."""
         found = self._reader.statistics()
         waiting = len(self._stack or ())
         return SubscriptionStatistics(

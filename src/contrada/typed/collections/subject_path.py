@@ -1,11 +1,11 @@
-"""Subjects: paths of names by which obvents and notifications are told apart.
+"""`Subject`: a path of names that classifies obvents and notifications.
 
-    Subject("/Chat/Insomnia")     this one, and all that are nested in it
-    Subject("/Chat/*/en")         `*` stands for one name
+    Subject("/Chat/Insomnia")     this subject, with all nested ones
+    Subject("/Chat/*/en")         `*` matches one name
 
-A subject is the attribute `@subject` of the notifications published under it, a text that ends in a
-slash: `/Chat/Insomnia/`. So a subject with all nested subjects is one prefix, and the algebra's
-covering gives the nesting of subjects.
+A subject is the attribute `@subject` of notifications, a text that ends in a slash:
+`/Chat/Insomnia/`. So a subject with all nested subjects is one prefix, and covering in the algebra
+is nesting of subjects.
 
 Source: EPFL 2503 §4.7.1, §3.7.1.
 """
@@ -19,7 +19,7 @@ from contrada.model import Filter, Notification
 from contrada.model.algebra.sets import eq, matches, prefix
 
 SUBJECT: Final = "@subject"
-"""The attribute that holds the subject of a notification."""
+"""The attribute with the subject of a notification."""
 
 SUBJECT_CHARS_MAX: Final = 512
 """Characters of a subject. Beyond it: LimitError."""
@@ -30,9 +30,9 @@ _SPECIAL: Final = frozenset("\\^$.|?*+()[]{}/")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A subject, which can be subscribed; `nested` says whether with what is nested in it.
+    """A subject to subscribe; with `nested`, all nested subjects are included.
 
-    `/` is the root: all that has a subject. Raises InvalidValueError, LimitError.
+    `/` is the root: everything with a subject. Raises InvalidValueError, LimitError.
 
     Source: EPFL 2503 §4.7.1 (subjects contain their nested subjects; the abstract subject).
     """
@@ -49,25 +49,25 @@ class Subject:
         names = given.strip("/").split("/") if given != "/" else []
         for name in names:
             if not name or (_ANY in name and name != _ANY):
-                reason = f"{name!r} is no name in a subject: not empty, and `*` stands alone"
+                reason = f"{name!r} is no name in a subject: not empty, and `*` is a whole name"
                 raise InvalidValueError(given, reason)
         object.__setattr__(self, "path", "/" + "/".join(names))
 
     @property
     def is_one(self) -> bool:
-        """Whether it names one subject, so that something can be published under it."""
+        """Whether it names one subject, under which elements can be published."""
         return self.path != "/" and not self._is_wild
 
     @property
     def text(self) -> str:
-        """The value of `@subject` of what is published under it. Raises InvalidValueError."""
+        """The value of `@subject` of elements published under it. Raises InvalidValueError."""
         if not self.is_one:
             reason = "nothing is published under it: it is more than one subject"
             raise InvalidValueError(self.path, reason)
         return self.path + "/"
 
     def to_filters(self) -> Filter:
-        """What is published under it; one constraint."""
+        """Returns the filter of elements published under it; one constraint."""
         start = self.path.rstrip("/") + "/"
         if self._is_wild:
             names = ("[^/]+" if it == _ANY else _quoted(it) for it in start.strip("/").split("/"))
@@ -76,7 +76,7 @@ class Subject:
         return Filter({SUBJECT: prefix(start) if self.nested else eq(start)})
 
     def from_notification(self, notification: Notification) -> Notification:
-        """The notification itself: a subject does not determine a class."""
+        """Returns the notification itself: a subject does not determine a class."""
         return notification
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class Subject:
 
 
 def subject_of(attributes: Mapping[str, Any]) -> str:
-    """The path of the subject that attributes name; "" where they name none, or several."""
+    """Returns the path of the only subject in attributes; "" for none or several."""
     found = attributes.get(SUBJECT, "")
     return found.rstrip("/") if isinstance(found, str) else ""
 

@@ -1,9 +1,8 @@
-"""Several obvents as one notification: they come together or not at all.
+"""`Together`: several obvents in one notification, delivered together or not at all.
 
-Its attributes say what filters may ask before it is taken apart: the mark `@is.Together`, for each
-type mark `@is.NAME` of a part the attribute `@of.NAME`, and the subjects. The parts are its body, a
-list of msgpack. So a server cannot decide which parts a filter over content wants; the subscriber
-decides that exactly, for each part.
+Filters can use its attributes: the mark `@is.Together`, the attribute `@of.NAME` for each type mark
+`@is.NAME` of a part, and the subjects. The parts are its body, a list of msgpack. So a server
+cannot evaluate a content filter on a part; the subscriber does so, exactly, for each part.
 
 Source: EPFL 2503 §7 (several events as one).
 """
@@ -21,10 +20,10 @@ from contrada.typed.collections.subject_path import SUBJECT
 from contrada.typed.type_names import TOGETHER
 
 TOGETHER_MAX: Final = 1_000
-"""Obvents that are published together. Beyond it: LimitError."""
+"""Obvents published together. Beyond it: LimitError."""
 
 TOGETHER_BODY: Final = "application/vnd.contrada.together+msgpack"
-"""The content type of a body that holds notifications: a list of msgpack, each as its bytes."""
+"""The content type of a body with notifications: a list of msgpack, each as its bytes."""
 
 PART_PREFIX: Final = "@of."
 MARK: Final = mark_name(TOGETHER)
@@ -35,21 +34,21 @@ _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Notifications that were published together, in their order.
+    """Notifications published together, in their order.
 
-    Subscribers that want the parts undivided can subscribe it; collections take it apart.
+    Collections take them apart; other subscribers get them undivided.
     """
 
     parts: tuple[Notification, ...]
 
     @classmethod
     def to_filters(cls) -> Filter:
-        """All that was published together, of whatever types."""
+        """Returns the filter of all notifications published together, of any type."""
         return Filter({MARK: True})
 
     @classmethod
     def from_notification(cls, notification: Notification) -> "Together":
-        """Its parts, each in the envelope of the whole. Raises InvalidObventError."""
+        """Returns its parts, each in the envelope of the whole. Raises InvalidObventError."""
         if notification.content_type != TOGETHER_BODY:
             raise InvalidObventError(TOGETHER, f"its body is {notification.content_type!r}")
         try:
@@ -67,9 +66,9 @@ class Together:
         return cls(tuple(made))
 
     def to_notification(self) -> Notification:
-        """The notification that carries them.
+        """Returns the notification that contains them.
 
-        Raises InvalidObventError where they are none or promise different things, LimitError.
+        Raises InvalidObventError for no parts, or parts with different guarantees; LimitError.
         """
         if not self.parts:
             raise InvalidObventError(TOGETHER, "nothing is no notification")
@@ -92,22 +91,22 @@ class Together:
 
 
 def part_mark(mark: str) -> str:
-    """The attribute that says that a part has a type mark."""
+    """Returns the attribute that announces a part with a type mark."""
     return PART_PREFIX + mark.removeprefix(MARK_PREFIX)
 
 
 def is_together(notification: Notification) -> bool:
-    """Whether a notification carries others."""
+    """Whether a notification contains others."""
     return notification.content_type == TOGETHER_BODY and MARK in notification.attributes
 
 
 def _common_envelope(parts: Sequence[Notification]) -> Envelope:
-    """The envelope of all; it says what is promised of them."""
+    """Returns the envelope of all, with their guarantees."""
     first = parts[0].envelope
     asked = (first.delivery, first.ttl_us, first.priority)
     for each in parts[1:]:
         other = (each.envelope.delivery, each.envelope.ttl_us, each.envelope.priority)
         if other != asked:
-            reason = f"what is published together is promised the same, not {asked} and {other}"
+            reason = f"parts published together need the same guarantees, not {asked} and {other}"
             raise InvalidObventError(TOGETHER, reason)
     return Envelope(delivery=first.delivery, ttl_us=first.ttl_us, priority=first.priority)

@@ -77,7 +77,7 @@ def _field(cls: type[Any], name: str) -> Any:
     annotation = _hints(cls).get(name, _MISSING)
     if annotation is not _MISSING:
         return annotation
-    # Plain classes may set what they do not declare.
+    # Plain classes may set undeclared attributes.
     is_open = not is_declared(cls) and isinstance(cls.__init__, types.FunctionType)
     return Any if held is not _MISSING or is_open or hasattr(cls, "__getattr__") else _MISSING
 
@@ -106,7 +106,7 @@ def _returned(
 ) -> Any:
     try:
         signature = inspect.signature(method)
-    except (ValueError, TypeError):  # Some of Python's own tell nothing.
+    except (ValueError, TypeError):  # Some builtins have no signature.
         return Any
     taken = arguments if is_bound else (StandInArgument(cls), *arguments)
     try:

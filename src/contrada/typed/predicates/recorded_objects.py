@@ -184,7 +184,7 @@ def _choices(of: ObjectValue, declared: Field) -> list[Choice]:
             return [(make(run.path, whole, NO_DEFAULT), {whole: values})]
     kinds = {each.kind for each in declared.alternatives}
     if not declared.is_flat or not kinds <= _KNOWN:
-        return [(run.opaque(whole, "it stands in the body"), {})]
+        return [(run.opaque(whole, "it is in the body"), {})]
     if FieldKind.OBJECT in kinds and declared.aliases:
         return [(run.opaque(whole, "it is an object, and has aliases"), {})]
     if FieldKind.OBJECT in kinds:
