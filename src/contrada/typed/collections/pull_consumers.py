@@ -15,7 +15,7 @@ from contrada.typed.collections.element_reader import ElementReader
 T = TypeVar("T")
 
 
-class Membership(Protocol[T]):
+class ConsumerMembership(Protocol[T]):
     """The consumer's membership of its collection."""
 
     durable: str
@@ -36,7 +36,7 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
     `last_first` gives the newest waiting element, among the first `stack_max`.
     """
 
-    def __init__(self, membership: Membership[T], *, last_first: bool = False) -> None:
+    def __init__(self, membership: ConsumerMembership[T], *, last_first: bool = False) -> None:
         self.membership = membership
         self._stack: list[DurableRecord[T]] | None = [] if last_first else None
         self._reader = membership.reader(acknowledges=not last_first)

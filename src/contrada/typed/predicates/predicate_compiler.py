@@ -122,8 +122,8 @@ def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> C
     names of obvent classes, for `isinstance`. An unsupported part never raises: it stays at the
     subscriber.
 
-    Cost: some 30 microseconds, and as many for each path. The code is analysed once. Source: EPFL
-    2503 §5.3.4.
+    Cost: some 30 microseconds, and as many for each path. The code is analysed once.
+    Source: EPFL 2503 §5.3.4.
     """
     if not isinstance(predicate, FunctionType):
         reason = f"a {type(predicate).__name__} is no function whose code can be read"
