@@ -19,7 +19,7 @@ PYTEST = $(BIN)/python -m pytest -n auto --dist loadgroup
 # Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-all verify exact thorough worlds patterns networks costly churn fuzz machines kills bench limits audit check lint types imports format lock clean
+.PHONY: help setup java demo test test-all verify exact thorough worlds patterns networks costly churn fuzz machines kills bench sync limits audit check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ kills: $(STAMP) ## kill Spark's drivers, executors and workers under streams and
 
 bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it
 	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)") $(if $(BEFORE),--before "$(BEFORE)")
+
+sync: $(STAMP) ## make src/contrada/service/sync.py from the asynchronous interface
+	@$(BIN)/python -m tests.sync_code
 
 limits: $(STAMP) ## make docs/limits.md from the constants and their docstrings
 	@$(BIN)/python -m tests.limits

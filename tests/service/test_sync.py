@@ -13,10 +13,18 @@ import pytest
 
 import contrada as ct
 from contrada.connections import connect_sync
-from contrada.errors import InvalidNotificationError, ParseError, ServiceClosedError, ServiceError
+from contrada.errors import (
+    ConnectionFailedError,
+    InvalidNotificationError,
+    ParseError,
+    ServiceClosedError,
+    ServiceError,
+)
 from contrada.service import ServiceStatistics, service_thread
 from contrada.service.embedded_service import EmbeddedService
-from contrada.service.sync import BATCH_READ, SyncService
+from contrada.service.sync import SyncService
+from contrada.service.sync_base import BATCH_READ
+from tests import sync_code
 from tests.asynchronous import TEST_S_MAX, on_loop
 
 
@@ -132,11 +140,96 @@ def test_what_is_no_timeout_is_refused(timeout_s: float) -> None:
             events.next(timeout_s)
 
 
+def test_the_blocking_methods_are_generated_from_the_interface() -> None:
+    """A new method of a service would have no blocking twin: run `make sync`."""
+    assert sync_code.TARGET.read_text("utf-8") == sync_code.generate()
+
+
+def test_a_service_opens_at_first_use() -> None:
+    """A notebook, or a module's global, would need a `with` around all that uses it."""
+    before = threading.active_count()
+    service = connect_sync()
+    assert threading.active_count() == before
+    service.publish({"a": 1})
+    events = service.subscribe("a > 0").open()
+    service.publish({"a": 2})
+    assert events.next(5)["a"] == 2
+    events.close()
+    events.close()
+    assert service.open() is service
+    service.close()
+    assert threading.active_count() == before
+
+
+def test_an_open_service_is_closed_at_exit() -> None:
+    """What a script published last would be lost, or the interpreter hang at its end."""
+    script = (
+        "import contrada as ct\n"
+        "service = ct.connect_sync(on_connection=lambda it: print(it.state))\n"
+        "service.publish({'a': 1})\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TEST_S_MAX, check=False)
+    assert (done.stdout.split(), done.stderr) == (["connected", "closed"], "")
+
+
+def test_a_service_that_could_not_open_is_tried_again() -> None:
+    """A global service would be useless for ever, if its broker came up a second later."""
+
+    class Late(EmbeddedService):
+        failures = 1
+
+        async def open(self) -> None:
+            if self.failures:
+                self.failures -= 1
+                raise ConnectionFailedError("contrada://a", "refused")
+            await super().open()
+
+    service = SyncService(Late())
+    with pytest.raises(ConnectionFailedError):
+        service.publish({"a": 1})
+    service.publish({"a": 1})
+    service.close()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handler_runs_in_the_background(is_async: bool) -> None:
+    """A program would need a thread of its own to handle what arrives, and a way to end it."""
+    seen: list[object] = []
+    failed = threading.Event()
+
+    def handler(it: ct.Notification) -> None:
+        seen.append(it["a"])
+        if it["a"] == 2:
+            raise ValueError("own")
+
+    async def async_handler(it: ct.Notification) -> None:
+        handler(it)
+
+    with connect_sync() as service:
+        events = service.subscribe("a > 0")
+        running = events.handle_in_background(
+            async_handler if is_async else handler, on_error=lambda *_: failed.set()
+        )
+        service.publish_batch([{"a": 1}, {"a": 2}])
+        assert failed.wait(5)
+        assert (seen, running.is_running) == ([1, 2], True)
+        with pytest.raises(TimeoutError):
+            running.join(0.01)
+        running.stop()
+        running.stop()
+        assert not running.is_running
+        service.publish({"a": 3})
+        assert events.next(5)["a"] == 3
+        with events.handle_in_background(handler) as again:
+            events.unsubscribe()
+            again.join(5)
+        assert seen == [1, 2]
+
+
 def test_a_closed_service_says_so() -> None:
     """One would look for a `with` that is there."""
     service = SyncService(EmbeddedService())
-    with pytest.raises(ServiceClosedError, match="inside `with`"):
-        service.publish({"a": 1})
     with service:
         pass
     with pytest.raises(ServiceClosedError, match="closed"):

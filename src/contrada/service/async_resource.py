@@ -1,4 +1,4 @@
-"""`AsyncResource`: what is in force inside `async with`, and ends with it."""
+"""`AsyncResource`: an object that is in force inside its own `async with`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
@@ -6,18 +6,22 @@ from typing import Any, Self
 
 
 class AsyncResource(ABC):
-    """What is in force inside its own `async with`: from `open` until it is ended."""
+    """An object that is in force from `open`, or the begin of `async with`, until `aclose`."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Put it in force; returns when the service has acknowledged. Twice is once.
+        """Puts it in force; returns when the service has acknowledged. A second call does nothing.
 
         Raises LimitError, ServiceError, ServiceClosedError.
         """
 
+    async def aclose(self) -> None:
+        """Ends it; a second call does nothing."""
+        await self._end()
+
     @abstractmethod
     async def _end(self) -> None:
-        """What leaving `async with` does."""
+        """Ends it, at the end of `async with`."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -27,5 +31,5 @@ class AsyncResource(ABC):
         await self._end()
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """`await` puts it in force too, and gives it; whoever does so has to end it."""
+        """Opens it and returns it; the caller has to close it."""
         return self.__aenter__().__await__()

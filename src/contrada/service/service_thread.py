@@ -1,15 +1,17 @@
-"""`ServiceThread`: a service on an event loop in a thread of its own, for code that does not await.
+"""`ServiceThread`: a service on an event loop in a thread of its own, for code without `await`.
 
-The caller's thread only waits for results, so Ctrl-C reaches it at once. Everything here may be
-called from several threads.
+The caller's thread only waits for results, so Ctrl-C reaches it at once. Several threads may call
+the same service.
 """
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Self, TypeVar
+from weakref import WeakSet
 
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.service.interface import Service
@@ -18,12 +20,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 THREAD_WAIT_S: Final = 10.0
-"""How long closing waits for what still runs to end, and then for the loop's thread. Beyond it:
+"""Seconds that closing waits for the tasks of the loop to end, and then for its thread. Beyond it:
 ServiceError, and they are left behind."""
 
 
 class ServiceThread:
-    """A service and its thread; use it inside `with`."""
+    """A service and its thread, opened by `with`, by `open`, or at first use.
+
+    A service that is still open when the interpreter exits is closed then.
+    """
 
     def __init__(self, service: Service) -> None:
         """`service` must not be open yet; from now on it belongs to this object."""
@@ -34,31 +39,46 @@ class ServiceThread:
         self._lock = threading.RLock()
         self._has_stopped = threading.Event()
 
+    def open(self) -> Self:
+        """Starts the thread and opens the service; a second call does nothing.
+
+        Raises as `Service.open`, and ServiceClosedError once it was closed.
+        """
+        with self._lock:
+            if self._process:
+                if self._loop is None:
+                    raise ServiceClosedError("the service is closed")
+                return self
+            self._loop = asyncio.new_event_loop()
+            self._process = os.getpid()
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name="contrada-service", daemon=True
+            )
+            self._thread.start()
+            try:
+                self._wait_for(self._service.open(), self._loop)
+            except BaseException:
+                self._stop()
+                self._process = 0  # The next use tries again.
+                raise
+        _OPEN.add(self)
+        return self
+
     def __enter__(self) -> Self:
         if self._loop is not None:
             raise ServiceError("this service is in use already")
-        self._loop = asyncio.new_event_loop()
-        self._process = os.getpid()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="contrada-service", daemon=True
-        )
-        self._thread.start()
-        try:
-            self.run(self._service.open())
-        except BaseException:
-            self._stop()
-            raise
-        return self
+        return self.open()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """End the service and its thread. Twice is once. What is queued can still be read.
+        """Closes the service and ends its thread; queued objects can still be read.
 
-        In a forked process nothing is done, since neither runs there. Raises ServiceError where
-        they do not end in time; they are left behind then.
+        A second call does nothing, nor does a call in a forked process, where neither runs. Raises
+        ServiceError where they do not end in time; they are left behind then.
         """
+        _OPEN.discard(self)
         if self._loop is not None and not self.is_forked:
             try:
                 self.run(self._service.aclose())
@@ -81,14 +101,23 @@ class ServiceThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise ServiceError("called on the service's own thread, which cannot wait for itself")
+        if not self._process:
+            try:
+                self.open()
+            except BaseException:
+                work.close()
+                raise
         with self._lock:
             if self._loop is None:
                 work.close()
-                closed = (
-                    "the service is closed" if self._process else "use the service inside `with`"
-                )
-                raise ServiceClosedError(closed)
-            future: Future[R] = asyncio.run_coroutine_threadsafe(work, self._loop)
+                raise ServiceClosedError("the service is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._result_of(future)
+
+    def _wait_for(self, work: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) -> R:
+        return self._result_of(asyncio.run_coroutine_threadsafe(work, loop))
+
+    def _result_of(self, future: Future[R]) -> R:
         try:
             return future.result()
         except CancelledError:
@@ -97,23 +126,23 @@ class ServiceThread:
             future.cancel()  # The caller was interrupted; a finished future ignores this.
             raise
 
-    def ask(self, question: Callable[[], R]) -> R:
-        """Ask something where nothing changes meanwhile: on the service's thread while it runs."""
+    def ask(self, function: Callable[[], R]) -> R:
+        """Calls a function that reads state of the service: on its thread while that runs."""
 
-        async def answer() -> R:
-            return question()
+        async def called() -> R:
+            return function()
 
         if self._loop is None or threading.current_thread() is self._thread:
-            return question()
+            return function()
         try:
-            return self.run(answer())
+            return self.run(called())
         except ServiceClosedError:  # It was closed meanwhile.
-            return question()
+            return function()
 
     def left_in(self, held: AsyncIterator[T]) -> T:
-        """The next of what waits once the service is closed: at its own time, on this thread.
+        """The next queued object after the service was closed, read on the caller's thread.
 
-        Raises ServiceClosedError where nothing waits, or the service is not closed.
+        Raises ServiceClosedError where the queue is empty, or the service is not closed.
         """
         if self._loop is None and self._process and not self.is_forked:
             self._has_stopped.wait()  # The loop's thread reads as well, until it ends.
@@ -142,7 +171,7 @@ class ServiceThread:
         try:
             asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(THREAD_WAIT_S)
         except TimeoutError:
-            late = "what runs on its event loop"
+            late = "a task on its event loop"
         loop.call_soon_threadsafe(loop.stop)
         thread.join(THREAD_WAIT_S)
         if thread.is_alive():
@@ -160,8 +189,18 @@ async def _one_of(held: AsyncIterator[T]) -> T:
 
 
 async def _cancel_others() -> None:
-    """Cancel what still runs on this loop and wait until it has ended."""
+    """Cancels all other tasks of this loop and waits until they have ended."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+
+
+_OPEN: Final[WeakSet[ServiceThread]] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Closes the services that are still open, so that nothing accepted is lost at exit."""
+    for each in list(_OPEN):
+        each.close()
