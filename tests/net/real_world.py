@@ -80,8 +80,9 @@ SERVE: Final = (
 
 PARTED: Final = (
     "from contrada.net.broker.broker_limits import BrokerLimits\n"
-    "limits = BrokerLimits.__init__.__kwdefaults__\n"
-    "limits.update(ping_after_s=1.0, silent_s_max=4.0, tick_s=0.2)\n"
+    "from contrada.net.wire.connection import LivenessLimits\n"
+    "liveness = LivenessLimits(ping_after_s=1.0, silent_s_max=4.0)\n"
+    "BrokerLimits.__init__.__kwdefaults__.update(liveness=liveness, broker_tick_s=0.2)\n"
 ) + SERVE
 """The same, where links are cut: that is noticed sooner than by a user's brokers."""
 

@@ -25,7 +25,7 @@ from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.wire import tokens
 from contrada.net.wire.address import is_loopback, parse_address
-from contrada.net.wire.connection import CLIENT, NEIGHBOUR
+from contrada.net.wire.connection import CLIENT, NEIGHBOUR, USUAL_LIVENESS
 from contrada.net.wire.frames import HELLO_BYTES_MAX, Failure, Goodbye, Hello, Ping, Reply, encode
 from contrada.net.wire.tls import Tls
 from contrada.net.wire.tokens import new_token
@@ -565,7 +565,7 @@ async def test_a_hello_is_small_and_comes_soon(monkeypatch: pytest.MonkeyPatch) 
             slow.write(hello[at : at + 1])
             await until(lambda: peer._connection.unread_bytes > at)  # noqa: B023
         monkeypatch.setattr(
-            peer._connection, "_began_s", peer.clock() - BrokerLimits().hello_wait_s
+            peer._connection, "_began_s", peer.clock() - USUAL_LIVENESS.hello_wait_s
         )
         broker.check_alive(peer)
         failure = await slow.hears()
@@ -581,7 +581,7 @@ async def test_who_is_known_and_says_nothing_is_taken_for_dead() -> None:
         silent = await RawClient.to(broker, Hello(CLIENT, "", {}, TOKEN))
         assert isinstance(await silent.hears(), Hello)
         (peer,) = broker._connections
-        peer._connection._heard_s -= BrokerLimits().silent_s_max
+        peer._connection._heard_s -= USUAL_LIVENESS.silent_s_max
         broker.check_alive(peer)
         failure = await silent.hears()
         assert isinstance(failure, Failure)

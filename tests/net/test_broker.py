@@ -297,7 +297,7 @@ async def test_a_broker_that_holds_too_much_ends_the_heaviest_client() -> None:
     """A few clients that do not read could end the broker, or starve all others."""
     data = a_kilobyte()
     async with (
-        Broker(port=0, limits=BrokerLimits(bytes_max=20 * len(data))) as broker,
+        Broker(port=0, limits=BrokerLimits(broker_bytes_max=20 * len(data))) as broker,
         connect(broker.address) as service,
         service.subscribe("a = 1") as events,
     ):
@@ -350,7 +350,7 @@ async def test_unfinished_frames_are_held_too() -> None:
 async def test_who_holds_most_unfinished_is_ended_where_it_is_too_much() -> None:
     """A few clients that finish nothing could end the broker."""
     async with (
-        Broker(port=0, limits=BrokerLimits(bytes_max=10**6)) as broker,
+        Broker(port=0, limits=BrokerLimits(broker_bytes_max=10**6)) as broker,
         connect(broker.address) as service,
         service.subscribe("a = 1") as events,
     ):

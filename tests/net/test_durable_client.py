@@ -431,7 +431,7 @@ async def test_a_name_that_was_taken_meanwhile_is_told_to_its_publisher_alone(
 @on_loop
 async def test_who_waits_no_longer_makes_no_room(path: Path) -> None:
     """A publisher with short time-outs would fill the memory, and be cut off by the broker."""
-    limits = ClientLimits(durable_requests_max=3)
+    limits = ClientLimits(durable_publications_max=3)
     async with (
         Broker(port=0, store=path) as broker,
         TcpService(broker.address, limits=limits) as service,

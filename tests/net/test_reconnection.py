@@ -23,6 +23,7 @@ from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire import message_codec
 from contrada.net.wire.address import parse_address
+from contrada.net.wire.connection import LivenessLimits
 from contrada.net.wire.frames import Hello, encode
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.service import ConnectionState, Service, Subscription, backoff
@@ -371,7 +372,7 @@ async def test_a_broker_that_stands_still_holds_up_no_end() -> None:
 @on_loop
 async def test_a_broker_that_stands_still_is_left() -> None:
     """What was written to it would keep its client, though the next broker is there."""
-    limits = ClientLimits(silent_s_max=0.3, tick_s=0.05)
+    limits = ClientLimits(liveness=LivenessLimits(silent_s_max=0.3), client_tick_s=0.05)
     process = started()
     with ending(process):
         async with (

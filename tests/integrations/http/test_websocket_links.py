@@ -20,7 +20,7 @@ from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.wire.address import parse_address
-from contrada.net.wire.connection import CLIENT
+from contrada.net.wire.connection import CLIENT, LivenessLimits
 from contrada.net.wire.frames import Hello, encode
 from contrada.net.wire.websocket import CARRIED_AT_ONCE_BYTES, CARRIED_BYTES_MAX
 from tests.asynchronous import on_loop, until
@@ -193,7 +193,7 @@ async def test_malformed_messages_end_the_connection(message: bytes | str, code:
 @on_loop
 async def test_a_websocket_without_a_hello_is_closed() -> None:
     """Silent connections, or endless first messages, would fill the broker."""
-    limits = BrokerLimits(hello_wait_s=0.1, tick_s=0.02)
+    limits = BrokerLimits(liveness=LivenessLimits(hello_wait_s=0.1), broker_tick_s=0.02)
     async with Broker(port=0, limits=limits) as broker, http_port(broker) as port:
         async with connect_websocket(port.url, proxy=None) as there:
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from contrada.net.wire.connection import Liveness
+from contrada.net.wire.connection import USUAL_LIVENESS, LivenessLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class BrokerLimits:
     backlog_max: int = 1_024
     """Pending TCP connections. Beyond it: the operating system of the client retries after a second
     or more."""
-    bytes_max: int = 2 * 2**30
+    broker_bytes_max: int = 2 * 2**30
     """Bytes held for all clients and neighbours. Beyond it: the connections that hold most get the
     Failure `overloaded` and are closed, until the total is below."""
     client_bytes_max: int = 256 * 2**20
@@ -23,15 +23,11 @@ class BrokerLimits:
     write_buffer_bytes: int = 1024 * 1024
     """Bytes written to a client that it has not read. Beyond it: the connection is neither written
     to nor read from until it reads."""
-    tick_s: float = 5.0
+    broker_tick_s: float = 5.0
     """Seconds between two checks for silent connections. Beyond it: they are ended that much
     later."""
-    hello_wait_s: float = 10.0
-    """How long the first frame may take. Beyond it: the connection is closed."""
-    ping_after_s: float = 20.0
-    """How long a peer may be silent. Beyond it: it gets a Ping."""
-    silent_s_max: float = 60.0
-    """How long a peer may be silent. Beyond it: the connection is closed."""
+    liveness: LivenessLimits = USUAL_LIVENESS
+    """Time-outs of a silent connection."""
     handover_wait_s: float = 5.0
     """How long stopping waits until queues are empty. Beyond it: the rest is lost, counted."""
     stop_wait_s: float = 5.0
@@ -50,7 +46,7 @@ class BrokerLimits:
     """Open queries of a connection. Beyond it: the request is refused."""
     publishers_per_client_max: int = 100
     """Publisher names of a connection above best effort. Beyond it: the request is refused."""
-    publishers_max: int = 100_000
+    connected_publishers_max: int = 100_000
     """Publisher names of all connections above best effort. Beyond it: the request is refused."""
     readers_per_client_max: int = 1_000
     """Durable subscriptions that a connection reads. Beyond it: the request is refused."""
@@ -120,8 +116,3 @@ class BrokerLimits:
     """Tokens queued to be checked. Beyond it: the connection gets the Failure `busy`."""
     known_tokens_max: int = 10_000
     """Verified tokens that are cached. Beyond it: the oldest is checked again at its next use."""
-
-    @property
-    def liveness(self) -> Liveness:
-        """The time-outs of a connection."""
-        return Liveness(self.hello_wait_s, self.ping_after_s, self.silent_s_max)

@@ -230,9 +230,9 @@ class BrokerLogs:
                 f"another access point that is connected publishes as {publisher!r}; "
                 "take another name"
             )
-        if user is None and len(self._publishers) >= self._limits.publishers_max:
-            most = self._limits.publishers_max
-            raise DeliveryError(f"publishers_max = {most} publishers are connected")
+        if user is None and len(self._publishers) >= self._limits.connected_publishers_max:
+            most = self._limits.connected_publishers_max
+            raise DeliveryError(f"connected_publishers_max = {most} publishers are connected")
         self._publishers[publisher] = _PublisherHere(instance, connection)
 
     def dismiss(self, publisher: str, connection: object) -> None:

@@ -167,20 +167,20 @@ class Server:
     def hold(self, size: int) -> None:
         """So many bytes more are held for a client; less where it is negative."""
         self._held_bytes += size
-        if self._held_bytes > self.limits.bytes_max and not self._relief_due:
+        if self._held_bytes > self.limits.broker_bytes_max and not self._relief_due:
             self._relief_due = True
             asyncio.get_running_loop().call_soon(self._relieve)
 
     def _relieve(self) -> None:
         self._relief_due = False
         for connection in sorted(self._connections, key=lambda each: each.held_bytes, reverse=True):
-            if self._held_bytes <= self.limits.bytes_max or not connection.held_bytes:
+            if self._held_bytes <= self.limits.broker_bytes_max or not connection.held_bytes:
                 return
             connection.evict()
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(self.limits.tick_s)
+            await asyncio.sleep(self.limits.broker_tick_s)
             for connection in list(self._connections):
                 self.check_alive(connection)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from contrada.net.wire.connection import Liveness
+from contrada.net.wire.connection import USUAL_LIVENESS, LivenessLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,14 +17,10 @@ class ClientLimits:
     was sent."""
     goodbye_wait_s: float = 5.0
     """How long closing waits for the broker. Beyond it: the connection is cut."""
-    tick_s: float = 5.0
+    client_tick_s: float = 5.0
     """Seconds between two checks for a silent broker. Beyond it: it is noticed that much later."""
-    hello_wait_s: float = 10.0
-    """How long the broker's first frame may take. Beyond it: the connection is closed."""
-    ping_after_s: float = 20.0
-    """How long the broker may be silent. Beyond it: it gets a Ping."""
-    silent_s_max: float = 60.0
-    """How long the broker may be silent. Beyond it: the connection is closed, and made again."""
+    liveness: LivenessLimits = USUAL_LIVENESS
+    """Time-outs of a silent broker."""
     credit_bytes: int = 4 * 2**20
     """Bytes delivered for one subscription and not read. Beyond it: the broker queues the rest."""
     publish_notifications_max: int = 256
@@ -33,12 +29,7 @@ class ClientLimits:
     """Bytes after which a publication is full. Beyond it: the next has the rest."""
     publish_frames_max: int = 4
     """Unanswered publications. Beyond it: the others wait in the client."""
-    durable_requests_max: int = 512
+    durable_publications_max: int = 512
     """Unanswered durable publications. Beyond it: the others wait."""
     durable_bytes_max: int = 32 * 2**20
     """Bytes of unanswered durable publications. Beyond it: the others wait."""
-
-    @property
-    def liveness(self) -> Liveness:
-        """The time-outs of a connection."""
-        return Liveness(self.hello_wait_s, self.ping_after_s, self.silent_s_max)

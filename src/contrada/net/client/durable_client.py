@@ -173,7 +173,7 @@ class DurableClient:
             return True
         limits = self._limits
         has_bytes = self._open_bytes + size <= limits.durable_bytes_max
-        return has_bytes and self._open < limits.durable_requests_max
+        return has_bytes and self._open < limits.durable_publications_max
 
     async def _say_hello(self) -> None:
         """Says who publishes here, once on each connection."""

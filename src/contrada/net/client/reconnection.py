@@ -214,7 +214,7 @@ class Reconnection:
             self._owner.received,
             lambda why: self._on_lost(wire, why),
             liveness=self._limits.liveness,
-            tick_s=self._limits.tick_s,
+            tick_s=self._limits.client_tick_s,
             goodbye_wait_s=self._limits.goodbye_wait_s,
         )
         reach = self._options.reach

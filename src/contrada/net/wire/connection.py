@@ -75,16 +75,19 @@ _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
 """By pair of sides (sender, receiver), the frames that the sender may send."""
 
 
-@dataclass(frozen=True, slots=True)
-class Liveness:
-    """Time-outs of a connection, in seconds: for the hello, until a Ping, and until the end."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessLimits:
+    """Time-outs of a connection, at both ends."""
 
     hello_wait_s: float = 10.0
+    """How long the first frame may take. Beyond it: the connection is closed."""
     ping_after_s: float = 20.0
+    """How long the other side may be silent. Beyond it: it gets a Ping."""
     silent_s_max: float = 60.0
+    """How long the other side may be silent. Beyond it: the connection is closed."""
 
 
-USUAL_LIVENESS: Final = Liveness()
+USUAL_LIVENESS: Final = LivenessLimits()
 
 
 class Phase(Enum):
@@ -104,7 +107,7 @@ class Connection:
         hello: Hello,
         peer_roles: tuple[str, ...],
         now_s: float,
-        liveness: Liveness = USUAL_LIVENESS,
+        liveness: LivenessLimits = USUAL_LIVENESS,
     ) -> None:
         """`hello` is what this side says of itself; `peer_roles` what the other side may be."""
         self._hello = hello

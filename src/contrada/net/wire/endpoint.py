@@ -16,7 +16,7 @@ from contrada.net.wire.connection import (
     PUBLISHER,
     USUAL_LIVENESS,
     Connection,
-    Liveness,
+    LivenessLimits,
     Phase,
 )
 from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
@@ -61,7 +61,7 @@ class Wire(asyncio.Protocol):
     """One end of a connection; the event loop calls it."""
 
     def __init__(
-        self, hello: Hello, peer_roles: tuple[str, ...], liveness: Liveness = USUAL_LIVENESS
+        self, hello: Hello, peer_roles: tuple[str, ...], liveness: LivenessLimits = USUAL_LIVENESS
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._connection = Connection(hello, peer_roles, self._loop.time(), liveness)
@@ -146,7 +146,7 @@ class ClientWire(Wire):
         on_frame: Callable[[Frame], None],
         on_lost: Callable[[str], None],
         *,
-        liveness: Liveness = USUAL_LIVENESS,
+        liveness: LivenessLimits = USUAL_LIVENESS,
         tick_s: float = 5.0,
         goodbye_wait_s: float = 5.0,
     ) -> None:
