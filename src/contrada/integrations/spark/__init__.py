@@ -1,9 +1,9 @@
-"""The pipeline on Spark: files to notifications, matched in Arrow batches.
+"""Pipelines and transforms on Spark: files to notifications, matched in Arrow batches.
 
-Spark reads, splits and distributes. What a record means and which subscriptions it matches is
-decided by the same functions as everywhere else (`contrada.integrations.files`,
-`contrada.matching`), so that the answers are those of `contrada match`. This room needs the extra
-`contrada[spark]` and a Java of at least 17; importing this name alone needs neither.
+Spark reads, splits and distributes. The meaning of records and the matching are those of
+`contrada.integrations.files` and `contrada.matching`, so the results equal those of `contrada
+match`. This room needs the extra `contrada[spark]` and Java 17 or newer; importing this name alone
+needs neither.
 
     from contrada.integrations.spark import match
 

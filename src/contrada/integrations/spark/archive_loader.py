@@ -1,4 +1,4 @@
-"""Child process of `class_archive`: loads the classes that Java is to keep."""
+"""Child process of `class_archive`: loads the classes that Java archives."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ from contrada.integrations.spark.transforms.frame_match import route
 
 
 def load_classes(new: str) -> None:
-    """A session and matches, whose classes are kept in a new file when Java ends."""
+    """Runs a session with matches; Java archives the loaded classes in a new file at its end."""
     with TemporaryDirectory() as folder:
         options = f'"-XX:ArchiveClassesAtExit={new}" {QUIET}'
         with spark_session(1, java_options=options) as session:

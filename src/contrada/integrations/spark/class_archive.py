@@ -1,9 +1,10 @@
-"""What sessions on this machine start from faster: the classes of Spark as Java has them in memory.
+"""`keep_classes`: an archive of Spark's loaded classes, so that sessions on this machine start
+faster.
 
-Java writes them down when a process ends, and maps them when the next one begins (class-data
-sharing, JEP 350). A session and its first match need a third less processor time so. The file is
-of one Java and one PySpark: its name has a digest of both. Java itself looks whether it fits, and
-goes on without it where it does not.
+Java writes the archive when a process ends, and maps it into later processes (class-data sharing,
+JEP 350). A session and its first match then need a third less processor time. The archive belongs
+to one Java and one PySpark, whose digest is in its name. Java itself checks the archive, and starts
+without one that does not fit.
 """
 
 import os
@@ -19,29 +20,30 @@ from typing import Final
 from contrada.errors import EngineError
 
 ARCHIVE_WAIT_S: Final = 300.0
-"""How long it may take to write the classes down. Beyond it: it is given up, with an error."""
+"""Seconds for writing the archive. Beyond it: the attempt ends with an error."""
 
 QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""Java would warn of each class that it leaves out, and of a file that does not fit."""
+"""Without these, Java warns of each class that it leaves out, and of an archive that does not
+fit."""
 
 
 def archive() -> Path:
-    """Where the classes are kept, or will be: among the caches of the user."""
+    """Returns the path of the archive, in the user's cache directory."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(caches).absolute() / "contrada" / "spark" / f"{_digest()}.jsa"
 
 
 def java_options() -> str:
-    """The options with which Java uses the classes; none where they were not kept."""
+    """Returns the Java options that use the archive; empty without an archive."""
     kept = archive()
     return f'"-XX:SharedArchiveFile={kept}" {QUIET}' if kept.is_file() else ""
 
 
 def keep_classes() -> Path:
-    """Start a session of Spark, match something, and keep the classes that this took.
+    """Starts a Spark session, matches rows, and archives the loaded classes.
 
-    They replace those kept before, all or none. Some 150 MB; half a minute. Raises EngineError
-    where Java does not write them.
+    Replaces an earlier archive atomically. Cost: some 150 MB, half a minute. Raises EngineError if
+    Java writes no archive.
     """
     kept = archive()
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +66,7 @@ def keep_classes() -> Path:
 
 
 def _digest() -> str:
-    """Of the Java and the PySpark that a session would have."""
+    """Returns a digest of the Java and the PySpark of a new session."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(os.path.join(home, "bin", "java") if home else "java") or "java"
     path = Path(java).resolve()

@@ -1,4 +1,4 @@
-"""A cluster of Spark on this machine: its own standalone master and workers, as processes.
+"""Commands for a Spark cluster on this machine: a standalone master and workers, as processes.
 
 For trials and tests: all processes listen on loopback, and end with the command that started them.
 Each runs the installed PySpark.
@@ -15,14 +15,14 @@ from typing import Final
 HOST: Final = "127.0.0.1"
 
 MASTER_AT: Final = re.compile(r"Starting Spark master at (spark://\S+)")
-"""What the master logs when it listens."""
+"""The master's log line when it listens."""
 
 REGISTERED: Final = "Successfully registered with master"
-"""What a worker logs when the master has taken it."""
+"""The worker's log line when the master has accepted it."""
 
 
 def spark_home() -> Path:
-    """Where the installed PySpark is."""
+    """Returns the directory of the installed PySpark."""
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -30,12 +30,12 @@ def spark_home() -> Path:
 
 
 def master_command(port: int) -> Sequence[str]:
-    """The master at a port of this machine; 0 is any that is free."""
+    """Returns the command for a master at a port of this machine; 0 is a free one."""
     return _command("master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0")
 
 
 def worker_command(master: str, cores: int, memory: str, folder: Path) -> Sequence[str]:
-    """A worker that offers cores and memory (as `2g`) to a master, and keeps its files there."""
+    """Returns the command for a worker with cores, memory (as `2g`) and a folder for its files."""
     work = ("--work-dir", str(folder), "--webui-port", "0")
     offers = ("--cores", str(cores), "--memory", memory)
     return _command("worker.Worker", "--host", HOST, *work, *offers, master)
@@ -48,7 +48,7 @@ def _command(main: str, *arguments: str) -> Sequence[str]:
 
 
 def environment(folder: Path) -> Mapping[str, str]:
-    """What the processes are told beside; `folder` takes what they write."""
+    """Returns the environment of the processes; they write below `folder`."""
     return {
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_DIRS": str(folder),

@@ -1,6 +1,6 @@
-"""Where Spark is asked to run: what may be said of it, and whether anybody is there.
+"""`check_form` and `check_listening`: checks of the addresses of Spark masters and Connect servers.
 
-Spark itself tries for a minute to reach a master, and for ten a server of Spark Connect.
+Spark itself tries for a minute to reach a master, and for ten minutes to reach a Connect server.
 """
 
 import re
@@ -13,14 +13,14 @@ from urllib.request import getproxies, proxy_bypass
 from contrada.errors import EngineError, InputError
 
 PROBE_WAIT_S: Final = 10.0
-"""How long a master, or a server of Spark Connect, may take to take a connection. Beyond it:
-nothing is begun there."""
+"""Seconds for a master or Connect server to accept a connection. Beyond it: the session is not
+started."""
 
 REMOTE_PORT: Final = 15002
-"""Where a server of Spark Connect listens, if nothing is said."""
+"""Default port of a Spark Connect server."""
 
 MASTER_PORT: Final = 7077
-"""Where a master of Spark listens, if nothing is said."""
+"""Default port of a Spark master."""
 
 _LOCAL: Final = r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[(\s*\d+\s*,){2}\s*\d+\s*\]"
 _MASTER: Final = re.compile(rf"{_LOCAL}|yarn|k8s://\S+|spark://[^\s/]+")
@@ -30,7 +30,7 @@ _PLACE: Final = re.compile(r"(?:.*@)?(?:\[(?P<v6>.+)\]|(?P<host>[^:]+))(?::(?P<p
 
 
 def check_form(master: str | None, remote: str | None) -> None:
-    """Raise InputError where Spark would not know what is meant."""
+    """Raises InputError for an address that Spark cannot parse."""
     if master is not None and not _MASTER.fullmatch(master):
         expected = "local, local[n], spark://host:port, yarn or k8s://…"
         raise InputError("--master", f"found {master!r}, expected {expected}")
@@ -40,10 +40,10 @@ def check_form(master: str | None, remote: str | None) -> None:
 
 
 def check_listening(address: str) -> None:
-    """Raise EngineError where nobody listens at the address of a master or of a server.
+    """Raises EngineError if no process listens at the address of a master or Connect server.
 
-    Of several masters one is enough. What is neither has nothing to be asked, and a server that
-    is reached by way of a proxy is left to Spark.
+    One of several masters is enough. Other addresses are not checked, nor is a server behind a
+    proxy.
     """
     places = [*_places(address)]
     if not places:
@@ -63,7 +63,7 @@ def check_listening(address: str) -> None:
 
 
 def _places(address: str) -> Iterator[tuple[str, int]]:
-    """Hosts and ports, as far as they are understood."""
+    """Yields hosts and ports, where the address has a known form."""
     found = _PLACES.match(address)
     for each in found[2].split(",") if found else ():
         if place := _PLACE.fullmatch(each):
@@ -72,7 +72,7 @@ def _places(address: str) -> Iterator[tuple[str, int]]:
 
 
 def _is_behind_proxy(host: str) -> bool:
-    """Whether gRPC would ask a proxy for it."""
+    """Whether gRPC connects to the host through a proxy."""
     with suppress(OSError):  # A name that only the proxy knows.
         if proxy_bypass(host):
             return False

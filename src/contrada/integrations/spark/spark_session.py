@@ -1,7 +1,7 @@
-"""The Spark session of a pipeline, set up for a short run on one machine.
+"""`spark_session`: the Spark session of a pipeline, configured for a short run on one machine.
 
-Measured: the serial collector and the first compiler tier alone halve the start of the JVM;
-a shuffle partition per core is enough for what is shuffled here.
+Measured: the serial collector and the first compiler tier alone halve the start of the JVM; a
+shuffle partition per core is enough for the data that is shuffled here.
 """
 
 import logging
@@ -27,35 +27,35 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MAJOR_MIN: Final = 17
-"""The oldest Java that Spark runs on; an older one is refused."""
+"""The oldest Java that Spark supports; an older one is refused."""
 
 DRIVER_MEMORY: Final = "1g"
-"""Memory of the JVM. In local mode it runs the tasks too; Python workers have their own."""
+"""Memory of the JVM. In local mode it runs the tasks, too; Python workers have their own."""
 
 CANCEL_S: Final = 0.5
-"""How often a signal is looked for, and what runs is cancelled again, until it has ended."""
+"""Seconds between looking for a signal, and between repeated cancellations of jobs."""
 
 INTERRUPT_WAIT_S: Final = 60.0
-"""How long an interrupted pipeline may take to end. Beyond it: it is left behind, logged."""
+"""Seconds for an interrupted pipeline to end. Beyond it: it is abandoned, logged."""
 
 JAVA_WAIT_S: Final = 30.0
-"""How long Java may take to say its version. Beyond it: it is refused, logged."""
+"""Seconds for Java to print its version. Beyond it: it is refused, logged."""
 
 STOP_RETRIES_MAX: Final = 3
-"""How often it is tried again to tell a server of Spark Connect that its session ends. Beyond it:
-the server, which went away or will find out by itself, is left."""
+"""Retries of ending a session at a Connect server. Beyond it: the session is left to the server,
+which ends it later."""
 
 LISTED_PATHS_MAX: Final = 100_000
-"""Paths that the driver lists itself. Beyond it: Spark starts a job for it."""
+"""Paths that the driver lists itself. Beyond it: Spark starts a job."""
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-"""The setting without which Spark pushes no filters to a source in Python."""
+"""The setting that makes Spark push filters to Python data sources."""
 
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
 _remote: Final[list["SparkSession"]] = []
-"""The sessions that are open at servers of Spark Connect."""
+"""The open sessions of Connect servers."""
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -70,13 +70,12 @@ def spark_session(
     java_options: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> Iterator["SparkSession"]:
-    """A session on this machine's cores, at the master of a cluster, or at a `remote` server of
-    Spark Connect, stopped at the end.
+    """Yields a session on this machine's cores, at the `master` of a cluster, or at a `remote`
+    Connect server, and stops it at the end.
 
-    `java_options` are for the driver's Java; those for the classes that were kept, unless given.
-    `conf` are settings of Spark beside.
-    Raises MissingRequirementError where PySpark or Java is missing, EngineError where nobody
-    listens at the master or the server, and in place of what Spark raises inside.
+    `java_options` are for the driver's Java; by default those of the class archive. `conf` are
+    additional Spark settings. Raises MissingRequirementError without PySpark or Java, and
+    EngineError if no master or server listens; errors of Spark inside the block become EngineError.
     """
     check_requirements(needs_java=remote is None)
     check_listening(remote or master or "local")
@@ -117,14 +116,16 @@ def spark_session(
 
 
 def _give_up_soon(session: "SparkSession") -> None:
-    """Have calls to a server that went away end; Spark would try for ten minutes, each of them."""
+    """Bounds the retries of calls to a lost Connect server: Spark would retry each for ten
+    minutes.
+    """
     client: Any = session.client
     for policy in client.get_retry_policies():  # Calls that are under way look at it again.
         policy.max_retries = STOP_RETRIES_MAX
 
 
 def _with(settings: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
-    """Settings with those of a user; options of Java are added to those that are there."""
+    """Merges the user's settings; Java options are appended to the existing ones."""
     before = settings.get(_JAVA_OPTIONS)
     added = (
         {_JAVA_OPTIONS: f"{before} {conf[_JAVA_OPTIONS]}"}
@@ -135,7 +136,7 @@ def _with(settings: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str
 
 
 def checked_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str]:
-    """Settings of Spark that a user gives. Raises InputError, with where they stood, for others."""
+    """Checks Spark settings of a user. Raises InputError that names their `source`."""
     conf = dict(pairs)
     for key in conf:
         if not key.startswith("spark."):
@@ -146,7 +147,9 @@ def checked_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str
 
 
 def _is_no_echo(record: logging.LogRecord) -> bool:
-    """What py4j raises where Java is gone it also logs, with a traceback, on the root logger."""
+    """Drops log records of py4j: it logs errors after Java's end with a traceback, and raises them,
+    too.
+    """
     return "py4j" not in Path(record.pathname).parts
 
 
@@ -158,7 +161,9 @@ def _has_java_ended() -> bool:
 
 
 def cause_of(said: str) -> str:
-    """The line that says most: what Python raised, or the innermost cause in Java, or the last."""
+    """Returns the most specific line of an error: the Python exception, else the innermost Java
+    cause, else the last line.
+    """
     said = said.partition("=== Streaming Query ===")[0]
     if details := _GRPC_DETAILS.search(said):
         return details[1]
@@ -184,14 +189,14 @@ def _is_indented(line: str) -> bool:
 
 
 def interruptible(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:
-    """Do work that uses Spark, so that Ctrl-C ends it in order: jobs cancelled, session stopped.
+    """Runs work that uses Spark; Ctrl-C cancels its jobs and stops its session in order.
 
-    For endless work Ctrl-C is the usual end: the event tells the work, no job is cancelled, and the
-    work's result is returned.
+    Endless work usually ends by Ctrl-C: then only the event is set, and the result of the work is
+    returned.
 
-    The work runs in a thread of its own, and the session must be made there. A signal then
-    never meets a call to Java half done, which PySpark cannot recover from. The event given to
-    the work is set when it should begin nothing more.
+    The work runs in a thread of its own, and the session must be made there, since PySpark cannot
+    recover from a signal during a call to Java. Work must start no further step once its event is
+    set.
     """
     stop = threading.Event()
     outcome: Future[T] = Future()
@@ -242,7 +247,7 @@ def _cancel_jobs() -> None:
 
 
 def check_requirements(*, needs_java: bool = True) -> None:
-    """Raise MissingRequirementError with what to install, where something is missing."""
+    """Raises MissingRequirementError with an installation hint."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
@@ -268,7 +273,7 @@ def _java() -> str | None:
 
 
 def _java_major(java: str) -> int:
-    """The major version that a Java says it has; 0 where it says none, or not in time."""
+    """Returns the major version of a Java; 0 if it prints none in time."""
     command = (java, "-XshowSettings:properties", "-version")
     try:
         said = subprocess.run(
@@ -288,10 +293,10 @@ def _java_major(java: str) -> int:
 
 
 def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
-    """The builder with what this package wants of a session.
+    """Returns the builder with the settings of this package.
 
-    Filters are pushed to `format("contrada")`, and workers run the interpreter that runs this, not
-    the first `python3` on the path, unless PYSPARK_PYTHON says another.
+    Filters are pushed to `format("contrada")`, and workers run this interpreter instead of the
+    first `python3` on the path, unless PYSPARK_PYTHON is set.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return builder.config(PUSHDOWN, "true")
@@ -303,14 +308,14 @@ _QUERIES: Final = {
     "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""What decides what queries mean and write: it holds wherever they run."""
+"""Settings that change the results of queries; they hold in every session."""
 
 _OWN_SETTINGS: Final = {
     **dict.fromkeys(_QUERIES, "by which results would mean something else"),
     "spark.master": "expected --master",
     "spark.remote": "expected --remote",
 }
-"""Settings that a user cannot give, and why, or what is said instead."""
+"""Settings that a user cannot set, with the reason or the alternative."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
@@ -318,11 +323,10 @@ _COMPILING: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-"""Java's optimising compiler takes what is called ten times as often as it is used to.
+"""Ten times Java's usual thresholds of the optimising compiler.
 
-So rows cross to Python at half the cost of what its quick compiler makes, and a session begins
-as soon: at the usual numbers the optimising one would be busy with what runs only once.
-"""
+Rows then cross to Python at half the cost of quickly compiled code, and a session starts as fast:
+at the usual thresholds the optimising compiler would be busy with code that runs once."""
 
 _LOOPBACK: Final = re.compile(r"local\b|spark://(127\.0\.0\.1|localhost)\b")
 

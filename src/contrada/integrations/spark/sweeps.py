@@ -1,6 +1,6 @@
-"""Sweeps of simulations on Spark: one run per row, so that runs go wherever there are cores.
+"""`sweep_on_spark`: sweeps of simulations on Spark, one run per row.
 
-A run is a pure function of its plan, so the numbers are those of the embedded sweep.
+A run is a pure function of its plan, so the results equal those of the embedded sweep.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,9 +23,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Sweep(Generic[P, R]):
-    """What a kind of runs is: the function, the types of its plans and of its results.
+    """A kind of runs: the function, and the types of its plans and results.
 
-    `round_runs` are the runs per core in one job; between jobs it is told how far the sweep is.
+    `round_runs` are the runs per core in one job; progress is reported between jobs.
     """
 
     run: Callable[[P], R]
@@ -38,11 +38,11 @@ OVERLAYS: Final = Sweep(measure, Plan, Cost, 8)
 """Networks of servers."""
 
 GOSSIPS: Final = Sweep(disseminate, GossipPlan, GossipOutcome, 200)
-"""Groups that gossip: a run takes milliseconds."""
+"""Gossiping groups: a run takes milliseconds."""
 
 
 def sweep_on_spark(session: SparkSession, chosen: Sequence[P], sweep: Sweep[P, R]) -> Iterator[R]:
-    """Runs plans, a job after the other, as they are done."""
+    """Runs plans in consecutive jobs; yields results as they are done."""
     cores = session.sparkContext.defaultParallelism
     size = sweep.round_runs * cores
     for start in range(0, len(chosen), size):
@@ -53,7 +53,7 @@ def sweep_on_spark(session: SparkSession, chosen: Sequence[P], sweep: Sweep[P, R
 
 
 def _plans_frame(session: SparkSession, chosen: Sequence[P], cores: int) -> "DataFrame":
-    """A row per plan, each plan as JSON, dealt out in turn."""
+    """Returns a frame with a row per plan, as JSON, evenly distributed."""
     rows = [(place, msgspec.json.encode(plan).decode()) for place, plan in enumerate(chosen)]
     frame = session.createDataFrame(rows, "place int, plan string")
     return frame.repartitionByRange(max(1, min(len(rows), 8 * cores)), "place")
@@ -62,7 +62,7 @@ def _plans_frame(session: SparkSession, chosen: Sequence[P], cores: int) -> "Dat
 def _runner(
     sweep: Sweep[P, R],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What makes of a column of plans one of results: one run per row."""
+    """Returns the function that maps batches of plans to batches of results."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -1,7 +1,7 @@
-"""`python -m contrada.integrations.spark.tied_process COMMAND ...`: runs a command that ends when
-standard input does.
+"""`python -m contrada.integrations.spark.tied_process COMMAND ...`: a command that ends with its
+stdin.
 
-Java would outlive the process that started it, where that is killed.
+Java would otherwise outlive a killed parent process.
 """
 
 import signal
@@ -11,7 +11,7 @@ import threading
 
 
 def main() -> None:
-    """Starts the command, and ends with its status."""
+    """Runs the command, and exits with its status."""
     with subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL) as process:
         signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
 

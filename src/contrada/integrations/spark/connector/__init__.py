@@ -1,5 +1,6 @@
-"""`format("contrada")`: what brokers have as frames, and frames published, in batch and as streams.
+"""`format("contrada")`: reads subscriptions as frames and publishes frames, in batch and as
+streams.
 
-Importing this name alone needs neither PySpark nor PyArrow. Spark finds the source by itself where
-it finds the package `pyspark_contrada` that comes with this one.
+Importing this name alone needs neither PySpark nor PyArrow. Spark finds the data source by itself
+through the installed package `pyspark_contrada`.
 """

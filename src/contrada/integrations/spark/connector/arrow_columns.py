@@ -1,15 +1,15 @@
-"""Notifications as Arrow columns: a column for each attribute asked for, or the bytes they are.
+"""`ArrowColumns`: notifications as Arrow columns, one for each attribute, or as packed bytes.
 
-All notifications of a stretch are decoded by one call of msgspec, those attributes alone that are
-asked for; Arrow then takes whole columns. Values are looked at one by one only in columns that hold
-something that does not fit. What fits is exact:
+One call of msgspec decodes the requested attributes of all notifications in a record batch; Arrow
+then takes whole columns. Values are converted one by one only in columns with a misfit. Fitting
+values are exact:
 
     BOOLEAN  bool              BYTE ... BIGINT  a whole number in its range
     STRING   text              DOUBLE           a number that it can hold, and NaN
     TIMESTAMP  time            ARRAY<these>     several values, or one
 
-What is absent or null is NULL. What does not fit is NULL too, and counted, or ends the read
-(`misfits`). ArrowColumns of `OF_ENVELOPE` are of the envelope and the log.
+Absent and null values are NULL. A misfit is NULL, too, and counted, or ends the read (option
+`misfits`). The columns in `OF_ENVELOPE` are from the envelope and the log.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,15 +32,14 @@ DEFAULT_SCHEMA: Final = (
     "notification BINARY, `@position` BIGINT, `@logged` TIMESTAMP, `@time` TIMESTAMP, `@id` STRING,"
     " `@publisher` STRING, `@sequence` BIGINT, `@delivery` STRING"
 )
-"""What is read where nothing else is said. `@position` and `@logged`, when it came into the log,
-are NULL where no log is read."""
+"""The default schema. `@position` and `@logged`, the time of logging, are NULL without a log."""
 
 PACKED: Final = "notification"
-"""The column of whole notifications."""
+"""The column of packed notifications."""
 
 
 class EnvelopeFields(msgspec.Struct, array_like=True, gc=False):
-    """What stands in an envelope."""
+    """The fields of an encoded envelope."""
 
     id: str = ""
     publisher: str = ""
@@ -61,7 +60,7 @@ _ENVELOPE: Final[dict[str, tuple[T.DataType, str]]] = {
 _LOGGED: Final[dict[str, T.DataType]] = {"@position": T.LongType(), "@logged": T.TimestampType()}
 
 OF_ENVELOPE: Final = _LOGGED | {name: kind for name, (kind, _) in _ENVELOPE.items()}
-"""The columns that are no attributes, and their types."""
+"""The types of columns that are no attributes."""
 
 # The types that Arrow takes as they are, without losing anything.
 _PLAIN: Final[dict[type[T.DataType], frozenset[type]]] = {
@@ -83,7 +82,7 @@ _BITS: Final[dict[type[T.DataType], int]] = {
 
 
 class ArrowColumns:
-    """Makes batches of one schema. `misfits` counts values that did not fit, by column."""
+    """Makes batches of one schema. `misfits` counts the misfits by column."""
 
     def __init__(self, schema: T.StructType) -> None:
         """Raises ServiceError for a column that no notification can fill, InvalidNameError."""
@@ -111,7 +110,7 @@ class ArrowColumns:
         self._decode = msgspec.msgpack.Decoder(list[whole]).decode  # type: ignore[valid-type]
 
     def of_stretch(self, stretch: RecordBatch, now_us: int) -> pa.RecordBatch:
-        """What is in a stretch, without what has expired. Raises ServiceError."""
+        """Returns the unexpired notifications of a record batch. Raises ServiceError."""
         lengths = np.frombuffer(stretch.lengths, "<u4").astype(np.int64)
         positions = np.frombuffer(stretch.positions, "<i8").astype(np.int64)
         times = np.frombuffer(stretch.times_us, "<i8").astype(np.int64)
@@ -120,7 +119,7 @@ class ArrowColumns:
         )
 
     def of_encodings(self, encodings: Sequence[bytes]) -> pa.RecordBatch:
-        """The same of notifications that a subscription gave."""
+        """Returns packed notifications of a subscription."""
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         return self._batch(b"".join(encodings), lengths, None, {})
 
@@ -175,7 +174,7 @@ class ArrowColumns:
 
 
 class _Misfit:
-    """What stands for a value that does not fit."""
+    """The type of the marker `MISFIT`."""
 
 
 MISFIT: Final = _Misfit()
@@ -187,7 +186,7 @@ def _is_over(envelope: EnvelopeFields, now_us: int) -> bool:
 
 
 def _fitting(kind: T.DataType) -> Callable[[Any], Any]:
-    """What a value is in a column; MISFIT where it does not fit."""
+    """Returns the function that converts a value for a column, or returns MISFIT."""
     if isinstance(kind, T.ArrayType):
         fit = _fitting(kind.elementType)
 

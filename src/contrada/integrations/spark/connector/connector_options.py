@@ -1,5 +1,5 @@
-"""The options of `format("contrada")`, checked; an error names the option and the expected
-value.
+"""`Options`: the checked options of `format("contrada")`; errors name the option and the
+expectation.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,8 +15,8 @@ from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.tls import Tls
 
 RECONNECT_WAIT_S: Final = 60.0
-"""How long a task or a stream tries to have its broker back, unless `reconnect_wait` says more.
-Beyond it: it fails with ConnectionFailedError, and Spark may try it again."""
+"""Seconds for which a task or stream retries a lost broker, unless `reconnect_wait` is set. Beyond
+it: it fails with ConnectionFailedError, and Spark may retry it."""
 
 
 _OF_SPARK: Final = ("path", "checkpointlocation")  # which Spark passes on, too
@@ -24,7 +24,7 @@ _OF_SPARK: Final = ("path", "checkpointlocation")  # which Spark passes on, too
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """See `docs/spark.md`; names are those of the fields, of any case."""
+    """The options in `docs/spark.md`; names are case-insensitive."""
 
     address: str
     filter: str = ""
@@ -49,7 +49,7 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "Options":
-        """Raises ServiceError for an option that is missing, unknown or malformed."""
+        """Raises ServiceError for a missing, unknown or malformed option."""
         known = {each.name: each for each in fields(cls)}
         unknown = [name for name in given if name.lower() not in {*known, *_OF_SPARK}]
         if unknown:
@@ -64,7 +64,7 @@ class Options:
         return cls(**{name: _read(name, said[name]) for name in known if name in said})
 
     def service(self, publisher: str | None = None) -> TcpService:
-        """An access point to the broker, not open yet. Raises AddressError, InputError."""
+        """Returns a client of the broker, not open yet. Raises AddressError, InputError."""
         tls = Tls(self.tls_certificate or None, self.tls_key or None, self.tls_authority or None)
         is_told = self.tls_certificate or self.tls_authority or self.tls_key
         return TcpService(

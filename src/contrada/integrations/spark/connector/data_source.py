@@ -1,4 +1,4 @@
-"""`format("contrada")`: what Spark makes of its options; see `docs/spark.md`."""
+"""`ContradaSource`: the data source `format("contrada")`; see `docs/spark.md`."""
 
 import logging
 import sys
@@ -27,7 +27,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ContradaSource(D.DataSource):
-    """Frames from subscriptions, and publications of frames."""
+    """Reads subscriptions as frames, and publishes frames."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -38,11 +38,11 @@ class ContradaSource(D.DataSource):
         return "contrada"
 
     def schema(self) -> str:
-        """What is read where no schema is said."""
+        """Returns the default schema."""
         return PatternReader.SCHEMA if self._options().pattern else DEFAULT_SCHEMA
 
     def reader(self, schema: T.StructType) -> D.DataSourceReader:
-        """A reader in batch. Raises ServiceError for options that do not go together."""
+        """Returns a batch reader. Raises ServiceError for a wrong combination of options."""
         options = self._options()
         if options.pattern:
             if options.durable or options.filter:
@@ -61,19 +61,19 @@ class ContradaSource(D.DataSource):
         return SubscriptionReader(options, schema)
 
     def streamReader(self, schema: T.StructType) -> D.DataSourceStreamReader:  # noqa: N802 - Spark's
-        """A reader as a stream. Raises ServiceError for options that do not go together."""
+        """Returns a stream reader. Raises ServiceError for a wrong combination of options."""
         options = self._options()
         if options.pattern:
             raise ServiceError("a pattern cannot be read as a stream: `detect` finds it in one")
         return LogStreamReader(options, schema)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> D.DataSourceWriter:
-        """A writer in batch."""
+        """Returns a batch writer."""
         self._check_append(overwrite)
         return BatchWriter(self._options(), schema)
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> D.DataSourceStreamWriter:  # noqa: N802 - Spark's
-        """A writer of a stream."""
+        """Returns a stream writer."""
         self._check_append(overwrite)
         return StreamWriter(self._options(), schema)
 
@@ -86,11 +86,11 @@ class ContradaSource(D.DataSource):
 
 
 def is_pushing() -> bool:
-    """Whether this process is one that Spark starts to push filters."""
+    """Whether Spark has started this process to push filters."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _PUSHES in sys.modules or (main is not None and main.name == _PUSHES)
 
 
 def register(session: SparkSession) -> None:
-    """Has a session know `format("contrada")` where it cannot find it: in a zip of `--py-files`."""
+    """Registers `format("contrada")` where Spark cannot find it: in a zip of `--py-files`."""
     session.dataSource.register(ContradaSource)

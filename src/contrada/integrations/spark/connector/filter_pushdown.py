@@ -1,19 +1,19 @@
-"""Which part of a subscription a Spark filter becomes, so that brokers send what may pass it.
+"""`pushed`: Spark filters as a subscription, so that brokers send only candidate rows.
 
-Spark asks every filter again of what comes, so what is pushed has to let through all that passes,
-and need not hold back all else. It does where this table says so; the rest is left to Spark.
+Spark applies every filter again, so a pushed filter must match all passing rows, and may match
+others. Filters outside this table are left to Spark:
 
     Spark                       subscription
     EqualTo, EqualNullSafe      =
     In                          in
-    <, <=                       <, <= (of DOUBLE, too: there NaN is above all numbers)
+    <, <=                       <, <= (also of DOUBLE: there NaN is above all numbers)
     >, >=                       >, >= or NaN
     IsNotNull                   any
     Not(EqualTo), Not(In)       any but
     StartsWith, EndsWith, Contains   prefix, suffix, contains
 
-IsNull is left to Spark: NULL is also what does not fit its column. So are columns of the envelope,
-arrays, texts with a collation, and what compares with NULL.
+IsNull is left to Spark, since a misfit is NULL, too. So are envelope columns, arrays, texts with a
+collation, and comparisons with NULL.
 """
 
 import math
@@ -32,7 +32,7 @@ _NAN: Final = sets.eq(math.nan)
 
 
 def pushed(filters: Iterable[D.Filter], schema: T.StructType) -> Filter:
-    """The conjunction of Spark's filters, as far as a subscription can express it."""
+    """Returns the conjunction of Spark's filters, as far as a subscription can express it."""
     found: dict[str, ValueSet] = {}
     for each in filters:
         said = _constraint(each, schema)

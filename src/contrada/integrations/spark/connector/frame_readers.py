@@ -1,8 +1,9 @@
-"""Readers: what a log has between two positions, or what comes to a subscription for a while.
+"""`LogFrameReader` and `SubscriptionReader`: read a log between positions, or a subscription for a
+while.
 
-A durable subscription is read by position (`net/broker/log_batches.py`): the driver asks for its
-positions and splits them, each task reads its part from the broker. A task that is run again reads
-the same. Without `durable` one task subscribes, for `seconds` or until there are `count`.
+A durable subscription is read by position (`net/broker/log_batches.py`): the driver splits its
+positions into parts, and each task reads its part from the broker. A repeated task reads the same
+records. Without `durable` one task subscribes, for `seconds` or until `count` notifications.
 """
 
 import asyncio
@@ -29,20 +30,20 @@ from contrada.service.envelope_factory import wall_clock_us
 from contrada.service.sync import SyncService
 
 BATCH_ROWS: Final = 20_000
-"""Rows of an Arrow batch, about. Beyond it: the next one takes the rest."""
+"""Approximate rows of an Arrow batch. Beyond it: the next batch has the rest."""
 
 TASK_ROWS: Final = 100_000
-"""Records of a log for which a task is worth its start, unless `partitions` says how many tasks."""
+"""Records of a log that justify a task, unless `partitions` is set."""
 
 PARTITIONS_MAX: Final = 16
-"""Tasks that read a log, unless `partitions` says more. Beyond it: each reads more."""
+"""Tasks that read a log, unless `partitions` is set. Beyond it: each task reads more."""
 
 _WAIT_S: Final = 0.5  # how long a batch of a subscription waits for more rows
 _LOG: Final = logging.getLogger(__name__)
 
 
 class LogRange(D.InputPartition):
-    """Positions of a log for one task."""
+    """The positions of a log for one task."""
 
     def __init__(self, name: str, number: int, first: int, end: int, *, is_again: bool) -> None:
         super().__init__((name, number, first, end, is_again))
@@ -51,7 +52,7 @@ class LogRange(D.InputPartition):
 
 
 class Reached:
-    """A broker, connected when it is asked first; a copy that travels connects anew."""
+    """A lazy connection to a broker; a pickled copy connects by itself."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -61,7 +62,9 @@ class Reached:
         return {"options": self.options, "_open": None}
 
     def service(self) -> tuple[TcpService, SyncService]:
-        """The service, and who runs it. Raises ConnectionFailedError, AddressError."""
+        """Returns the service and its blocking interface. Raises ConnectionFailedError,
+        AddressError.
+        """
         if self._open is None:
             held = self.options.service()
             blocking = SyncService(held)
@@ -70,15 +73,15 @@ class Reached:
         return self._open
 
     def close(self) -> None:
-        """Twice is once."""
+        """Closes the connection. Idempotent."""
         opened, self._open = self._open, None
         if opened is not None:
             opened[1].close()
 
     def log(self, time_us: int | None = None) -> LogState:
-        """The positions of the durable subscription, which begins where filters are said.
+        """Returns the positions of the durable subscription, created first if `filter` is set.
 
-        Raises DeliveryError, and what `Service.subscribe` raises.
+        Raises DeliveryError, and the errors of `Service.subscribe`.
         """
         held, blocking = self.service()
         options = self.options
@@ -102,7 +105,7 @@ class Reached:
         return state
 
     def acknowledge(self, number: int, before: int) -> None:
-        """All before a position is done with. Raises DeliveryError."""
+        """Acknowledges all records before a position. Raises DeliveryError."""
         held, blocking = self.service()
 
         async def say() -> None:
@@ -113,7 +116,7 @@ class Reached:
 
 @contextmanager
 def reached(options: Options) -> Iterator[Reached]:
-    """A broker inside `with`."""
+    """Yields a connection to a broker, and closes it."""
     broker = Reached(options)
     try:
         yield broker
@@ -122,7 +125,7 @@ def reached(options: Options) -> Iterator[Reached]:
 
 
 def asked_of(text: str) -> FilterSet:
-    """The filters that a text says. Raises ParseError, ServiceError for a pattern."""
+    """Parses filters. Raises ParseError, ServiceError for a pattern."""
     found = parse(text)
     if isinstance(found, Pattern):
         raise ServiceError("option filter: expected filters, found a pattern; say it as `pattern`")
@@ -130,7 +133,7 @@ def asked_of(text: str) -> FilterSet:
 
 
 def spans(options: Options, state: LogState, first: int, end: int) -> list[LogRange]:
-    """The positions from one to before another, in parts of the same length."""
+    """Splits a range of positions into parts of equal length."""
     rows = max(0, end - first)
     wanted = options.partitions or min(PARTITIONS_MAX, -(-rows // TASK_ROWS))
     parts = max(1, min(wanted, rows))
@@ -143,7 +146,7 @@ def spans(options: Options, state: LogState, first: int, end: int) -> list[LogRa
 
 
 def batches(options: Options, schema: T.StructType, span: LogRange) -> Iterator[pa.RecordBatch]:
-    """What a log has between two positions. Raises DeliveryError where that is not kept."""
+    """Yields the records of a log between two positions. Raises DeliveryError for deleted ones."""
     columns = ArrowColumns(schema)
     with reached(options) as broker:
         held, blocking = broker.service()
@@ -167,14 +170,14 @@ def batches(options: Options, schema: T.StructType, span: LogRange) -> Iterator[
 
 
 class _Ahead:
-    """The stretches of a span, the next one asked for while one is worked off."""
+    """The record batches of a range; the next one is requested while one is processed."""
 
     def __init__(self, held: TcpService, span: LogRange) -> None:
         self._held, self._span, self._at = held, span, span.first
         self._asked: asyncio.Task[RecordBatch] | None = None
 
     async def next(self) -> RecordBatch | None:
-        """The next one; None behind the last. Raises DeliveryError."""
+        """Returns the next batch, or None after the last. Raises DeliveryError."""
         if self._at >= self._span.end:
             return None
         stretch = await (self._asked or self._ask())
@@ -205,15 +208,15 @@ def _tell_misfits(columns: ArrowColumns) -> None:
 
 
 class LogFrameReader(D.DataSourceReader):
-    """Reads a durable subscription: what there is when it is planned."""
+    """Reads a durable subscription up to its end at planning time."""
 
     def __init__(self, options: Options, schema: T.StructType) -> None:
         ArrowColumns(schema)
         self._options, self._schema = options, schema
 
     def partitions(self) -> list[D.InputPartition]:
-        """From `position` or `since`, else from the first unacknowledged record; to `until`, or the
-        end.
+        """Returns the ranges from `position`, `since` or the first unacknowledged record, to
+        `until` or the end.
         """
         options = self._options
         with reached(options) as broker:
@@ -227,12 +230,12 @@ class LogFrameReader(D.DataSourceReader):
         return [*spans(options, state, first, end)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """What is in a part of the log."""
+        """Yields the records of a range."""
         return batches(self._options, self._schema, partition)
 
 
 class SubscriptionReader(D.DataSourceReader):
-    """Subscribes for a while; the filters that Spark pushed narrow what is asked for."""
+    """Subscribes for a while; pushed Spark filters narrow the subscription."""
 
     def __init__(self, options: Options, schema: T.StructType) -> None:
         ArrowColumns(schema)
@@ -242,17 +245,17 @@ class SubscriptionReader(D.DataSourceReader):
         self._pushed = Filter({})
 
     def subject(self) -> Filter | FilterSet:
-        """What is asked for at the broker."""
+        """Returns the filters of the subscription."""
         options = self._options
         return (asked_of(options.filter) if options.filter else Filter({})) & self._pushed
 
     def partitions(self) -> list[D.InputPartition]:
-        """One: several would get the same."""
+        """Returns one partition: several would receive the same notifications."""
         _LOG.warning("subscribed to: %(filters)s", {"filters": self.subject()})
         return [D.InputPartition(None)]
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
-        """What comes."""
+        """Yields received notifications."""
         del partition
         columns = ArrowColumns(self._schema)
         for found in _arriving(self._options, self.subject()):
@@ -262,19 +265,19 @@ class SubscriptionReader(D.DataSourceReader):
 
 
 class PushingReader(SubscriptionReader):
-    """The same for versions of Spark that push filters down."""
+    """A reader for sessions that push filters."""
 
     def pushFilters(self, filters: list[D.Filter]) -> Iterable[D.Filter]:  # noqa: N802 - Spark's
         """Takes the filters that a subscription can express.
 
-        Spark applies all again; see `pushing`.
+        Spark applies all again; see `filter_pushdown`.
         """
         self._pushed = pushed(filters, self._schema)
         return filters
 
 
 class PatternReader(D.DataSourceReader):
-    """Matches of a pattern for a while."""
+    """Reads the matches of a pattern for a while."""
 
     SCHEMA: Final = "notifications ARRAY<BINARY>, `@time` TIMESTAMP"
 
@@ -290,11 +293,11 @@ class PatternReader(D.DataSourceReader):
         self._pattern = parse(options.pattern)
 
     def partitions(self) -> list[D.InputPartition]:
-        """One: several would get the same."""
+        """Returns one partition: several would receive the same matches."""
         return [D.InputPartition(None)]
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
-        """What is complete."""
+        """Yields complete matches."""
         del partition
         arrow = to_arrow_schema(self._schema, timezone="UTC")
         for found in _arriving(self._options, self._pattern):
@@ -305,7 +308,7 @@ class PatternReader(D.DataSourceReader):
 
 
 def _arriving(options: Options, subject: Any) -> Iterator[list[Any]]:
-    """What comes to a subscription, many at once, until there are as many or it takes as long."""
+    """Yields lists of items of a subscription, until `count` or `seconds` is reached."""
     left = options.count
     until_s = None if options.seconds is None else monotonic() + options.seconds
     with reached(options) as broker:

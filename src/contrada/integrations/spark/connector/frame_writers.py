@@ -1,10 +1,9 @@
-"""Writers: the column `notification` of a frame is published, by the tasks themselves.
+"""`BatchWriter` and `StreamWriter`: tasks publish the column `notification` of a frame.
 
 A repeated publication is recognised by its number (`sequence_numbers.py`). In a query the number
-follows from the query's id and the batch's number, which Spark keeps in the checkpoint; in batch
-from the options `query` and `batch`, or from a name drawn for the write: then only repetitions by
-its own tasks are recognised. A batch is published when its tasks have ended: there is nothing to
-commit, and nothing can be taken back.
+derives from the query's id and the batch's number, which Spark keeps in the checkpoint; in batch
+from the options `query` and `batch`, or from a random name: then only repetitions by its own tasks
+are recognised. A batch is published when its tasks have ended; there is no commit and no rollback.
 """
 
 import logging
@@ -29,11 +28,11 @@ from contrada.model.codec import notification_from_msgpack
 from contrada.service.sync import SyncService
 
 PUBLISH_ROWS: Final = 500
-"""Rows that a task publishes at a time. Beyond it: the next ones wait until these are answered."""
+"""Rows that a task publishes at a time. Beyond it: the next ones wait for the answer."""
 
 ADMISSION_WAIT_S: Final = 60.0
-"""How long a task waits for the task before it, of the same partition, to be known as gone. Beyond
-it: it fails, and Spark may try it again."""
+"""Seconds that a task waits until the broker knows that the previous task of its partition has
+ended. Beyond it: it fails, and Spark may retry it."""
 
 _ADMISSION_STEP_S: Final = 0.2
 _QUERY: Final = "sql.streaming.queryId"
@@ -43,7 +42,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass
 class PublishedRows(D.WriterCommitMessage):
-    """What a task published, what of it was known before, and rows without a notification."""
+    """The published, known and empty rows of a task."""
 
     published: int = 0
     known: int = 0
@@ -51,7 +50,7 @@ class PublishedRows(D.WriterCommitMessage):
 
 
 class _Writer:
-    """What batch and stream have in common."""
+    """The common part of batch and stream writers."""
 
     def __init__(self, options: Options, schema: T.StructType) -> None:
         if PACKED not in schema.names or schema[PACKED].dataType != T.BinaryType():
@@ -62,7 +61,7 @@ class _Writer:
         self._query = options.query or secrets.token_hex(8)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> D.WriterCommitMessage:
-        """Publishes a partition, in its order. Raises what `Service.publish_batch` raises."""
+        """Publishes a partition in order. Raises the errors of `Service.publish_batch`."""
         task = TaskContext.get()
         assert task is not None, "tasks write"
         batch = task.getLocalProperty(_BATCH)
@@ -71,7 +70,7 @@ class _Writer:
         return publish(self._options, SequenceNumbers(query, number, task.partitionId()), iterator)
 
     def commit(self, messages: list[D.WriterCommitMessage | None], *_: Any) -> None:
-        """Says what was published; done twice it does nothing more."""
+        """Logs rows without a notification. Idempotent."""
         told = [each for each in messages if isinstance(each, PublishedRows)]
         empty = sum(each.empty for each in told)
         if empty:
@@ -80,7 +79,7 @@ class _Writer:
             )
 
     def abort(self, messages: list[D.WriterCommitMessage | None], *_: Any) -> None:
-        """Nothing: what is published stays so, and is known when it is published again."""
+        """Does nothing: published rows stay published, and are recognised when published again."""
 
 
 class BatchWriter(_Writer, D.DataSourceArrowWriter):
@@ -94,9 +93,9 @@ class StreamWriter(_Writer, D.DataSourceStreamArrowWriter):
 def publish(
     options: Options, numbering: SequenceNumbers, rows: Iterable[pa.RecordBatch]
 ) -> PublishedRows:
-    """Publishes rows under their numbers, except those published before.
+    """Publishes rows under their numbers, except known ones.
 
-    Raises DeliveryError where a number was published before with another row.
+    Raises DeliveryError for a number that was published with another row.
     """
     is_numbered = options.delivery != "best-effort"
     held = options.service(numbering.publisher)
@@ -130,7 +129,9 @@ def publish(
 
 
 def _admitted(held: Any, service: SyncService) -> int:
-    """The highest number that the broker knows, once no other task publishes under the name."""
+    """Returns the highest number that the broker knows, once no other task publishes under the
+    name.
+    """
     until_s = monotonic() + ADMISSION_WAIT_S
 
     async def ask() -> int:

@@ -1,13 +1,13 @@
-"""Numbers of published rows, so that brokers know what is published again.
+"""`SequenceNumbers`: numbers of published rows, by which brokers recognise repetitions.
 
 A partition of a query publishes under a name of its own, and brokers keep the highest number of
-each name (`delivery/publishers.py`). A row's number is made of its batch, its place in the
-partition, and a check of it and all rows before it:
+each name (`delivery/publishers.py`). A row's number consists of its batch, its place in the
+partition, and a checksum of all rows up to it:
 
     batch modulo 2^16   |  place from 1: 31 bits  |  check: 16 bits
 
-So whoever publishes a batch again can tell from the highest number which rows are published, and
-that they were the same rows in the same order. The name has the higher bits of the batch.
+So the highest number shows a repeated batch which rows are published, and that they were the same
+rows in the same order. The name has the higher bits of the batch.
 """
 
 import zlib
@@ -28,7 +28,7 @@ _BATCH_BITS: Final = 16
 
 
 class SequenceNumbers:
-    """The numbers of one partition's rows in one batch, given in their order."""
+    """The numbers of one partition's rows in one batch, in order."""
 
     def __init__(self, query: str, batch: int, partition: int) -> None:
         high, low = divmod(batch, 2**_BATCH_BITS)
@@ -40,14 +40,14 @@ class SequenceNumbers:
         self._place = self._sum = 0
 
     def know(self, highest: int) -> bool:
-        """The broker knows numbers up to this one; False where a later batch is published there."""
+        """Takes the highest number that the broker knows; False if it belongs to a later batch."""
         self._known = max(highest, self._base)
         return highest < self._end
 
     def next(self, content: bytes) -> int:
-        """The number of the next row; 0 where it is published. Cost: a look at its bytes.
+        """Returns the number of the next row; 0 if it is known. Cost: a checksum of its bytes.
 
-        Raises DeliveryError where another row was published in its place, LimitError.
+        Raises DeliveryError if another row was published in its place, LimitError.
         """
         self._place += 1
         if self._place > PARTITION_ROWS_MAX:
@@ -59,7 +59,7 @@ class SequenceNumbers:
         return number if number > self._known else 0
 
     def end(self) -> None:
-        """There are no more rows. Raises DeliveryError where more were published before."""
+        """Checks the end of the rows. Raises DeliveryError if more rows were published before."""
         if self._place < (self._known - self._base) >> _CHECK_BITS:
             raise self._other(f"the batch has {self._place} rows, which are fewer")
 

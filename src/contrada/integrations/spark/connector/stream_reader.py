@@ -1,9 +1,8 @@
-"""The stream reader: a durable subscription, whose positions are the offsets.
+"""`LogStreamReader`: a durable subscription as a stream, with positions as offsets.
 
-Spark asks for the next batch from where the last one ended that it has committed, also after a
-crash. So all before that is acknowledged then, and no sooner: what a query has not committed is
-in the log, and comes again. The last batch of a query that was stopped is acknowledged when it
-goes on.
+Spark requests the next batch from the end of the last committed one, also after a crash. Everything
+before that is acknowledged then, not earlier: uncommitted records stay in the log, and are read
+again. The last batch of a stopped query is acknowledged when the query resumes.
 
     query          plan 1..5   run   commit log   plan 5..9   run   kill -9   plan: 5..9 again
     broker                                        acknowledge before 5
@@ -29,7 +28,7 @@ from contrada.integrations.spark.connector.frame_readers import Reached, batches
 from contrada.net.wire.durable_messages import LogState
 
 Offset = dict[str, Any]
-"""`owner` and `number` of the subscription, and the position from which is read on."""
+"""`home` (the owner) and `number` of the subscription, and the next position to read."""
 
 
 class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -49,19 +48,21 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: int | None = None  # the end, of a query that does not go on
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """From `position` or `since`, else from the first unacknowledged record."""
+        """Returns `position`, `since` or the first unacknowledged record."""
         options = self._options
         state = self._broker.log(options.since)
         first = state.at if options.since is not None else options.position or state.undone
         return _offset(state, max(first, state.first))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """At most `max_rows` in a batch."""
+        """Returns `max_rows` as the bound of a batch."""
         most = self._options.max_rows
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """Where the next batch ends; what is before its start is committed, and acknowledged."""
+        """Returns the end of the next batch; acknowledges all before its start, which is
+        committed.
+        """
         state = self._state(start)
         first = int(start["position"])
         if state.undone < first <= state.next:
@@ -74,28 +75,28 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(state, max(first, end))
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
-        """The end of the log."""
+        """Returns the end of the log."""
         state = self._broker.log()
         return _offset(state, state.next)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What is there now is read, and the query ends."""
+        """Bounds the query by the present end of the log."""
         self._last = self._broker.log().next
 
     def partitions(self, start: Offset, end: Offset) -> list[D.InputPartition]:
-        """The positions of a batch in parts; the same for a batch that is planned again."""
+        """Splits the positions of a batch; a repeated batch has the same parts."""
         state = self._state(start)
         return [*spans(self._options, state, int(start["position"]), int(end["position"]))]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """What is in a part of the log."""
+        """Yields the records of a range."""
         return batches(self._options, self._schema, partition)
 
     def commit(self, end: Offset) -> None:
-        """Nothing yet; see `latestOffset`."""
+        """Does nothing yet; see `latestOffset`."""
 
     def stop(self) -> None:
-        """The query has ended; twice is once."""
+        """Closes the connection at the end of the query. Idempotent."""
         self._broker.close()
 
     def _state(self, known: Offset) -> LogState:

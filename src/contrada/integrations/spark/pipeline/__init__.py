@@ -1,5 +1,4 @@
-"""Pipelines as files: what a description says, and a run of it.
+"""Pipelines: their description in files, their runs and streams.
 
-Nothing is imported here: `contrada.integrations.spark.pipeline.pipeline_description` needs neither
-PySpark nor Java.
+This module imports nothing: `pipeline_description` needs neither PySpark nor Java.
 """

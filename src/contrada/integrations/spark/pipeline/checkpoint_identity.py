@@ -1,4 +1,4 @@
-"""What a stream's checkpoint is of: that stays, whatever else of a description changes."""
+"""`Identity`: the fixed settings of a stream's checkpoint."""
 
 import msgspec
 
@@ -10,10 +10,10 @@ _FILE = "stream.json"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The fixed settings of a checkpoint: the name under which it publishes, and its number of
-    parts.
+    """The settings that a checkpoint was made with: its query name for brokers, its number of
+    parts, sources and patterns.
 
-    Sources and patterns are fixed, too: their states in the checkpoint are found by their places.
+    Sources and patterns are fixed, since their states in the checkpoint are found by position.
     """
 
     query: str
@@ -23,20 +23,20 @@ class Identity(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, pipeline: Pipeline, query: str, parts: int) -> "Identity":
-        """That of a pipeline."""
+        """Returns the identity of a pipeline."""
         patterns = tuple((name, str(each)) for name, each in pipeline.patterns.items())
         return cls(query, parts, tuple(each.name for each in pipeline.sources), patterns)
 
     def keep(self, pipeline: Pipeline) -> None:
-        """Writes it down in the checkpoint."""
+        """Writes it to the checkpoint."""
         write_whole(pipeline.checkpoint / _FILE, msgspec.json.encode(self))
 
 
 def known_identity(pipeline: Pipeline) -> Identity | None:
-    """What the checkpoint of a pipeline is of, None where it has yet to begin. Only reads.
+    """Returns the identity of an existing checkpoint, else None. Only reads.
 
-    Raises StoreError where it is of something else, and InputError where the output is that of
-    another one.
+    Raises StoreError for a checkpoint with other sources or patterns, and InputError for an output
+    that belongs to another checkpoint.
     """
     found = read_whole(pipeline.checkpoint / _FILE, Identity)
     if found is None:

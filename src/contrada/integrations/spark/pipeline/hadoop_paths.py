@@ -1,7 +1,8 @@
-"""Folders at addresses, as `hdfs://…`, by Hadoop's file systems in the driver's Java.
+"""`HadoopPath`: folders at addresses such as `hdfs://…`, through Hadoop's file systems in the
+driver.
 
-`HadoopPath` has what a pipeline asks of a `pathlib.Path`, by the same names and with the same
-errors. There are no links and no locks there: `output` and `leases` say what stands for them.
+It has the methods of `pathlib.Path` that a pipeline uses, with the same errors. There are no links
+and no locks: `run_folder` and `output_lease` replace them.
 """
 
 import re
@@ -21,18 +22,18 @@ from contrada.integrations.spark.spark_session import cause_of
 
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)(//[^/]*)?(/.*)?", re.DOTALL)
 _ABORTABLE: Final = "fs.capability.outputstream.abortable"
-"""What a store has where a file is seen once it is closed, and not before."""
+"""The capability of stores that show a file only when it is closed."""
 
 _GONE: Final = ("java.io.FileNotFoundException", "java.nio.file.NoSuchFileException")
 _THERE: Final = "org.apache.hadoop.fs.FileAlreadyExistsException"
 
 
 class HadoopPath:
-    """A path at an address, complete with its scheme.
+    """A path at an address, with its scheme.
 
-    The file system is not asked before it is used. Operations raise InputError where Spark is
-    behind Connect, where Hadoop knows no such file system, and for errors of that;
-    FileNotFoundError and FileExistsError as a `Path` does.
+    Creating one does not access the file system. Operations raise InputError behind Spark Connect,
+    for an unknown file system, and for its errors; FileNotFoundError and FileExistsError as a
+    `Path` does.
     """
 
     __slots__ = ("_path", "_root")
@@ -67,35 +68,35 @@ class HadoopPath:
 
     @property
     def stem(self) -> str:
-        """The last part, without its ending."""
+        """The last part, without its suffix."""
         return self._path.stem
 
     @property
     def parent(self) -> "HadoopPath":
-        """The folder that it is in."""
+        """The folder above."""
         return HadoopPath(f"{self._root}{self._path.parent}")
 
     def absolute(self) -> "HadoopPath":
-        """Itself."""
+        """Returns the path itself."""
         return self
 
     def exists(self) -> bool:
-        """Whether something is there."""
+        """Whether a file or folder exists."""
         with self._files() as files:
             return bool(files.exists(self._java()))
 
     def is_dir(self) -> bool:
-        """Whether a folder is there."""
+        """Whether it is an existing folder."""
         return any(each.isDirectory() for each in self._status())
 
     def iterdir(self) -> Iterator["HadoopPath"]:
-        """What the folder holds. Raises FileNotFoundError where there is none."""
+        """Returns the entries of the folder. Raises FileNotFoundError."""
         with self._files() as files:
             names = [each.getPath().getName() for each in files.listStatus(self._java())]
         return (self / name for name in names)
 
     def glob(self, pattern: str) -> Iterator["HadoopPath"]:
-        """What of the folder has such a name; nothing where there is no folder."""
+        """Returns the entries of the folder that match a pattern; none without a folder."""
         held = self.iterdir() if self.is_dir() else iter(())
         return (each for each in held if fnmatchcase(each.name, pattern))
 
@@ -106,7 +107,7 @@ class HadoopPath:
             files.mkdirs(self._java())
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Takes a file, or a folder with all in it, away."""
+        """Deletes a file, or a folder with its contents."""
         with self._files() as files:
             if not files.delete(self._java(), True) and not missing_ok:
                 raise FileNotFoundError(str(self))
@@ -114,14 +115,14 @@ class HadoopPath:
     def replace(self, target: "HadoopPath") -> None:
         """Moves it, replacing a file or an empty folder.
 
-        That is atomic where the file system can do it; object stores copy, and then delete.
+        Atomic where the file system supports it; object stores copy, and then delete.
         """
         with self._files():
             context, options = _renaming(target)
             context.rename(self._java(), target._java(), options)
 
     def read_bytes(self) -> bytes:
-        """All of a file. Raises FileNotFoundError."""
+        """Returns the content of a file. Raises FileNotFoundError."""
         with self._files() as files:
             stream = files.open(self._java())
             try:
@@ -130,7 +131,7 @@ class HadoopPath:
                 stream.close()
 
     def write_whole(self, content: bytes) -> None:
-        """Writes a file whole or not at all, in place of what is there."""
+        """Replaces a file atomically."""
         with self._files() as files:
             if files.hasPathCapability(self._java(), _ABORTABLE):
                 self.write_bytes(content)
@@ -140,7 +141,7 @@ class HadoopPath:
         new.replace(self)
 
     def write_bytes(self, content: bytes, *, is_new: bool = False) -> None:
-        """Writes a file. With `is_new` raises FileExistsError where there is one."""
+        """Writes a file. With `is_new` raises FileExistsError for an existing one."""
         with self._files() as files:
             stream = files.create(self._java(), not is_new)
             try:
@@ -151,24 +152,24 @@ class HadoopPath:
                 stream.close()
 
     def modified_ms(self) -> int | None:
-        """The time it was written, by the file system's clock; None where it does not exist."""
+        """The time of its last change, by the file system's clock; None if it does not exist."""
         return next((int(each.getModificationTime()) for each in self._status()), None)
 
     def resolved(self) -> str:
-        """The address behind it: that to which a table of mounts leads."""
+        """Returns the address behind a table of mounts."""
         self.mkdir()
         with self._files() as files:
             return str(files.resolvePath(self._java()).toString())
 
     def send(self, file: Path) -> None:
-        """Brings a local file there, whole or not at all."""
+        """Copies a local file there, atomically."""
         new = self.parent / f".{self.name}.new"
         with self._files() as files:
             files.copyFromLocalFile(False, True, _java_path(file.absolute().as_uri()), new._java())
         new.replace(self)
 
     def fetch(self, file: Path) -> None:
-        """Brings it to a local file, whole or not at all."""
+        """Copies it to a local file, atomically."""
         new = file.with_name(f".{file.name}.new")
         with self._files() as files:
             files.copyToLocalFile(False, self._java(), _java_path(new.absolute().as_uri()), True)
@@ -186,7 +187,7 @@ class HadoopPath:
 
     @contextmanager
     def _files(self) -> Iterator[Any]:
-        """The file system; what it raises inside becomes the error that a path would raise."""
+        """Yields the file system; its errors become those of a `Path`."""
         try:
             yield self._java().getFileSystem(_context(str(self))._jsc.hadoopConfiguration())
         except Py4JJavaError as error:
@@ -203,21 +204,21 @@ class HadoopPath:
 
 
 Folder: TypeAlias = Path | HadoopPath
-"""A folder, or a file in it, of this machine or at an address."""
+"""A folder or file, on this machine or at an address."""
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is an address, and no path of this machine."""
+    """Whether a text is an address, not a local path."""
     return "://" in text or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text) is not None
 
 
 def reached_by_workers(folder: Folder) -> str:
-    """A folder as workers open it, which know no tables of mounts."""
+    """Returns the path for workers, which know no tables of mounts."""
     return folder.resolved() if isinstance(folder, HadoopPath) else str(folder.absolute())
 
 
 def move_into(source: HadoopPath, target: HadoopPath) -> None:
-    """Moves a folder or file to where nothing is, or a part of it from a move that was cut off."""
+    """Moves a folder or file to a target that is absent, or a part of an interrupted move."""
     if source.is_dir() and target.is_dir():
         for each in source.iterdir():
             move_into(each, target / each.name)
@@ -227,7 +228,7 @@ def move_into(source: HadoopPath, target: HadoopPath) -> None:
 
 
 def _context(address: str) -> Any:
-    """The context of Spark in this process."""
+    """Returns the Spark context of this process."""
     context = SparkContext._active_spark_context
     if context is None:
         reason = "an address is for a Spark that has its driver here: expected none behind Connect"
@@ -236,7 +237,9 @@ def _context(address: str) -> Any:
 
 
 def _java_class(name: str, address: str) -> Any:
-    """A class of Hadoop's; by its whole name, since each part of one would be asked for."""
+    """Returns a Hadoop class by its whole name: each part of a dotted access would be a call to
+    Java.
+    """
     client = _context(address)._gateway._gateway_client
     return JavaClass(f"org.apache.hadoop.fs.{name}", client)
 
@@ -246,7 +249,7 @@ def _java_path(address: str) -> Any:
 
 
 def _renaming(target: HadoopPath) -> tuple[Any, Any]:
-    """What renames below an address, and the option that what is there is replaced."""
+    """Returns the file context below an address, and the option to overwrite."""
     context, address = _context(str(target)), str(target)
     files = _java_class("FileContext", address).getFileContext(
         target._java().toUri(), context._jsc.hadoopConfiguration()

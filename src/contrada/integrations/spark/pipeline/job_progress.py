@@ -1,4 +1,4 @@
-"""How far the jobs of a session are, for whoever waits for them."""
+"""`watched`: reports the progress of a session's jobs."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,26 +9,26 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 PROGRESS_S: Final = 0.25
-"""How often a run tells how far it is."""
+"""Seconds between two reports of progress."""
 
 ProgressListener: TypeAlias = Callable[[str, int, int], None]
-"""Told of progress: what is done, steps done, steps in all."""
+"""Called with the name of the step, its finished and its total tasks."""
 
 
 def is_remote(session: SparkSession) -> bool:
-    """Whether Spark runs elsewhere, behind Spark Connect."""
+    """Whether the session is one of Spark Connect."""
     return getattr(session, "_sc", None) is None
 
 
 def go_on(stop: threading.Event) -> None:
-    """Raise KeyboardInterrupt where nothing more is to be begun."""
+    """Raises KeyboardInterrupt once `stop` is set."""
     if stop.is_set():
         raise KeyboardInterrupt
 
 
 @contextmanager
 def watched(session: SparkSession, what: str, told: ProgressListener) -> Iterator[None]:
-    """Tell of the progress of the jobs inside; cancel them when the block ends in an error."""
+    """Reports the progress of the jobs inside; cancels them when the block raises."""
     watching = _watched_remotely if is_remote(session) else _watched_here
     with watching(session, what, told):
         yield
@@ -80,7 +80,7 @@ def _watch(
 
 
 def _tasks(session: SparkSession, group: str) -> tuple[int, int]:
-    """How many tasks of a group of jobs are done, and how many there are."""
+    """Returns the finished and all tasks of a group of jobs."""
     tracker = session.sparkContext.statusTracker()
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):

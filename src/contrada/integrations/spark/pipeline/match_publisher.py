@@ -1,15 +1,14 @@
-"""Publishing the matches of a run, and what is left of them when a run or a broker was ended.
+"""`publish_matches`: publishes the matches of a run, and resumes after an interruption.
 
-A notification is published once, however many subscriptions it matches: source by source, in the
-order of files and records, read from the matches that were written. Tasks publish them
-(`integrations/spark/connector/frame_writers.py`), some hundred thousand in a job, and one task at a
-time, since two would keep no order. What was written stays as it is, and so does the order: each
-notification has the same number whenever it is published, and a broker takes it once. After each
-job a file beside the matches says how many are published, so that another run goes on there; a job
-that was cut off is done again.
+Each notification is published once, however many subscriptions it matches: source by source, in the
+order of files and records, read from the written matches. Tasks publish
+(`connector/frame_writers.py`), some hundred thousand notifications in a job, one task at a time to
+keep the order. Matches and order do not change, so each notification always has the same number,
+and the broker drops duplicates. After each job a file beside the matches records the published
+count; a later run resumes there and repeats an interrupted job.
 
-Where one job would publish all of a source, its rows are sorted by that. Else they are sorted once,
-into files that a job publishes each, and that go when all is published.
+If one job publishes a whole source, it sorts the rows. Otherwise the rows are sorted once, into
+files for one job each, which are deleted at the end.
 """
 
 import re
@@ -43,10 +42,10 @@ from contrada.integrations.spark.spark_session import cause_of
 from contrada.net.wire.address import parse_addresses, shown_addresses
 
 PUBLISHED_AT_ONCE: Final = 100_000
-"""Notifications that one job publishes. Beyond it: the next job takes the rest."""
+"""Notifications that one job publishes. Beyond it: the next job publishes the rest."""
 
 BROKER_AWAY_S: Final = 10.0
-"""How long a run tries to have its broker back. Beyond it: it ends, and another one publishes the
+"""Seconds that a run waits for a lost broker. Beyond it: the run ends; `--resume` publishes the
 rest."""
 
 _UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
@@ -57,13 +56,13 @@ _JOBS_BITS: Final = 24
 _PART: Final = re.compile(r"part-(\d+)-.*-c(\d+)\.")
 _RAISED: Final = re.compile(r"contrada\.[\w.]*?(\w+Error): (.*)", re.DOTALL)
 _OF_A_CALL: Final = re.compile(r" \d+ notifications of the batch were published before$")
-"""What a call says beside; here it would be taken for what is said of a source."""
+"""Removed from the message of one call: it would look like a count of the source."""
 
 
 class _PublishedState(msgspec.Struct, forbid_unknown_fields=True):
-    """How many of a run's matches are published, by source, and where the last of them went.
+    """The published count of a run by source, and the last broker.
 
-    `query` is the name under which brokers know them.
+    `query` is the name by which brokers drop duplicates.
     """
 
     address: str | None = None
@@ -72,14 +71,14 @@ class _PublishedState(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _SortedFiles(msgspec.Struct):
-    """The files of a source's rows in their order, and how many each has."""
+    """The files of a source's sorted rows, each with its count."""
 
     files: list[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Some rows of a source, in the order in which they are published."""
+    """Rows of a source that one job publishes."""
 
     number: int
     count: int
@@ -87,7 +86,7 @@ class _Job:
 
 
 def forget_published(run: RunFolder) -> None:
-    """From now on nothing of the matches of a run counts as published."""
+    """Resets the published counts of a run."""
     write_whole(run.path / PROGRESS_FILE, b"{}")
 
 
@@ -98,10 +97,10 @@ def publish_matches(
     told: ProgressListener = _UNTOLD,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
-    """Publish what the last run wrote and is not yet published; how many of each source are now.
+    """Publishes the unpublished matches of the last run; returns their count by source.
 
-    Raises ConnectionFailedError, with how many were published, where the service goes away,
-    ServiceError where it refuses something, and InputError where there are no matches.
+    Raises ConnectionFailedError with the published count if the broker is lost, ServiceError for a
+    refusal, and InputError without matches.
     """
     run = current_run(pipeline.output)
     if run is None:
@@ -130,9 +129,9 @@ def publish_rest(
     told: ProgressListener = _UNTOLD,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
-    """`publish_matches` where no run is under way; two would get into each other's way.
+    """Publishes as `publish_matches`, under the lock of the output.
 
-    Raises InputError where one is, too.
+    Raises InputError also while another run is writing.
     """
     with alone_in(pipeline.output):
         mend(pipeline.output)
@@ -141,7 +140,7 @@ def publish_rest(
 
 @dataclass(frozen=True, slots=True)
 class _MatchPublisher:
-    """What is published of a run, and where to."""
+    """The publication of one run to one broker."""
 
     session: SparkSession
     run: RunFolder
@@ -152,12 +151,12 @@ class _MatchPublisher:
 
     @property
     def rows(self) -> DataFrame:
-        """All notifications, each once."""
+        """All matched notifications, each once."""
         every = self.session.read.schema(MATCHES_DDL).parquet(self.run.place("matches"))
         return every.where("is_first")
 
     def publish(self, place: int, name: str, total: int, stop: threading.Event) -> int:
-        """Publish what is left of a source's notifications; how many these are."""
+        """Publishes the rest of a source's notifications; returns their count."""
         known = self.state.sources
         before = behind = known.get(name, 0)
         for job in self._jobs(place, name, total) if total > before else ():
@@ -195,7 +194,7 @@ class _MatchPublisher:
         write_whole(self.run.path / PROGRESS_FILE, msgspec.json.encode(self.state))
 
     def _jobs(self, place: int, name: str, total: int) -> Iterator[_Job]:
-        """The rows of a source, cut into jobs: always in the same way."""
+        """Splits the rows of a source into jobs, always in the same way."""
         rows = self.rows.where(F.col("source") == name).select(*_ORDER)
         if total <= PUBLISHED_AT_ONCE:
             yield _Job(0, total, rows)
@@ -206,7 +205,7 @@ class _MatchPublisher:
             yield _Job(number, count, job)
 
     def _sorted(self, place: int, rows: DataFrame, folder: str) -> _SortedFiles:
-        """The files of a source's rows in their order, which are written where they are not."""
+        """Returns the files of a source's sorted rows; writes them if absent."""
         # At an address all runs lie in one folder.
         told = self.run.path / _SORTED / self.run.name / f"{place}.json"
         found = read_whole(told, _SortedFiles)
@@ -221,7 +220,7 @@ class _MatchPublisher:
 
 
 def _part(file: str) -> tuple[int, ...]:
-    """Where a file of Spark stands among those of its folder."""
+    """Returns the sort key of a file that Spark wrote."""
     found = _PART.match(file)
     assert found is not None, file
     return tuple(map(int, found.groups()))
@@ -234,7 +233,7 @@ def _free_sorted(run: RunFolder) -> None:
 
 
 def _failure(error: Exception, address: str, said: str) -> Exception:
-    """What a task raised, as an error of here that says how far it came."""
+    """Converts an error of a task, and adds the published count."""
     raised = _RAISED.search(cause_of(str(error)))
     if raised is None:
         return error

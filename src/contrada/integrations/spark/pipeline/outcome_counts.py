@@ -1,4 +1,4 @@
-"""What became of the records of sources: counts of outcomes, and the summary of a run."""
+"""`counts_of`: counts of outcomes by source, and the summary of a run."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,16 +11,16 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from contrada.integrations.spark.pipeline.pipeline_description import Source
 
 REASONS_MAX: Final = 10
-"""Reasons of bad records of a source that a summary names, the most frequent ones. Beyond it: the
+"""Reasons of bad records in the summary of a source, the most frequent first. Beyond it: the
 quarantine has them all."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSummary:
-    """What became of one source. `matched` counts notifications, not pairs.
+    """The results of one source. `matched` counts notifications, not pairs.
 
-    `reasons` are the most frequent ones of bad records; `unmet` are the attributes that options
-    speak of, and that no record had.
+    `reasons` are the most frequent reasons of bad records; `unmet` are attributes in options that
+    no record had.
     """
 
     source: str
@@ -34,18 +34,17 @@ class SourceSummary:
 
     @property
     def rows_per_s(self) -> float:
-        """Records per second, reading and matching."""
+        """Records read and matched per second."""
         return (self.read + self.bad) / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineSummary:
-    """What a run did. `matches` counts the matches of each subscription, `patterns` of each
-    pattern; `output` is where they, and what is bad, were written.
+    """The results of a run. `matches` are counts by subscription, `patterns` by pattern; `output`
+    is the folder of the results.
 
-    `stages` are seconds by what was done in them, `plan` is how each source is matched, `refused`
-    are rules of other dialects that could not be read, `versions` what a stream's subscriptions
-    were.
+    `stages` are seconds by stage, `plan` is the way of matching by source, `refused` are unreadable
+    rules of other dialects, `versions` are the subscriptions of a stream.
     """
 
     sources: tuple[SourceSummary, ...]
@@ -66,9 +65,9 @@ class PipelineSummary:
 
 @dataclass(frozen=True, slots=True)
 class SourceCounts:
-    """What became of the records of one source: `matches` by the positions of subscriptions.
+    """The counts of one source: `matches` by the positions of subscriptions.
 
-    Of a sum there are no `matches`: in another version of them a position is of another.
+    A sum has no `matches`, since positions differ between versions of the subscriptions.
     """
 
     read: int = 0
@@ -91,12 +90,12 @@ class SourceCounts:
         )
 
     def with_bad(self, reason: str, count: int) -> "SourceCounts":
-        """The same with more records that are bad, for one reason."""
+        """Returns the counts with more bad records for one reason."""
         reasons = Counter(self.reasons) + Counter({reason: count})
         return replace(self, bad=self.bad + count, reasons=dict(reasons))
 
     def summary(self, source: str, published: int = 0) -> SourceSummary:
-        """It as a summary shows it."""
+        """Returns the summary of the source."""
         frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
         return SourceSummary(
             source,
@@ -111,15 +110,15 @@ class SourceCounts:
 
 
 def _unmet_by_both(one: SourceCounts, other: SourceCounts) -> set[str]:
-    """What no record of both had; where none was read that says nothing."""
+    """Returns the attributes absent in both; counts without any record do not restrict them."""
     told = [{*each.unmet} for each in (one, other) if each.read]
     return set.intersection(*told) if told else set()
 
 
 class CountedRow(NamedTuple):
-    """How often outcomes of a source have a position, None of those that matched nothing.
+    """The outcomes of a source at one position; None is the position of those without a match.
 
-    `first` is how often it is the first of a record's.
+    `first` counts the outcomes whose first position it is.
     """
 
     source: str
@@ -131,7 +130,7 @@ class CountedRow(NamedTuple):
 
 
 def summed(rows: Iterable[CountedRow], names: Iterable[str]) -> dict[str, SourceCounts]:
-    """The counts of each source. Cost: linear in rows, of which there is one for each position."""
+    """Sums rows by source. Cost: linear in rows, of which there is one for each position."""
     sums: dict[str, list[int]] = {name: [0, 0, 0] for name in names}
     matches: dict[str, dict[int, int]] = {name: {} for name in sums}
     for row in rows:
@@ -150,9 +149,9 @@ def summed(rows: Iterable[CountedRow], names: Iterable[str]) -> dict[str, Source
 def counts_of(
     outcomes: DataFrame, sources: Iterable[Source], subscriptions: int
 ) -> dict[str, SourceCounts]:
-    """The counts of each source among outcomes. Positions behind the subscriptions do not count.
+    """Counts outcomes by source. Positions behind the subscriptions do not count.
 
-    Cost: a job over the outcomes; more where some are bad, or options speak of attributes.
+    Cost: a job over the outcomes; further jobs if some are bad, or options name attributes.
     """
     rows = (
         # NULL is the position of rows without a match, so that one job counts all rows.
@@ -184,7 +183,7 @@ def counts_of(
 
 
 def _reasons(outcomes: DataFrame) -> dict[str, dict[str, int]]:
-    """The most frequent reasons of each source's bad records, and how often each was."""
+    """Returns the most frequent reasons of each source's bad records, with counts."""
     counted = outcomes.where("reason is not null").groupBy("source", "reason").count()
     found: dict[str, dict[str, int]] = {}
     nth = F.expr("row_number() over (partition by source order by count desc, reason)")
@@ -194,7 +193,7 @@ def _reasons(outcomes: DataFrame) -> dict[str, dict[str, int]]:
 
 
 def _unmet(outcomes: DataFrame, sources: list[Source]) -> Mapping[str, tuple[str, ...]]:
-    """The attributes that options of a source speak of and that no task has seen."""
+    """Returns the attributes in options of a source that no task has seen."""
     asked = [each.name for each in sources if each.reading.names_expected()]
     if not asked:
         return {}

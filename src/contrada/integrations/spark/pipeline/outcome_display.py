@@ -1,8 +1,8 @@
-"""What outcomes show of packed notifications, many at once: their times, and attributes as JSON.
+"""`shown_rows`: times, and attributes as JSON, of a whole column of packed notifications.
 
-Most attributes are read and shown by one call each for all rows. A row is *odd* where a value is
-none that JSON shows as it is (bytes, several values, NaN): then it is shown by the functions of one
-notification, and so byte for byte as these show every other.
+Most attributes are decoded and encoded by one call each for all rows. A row is *odd* if JSON cannot
+show a value directly (bytes, several values, NaN); odd rows are encoded one by one, byte for byte
+as everywhere else.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ class _ReadParts(msgspec.Struct, array_like=True, gc=False):
 
 
 class _ReadNotification(msgspec.Struct, array_like=True, gc=False):
-    """A packed notification, of which is read what outcomes show."""
+    """A packed notification, decoded as far as outcomes show it."""
 
     version: msgspec.Raw
     kind: msgspec.Raw
@@ -50,9 +50,10 @@ _reader: Final = msgspec.msgpack.Decoder(list[_ReadNotification])
 
 
 def shown_rows(packed: Any) -> tuple[Any, Any]:
-    """The times and the attributes of a column of packed notifications, which were checked.
+    """Returns the times and the attributes of a column of checked packed notifications without
+    NULL.
 
-    None of them is NULL. Cost: some microseconds for each.
+    Cost: some microseconds for each.
     """
     blobs = blobs_in(packed)
     data = blobs.data[blobs.starts[0] : blobs.starts[-1]]
@@ -68,7 +69,7 @@ def shown_rows(packed: Any) -> tuple[Any, Any]:
 
 
 def _odd(values: list[dict[str, Any]], lines: list[bytes]) -> Iterator[int]:
-    """The rows that JSON does not show as they are."""
+    """Yields the rows that JSON cannot show directly."""
     kinds = set(map(type, chain.from_iterable(map(dict.values, values))))
     are_plain = kinds <= _AS_THEY_ARE
     for row, line in enumerate(lines):
@@ -84,9 +85,9 @@ def _has_infinite(values: dict[str, Any]) -> bool:
 
 
 def names_in(packed: Any, names: Iterable[str]) -> set[str]:
-    """Those of some names that an attribute of packed notifications has. None of these is NULL.
+    """Returns the names, among some, of attributes in packed notifications without NULL.
 
-    Cost: a search for each name among the bytes, and a microsecond for each row that has it there,
+    Cost: a search for each name among the bytes, and a microsecond for each row that contains it,
     until one has it as a name.
     """
     found = set()

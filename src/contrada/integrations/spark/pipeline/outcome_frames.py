@@ -1,4 +1,4 @@
-"""What sources give: the outcomes of their records, and how that is done."""
+"""The reading and matching of sources, and its plan."""
 
 from contrada.integrations.spark.pipeline.outcome_task import OutcomeTask, TextFiles
 from contrada.integrations.spark.pipeline.pipeline_description import Source
@@ -13,7 +13,7 @@ __all__ = ["OutcomeTask", "TextFiles", "opened_sources", "outcomes", "outcomes_o
 
 
 def planned(source: Source, base: Base) -> str:
-    """How the records of a source are read and matched."""
+    """Describes how a source is read and matched."""
     shards = len(base.saved.shards)
     index = "an index" if shards == 1 else f"{shards} indexes"
     return f"{source.format}; {len(base)} filter{'s' * (len(base) != 1)} by {index} in workers"

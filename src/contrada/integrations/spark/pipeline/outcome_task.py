@@ -1,8 +1,8 @@
-"""What a Spark task does: rows in Arrow batches to outcomes in Arrow batches.
+"""`outcome_batches`: the work of a Spark task, from rows in Arrow batches to outcomes.
 
-An outcome is a record that matched, a record that could not be read, or (one per task and source,
-last) the count of what was read. Everything here runs in the workers; what a record means is
-decided by `contrada.integrations.files`, what it matches by the index of a base.
+An outcome is a matched record, a bad record, or (last, one per task and source) the count of read
+records. All code here runs in the workers; `contrada.integrations.files` decodes records, and the
+index of a base matches them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,8 +41,8 @@ from contrada.model import FilterSet, Notification, to_msgpack
 from contrada.model.domains.values import TIME_MIN_US, is_system_name
 
 OUTCOMES_MAX: Final = 2_000
-"""Outcomes of one Arrow batch, and so of what a task holds. Beyond it: the next batch takes the
-rest."""
+"""Outcomes of one Arrow batch, and so the bound of a task's buffer. Beyond it: the next batch has
+the rest."""
 
 OUTCOME: Final = pa.schema(
     [
@@ -69,11 +69,11 @@ OUTCOME_DDL: Final = (
 )
 
 MATCHERS_KEPT_MAX: Final = 8
-"""Matchers of sources that a worker keeps. Beyond it: the one that was made first goes."""
+"""Cached matchers of a worker. Beyond it: the oldest is dropped."""
 
 
 class FilePart(NamedTuple):
-    """A part of a file, and the header of a CSV file where the part does not begin with it."""
+    """A part of a file, and the header of its CSV file if the part is not the first."""
 
     path: str
     part: Part = WHOLE
@@ -81,20 +81,20 @@ class FilePart(NamedTuple):
 
 
 class SourceReader(Protocol):
-    """What a task makes of the rows of one source."""
+    """Converts the rows of one source to outcomes."""
 
     def outcomes(self, rows: pa.RecordBatch) -> Batches:
-        """The outcomes of some rows."""
+        """Yields the outcomes of some rows."""
 
     def counted(self) -> Batches:
-        """The outcomes that are left, and the counts of all."""
+        """Yields the remaining outcomes, and the counts of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """Files of a text format; rows say which of the `parts` a task reads, or which files.
+    """Files of a text format; rows select `parts`, or name files.
 
-    Local ones are called by their paths, seen from the folder `beside` where one is given.
+    With `beside`, local files are shown relative to that folder.
     """
 
     name: str
@@ -104,47 +104,47 @@ class TextFiles:
     parts: tuple[tuple[FilePart, ...], ...] = ()
 
     def shown(self, address: str) -> str:
-        """What a file is called in results."""
+        """Returns the name of a file in results."""
         return shown_name(address, self.beside)
 
     def of_parts(self, parts: tuple[tuple[FilePart, ...], ...]) -> "TextFiles":
-        """The same, read in parts."""
+        """Returns the same files, read in parts."""
         return replace(self, parts=parts)
 
     def reader(self, base: SavedBase) -> SourceReader:
-        """What a task does."""
+        """Returns the reader of a task."""
         return _TextFileReader(self, base)
 
 
 @dataclass(frozen=True, slots=True)
 class RowsOf:
-    """Rows that Spark has read, and what makes notifications of them."""
+    """Rows of a Spark format, and their conversion to notifications."""
 
     name: str
     making: RowBuilder
 
     def reader(self, base: SavedBase) -> SourceReader:
-        """What a task does."""
+        """Returns the reader of a task."""
         return _MadeRowReader(self, base)
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeTask:
-    """What the tasks of some sources do; travels to the workers with the base.
+    """The sources and the base of tasks; it is pickled and sent to the workers.
 
-    Rows have the place of their source, and a struct for each source, of which one is filled.
+    A row has the position of its source, and a struct for each source, only one of which is filled.
     """
 
     sources: tuple[TextFiles | RowsOf, ...]
     base: SavedBase | None = None
 
     def told(self, base: SavedBase) -> "OutcomeTask":
-        """The same, with the base that is matched."""
+        """Returns the task with a base."""
         return replace(self, base=base)
 
 
 def outcome_batches(told: bytes, batches: Iterable[Any]) -> Batches:
-    """The outcomes of the rows of a task; at last the counts, a row for each source."""
+    """Yields the outcomes of the rows of a task, and finally the counts, a row for each source."""
     task: OutcomeTask = unpickled(told)
     assert task.base is not None
     readers = [source.reader(task.base) for source in task.sources]
@@ -160,29 +160,29 @@ def outcome_batches(told: bytes, batches: Iterable[Any]) -> Batches:
 
 
 class _OutcomeColumns:
-    """Outcomes of a source that wait for their Arrow batch, in columns."""
+    """The buffered outcomes of a source, in columns."""
 
     def __init__(self, source: str, names_expected: set[str]) -> None:
         self._source = source
         self._columns: list[list[Any]] = [[] for _ in OUTCOME][1:]
         self.unmet = names_expected
-        """The attributes that options speak of and that no record had so far."""
+        """The attributes in options that no record had so far."""
         self.files: list[str] = []
-        """The files that came to the task, where they come to a stream."""
+        """The files that a stream gave to the task."""
         self.read = self.bad = 0
         self.latest_us: int | None = None
-        """The largest time of all that was read, whether it matched or not; None of nothing."""
+        """The largest time of all read records, matched or not; None before the first."""
 
     def matched(
         self, file: str | None, record: int | None, of: "PackedOutcome", positions: Any
     ) -> None:
-        """A record that matched."""
+        """Adds a matched record."""
         values = (file, record, None, None, None, *of, positions, *[None] * 4)
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
 
     def packed(self, file: str, records: PackedRecords) -> pa.RecordBatch:
-        """Records that matched and are in columns already."""
+        """Returns matched records that are in columns already."""
         rows, count = records.rows, len(records.numbers)
         known = {
             "source": pa.repeat(self._source, count),
@@ -199,7 +199,7 @@ class _OutcomeColumns:
     def made(
         self, made: BuiltRows, rows: Any, is_bad: Any, matched: tuple[Any, Any]
     ) -> pa.RecordBatch:
-        """Some rows of Spark, in order: those that matched, with bounds and positions, and bad."""
+        """Returns matched and bad rows of Spark in order; `matched` has bounds and positions."""
         order = pa.array(rows)
         notifications = made.notifications.take(order)
         times, shown = shown_rows(notifications.drop_null())
@@ -219,14 +219,14 @@ class _OutcomeColumns:
         return _batch_of(known, len(rows))
 
     def refused(self, file: str | None, record: BadRecord) -> None:
-        """A record that could not be read."""
+        """Adds a bad record."""
         self.bad += 1
         place = (record.line, record.column, record.reason, record.text)
         for column, value in zip(self._columns, (file, *place, *[None] * 8), strict=True):
             column.append(value)
 
     def counted(self) -> Batches:
-        """All that waits, with the counts behind it."""
+        """Yields the buffered outcomes, and the counts behind them."""
         counts = (self.read, self.bad, sorted(self.unmet), self.files)
         of_all = (*[None] * 5, self.latest_us, *[None] * 3, *counts)
         for column, value in zip(self._columns, of_all, strict=True):
@@ -234,7 +234,7 @@ class _OutcomeColumns:
         yield self._batch()
 
     def full(self) -> Batches:
-        """What waits, where it is enough for a batch."""
+        """Yields the buffered outcomes if they fill a batch."""
         if len(self._columns[0]) >= OUTCOMES_MAX:
             yield self._batch()
 
@@ -251,7 +251,7 @@ class _OutcomeColumns:
 
 
 def _batch_of(known: dict[str, Any], count: int) -> pa.RecordBatch:
-    """Outcomes of which these columns are known, and no others."""
+    """Returns outcomes with these columns; the others are NULL."""
     arrays = [
         known[field.name] if field.name in known else pa.nulls(count, field.type)
         for field in OUTCOME
@@ -268,7 +268,7 @@ class PackedOutcome(NamedTuple):
 
     @classmethod
     def of(cls, notification: Notification) -> "PackedOutcome":
-        """A notification as outcomes have it."""
+        """Returns the outcome of a notification."""
         shown = msgspec.json.encode(plain_attributes(notification)).decode()
         return cls(notification.envelope.time_us, shown, to_msgpack(notification))
 
@@ -330,7 +330,7 @@ _matchers: Final[dict[str, list[tuple[ReadOptions, Matcher]]]] = {}
 
 
 def matcher_of(base: SavedBase, reading: ReadOptions) -> Matcher:
-    """What matches the records of a source; built once in each worker, the last ones are kept."""
+    """Returns the matcher of a source; each worker builds it once and caches the last ones."""
     if base.digest not in _matchers:
         _matchers.clear()
     kept = _matchers.setdefault(base.digest, [])
@@ -356,17 +356,17 @@ def _matcher(base: Opened, reading: ReadOptions) -> Matcher:
 
 
 class BaseIndex:
-    """The indexes of a base as one, whose keys are positions."""
+    """The indexes of a base as one index with positions as keys."""
 
     def __init__(self, base: Opened) -> None:
         self._indexes = [base.index(shard) for shard in range(len(base.saved.shards))]
 
     def match(self, notification: Given) -> list[int]:
-        """As `Index.match`."""
+        """Matches as `Index.match`."""
         return [position for index in self._indexes for position in index.match(notification)]
 
     def match_batch(self, notifications: Any) -> tuple[Any, Any]:
-        """As `Index.match_batch`."""
+        """Matches as `Index.match_batch`."""
         found = [index.match_batch(notifications) for index in self._indexes]
         if len(found) == 1:
             return found[0]

@@ -1,8 +1,8 @@
-"""Who writes at an address, where nobody can lock a file: a lease that is renewed.
+"""`leased`: a lock for an output at an address, where files cannot be locked.
 
-The lease is a file that one may make only where there is none. Whoever holds it writes it anew
-while it works. One that was not renewed for long is of somebody who was killed, and is taken over.
-Its age is measured by the file system's own clock.
+The lease is a file that is created exclusively. Its holder rewrites it while it works. A lease that
+was not renewed for long belongs to a killed process, and is taken over. Its age is measured by the
+file system's own clock.
 """
 
 import logging
@@ -18,10 +18,10 @@ from contrada.errors import ContradaError, InputError
 from contrada.integrations.spark.pipeline.hadoop_paths import HadoopPath
 
 LOCK_LEASE_S: Final = 60.0
-"""How long a lease at an address holds that is not renewed. Beyond it: another run takes it."""
+"""Seconds for which a lease holds without renewal. Beyond it: another run may take it."""
 
 LOCK_RENEWED_S: Final = LOCK_LEASE_S / 6
-"""How often a lease is renewed."""
+"""Seconds between renewals of a lease."""
 
 _LOG: Final = logging.getLogger("contrada.integrations.spark")
 
@@ -35,7 +35,7 @@ class Lease:
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, taken: str) -> None:
-        """Takes the lease. Raises InputError, which says `taken`, where another one holds it."""
+        """Takes the lease. Raises InputError with the message `taken` if another run holds it."""
         if not self._make():
             known = self._known()
             if self._age_ms() < LOCK_LEASE_S * 1000 or self._known() != known:
@@ -45,14 +45,14 @@ class Lease:
                 raise InputError(str(self.file.parent), taken)
 
     def renew(self) -> None:
-        """Goes on holding it. Raises InputError where another one has taken it."""
+        """Renews it. Raises InputError if another run has taken it."""
         with self.turn:  # Else one reads while another writes.
             if self._known() != self.token:
                 raise InputError(str(self.file.parent), "another run has taken the lock")
             self.file.write_bytes(self.token)
 
     def keep(self, ended: threading.Event) -> None:
-        """Renews it time and again until that is ended; what goes wrong is tried again."""
+        """Renews it periodically until `ended`; retries after errors."""
         while not ended.wait(LOCK_RENEWED_S):
             try:
                 self.renew()
@@ -60,7 +60,7 @@ class Lease:
                 _LOG.warning("%(reason)s", {"reason": error})
 
     def nack(self) -> None:
-        """Ends it, unless another one has it."""
+        """Deletes it, unless another run has it."""
         try:
             if self._known() == self.token:
                 self.file.unlink(missing_ok=True)
@@ -79,7 +79,7 @@ class Lease:
         return None
 
     def _age_ms(self) -> float:
-        """How long ago it was renewed, by the clock that is there."""
+        """Returns the time since its renewal, by the file system's clock."""
         now = self.file.parent / f"{self.file.name}.{self.token.decode()}"
         now.write_bytes(b"")
         ms, renewed_ms = now.modified_ms(), self.file.modified_ms()
@@ -89,7 +89,7 @@ class Lease:
 
 @contextmanager
 def leased(file: HadoopPath, taken: str) -> Iterator[Callable[[], None]]:
-    """Holds a lease while the block runs; gives what raises InputError where it is lost."""
+    """Holds a lease within the block; yields a check that raises InputError after its loss."""
     lease, ended = Lease(file), threading.Event()
     lease.take(taken)
     keeper = threading.Thread(target=lease.keep, args=(ended,), name="lease", daemon=True)
@@ -103,6 +103,6 @@ def leased(file: HadoopPath, taken: str) -> Iterator[Callable[[], None]]:
 
 
 def is_leased(file: HadoopPath) -> bool:
-    """Whether somebody holds a lease, by this machine's clock. Only reads."""
+    """Whether a run holds the lease, by this machine's clock. Only reads."""
     renewed_ms = file.modified_ms()
     return renewed_ms is not None and time() * 1000 - renewed_ms < LOCK_LEASE_S * 1000

@@ -1,4 +1,6 @@
-"""Results as frames of rows, and where they are written: Parquet below the output, and tables."""
+"""`matches_of`, `quarantine_of`, `write_table`: result rows, and their Parquet folders and
+tables.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -20,7 +22,7 @@ MATCHES_DDL = (
 """The columns of matches. `is_first` is true once for each record."""
 
 BATCH = "batch"
-"""The column of a stream's tables that says which micro-batch a row is of."""
+"""The column of a stream's tables with the number of the micro-batch."""
 
 
 def matches_of(
@@ -29,9 +31,9 @@ def matches_of(
     types: Mapping[str, str],
     version: int | None = None,
 ) -> DataFrame:
-    """A row for each pair of a subscription and a record.
+    """Returns a row for each pair of a subscription and a record.
 
-    `types` tells the type of a source; in a stream `version` is that of the subscriptions.
+    `types` has the type of each source; in a stream, `version` is that of the subscriptions.
     """
     columns = [pa.array(range(len(names)), pa.int32()), pa.array(names, pa.string())]
     told = pa.table(columns, ["position", "subscription"])
@@ -64,14 +66,14 @@ def matches_of(
 
 
 def date_of(column: str) -> Column:
-    """The day of a time; what has none happened at the first moment of 1970, as everywhere."""
+    """Returns the day of a time; NULL is the first day of 1970, as everywhere."""
     return F.coalesce(F.to_date(column), F.lit(date(1970, 1, 1)))
 
 
 def quarantine_of(
     outcomes: DataFrame, gone: Mapping[str, Sequence[str]] | None = None
 ) -> DataFrame:
-    """The records that could not be read, and of each source the files that are `gone`."""
+    """Returns the bad records, and the files of each source that are `gone`."""
     bad = outcomes.where("reason is not null").select(
         "source", "file", F.col("record").alias("line"), "column", "reason", "text"
     )
@@ -82,21 +84,23 @@ def quarantine_of(
 
 
 def types_of(pipeline: Pipeline) -> dict[str, str]:
-    """The type of each source's records: the most special of its marks, else the source's name."""
+    """Returns the type of each source's records: the most special mark, else the source's name."""
     return {each.name: (*each.reading.marks[-1:], each.name)[0] for each in pipeline.sources}
 
 
 def write_parquet(frame: DataFrame, path: str, *partitions: str) -> None:
-    """Replaces what is there. Each partition is one file or a few, however rows are spread."""
+    """Replaces a Parquet folder. Each partition has one file or a few, however rows are
+    distributed.
+    """
     if partitions:
         frame = frame.hint("rebalance", *partitions)
     frame.write.mode("overwrite").partitionBy(*partitions).parquet(path)
 
 
 def check_table(session: SparkSession, sink: TableSink, frame: DataFrame) -> str:
-    """What writing to a table will do.
+    """Describes the writing to a table.
 
-    Raises InputError where it has other columns, or a format that Spark does not know.
+    Raises InputError for an existing table with other columns, and for an unknown format.
     """
     check_format(session, f"table {sink}", sink.format)
     try:
@@ -113,7 +117,7 @@ def check_table(session: SparkSession, sink: TableSink, frame: DataFrame) -> str
 
 
 def _columns(frame: DataFrame) -> dict[str, str]:
-    """Names and types, whatever may be NULL."""
+    """Returns names and types, ignoring nullability."""
     return {each.name: each.dataType.simpleString() for each in frame.schema}
 
 

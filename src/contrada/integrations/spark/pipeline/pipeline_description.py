@@ -1,10 +1,10 @@
-"""A pipeline as a user describes it in a TOML file.
+"""`read_pipeline`: the description of a pipeline in a TOML file.
 
     subscriptions = "../subscriptions/operations.filters"
     output = "{out}/pipeline"
     publish = "contrada://127.0.0.1:7655"       # optional
 
-    [parameters]                                # what {out} stands for, unless set otherwise
+    [parameters]                                # default value of {out}
     out = "../../out"
 
     [[source]]
@@ -16,10 +16,10 @@
     add = { kind = "flight" }
     time = "time_hour"
 
-Paths are relative to the file that names them, but where they begin with a parameter that is set
-from outside: then to where one stands. `type_marks` makes a typed publication, the most general
-type first, or `obvent` names a class (`module:Class`) that knows its marks. All keys are in
-docs/pipeline.md; the options' meanings: `contrada.integrations.files.ReadOptions`.
+Paths are relative to the file that names them; paths that begin with a parameter set from outside
+are relative to the working directory. `type_marks` makes a typed publication, the most general type
+first; `obvent` names a class (`module:Class`) that knows its marks. docs/pipeline.md has all keys,
+`contrada.integrations.files.ReadOptions` the meaning of options.
 """
 
 import glob
@@ -56,7 +56,7 @@ _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _MARK_PREFIX: Final = mark_name("")
 
 AVAILABLE_NOW: Final = "available-now"
-"""The trigger of a stream that ends when all is read that was there at its start."""
+"""The trigger of a stream that ends when all data present at its start is read."""
 
 _OWN_NAMES: Final = ("matches", "quarantine", "patterns", "published.json", "report.", "versions")
 _OWN_FILES: Final = ("part-", "_", ".", "date=", "type=", "batch=")
@@ -64,12 +64,12 @@ _OWN_FILES: Final = ("part-", "_", ".", "date=", "type=", "batch=")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is read, and how its records are.
+    """A source of records, and their decoding.
 
     `paths` are as Spark takes them: files, directories, globs, addresses. The formats `csv`, `tsv`,
-    `json`, `jsonl` and `xml` are read as `contrada match` does; every other one is Spark's, with
-    its `options`, of `paths` or of a `table`. Of such rows `of` says what a notification is made of
-    (see `to_notifications`), and `column` where it stands.
+    `json`, `jsonl` and `xml` are read as by `contrada match`; all others by Spark, with its
+    `options`, from `paths` or a `table`. For these, `of` selects the conversion to notifications
+    (see `to_notifications`), and `column` its column.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class TableSink:
-    """A table, by name or by path, that takes rows of the results."""
+    """A table, by name or path, for rows of the results."""
 
     rows: str
     format: str
@@ -99,12 +99,12 @@ class TableSink:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Sources, what is asked for, and where the results go.
+    """The sources, subscriptions and outputs of a pipeline.
 
-    `origins` are where subscriptions come from; `asked` is what those ask for that are files, as
-    they stood when the description was read, None where a broker has to be asked first. A stream
-    has a trigger every `trigger_us`, or ends when all is read that is there. `text` is all that was
-    described, to tell one description from another. `spark` are settings of the session.
+    `origins` are the origins of subscriptions; `asked` are the subscriptions of files at the time
+    of reading, None if a broker must be asked first. A stream has a trigger every `trigger_us`, or
+    ends when all present data is read. `text` is the whole description, to compare descriptions.
+    `spark` are settings of the session.
     """
 
     sources: tuple[Source, ...]
@@ -124,13 +124,15 @@ class Pipeline:
     spark: Mapping[str, str] = field(default_factory=dict)
 
     def partitions(self, rows: str) -> tuple[str, ...]:
-        """The columns by which results lie in folders; matches of patterns have no type."""
+        """Returns the columns that partition results; matches of patterns have no type."""
         if rows == "quarantine":
             return ()
         return tuple(each for each in self.partition if each == "date" or rows == "matches")
 
     def absolute(self) -> "Pipeline":
-        """The same for a process that stands elsewhere."""
+        """Returns the pipeline with absolute paths, for a process with another working
+        directory.
+        """
         origins = tuple(
             replace(each, file=each.file.absolute() if each.file else None) for each in self.origins
         )
@@ -139,7 +141,7 @@ class Pipeline:
 
     @property
     def subscriptions(self) -> Wishes:
-        """What the subscriptions ask for, without those of brokers."""
+        """The subscriptions of files, by name."""
         return self.asked.wishes if self.asked else {}
 
     @property
@@ -149,7 +151,7 @@ class Pipeline:
 
     @property
     def quarantine(self) -> Folder:
-        """The Parquet directory of the records that could not be read."""
+        """The Parquet directory of the bad records."""
         return self.output / "quarantine"
 
 
@@ -216,10 +218,10 @@ class _PipelineFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipeline:
-    """The pipeline that a file describes; `settings` replace its parameters.
+    """Reads the description in a file; `settings` replace its parameters.
 
-    Raises InputError with the place for what is malformed, for paths that name no file, for an
-    output that cannot be written, and for errors in the file of subscriptions.
+    Raises InputError with the place of a malformed key, for paths without a file, for an output
+    that is not writable, and for errors in the file of subscriptions.
     """
     described = checked(str(path), read_toml(path), _PipelineFields)
     settings = settings or {}
@@ -261,7 +263,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
 
 
 def _check_keys(path: Path, described: _PipelineFields) -> None:
-    """Refuse keys that would say nothing here."""
+    """Refuses keys without an effect."""
     of_stream = ("trigger", "checkpoint", "slack")
     found = [key for key in of_stream if getattr(described, key) is not None]
     if found and described.mode != "stream":
@@ -272,7 +274,9 @@ def _check_keys(path: Path, described: _PipelineFields) -> None:
 
 
 def _origins(described: _PipelineFields, filled: "_Filled") -> Iterator[SubscriptionsOrigin]:
-    """Where subscriptions come from. Where a source names by `pattern`, they have patterns."""
+    """Yields the origins of subscriptions; they have name patterns if a source names by
+    `pattern`.
+    """
     has_patterns = any(source.strategy == PATTERN for source in described.source)
     if isinstance(described.subscriptions, str):
         yield SubscriptionsOrigin(filled.path(described.subscriptions), has_patterns=has_patterns)
@@ -295,7 +299,7 @@ def _origins(described: _PipelineFields, filled: "_Filled") -> Iterator[Subscrip
 
 
 def _patterns(described: _PipelineFields, filled: "_Filled") -> dict[str, Pattern]:
-    """The patterns by name, those of files too."""
+    """Returns the patterns by name, also those of files."""
     found: dict[str, Pattern] = {}
     for number, each in enumerate(described.pattern):
         place = f"{filled.described_in}: pattern[{number}]"
@@ -323,7 +327,7 @@ def _table(table: _TableFields, filled: "_Filled") -> TableSink:
 
 
 def _options(options: Mapping[str, Any], filled: "_Filled") -> dict[str, str]:
-    """Options as Spark has them: texts."""
+    """Converts options to texts, as Spark needs them."""
     return {
         name: filled.text(value) if isinstance(value, str) else str(value).lower()  # true and false
         for name, value in options.items()
@@ -341,17 +345,14 @@ def _duration_us(path: Path, key: str, text: str) -> int:
 
 
 def _check_writable(output: Path) -> None:
-    """Find out before a long run, and without making anything, that nothing can be kept."""
+    """Checks the output before a long run, without creating it."""
     there = next(path for path in (output, *output.absolute().parents) if path.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise InputError(str(output), f"cannot be written: {there} is no directory to write into")
 
 
 def check_own(output: Folder) -> None:
-    """Refuse a folder that holds what no run has written, for a run replaces what is there.
-
-    Raises InputError.
-    """
+    """Refuses a folder with foreign files, since a run replaces its contents. Raises InputError."""
     if not output.exists():
         return
     folders = (output / "matches", output / "quarantine", output / "patterns")
@@ -368,7 +369,7 @@ def check_own(output: Folder) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """Fills in parameters and makes paths relative to the describing file."""
+    """Fills in parameters, and makes paths relative to the describing file."""
 
     described_in: Path
     parameters: Mapping[str, str]
@@ -395,18 +396,18 @@ class _Filled:
         return Path(os.path.normpath(base / self.text(text)))
 
     def folder(self, text: str) -> Folder:
-        """A path, or an address as Spark knows them."""
+        """Returns a path, or an address for Spark."""
         filled = self.text(text)
         return HadoopPath(filled) if is_address(filled) else self.path(text)
 
     def place(self, text: str) -> str:
-        """A path, which is absolute then, or an address as Spark knows them."""
+        """Returns an absolute path, or an address for Spark."""
         if _ADDRESS.match(self.text(text)):
             return self.text(text)
         return str(self.path(text).absolute())
 
     def read(self, name: str | None) -> bytes | None:
-        """The bytes of a file that is named beside the description."""
+        """Returns the content of a file beside the description."""
         return None if name is None else read_bytes(self.path(name))
 
     def files(self, patterns: list[str]) -> tuple[Path, ...]:
@@ -475,7 +476,7 @@ def _source(source: _SourceFields, filled: _Filled, *, is_stream: bool) -> Sourc
 
 
 def _obvent_marks(reference: str) -> tuple[str, ...]:
-    """The type names that a class of obvents asks for, by way of its filter."""
+    """Returns the type names of an event class, from its filter."""
     try:
         obvent: Any = object_named(reference)
         names = obvent.to_filters().sets

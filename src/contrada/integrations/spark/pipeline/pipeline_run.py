@@ -1,9 +1,9 @@
-"""A run of a pipeline over what is there: read, match, detect, write, publish, say what happened.
+"""`run_pipeline`: a batch run that reads, matches, detects, writes, publishes and reports.
 
-The outcomes of each source are written as they come, so that no run holds them, and one that was
-ended goes on with the next source. Results are shown in place of those of the run before by one
-step at the end (`output`), and published then: a notification once, however many subscriptions it
-matches.
+The outcomes of each source are written as they are computed, so that no run holds them in memory,
+and an interrupted run resumes with the next source. At the end one step replaces the results of the
+previous run (`run_folder`). Then each matched notification is published once, however many
+subscriptions it matches.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ _UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 
 
 
 class _RunState(msgspec.Struct):
-    """What a run has done so far. `digest` is of what it was described as."""
+    """The finished sources of a run. `digest` is of its description."""
 
     digest: str
     done: dict[str, SourceCounts] = {}
@@ -67,7 +67,7 @@ class _RunState(msgspec.Struct):
 
 @dataclass(slots=True)
 class _StageTimes:
-    """The seconds of each stage, and the listener that is told meanwhile."""
+    """The seconds of each stage, and the progress listener."""
 
     session: SparkSession
     told: ProgressListener
@@ -76,7 +76,7 @@ class _StageTimes:
 
     @contextmanager
     def at(self, what: str) -> Iterator[None]:
-        """The block is a stage. Raises KeyboardInterrupt where nothing more is to be begun."""
+        """Runs the block as a stage. Raises KeyboardInterrupt once `stop` is set."""
         go_on(self.stop)
         began = monotonic()
         with watched(self.session, what, self.told):
@@ -93,13 +93,13 @@ def run_pipeline(
     stop: threading.Event | None = None,
     resume: bool = False,
 ) -> PipelineSummary:
-    """Run a pipeline over what is there. `publish` replaces the address of its description.
+    """Runs a batch pipeline. `publish` replaces the address of its description.
 
-    With `resume` the last run that was not ended goes on, behind the sources that it has done. When
-    `stop` is set nothing more is begun and KeyboardInterrupt is raised.
+    With `resume`, the last interrupted run continues after its finished sources. Once `stop` is
+    set, no further step starts, and KeyboardInterrupt is raised.
 
-    Raises ConnectionFailedError where a service cannot be reached (before anything is read), and
-    InputError for what cannot be read or written, and where there is no run to go on with.
+    Raises ConnectionFailedError if a service is unreachable, before anything is read, and
+    InputError for unreadable or unwritable data, and without a run to resume.
     """
     began = monotonic()
     stages = _StageTimes(session, told, stop or threading.Event(), {})
@@ -137,7 +137,7 @@ def run_pipeline(
 def _summary(
     pipeline: Pipeline, asked: AskedFor, done: Mapping[str, SourceCounts]
 ) -> PipelineSummary:
-    """What is known of a run when its sources are matched."""
+    """Returns the summary after matching."""
     matches: Counter[int] = Counter()
     for each in done.values():
         matches.update(each.matches)
@@ -159,7 +159,7 @@ def _published(
     summary: PipelineSummary,
     stages: _StageTimes,
 ) -> PipelineSummary:
-    """What a run did, once its matches are published."""
+    """Publishes the matches; returns the summary with the counts."""
     began = monotonic()
     counts = publish_matches(session, pipeline, address, stages.told, stages.stop)
     return replace(
@@ -173,7 +173,7 @@ def _published(
 def _begun(
     pipeline: Pipeline, base: Base, asked: AskedFor, *, resume: bool
 ) -> tuple[RunFolder, _RunState]:
-    """A new run, or the one that is resumed, with its state."""
+    """Returns a new run, or the resumed one, with its state."""
     told = (pipeline.text, base.digest, list(asked.wishes))
     digest = hashlib.sha256(repr(told).encode()).hexdigest()
     if not resume:
@@ -195,7 +195,7 @@ def _begun(
 def _match(
     session: SparkSession, source: Source, base: Base, place: str, asked: AskedFor
 ) -> SourceCounts:
-    """Write the outcomes of a source, and count them."""
+    """Writes the outcomes of a source; returns the counts."""
     began = monotonic()
     with named_source(source.name):
         frame = outcomes(session, source, base)
@@ -208,7 +208,7 @@ def _match(
 def _write(
     stages: _StageTimes, pipeline: Pipeline, asked: AskedFor, run: RunFolder
 ) -> dict[str, int]:
-    """Write the results of a run; how many matches each pattern has."""
+    """Writes the results of a run; returns the number of matches of each pattern."""
     session = stages.session
     places = [run.place(OUTCOMES, str(number)) for number in range(len(pipeline.sources))]
     every = session.read.schema(OUTCOME_DDL).parquet(*places)

@@ -1,16 +1,17 @@
-"""A pipeline as a stream: micro-batches, each written once, whatever is killed.
+"""`run_stream`: a pipeline as a stream of micro-batches with exactly one effect each.
 
-What Spark gives to a micro-batch is the same when it is done again. So is its version of the
-subscriptions (`versions`), the state of patterns (`transforms.states`), and what is written of it:
+Spark gives the same rows to a repeated micro-batch. Its version of the subscriptions
+(`subscription_versions`), the state of patterns (`transforms.state_files`) and its results are the
+same, too:
 
     OUTPUT/matches/batch=NUMBER     replaced as a whole, as quarantine and patterns
     tables                          the rows of this `batch` are replaced
-    the broker                      knows the numbers of rows (`connector.numbering`)
-    CHECKPOINT/totals/NUMBER.json   made of those of the batch before
+    the broker                      drops known row numbers (`connector.sequence_numbers`)
+    CHECKPOINT/totals/NUMBER.json   derived from those of the batch before
 
-The rows of all sources are one frame. They are matched inside the micro-batch, since the version is
-chosen there. Behind Spark Connect that happens in a process beside the server, which knows of the
-stream what it was sent and what is in the checkpoint.
+The rows of all sources are one frame. They are matched inside the micro-batch, which chooses the
+version. Behind Spark Connect a process beside the server does this; it knows only the pickled
+pipeline and the checkpoint.
 """
 
 import secrets
@@ -76,8 +77,8 @@ from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
 from contrada.model.extensions import load, loaded
 
 BATCH_END_WAIT_S: Final = 30.0
-"""How long a stream that is stopped waits for its micro-batch. Beyond it: that is cut off, and done
-again when the stream goes on."""
+"""Seconds that a stopping stream waits for its micro-batch. Beyond it: the micro-batch is
+cancelled, and repeated when the stream resumes."""
 
 _UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
 
@@ -100,13 +101,13 @@ def run_stream(
     told: ProgressListener = _UNTOLD,
     stop: threading.Event | None = None,
 ) -> PipelineSummary:
-    """Run a pipeline as a stream, from where it was, until all is read or `stop` is set.
+    """Runs a stream from its last position, until all data is read or `stop` is set.
 
-    The micro-batch that is under way then is ended first. The summary is of all micro-batches of
-    the checkpoint, also those of runs before.
+    On `stop`, the running micro-batch is finished first. The summary covers all micro-batches of
+    the checkpoint, also of earlier runs.
 
-    Raises ConnectionFailedError where a service cannot be reached, InputError, StoreError where the
-    checkpoint is of something else, and what a sink raises; done again it goes on there.
+    Raises ConnectionFailedError for an unreachable service, InputError, StoreError for a checkpoint
+    of another pipeline, and errors of sinks, after which the stream can resume.
     """
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
@@ -133,13 +134,13 @@ def run_stream(
 
 
 def _versions(pipeline: Pipeline, asked: AskedFor, here: Path) -> Versions:
-    """The versions of a pipeline's checkpoint."""
+    """Returns the versions of a pipeline's checkpoint."""
     ask, wishes = partial(asked_by, pipeline.origins), partial(wishes_of, pipeline)
     return Versions(pipeline.checkpoint, asked, ask, wishes, here)
 
 
 def _identity(session: SparkSession, pipeline: Pipeline) -> Identity:
-    """The identity of the checkpoint; made here where there is no checkpoint yet."""
+    """Returns the identity of the checkpoint; writes it to a new one."""
     found = known_identity(pipeline)
     if found is None:
         parts = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -154,7 +155,7 @@ def _follow(
     told: ProgressListener,
     stop: threading.Event,
 ) -> None:
-    """Wait for the end of a stream, or end it. Raises what ended it."""
+    """Waits for the end of a stream, or stops it. Raises its failure."""
     try:
         while query.isActive:
             last = query.lastProgress
@@ -177,7 +178,7 @@ def _follow(
 
 @dataclass(eq=False)
 class _MicroBatches:
-    """What is done with each micro-batch, by the driver."""
+    """The driver's work on each micro-batch."""
 
     pipeline: Pipeline
     versions: Versions
@@ -202,7 +203,7 @@ class _MicroBatches:
                 raise
 
     def end(self, query: StreamingQuery) -> None:
-        """Have no micro-batch begin any more, and wait for the one that is under way."""
+        """Refuses further micro-batches, and waits for the running one."""
         self.is_ending = True
         if self.turn.acquire(timeout=BATCH_END_WAIT_S):
             self.turn.release()
@@ -230,9 +231,9 @@ class _MicroBatches:
         self.report()
 
     def _gone(self, every: DataFrame, batch: int) -> dict[str, list[str]]:
-        """The files of each source that Spark took into a micro-batch, and that no task was given.
+        """Returns the files of each source that Spark selected, and that no task received.
 
-        Cost: a job where a file may not be there any more.
+        Cost: a job if a file may be deleted.
         """
         taken: dict[str, list[str]] = {}
         for place, source in enumerate(self.task.sources):
@@ -254,7 +255,7 @@ class _MicroBatches:
         counts: Mapping[str, SourceCounts],
         gone: Mapping[str, list[str]],
     ) -> None:
-        """Write what a micro-batch matched, and what is bad of it."""
+        """Writes the matches and bad records of a micro-batch."""
         pipeline = self.pipeline
         if any(each.matched for each in counts.values()):
             matches = matches_of(every, version.names, types_of(pipeline), version.number)
@@ -265,7 +266,7 @@ class _MicroBatches:
             self._replace(quarantine_of(every, gone), "quarantine", batch)
 
     def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
-        """Replace what this micro-batch wrote, in its folder and in tables."""
+        """Replaces the results of this micro-batch, in its folder and in tables."""
         # Beside first, so that a reader never sees a part.
         beside: Any = self.pipeline.output.absolute() / ".batch" / rows
         write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
@@ -279,7 +280,7 @@ class _MicroBatches:
                 write_table(frame, sink, batch)
 
     def _publish(self, every: DataFrame, batch: int, subscriptions: int) -> None:
-        """Publish what matched: the rows of a file by one task, in their order."""
+        """Publishes the matches: one task for the rows of a file, in their order."""
         assert self.address is not None
         options = {
             "address": self.address,
@@ -296,9 +297,9 @@ class _MicroBatches:
         self.publish_s += monotonic() - began
 
     def _detect(self, every: DataFrame, batch: int, subscriptions: int) -> dict[str, int]:
-        """Follow the patterns; how many matches each has in this micro-batch.
+        """Detects patterns; returns the number of matches of each in this micro-batch.
 
-        They see what one of their steps matches, whatever the subscriptions are, and of the rest
+        Patterns see the records that one of their steps matches, independent of subscriptions, and
         the largest time that each task read.
         """
         if not self.pipeline.patterns:
@@ -335,7 +336,7 @@ class _MicroBatches:
         counts: Mapping[str, SourceCounts],
         patterns: Mapping[str, int],
     ) -> None:
-        """Leave the totals up to this micro-batch."""
+        """Writes the totals up to this micro-batch."""
         before = _Totals() if batch == 0 else self._totals(batch - 1)
         if before is None:
             place = self.pipeline.checkpoint
@@ -364,7 +365,7 @@ class _MicroBatches:
         return self.pipeline.checkpoint / "totals" / f"{batch}.json"
 
     def report(self) -> PipelineSummary:
-        """What all micro-batches did; it is left in the output, too."""
+        """Returns the summary of all micro-batches, and writes it to the output."""
         pipeline = self.pipeline
         done = [int(each.stem) for each in (pipeline.checkpoint / "totals").glob("*.json")]
         totals = (self._totals(max(done)) if done else None) or _Totals()
@@ -392,10 +393,10 @@ class _MicroBatches:
 
 @dataclass(eq=False)
 class _ServedBatches:
-    """The work of a Spark Connect server on each micro-batch, in a process beside it.
+    """The work on each micro-batch in a process beside a Spark Connect server.
 
-    The object is pickled and sent there, and opens the checkpoint with the first micro-batch.
-    Nothing comes back but the error that ends the stream.
+    The object is pickled and sent there, and opens the checkpoint with the first micro-batch. Only
+    the error that ends the stream is returned.
     """
 
     pipeline: Pipeline
@@ -407,7 +408,7 @@ class _ServedBatches:
     failure: Exception | None = None
 
     def __post_init__(self) -> None:
-        """The server's process may have begun in another folder."""
+        """Makes paths absolute: the server's process may have another working directory."""
         self.pipeline = self.pipeline.absolute()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -423,7 +424,7 @@ class _ServedBatches:
         self.opened(frame, batch)
 
     def end(self, query: StreamingQuery) -> None:
-        """Wait for the micro-batch that is under way; one that begins meanwhile is cut off."""
+        """Waits for the running micro-batch; one that starts meanwhile is cancelled."""
         give_up_s = monotonic() + BATCH_END_WAIT_S
         while query.isActive and query.status["isTriggerActive"] and monotonic() < give_up_s:
             query.awaitTermination(PROGRESS_S)  # type: ignore[arg-type]

@@ -1,7 +1,8 @@
-"""What a pipeline asks for: subscriptions of files, of other dialects and of brokers; patterns.
+"""`asked_by`: the subscriptions of a pipeline, from files, other dialects and brokers; its
+patterns.
 
-What can change while a stream runs is told apart by a digest, so that it is read again only where
-it has changed.
+A digest identifies the state of the origins, so that a stream parses them again only after a
+change.
 """
 
 import asyncio
@@ -25,12 +26,13 @@ from contrada.net.wire.inspection import HeldFilters
 from contrada.service.settings import read_text
 
 Wishes: TypeAlias = Mapping[str, RecordFilter]
-"""What subscriptions ask for, by name."""
+"""Subscriptions by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionsOrigin:
-    """Where subscriptions come from: a file, maybe of another dialect, or what a broker holds.
+    """An origin of subscriptions: a file, of filters or of another dialect, or the subscriptions at
+    a broker.
 
     `has_patterns`: names in a file of filters are patterns.
     """
@@ -46,7 +48,7 @@ class SubscriptionsOrigin:
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """What origins ask for, the rules that are refused, and a digest of what was read."""
+    """Subscriptions, refused rules, and the digest of their origins."""
 
     wishes: Wishes
     refused: tuple[str, ...]
@@ -54,9 +56,9 @@ class AskedFor:
 
 
 def asked_by(origins: Sequence[SubscriptionsOrigin], known: AskedFor | None = None) -> AskedFor:
-    """The subscriptions of all origins now; the object `known` itself where nothing has changed.
+    """Returns the subscriptions of all origins; the object `known` itself if none has changed.
 
-    Raises InputError with the place for what cannot be read, and a name that stands twice;
+    Raises InputError with the place for unreadable origins and duplicate names;
     ConnectionFailedError, ServiceError.
     """
     states = [_state_of(each) for each in origins]
@@ -84,12 +86,12 @@ def asked_by(origins: Sequence[SubscriptionsOrigin], known: AskedFor | None = No
 
 
 def _state_of(origin: SubscriptionsOrigin) -> str | list[HeldFilters]:
-    """What tells one state of an origin from another: of a broker all that it tells."""
+    """Returns the state of an origin: of a broker, all its subscriptions."""
     return digest_of(origin) if origin.broker is None else held_by(origin.broker)
 
 
 def digest_of(origin: SubscriptionsOrigin) -> str:
-    """What tells one state of an origin's files from another. Raises InputError."""
+    """Returns the digest of an origin's files. Raises InputError."""
     assert origin.file is not None
     found = blake2b(digest_size=16)
     suffixes = DIALECTS[origin.dialect].suffixes if origin.dialect else ()
@@ -102,9 +104,9 @@ def digest_of(origin: SubscriptionsOrigin) -> str:
 
 
 def held_by(address: str) -> list[HeldFilters]:
-    """What a broker's clients ask for, packed, in an order of its own.
+    """Returns the packed subscriptions of a broker's clients, sorted.
 
-    Raises ServiceError where it does not tell; ConnectionFailedError.
+    Raises ServiceError if the broker refuses; ConnectionFailedError.
     """
 
     async def ask() -> list[HeldFilters]:
@@ -119,7 +121,9 @@ def held_by(address: str) -> list[HeldFilters]:
 
 
 def _wishes_of(address: str, held: list[HeldFilters]) -> Wishes:
-    """Durable subscriptions by their names, other filters by their texts. Raises InputError."""
+    """Names durable subscriptions by their names, other filters by their texts. Raises
+    InputError.
+    """
     found: dict[str, Filter | FilterSet] = {}
     for name, packed in held:
         filters = [_filter_of(address, each) for each in packed]
@@ -154,7 +158,7 @@ def _of_file(path: Path, dialect: str | None) -> tuple[Wishes, list[str]]:
 
 
 def _by_names(path: Path, wishes: Wishes) -> Wishes:
-    """The same, where names are patterns. Raises InputError for a wrong one."""
+    """Returns filters whose names are patterns. Raises InputError for a malformed one."""
     found: dict[str, RecordFilter] = {}
     for name, wish in wishes.items():
         try:
@@ -165,7 +169,9 @@ def _by_names(path: Path, wishes: Wishes) -> Wishes:
 
 
 def patterns_in(path: Path) -> dict[str, Pattern]:
-    """The patterns of a file, one `name: pattern` per line. Raises InputError with the line."""
+    """Reads the patterns of a file, one `name: pattern` per line. Raises InputError with the
+    line.
+    """
     found: dict[str, Pattern] = {}
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):

@@ -1,4 +1,4 @@
-"""What is looked at before a pipeline runs, and what it will do."""
+"""`check_pipeline` and `plan_lines`: the checks before a run, and its plan."""
 
 import asyncio
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ from contrada.model import FilterSet
 
 
 def check_reachable(address: str) -> None:
-    """Raise ConnectionFailedError where no service answers."""
+    """Raises ConnectionFailedError if no service answers."""
 
     async def reach() -> None:
         async with connect(address, reconnect=False):
@@ -46,18 +46,20 @@ def check_reachable(address: str) -> None:
 
 
 def wishes_of(pipeline: Pipeline, asked: AskedFor) -> list[SubscribedInterest]:
-    """What a pipeline's base is of: its subscriptions, and behind them its patterns' steps."""
+    """Returns the filters of a pipeline's base: its subscriptions, then the steps of its
+    patterns.
+    """
     steps = [each for pattern in pipeline.patterns.values() for each in pattern.filters]
     return [*asked.wishes.values(), *steps] or [FilterSet([])]  # A base of nothing would be none.
 
 
 def base_of(pipeline: Pipeline, asked: AskedFor) -> Base:
-    """The base of a pipeline; its keys are positions."""
+    """Returns the base of a pipeline, with positions as keys."""
     return Base(dict(enumerate(wishes_of(pipeline, asked))))
 
 
 def check_pipeline(session: SparkSession, pipeline: Pipeline, address: str | None) -> AskedFor:
-    """Look whether all is there that a run needs, and what subscriptions ask for now.
+    """Checks the requirements of a run; returns the present subscriptions.
 
     Raises ConnectionFailedError, InputError.
     """
@@ -76,7 +78,7 @@ def check_pipeline(session: SparkSession, pipeline: Pipeline, address: str | Non
 
 
 def check_places(session: SparkSession, pipeline: Pipeline) -> None:
-    """Raise InputError where results cannot lie as described: addresses need a driver here."""
+    """Raises InputError for an output or checkpoint at an address without a driver here."""
     for folder in (pipeline.output, pipeline.checkpoint):
         if isinstance(folder, HadoopPath):
             if is_remote(session):
@@ -88,7 +90,7 @@ def check_places(session: SparkSession, pipeline: Pipeline) -> None:
 
 
 def _rows_of(session: SparkSession, pipeline: Pipeline, rows: str) -> DataFrame:
-    """No rows of the kind that a table takes."""
+    """Returns an empty frame of the rows that a table takes."""
     empty = session.createDataFrame([], OUTCOME_DDL)
     if rows == "matches":
         found = matches_of(empty, [], types_of(pipeline), 0 if pipeline.is_stream else None)
@@ -102,7 +104,7 @@ def _rows_of(session: SparkSession, pipeline: Pipeline, rows: str) -> DataFrame:
 
 @contextmanager
 def named_source(source: str) -> Iterator[None]:
-    """What Spark says of a source becomes an error with its name."""
+    """Converts Spark's errors to InputError with the name of the source."""
     try:
         yield
     except PySparkException as error:
@@ -112,17 +114,17 @@ def named_source(source: str) -> Iterator[None]:
 
 
 def problems(session: SparkSession, pipeline: Pipeline) -> Iterator[str]:
-    """Likely mistakes of the author: headers that lack columns named in options."""
+    """Yields likely mistakes of the author: headers that lack columns named in options."""
     for source in pipeline.sources:
         with named_source(source.name):
             yield from lacks_of_headers(session, source, stream=pipeline.is_stream)
 
 
 def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -> Iterator[str]:
-    """What a run would do, once all is looked at. Nothing is written.
+    """Describes a run after all checks. Writes nothing.
 
-    Errors: `check_pipeline`; InputError where another run is under way, and StoreError where the
-    checkpoint of a stream is of something else.
+    Raises as `check_pipeline`; InputError while another run is writing, and StoreError for a
+    checkpoint of another pipeline.
     """
     check_places(session, pipeline)
     check_free(pipeline.output)

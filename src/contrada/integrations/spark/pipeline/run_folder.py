@@ -1,18 +1,18 @@
-"""Where results lie, so that a run that fails or is killed takes nothing away.
+"""`RunFolder`: the results of runs, such that a failed or killed run loses none.
 
-    OUTPUT/matches  ->  .current/matches        links, as for all that a run leaves
-    OUTPUT/.current ->  .runs/NAME              which run's results are shown
-    OUTPUT/.runs/NAME/                          a run of its own, also one that has not ended
-        state.json                              what it has done so far
-        outcomes/NUMBER                         of a source, until the run is shown
+    OUTPUT/matches  ->  .current/matches        links, as for all results of a run
+    OUTPUT/.current ->  .runs/NAME              the run whose results are shown
+    OUTPUT/.runs/NAME/                          a run of its own, also an unfinished one
+        state.json                              its finished sources
+        outcomes/NUMBER                         outcomes of a source, until the run is shown
 
-A run writes below a name of its own. One rename of `.current` shows its results; the rest (links,
-removing former runs) is repeated by the next run if it was cut off. Small files are written whole
-or not at all. A stream has no runs: its folders are shown as they are, one for each batch.
+A run writes below a name of its own. One rename of `.current` shows its results; the next run
+repeats the remaining steps (links, removal of former runs) after an interruption. Small files are
+written atomically. A stream has no runs: its folders are shown directly, one for each batch.
 
-At an address there are no links, and `.current` is a file that names the run that is shown. From
-that moment its results count, and are moved into their places; where that is cut off, the next run
-completes it. So results are never lost, but while folders are moved a reader may find none.
+At an address there are no links, and `.current` is a file that names the shown run. From then on
+its results count, and are moved to their places; the next run completes an interrupted move. So
+results are never lost, but readers may find none during the move.
 """
 
 import fcntl
@@ -33,10 +33,10 @@ from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath
 from contrada.integrations.spark.pipeline.output_lease import is_leased, leased
 
 PROGRESS_FILE: Final = "published.json"
-"""Where in a run's folder it stands how much of its matches is published."""
+"""The file in a run's folder with the published counts."""
 
 SHOWN: Final = ("matches", "quarantine", "patterns", "report.json", "report.html", PROGRESS_FILE)
-"""What a run leaves. `patterns` is there where some are described."""
+"""The results of a run. `patterns` exists for a pipeline with patterns."""
 
 STATE_FILE: Final = "state.json"
 OUTCOMES: Final = "outcomes"
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """Which run an address shows, and whether what was there before is gone."""
+    """The run that an address shows, and whether the former results are deleted."""
 
     run: str
     is_clear: bool = False
@@ -59,7 +59,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The folder of one run below an output; `is_placed` where that is the output itself."""
+    """The folder of one run below an output; with `is_placed` it is the output itself."""
 
     output: Folder
     name: str
@@ -67,20 +67,20 @@ class RunFolder:
 
     @property
     def path(self) -> Folder:
-        """Where it is."""
+        """The path of the folder."""
         output = self.output.absolute()
         return output if self.is_placed else output / _RUNS / self.name
 
     def place(self, *names: str) -> str:
-        """A place in it, as Spark takes it."""
+        """Returns a path below it, for Spark."""
         return "/".join((str(self.path), *names))
 
     def begin(self) -> None:
-        """Makes it."""
+        """Creates it."""
         self.path.mkdir(parents=True)
 
     def show(self) -> "RunFolder":
-        """Shows this run in place of the one before, which goes; where it is then."""
+        """Shows this run in place of the previous one, which is deleted; returns its new folder."""
         if isinstance(self.output, HadoopPath):
             _point(self.output, _Shown(self.name))
             mend(self.output)
@@ -94,13 +94,13 @@ class RunFolder:
 
 
 def new_run(output: Folder) -> RunFolder:
-    """A run that has not begun; names are in the order of time."""
+    """Returns a run that has not begun; names sort by time."""
     now = datetime.now(UTC)
     return RunFolder(output, f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(4)}")
 
 
 def current_run(output: Folder) -> RunFolder | None:
-    """The run whose results are shown; None where there is none."""
+    """Returns the run whose results are shown, if any."""
     if isinstance(output, HadoopPath):
         shown = read_whole(output / _CURRENT, _Shown)
         return RunFolder(output, shown.run, is_placed=True) if shown else None
@@ -109,14 +109,14 @@ def current_run(output: Folder) -> RunFolder | None:
 
 
 def unfinished_run(output: Folder) -> RunFolder | None:
-    """The last run that has begun and is not shown."""
+    """Returns the last run that has begun and is not shown."""
     shown = current_run(output)
     names = [each.name for each in _runs(output) if shown is None or each.name > shown.name]
     return RunFolder(output, max(names)) if names else None
 
 
 def forget_unfinished(output: Folder) -> None:
-    """Frees what runs have left that were not shown."""
+    """Deletes runs that were not shown."""
     shown = current_run(output)
     for each in _runs(output):
         if shown is None or each.name != shown.name:
@@ -124,9 +124,9 @@ def forget_unfinished(output: Folder) -> None:
 
 
 def mend(output: Folder) -> None:
-    """Does what was left to do when a run was killed while it was shown.
+    """Completes the steps of a run that was killed while it was shown.
 
-    Raises InputError where the output is that of a stream.
+    Raises InputError for the output of a stream.
     """
     if isinstance(output, HadoopPath):
         check_kind(output, is_stream=False)
@@ -146,7 +146,7 @@ def mend(output: Folder) -> None:
 
 
 def _put_in_place(output: HadoopPath) -> None:
-    """Moves the results of the run that is shown to where they are looked for."""
+    """Moves the results of the shown run to their places."""
     shown = read_whole(output / _CURRENT, _Shown)
     if shown is None:
         return
@@ -168,7 +168,7 @@ def _point(output: HadoopPath, shown: _Shown) -> None:
 
 
 def _free_before(output: Folder, name: str) -> None:
-    """Frees the runs before one, and what it no longer needs itself."""
+    """Deletes earlier runs, and the intermediate results of this one."""
     outcomes = output / _RUNS / name / OUTCOMES
     if outcomes.is_dir():
         free(outcomes)
@@ -186,7 +186,7 @@ def free(folder: Folder) -> None:
 
 
 def _take_in(output: Path) -> None:
-    """Results that lie in the output itself, as runs once left them, become a run."""
+    """Makes a run of results in the output itself, as versions before 0.1 wrote them."""
     before = output / _RUNS / _BEFORE
     found = [output / name for name in SHOWN]
     found = [each for each in found if each.exists() and not each.is_symlink()]
@@ -219,9 +219,9 @@ def _runs(output: Folder) -> list[Folder]:
 
 @contextmanager
 def alone_in(output: Folder) -> Iterator[Callable[[], None]]:
-    """Holds the lock of an output. Raises InputError where another process holds it.
+    """Holds the lock of an output. Raises InputError if another process holds it.
 
-    Gives a function that raises InputError if the lock was lost, which happens only at addresses:
+    Yields a check that raises InputError if the lock was lost, which happens only at addresses:
     call it before results are replaced.
     """
     if isinstance(output, HadoopPath):
@@ -238,7 +238,7 @@ def alone_in(output: Folder) -> Iterator[Callable[[], None]]:
 
 
 def check_free(output: Folder) -> None:
-    """Raises InputError where somebody writes results there now. Only reads."""
+    """Raises InputError while another run is writing. Only reads."""
     if isinstance(output, HadoopPath):
         if is_leased(output / _LOCK):
             raise InputError(str(output), _TAKEN)
@@ -255,7 +255,7 @@ def check_free(output: Folder) -> None:
 
 
 def write_whole(path: Folder, content: bytes) -> None:
-    """Writes a file whole or not at all, also where the machine ends."""
+    """Writes a file atomically, also across a crash of the machine."""
     if isinstance(path, HadoopPath):
         path.write_whole(content)
         return
@@ -269,9 +269,9 @@ def write_whole(path: Folder, content: bytes) -> None:
 
 
 def read_whole(path: Folder, kind: type[T]) -> T | None:
-    """The content of such a file; None where it does not exist.
+    """Returns the content of such a file; None if it does not exist.
 
-    Raises InputError for another content.
+    Raises InputError for malformed content.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)

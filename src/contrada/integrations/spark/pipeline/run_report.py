@@ -1,4 +1,4 @@
-"""The report of a run: `report.json` for programs, `report.html` for people."""
+"""`write_report`: `report.json` for programs, `report.html` for people."""
 
 from pathlib import Path
 from typing import Final
@@ -11,8 +11,8 @@ from contrada.integrations.spark.pipeline.outcome_counts import PipelineSummary
 from contrada.integrations.spark.pipeline.run_folder import write_whole
 
 SUBSCRIPTIONS_SHOWN_MAX: Final = 1_000
-"""Subscriptions that a page names, those with the most matches. Beyond it: `report.json` has all
-of them."""
+"""Subscriptions on the page, those with the most matches. Beyond it: `report.json` has all of
+them."""
 
 _TEMPLATE: Final = "report.html.jinja"
 

@@ -1,16 +1,15 @@
-"""Sources to outcomes: who reads what.
+"""`opened_sources` and `outcomes_of`: the records of sources as outcomes.
 
 Records of text formats are read by the readers of `contrada match`, in the workers, so that both
-give the same. Spark lists the files; large ones are cut into parts of whole lines, documents are
-parts as they are, and files that come to a stream are read whole. Spark's own `csv` and `json`
-readers would lose what must be kept: the exact integers and the difference between NULL and `null`,
-quotes that are never closed, which line it was. Its `xml` reader loses what follows a broken entry.
+give the same results. Spark lists the files; large ones are split into parts of whole lines,
+documents are parts themselves, and a stream reads whole files. Spark's `csv` and `json` readers
+would lose exact integers, the difference between NULL and `null`, unclosed quotes and line numbers;
+its `xml` reader loses the entries after a broken one.
 
-Every other format is read by Spark, and its rows are made into notifications as `to_notifications`
-does.
+Spark reads all other formats; their rows become notifications as in `to_notifications`.
 
-In between stand *rows*, a struct for each source: of a stream of several sources they are one
-frame, and each micro-batch can be matched by another base.
+The intermediate *rows* have a struct for each source: the rows of several sources are one frame,
+and each micro-batch can be matched by another base.
 """
 
 import os
@@ -55,13 +54,13 @@ from contrada.integrations.spark.transforms.filter_bases import Base, is_local
 from contrada.integrations.spark.transforms.notification_transform import making_of
 
 FILE_COST_BYTES: Final = 2**16
-"""A file counts for at least as many bytes when parts are dealt out to tasks."""
+"""The least size of a file when parts are distributed among tasks."""
 
 LISTED_HERE_MAX: Final = 1_000
-"""Local files that the driver looks at itself. Beyond it: a job does."""
+"""Local files that the driver inspects itself. Beyond it: a job does."""
 
 COLUMNS_TOLD: Final = 20
-"""Columns of a header that are told where others lack. Beyond it: how many more there are."""
+"""Columns of a header that a message names. Beyond it: it has their number."""
 
 _GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]+:")
@@ -74,13 +73,13 @@ Opened = tuple[DataFrame, OutcomeTask]
 def outcomes(
     session: SparkSession, source: Source, base: Base, *, stream: bool = False
 ) -> DataFrame:
-    """The outcomes of a source's records, not yet computed. See OUTCOME_DDL for the columns.
+    """Returns the outcomes of a source's records, lazily, with the columns of OUTCOME_DDL.
 
-    `subscriptions` are positions among the base's keys. Of a stream, each micro-batch has what is
-    new, with a counting row for each of its tasks.
+    `subscriptions` are positions among the base's keys. In a stream, each micro-batch has the new
+    records, with a counting row for each of its tasks.
 
-    Large files of lines are looked at once before, to find lines and count them. Raises InputError
-    where there is no file, of a stream no folder, and for a column that is no attribute.
+    Large files of lines are scanned once before, to find and count lines. Raises InputError without
+    a file, in a stream without a folder, and for a column that cannot be an attribute.
     """
     rows, task = opened_sources(session, [source], stream=stream)
     return outcomes_of(rows, task, base)
@@ -89,7 +88,7 @@ def outcomes(
 def opened_sources(
     session: SparkSession, sources: Sequence[Source], *, stream: bool = False
 ) -> Opened:
-    """The rows of several sources in one frame, and what makes outcomes of them.
+    """Returns the rows of several sources in one frame, and the task that makes outcomes of them.
 
     In a stream, give `outcomes_of` each micro-batch of the rows. Cost and errors: as `outcomes`.
     """
@@ -105,7 +104,7 @@ def opened_sources(
 
 
 def outcomes_of(rows: DataFrame, task: OutcomeTask, base: Base) -> DataFrame:
-    """The outcomes of rows, matched by a base."""
+    """Returns the outcomes of rows, matched by a base."""
     told = pickle.dumps(task.told(base.ship(rows.sparkSession)))
     return rows.mapInArrow(_of_batches(told), OUTCOME_DDL)
 
@@ -128,7 +127,7 @@ def _of_batches(told: bytes) -> Callable[..., Any]:
 
 
 def _table(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, RowsOf]:
-    """The rows of a format that Spark reads; `schema` among the options says their columns."""
+    """Returns the rows of a format that Spark reads; the option `schema` has their columns."""
     options = dict(source.options)
     schema: Any = options.pop("schema", None)
     if stream and source.paths:
@@ -169,10 +168,9 @@ def _only(source: Source, paths: Sequence[str]) -> str:
 
 
 def lacks_of_headers(session: SparkSession, source: Source, *, stream: bool) -> Iterator[str]:
-    """Which columns that options name the CSV files of a source lack, a line for each such file.
+    """Yields a line for each CSV file that lacks columns named in options.
 
-    Of a server of Spark Connect nothing is known here, nor of addresses that Arrow does not know.
-    Cost: a look at each file.
+    Skips Connect sessions, and addresses that Arrow does not know. Cost: a read of each header.
     """
     format_name, reading = plain_format(source.format, source.reading)
     if format_name != "csv" or is_remote(session):
@@ -203,7 +201,7 @@ def _paths_of(source: Source) -> tuple[str, ...]:
 
 
 def _texts(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, TextFiles]:
-    """Rows that say which task reads what."""
+    """Returns rows that select the parts for each task."""
     paths = _paths_of(source)
     relative = not any(_ABSOLUTE.match(path) for path in paths)
     if relative and is_local(session):  # Java may have begun in another folder.
@@ -225,7 +223,7 @@ def _texts(session: SparkSession, source: Source, stream: bool) -> tuple[DataFra
 def _all_parts(
     session: SparkSession, addresses: list[str], source: Source
 ) -> list[tuple[int, list[FilePart]]]:
-    """The size and the parts of each file: looked at here, or in a job."""
+    """Returns the size and the parts of each file: determined here, or in a job."""
     cut = partial(_cut, source=source)
     is_here = is_local(session) and all(scheme_of(each) == LOCAL for each in addresses)
     if is_here and len(addresses) <= LISTED_HERE_MAX:
@@ -251,10 +249,9 @@ def _cut_batches(told: bytes) -> Callable[..., Any]:
 
 
 def _cut(address: str, source: Source) -> tuple[int, list[FilePart]]:
-    """The size and the parts of a file; a single part where its reader will raise an error.
+    """Returns the size and the parts of a file; a single part if its reader will raise an error.
 
-    A file whose rows take several lines is one part, too: one task has to find where each row
-    begins.
+    A file whose rows span several lines is one part, too: one task must find where each row begins.
     """
     whole = [FilePart(address)]
     format_name, reading = plain_format(source.format, source.reading)
@@ -276,7 +273,7 @@ def _cut(address: str, source: Source) -> tuple[int, list[FilePart]]:
 
 
 def _dealt(files: Iterable[tuple[int, list[FilePart]]]) -> Iterator[tuple[FilePart, ...]]:
-    """The parts that each task reads: about PART_BYTES together."""
+    """Yields the parts for each task: about PART_BYTES together."""
     held: list[FilePart] = []
     size = 0
     for size_of_file, parts in files:

@@ -1,4 +1,6 @@
-"""Which formats Spark knows: asked before a run, which would else find out when it writes."""
+"""`check_format`: checks that Spark knows a format before a run, which would fail when it
+writes.
+"""
 
 import re
 from typing import Final
@@ -14,13 +16,13 @@ TEXT_FORMATS: Final = tuple(FORMATS)
 """The formats of sources that Spark does not read."""
 
 SPARK_FORMATS: Final = ("parquet", "orc", "csv", "json", "text", "xml", "jdbc", "contrada")
-"""Formats that are always there, some of which take a while to ask for."""
+"""Built-in formats, some of which are slow to look up."""
 
 _UNKNOWN: Final = re.compile(r"\[\w*DATA_SOURCE_NOT_(FOUND|ENABLED)\]")
 
 
 def check_format(session: SparkSession, place: str, name: str, *also: str) -> None:
-    """Raise InputError where Spark has nothing for a format; `also` names others that are known."""
+    """Raises InputError for a format that Spark does not know; `also` names further known ones."""
     if name in (*also, *SPARK_FORMATS):
         return
     try:

@@ -1,12 +1,12 @@
-"""Which subscriptions a stream is matched against: versions, one for each micro-batch.
+"""`Versions`: the versions of a stream's subscriptions, one for each micro-batch.
 
-    CHECKPOINT/versions/NUMBER.json     what a version is, and the first micro-batch that has it
+    CHECKPOINT/versions/NUMBER.json     a version, and the first micro-batch that has it
     CHECKPOINT/bases/                   the bases of the last versions, and their names; where
                                         the checkpoint is at an address, copies of them
-    CHECKPOINT/batches/NUMBER.json      which version each of the last micro-batches has
+    CHECKPOINT/batches/NUMBER.json      the version of each of the last micro-batches
 
-The subscriptions are read again before each new micro-batch. Which version it takes is written down
-before anything of it is matched, so that a micro-batch that is done again takes the same.
+The subscriptions are read again before each new micro-batch. Its version is written before the
+matching, so that a repeated micro-batch has the same version.
 """
 
 import logging
@@ -26,17 +26,17 @@ from contrada.integrations.spark.transforms.filter_bases import Base, Subscribed
 from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
 
 VERSIONS_KEPT: Final = 3
-"""Versions whose bases are kept, the last one included. Beyond it: the oldest goes. A micro-batch
-that is done again is the last one, with the last version or the one before."""
+"""Versions whose bases are kept, including the last one. Beyond it: the oldest is deleted. Only the
+last micro-batch is repeated, with the last version or the one before."""
 
 VERSIONS_TOLD: Final = 100
-"""Versions that a report tells, the last ones. Beyond it: the checkpoint has all of them."""
+"""Versions in a report, the last ones. Beyond it: the checkpoint has all of them."""
 
 _LOG: Final = logging.getLogger("contrada.integrations.spark")
 
 
 class _SavedVersion(msgspec.Struct, frozen=True):
-    """What a version's file says. `digest` is of what was read, `base` of what is asked for."""
+    """The file of a version. `digest` is of the origins, `base` of the filters."""
 
     version: int
     digest: str
@@ -51,14 +51,14 @@ class _SavedVersion(msgspec.Struct, frozen=True):
 
 
 class _ChosenVersion(msgspec.Struct, frozen=True):
-    """Which version a micro-batch takes."""
+    """The version of a micro-batch."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What a micro-batch is matched against; keys of the base are positions among the names."""
+    """The subscriptions of a micro-batch; keys of the base are positions among the names."""
 
     number: int
     names: Sequence[str]
@@ -66,10 +66,10 @@ class Version:
 
 
 class Versions:
-    """The versions of a checkpoint; where it has none, the first is made of `asked`.
+    """The versions of a checkpoint; a new checkpoint has a first version from `asked`.
 
-    `ask` gives the subscriptions now, from those before; `wishes` gives the content of a base.
-    Where the checkpoint is at an address, bases are opened in the folder `here`.
+    `ask` returns the present subscriptions, given the previous ones; `wishes` returns the filters
+    of a base. If the checkpoint is at an address, bases are opened in the folder `here`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Versions:
         self._here = self._bases if isinstance(self._bases, Path) else here
         self._told, self._freed = "", 1
         self.refused = asked.refused
-        """The rules that were refused when the subscriptions were read last."""
+        """The refused rules of the last reading."""
         known = [int(each.stem) for each in (checkpoint / "versions").glob("*.json")]
         if known:
             self._last = self._read(max(known))
@@ -96,9 +96,10 @@ class Versions:
         self._open = self._opened(self._last)
 
     def of_batch(self, batch: int) -> Version:
-        """The version of a micro-batch: the one chosen for it before, or the present one.
+        """Returns the version of a micro-batch: the one chosen before, or the present one.
 
-        Where the subscriptions cannot be read the last version stays, and the log has a warning.
+        If the subscriptions are unreadable, the last version stays in force, with a warning in the
+        log.
         """
         file = self._checkpoint / "batches" / f"{batch}.json"
         chosen = read_whole(file, _ChosenVersion)
@@ -116,12 +117,12 @@ class Versions:
         return self._open
 
     def all(self) -> list[str]:
-        """What the last versions were, a line for each."""
+        """Describes the last versions, a line for each."""
         last = self._last.version
         return [str(self._read(each)) for each in range(max(1, last - VERSIONS_TOLD + 1), last + 1)]
 
     def forget(self, batch: int) -> None:
-        """Frees versions that no micro-batch from this one on needs."""
+        """Deletes versions that no micro-batch from this one on needs."""
         for each in (self._checkpoint / "batches").glob("*.json"):
             if int(each.stem) <= batch - BATCHES_KEPT:
                 each.unlink()
@@ -130,7 +131,7 @@ class Versions:
             self._freed = number + 1
 
     def _look(self, batch: int) -> None:
-        """Begins a version where what is asked for is another now."""
+        """Begins a version if the subscriptions have changed."""
         try:
             asked = self._asked = self._ask(self._asked)
         except ContradaError as error:
@@ -144,7 +145,7 @@ class Versions:
             self._open = self._opened(self._last)
 
     def _begun(self, number: int, batch: int, asked: AskedFor) -> _SavedVersion:
-        """A new version. Its base is there before its file is."""
+        """Writes a new version, its base before its file."""
         base = Base(dict(enumerate(self._wishes(asked))), folder=self._here)
         if isinstance(self._bases, HadoopPath):
             for each in self._here.glob(f"{base.digest}.*"):
@@ -167,7 +168,7 @@ class Versions:
         return Version(saved.version, names, base)
 
     def _free(self, number: int) -> None:
-        """Frees the base of a version and its names, unless a later one has the same."""
+        """Deletes the base of a version and its names, unless a later one shares them."""
         gone = self._read(number)
         later = [self._read(each) for each in range(number + 1, self._last.version + 1)]
         kept = {name for each in later for name in (each.base, each.digest)}

@@ -1,10 +1,10 @@
-"""Which files Spark took into a micro-batch, by its log in the checkpoint.
+"""`files_taken`: the files of a micro-batch, from Spark's log in the checkpoint.
 
     CHECKPOINT/query/offsets/BATCH            the last entry of each source, a line for each
     CHECKPOINT/query/sources/N/ENTRY          a line of JSON for each file
     CHECKPOINT/query/sources/N/ENTRY.compact  those of all entries up to this one
 
-Spark passes over a file that is gone when its task begins, so that no task can tell of it.
+Spark skips a file that was deleted before its task starts, so no task can report it.
 """
 
 import os
@@ -19,7 +19,7 @@ from contrada.integrations.spark.pipeline.hadoop_paths import Folder
 from contrada.integrations.spark.pipeline.worker_files import LOCAL, local_path, scheme_of
 
 GONE: Final = "gone before it was read"
-"""Why a file is bad that Spark took and no task was given."""
+"""The reason of a file that Spark selected and no task received."""
 
 _VERSION: Final = "v1"
 
@@ -34,9 +34,9 @@ class _TakenFile(msgspec.Struct, frozen=True):
 
 
 def files_taken(checkpoint: Folder, batch: int, source: int) -> list[str]:
-    """The addresses of the files of a source that Spark took into a micro-batch.
+    """Returns the addresses of a source's files in a micro-batch.
 
-    None of a source that has none. Raises StoreError where the log is not as Spark writes it.
+    Empty for a source without files. Raises StoreError for a log that Spark did not write.
     """
     query = checkpoint / "query"
     last = _last_entry(query, batch, source)
@@ -46,12 +46,12 @@ def files_taken(checkpoint: Folder, batch: int, source: int) -> list[str]:
 
 
 def may_be_gone(address: str) -> bool:
-    """Whether a file may not have been there; that of other places costs too much to be asked."""
+    """Whether a file may be deleted; always true elsewhere, where a check costs too much."""
     return scheme_of(address) != LOCAL or not os.path.exists(local_path(address))
 
 
 def _last_entry(query: Folder, batch: int, source: int) -> int:
-    """The last entry of a source that was taken up to a micro-batch; -1 where there is none yet."""
+    """Returns the last entry of a source up to a micro-batch; -1 before the first."""
     found = _lines(query / "offsets" / str(batch))
     try:
         offset = msgspec.json.decode(found[1 + source], type=_Offset | None)
@@ -61,7 +61,7 @@ def _last_entry(query: Folder, batch: int, source: int) -> int:
 
 
 def _entry(folder: Folder, entry: int) -> Iterator[str]:
-    """The addresses of the files of an entry."""
+    """Yields the addresses of the files of an entry."""
     place = folder / str(entry)
     if not place.exists():
         later = [each for each in folder.glob("*.compact") if int(each.stem) >= entry]
@@ -73,7 +73,7 @@ def _entry(folder: Folder, entry: int) -> Iterator[str]:
 
 
 def _lines(file: Folder) -> list[str]:
-    """The lines of a file of the log, behind that of its version."""
+    """Returns the lines of a log file after its version."""
     try:
         version, *lines = file.read_bytes().decode().splitlines()
     except FileNotFoundError:

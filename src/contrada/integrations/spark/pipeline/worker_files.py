@@ -1,8 +1,8 @@
-"""Files as Spark knows them, opened by the workers themselves.
+"""`listed` and `opened_file`: files that Spark lists and the workers open themselves.
 
-Spark lists: directories, globs and addresses mean what they mean for its own formats, and names
-that begin with `_` or `.` are passed over. What it lists is opened here, on local paths and by
-Arrow's file systems; where Arrow does not know an address, Spark gives the content of a whole file.
+Spark lists: directories, globs and addresses have the same meaning as for its own formats, and
+names that begin with `_` or `.` are skipped. The workers open local paths and Arrow's file systems;
+for other addresses, Spark reads whole files.
 """
 
 import io
@@ -34,10 +34,10 @@ SCHEMES: Final[dict[str, str]] = {
     "abfs": "abfs",
     "abfss": "abfss",
 }
-"""The schemes of addresses that Arrow knows, with Arrow's names for them."""
+"""Schemes of addresses that Arrow knows, with Arrow's names for them."""
 
 ANY_AGE: Final = "36500d"
-"""Else Spark passes over what is a week older than the newest file that it has seen."""
+"""By default Spark skips files that are a week older than the newest one."""
 
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//[^/]*)?(/.*)?", re.DOTALL)
 _PATTERN: Final = re.compile(r"[\\*?\[\]{}]")
@@ -46,7 +46,7 @@ _GONE: Final = "PATH_NOT_FOUND"
 
 
 def scheme_of(address: str) -> str:
-    """The scheme of an address; for a path without one, that of local files."""
+    """Returns the scheme of an address; that of local files for a path."""
     parts = _ADDRESS.fullmatch(address)
     return LOCAL if parts is None else parts.group(1).lower()
 
@@ -54,9 +54,9 @@ def scheme_of(address: str) -> str:
 def listed(
     session: "SparkSession", source: str, paths: "Iterable[str]", options: "Mapping[str, str]"
 ) -> list[str]:
-    """The addresses of the files that Spark lists, in order.
+    """Returns the addresses of the files that Spark lists, sorted.
 
-    Raises InputError where there is none.
+    Raises InputError without any.
     """
     from pyspark.errors import AnalysisException
 
@@ -75,16 +75,16 @@ def listed(
 def contents(
     session: "SparkSession", paths: "Iterable[str]", options: "Mapping[str, str]"
 ) -> "DataFrame":
-    """Whole files, as Spark reads them: `path` and `content`."""
+    """Returns whole files that Spark reads: `path` and `content`."""
     return _frame(session, list(paths), options).select("path", "content")
 
 
 def new_files(
     session: "SparkSession", path: str, options: "Mapping[str, str]", *, with_content: bool
 ) -> "DataFrame":
-    """The files that come to a path, as a stream: `path`, and the `content` where it is asked for.
+    """Returns the new files at a path as a stream: `path`, and with `with_content` the `content`.
 
-    What is gone again before its task begins is passed over: `arrivals` tells what that was.
+    Spark skips a file that is deleted before its task starts; `taken_files` finds it.
     """
     frame = (
         session.readStream.format("binaryFile")
@@ -98,9 +98,9 @@ def new_files(
 
 
 def check_there(source: str, path: str) -> None:
-    """Raise InputError for a local path whose folder is not there: a stream would wait for ever.
+    """Raises InputError for a local path without its folder: a stream would wait for ever.
 
-    Files that a pattern names may come later; the folder before its first sign has to be there.
+    The files of a pattern may appear later; the folder before its first wildcard must exist.
     """
     if scheme_of(path) != LOCAL:
         return
@@ -113,7 +113,7 @@ def check_there(source: str, path: str) -> None:
 
 
 def _as_pattern(path: str) -> str:
-    """A path as a stream takes it: Spark's takes folders and patterns, but no file by its name."""
+    """Returns a path for a stream: Spark's accepts folders and patterns, but no file name."""
     is_file = scheme_of(path) == LOCAL and os.path.isfile(local_path(path))
     return f"{path[:-1]}[{path[-1]}]" if is_file else path
 
@@ -123,7 +123,7 @@ def _frame(session: "SparkSession", paths: list[str], options: "Mapping[str, str
 
 
 def shown_name(address: str, beside: str | None) -> str:
-    """What a file is called in results: a local one by its path, seen from `beside` if given."""
+    """Returns the name of a file in results: a local one relative to `beside`, if given."""
     if scheme_of(address) != LOCAL:
         return address
     path = local_path(address)
@@ -131,12 +131,12 @@ def shown_name(address: str, beside: str | None) -> str:
 
 
 def local_path(address: str) -> str:
-    """The path of a local address."""
+    """Returns the path of a local address."""
     return re.sub(r"^file:(//)?", "", address)
 
 
 def opened_file(address: str, content: bytes | None = None) -> DataFile:
-    """What is read at an address. Raises InputError for one that Arrow does not know."""
+    """Returns the file at an address. Raises InputError for a scheme that Arrow does not know."""
     if content is not None:
         return _Content(address, content)
     if scheme_of(address) == LOCAL:
@@ -151,7 +151,7 @@ def opened_file(address: str, content: bytes | None = None) -> DataFile:
 
 @dataclass(frozen=True)
 class _Content:
-    """A file whose content is there."""
+    """A file whose content is in memory."""
 
     address: str
     content: bytes
@@ -169,7 +169,7 @@ class _Content:
 
 @dataclass(frozen=True)
 class _Remote:
-    """A file that one of Arrow's file systems opens."""
+    """A file in one of Arrow's file systems."""
 
     address: str
 
@@ -197,6 +197,6 @@ class _Remote:
 
 
 def size_of(file: DataFile) -> int:
-    """The bytes of a file. Raises InputError where it cannot be opened."""
+    """Returns the size of a file. Raises InputError for an unreadable one."""
     with readable(file), file.open("rb") as stream:
         return stream.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
 """Transforms: functions from one DataFrame to another, for `DataFrame.transform`.
 
-They use only the parts of PySpark that Spark Connect has, so that they work there, too.
+They use only the API of Spark Connect, so they work there, too.
 """

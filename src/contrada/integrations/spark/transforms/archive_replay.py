@@ -1,12 +1,11 @@
-"""`replay`: an archive of stamped notifications, published again at the times of its own.
+"""`replay`: publishes an archive of stamped notifications again, with its own timing.
 
-Workers read the times from the envelopes, Spark sorts by them, and the driver takes one partition
-after the other of what is sorted: it holds two of these, never all. One service publishes, since an
-order over several cannot be kept.
+Workers read the times from the envelopes, Spark sorts by them, and the driver fetches one sorted
+partition after the other: it holds two of them, never all. One service publishes, since several
+cannot keep an order.
 
-Times are compared with one clock only, that of the running event loop. It stands still when a
-replay begins, at the first notification; what is late, because reading or publishing took longer,
-is not hurried beyond what was asked for, nor is anything left out.
+The running event loop's clock is the only one. A replay begins with its first notification; a late
+one, because reading or publishing took longer, is published at once, and none is left out.
 """
 
 import asyncio
@@ -31,17 +30,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 REPLAY_BATCH: Final = 500
-"""Notifications of a replay published at once. Beyond it: the next batch takes the rest."""
+"""Notifications of a replay in one batch. Beyond it: the next batch has the rest."""
 
 SECOND_US: Final = 1_000_000
 
 ReplayProgress: TypeAlias = Callable[[int, int], None]
-"""Told after each batch: how many are published, and the time of the last one in microseconds."""
+"""Called after each batch with the published count, and the last time in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many were published; and how many not, for they have no time or cannot be read."""
+    """The counts of published notifications, and of unreadable ones or those without a time."""
 
     published: int
     bad: int
@@ -58,20 +57,20 @@ async def replay(
     anew: bool = False,
     told: ReplayProgress | None = None,
 ) -> Replayed:
-    """Publish a frame of packed notifications in the order of their times, and at their distances.
+    """Publishes a frame of packed notifications in the order and at the distances of their times.
 
-    `speed` is how many times as fast as they came: 60 makes a minute a second, infinity waits for
-    nothing. `since` and `until` bound the times, the first included and the last not. Those of one
-    time come in the order of publishers and their numbers. `delivery` is a class of delivery for
-    all, "certified" for example; else each has its own.
+    `speed` is the time-lapse factor: 60 makes a minute a second, infinity does not wait. `since`
+    (inclusive) and `until` (exclusive) bound the times. Equal times are ordered by publisher and
+    number. `delivery` is a class of delivery for all, such as "certified"; by default each has its
+    own.
 
-    They keep their envelopes: a service that knows a notification again by its publisher and id
-    delivers it no second time, and one whose time to live is over is late already. With `anew` they
-    are stamped like new ones, with the present time and the name of this access point.
+    Envelopes are kept: a service that knows the publisher and id of a notification does not deliver
+    it again, and one with an expired time to live is expired already. With `anew` they are stamped
+    with the present time and the name of this client.
 
-    Cancelling the task ends it: of the batch that is under way some may be published. Raises
+    Cancelling the task ends it; some notifications of the running batch may be published. Raises
     InputError for a frame that is not packed, a speed that is not positive and times without a
-    zone, and what the service raises; a note says how many were published. Memory: two partitions
+    zone, and the errors of the service with a note of the published count. Memory: two partitions
     of the sorted frame.
     """
     first_us, last_us = _bound(since), _bound(until)
@@ -93,7 +92,7 @@ async def replay(
 
 
 class Pace:
-    """When what has a time is due, by a clock in seconds."""
+    """The schedule of notifications, by a clock in seconds."""
 
     def __init__(self, speed: float, now: Callable[[], float]) -> None:
         self._speed = speed
@@ -101,7 +100,9 @@ class Pace:
         self._begin: tuple[int, float] | None = None
 
     def wait_s(self, time_us: int) -> float:
-        """Seconds until it is due; none, or fewer, where it is. The first one is due at once."""
+        """Returns the seconds until a time is due, at most 0 if it is. The first one is due at
+        once.
+        """
         if math.isinf(self._speed):
             return 0.0
         if self._begin is None:
@@ -111,7 +112,7 @@ class Pace:
 
 
 class _Replay:
-    """What is published of a replay so far."""
+    """The progress of a replay."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class _Replay:
         rows: list[tuple[int | None, bytes]],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        """Publishes rows when they are due; rows due at the same time go in one call."""
+        """Publishes rows when they are due; rows due at the same time in one call."""
         due: list[Notification] = []
         last_us = 0
         for time_us, packed in rows:
@@ -178,7 +179,7 @@ def _bound(at: datetime | None) -> int | None:
 def _ordered(
     frame: "DataFrame", first_us: int | None, last_us: int | None
 ) -> "Iterator[tuple[int | None, bytes]]":
-    """Times and notifications, in order; those that are bad last, without a time."""
+    """Yields times and notifications in order; bad ones are last, without a time."""
     columns = "time_us bigint, publisher string, sequence bigint, notification binary"
     timed = frame.select(NOTIFICATION).mapInArrow(sent(partial(_timed, first_us, last_us)), columns)
     order = [timed[name].asc_nulls_last() for name in timed.columns]
@@ -189,7 +190,7 @@ def _ordered(
 def _timed(
     first_us: int | None, last_us: int | None, batches: "Iterator[pa.RecordBatch]"
 ) -> "Iterator[pa.RecordBatch]":
-    """Packed notifications with what they are ordered by, those within the bounds."""
+    """Yields packed notifications within the bounds, with their sort keys."""
     import pyarrow as pa
 
     names = ["time_us", "publisher", "sequence", NOTIFICATION]

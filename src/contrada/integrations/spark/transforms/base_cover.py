@@ -1,15 +1,15 @@
-"""`covering`: fewer filters that together match the same as all filters of a base.
+"""`covering`: reduces a base to fewer filters that together match the same notifications.
 
     given -> forms (empty ones apart, equal ones united)
-          -> merged, in passes: those that may merge meet in one task
-          -> the widest of them: who is covered by one of these
+          -> merged, in passes: mergeable ones meet in one task
+          -> the widest of them: the filters that one of these covers
           -> placed: each filed once, looked up at each of its places
-          -> shards: who is covered by whom
-          -> what is left
+          -> shards: the filters covered within each
+          -> the remaining filters
 
-`coverers` says what a worker does in each step, and why the answer is exact. Frames are kept on the
-executors' disks between the steps, so that each is made once; Spark frees them when nobody holds
-what `covering` gave back any more.
+`cover_worker` has the work of each step, and the proof of exactness. Frames between the steps are
+kept on the executors' disks, so that each is computed once; Spark frees them with the result of
+`covering`.
 """
 
 from collections import Counter
@@ -35,59 +35,60 @@ if TYPE_CHECKING:
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 WorkerStep: TypeAlias = Callable[[Batches], Iterator[tuple[Any, ...]]]
-"""What a worker does: batches to rows."""
+"""A step of a worker, from batches to rows."""
 
 FILED_MAX: Final = 50_000
-"""Filters that are filed in one shard, about: as many as a worker holds at once, some kilobytes
-each. Beyond it: there are more shards, and what is looked up at a crowded place goes to several."""
+"""Approximate filters that are filed in one shard, as many as a worker holds at once, some
+kilobytes each. Beyond it: there are more shards, and a look-up at a crowded place goes to
+several."""
 
 MERGED_AT_ONCE_MAX: Final = 20_000
-"""Filters that a worker compares to merge them. Beyond it: they are taken so many at a time, and
-may merge in a later pass."""
+"""Filters that a worker compares to merge them. Beyond it: they are compared in portions, and may
+merge in a later pass."""
 
 MERGE_PASSES_MAX: Final = 8
-"""Passes over all filters to merge them. Beyond it: the remaining filters are not merged any
-further."""
+"""Passes over all filters to merge them. Beyond it: the remaining filters stay unmerged."""
 
 WIDEST_MAX: Final = 2_000
-"""Filters among which each is looked up first. Beyond it: the widest are taken."""
+"""Filters among which each is looked up first. Beyond it: the widest ones are used."""
 
 SAMPLED_MAX: Final = 100_000
-"""Filters from which it is learned which values many ask for. Beyond it: a sample of so many."""
+"""Filters for the statistics of frequent values. Beyond it: a sample of this size."""
 
 SHARES_MAX: Final = 10_000
-"""Values that are known as asked for by many filters. Beyond it: the rarer ones count as rare."""
+"""Values with a known share of the filters. Beyond it: the rarer ones count as rare."""
 
 ROWS: Final = 10_000
-"""Rows of an Arrow batch that a worker hands back. Beyond it: the next batch takes the rest."""
+"""Rows of an Arrow batch of a worker. Beyond it: the next batch has the rest."""
 
 FORMS_KEPT_MAX: Final = 10_000
-"""Filters that a worker keeps written, as text or packed: what covers many is told many times.
-Beyond it: the one that was not told for the longest is written anew."""
+"""Cached texts or encodings of filters in a worker: a wide coverer is encoded many times. Beyond
+it: the least recently used one is encoded again."""
 
 
 def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
-    """The reduced base: filters that others cover are dropped, mergeable ones merged, equal united.
+    """Returns the reduced base: covered filters are dropped, mergeable ones merged, equal ones
+    united.
 
-    `subscriptions` has two columns: a key (text or an integer), and a filter, as text or as packed
-    bytes, a union too, of which each filter is taken by itself. What comes back has the same two.
-    A filter that is left has the least key of those that it was merged of, and filters of one key
-    are one union again; all together match exactly what was matched before. Where it cannot be
-    decided whether a filter is covered, it stays.
+    `subscriptions` has two columns: a key (text or integer), and a filter as text or packed bytes;
+    each filter of a union counts by itself. The result has the same two columns. A remaining filter
+    has the least key of those merged into it, and filters of one key form one union again; together
+    they match exactly the same notifications. A filter stays if the algebra cannot decide whether
+    it is covered.
 
-    With `every` there is a row for each filter that was given: with the column `by`, the filter
-    that is left and covers it, and `reason`, which is
+    With `every` there is a row for each given filter, with the column `by`, the remaining filter
+    that covers it, and `reason`, one of
 
-    - `kept`: it is left itself;
-    - `undecided`: the same, where it may be covered, but that could not be decided;
-    - `equal`: it has the same sets as a filter that is left, and a key that is not the least;
-    - `covered`: a remaining filter covers it, maybe one that it was merged into;
+    - `kept`: it remains itself;
+    - `undecided`: it remains; it may be covered, but that could not be decided;
+    - `equal`: it has the same sets as a remaining filter with a smaller key;
+    - `covered`: a remaining filter covers it, possibly one that it was merged into;
     - `empty`: it matches nothing; the filter and `by` are NULL.
 
-    The steps run when this is called, but for the last. Each worker holds about FILED_MAX filters
-    at once, the driver a few thousand of them, and places. Raises what Spark raises; its cause is
-    an InputError with the key where a filter cannot be read. Cost: some hundred microseconds of a
-    core for each filter. Source: PODC 2000 §4.
+    All steps but the last run in this call. Each worker holds about FILED_MAX filters at once, the
+    driver a few thousand of them, and places. Raises Spark's errors; the cause is an InputError
+    with the key of an unreadable filter. Cost: some hundred microseconds of a core for each filter.
+    Source: PODC 2000 §4.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
@@ -107,7 +108,8 @@ def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
 
 
 _MEMBER: Final = "key {key}, form binary, first bigint, last bigint"
-"""A filter of the base, or some merged; `first` and `last` as `coverers.cluster_of` tells."""
+"""A filter of the base, or a merged one; `first` and `last` are numbers of
+`cover_worker.cluster_of`."""
 
 _PLACED: Final = (
     "form binary, rank double, low binary, high binary, own array<bigint>, asks array<bigint>"
@@ -116,7 +118,7 @@ _PLACED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """How the workers' parts are run: with which types, and which extensions."""
+    """The column types and extensions with which the workers' steps run."""
 
     key: str
     filter: str
@@ -137,35 +139,35 @@ class _Steps:
 
     @property
     def write(self) -> "WorkerStep":
-        """Forms to filters of the type that was given."""
+        """The step from forms to filters of the given type."""
         return partial(_written, _text if self.filter == "string" else _packed)
 
     @property
     def unite(self) -> "WorkerStep":
-        """Lists of forms to their unions, of the type that was given."""
+        """The step from lists of forms to their unions, of the given type."""
         return partial(_united, str if self.filter == "string" else to_msgpack)
 
     def place(self, frame: "DataFrame", shares: Mapping[int, float]) -> "DataFrame":
-        """The forms of a frame with the places where each is filed, and looked up."""
+        """Returns the forms of a frame with the places where each is filed and looked up."""
         return self.run(frame.select("form"), partial(_placed, shares), _PLACED)
 
     def run(self, frame: "DataFrame", step: "WorkerStep", columns: str) -> "DataFrame":
-        """A step of the workers: batches of a frame's rows to rows of these columns."""
+        """Runs a step of the workers on the rows of a frame."""
         filled = columns.format(key=self.key, filter=self.filter)
         return frame.mapInArrow(sent(partial(_in_arrow, step, filled, self.extensions)), filled)
 
 
 def _held(frame: "DataFrame") -> "DataFrame":
-    """The frame, made once, on the executors' disks."""
+    """Returns the frame, computed once and kept on the executors' disks."""
     from pyspark import StorageLevel
 
     return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def _merged(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
-    """The filters with the least key of equal ones, merged until passes change nothing.
+    """Returns the filters with the least key of equal ones, merged until passes change nothing.
 
-    A few are merged by one task at once.
+    One task merges a small base at once.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
@@ -186,10 +188,10 @@ def _merged(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
 
 
 def _covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
-    """Which of the filters are covered by which: a row or more for each that is.
+    """Returns the covered filters, in one or more rows with their coverers.
 
-    What one of the widest covers is told first. If a few cover most, that is nearly all, and it is
-    then looked up in no shard.
+    The widest filters are tried first. If these few cover most, nearly all are decided without a
+    shard.
     """
     forms = left.select("form")
     widest = steps.run(forms, _widest, "rank double, form binary").orderBy("rank", "form")
@@ -204,9 +206,9 @@ def _covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
 def _verdicts(
     steps: _Steps, filed: "DataFrame", asked: "DataFrame", shards: int, *, strictly: bool
 ) -> "DataFrame":
-    """Which filters are covered by which that are filed, of two placed frames.
+    """Returns the filters covered by filed ones, from two placed frames.
 
-    There is a row per shard that knows one.
+    There is a row for each shard with a coverer.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
@@ -233,7 +235,7 @@ def _verdicts(
 
 
 def _shares(steps: _Steps, filed: "DataFrame") -> dict[int, float]:
-    """The share of the filters that can be filed at a place, about, where that is most."""
+    """Returns the approximate share of filters at each of the most frequent places."""
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
     count = filed.count()
@@ -248,7 +250,7 @@ def _shares(steps: _Steps, filed: "DataFrame") -> dict[int, float]:
 def _told(
     steps: _Steps, given: "DataFrame", kept: "DataFrame", found: "DataFrame", shards: int
 ) -> "DataFrame":
-    """For each given filter its outcome, and the remaining filter that stands for it."""
+    """Returns the outcome of each given filter, and the remaining filter that covers it."""
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
     gone = given.where("form IS NOT NULL").join(kept, "form", "left_anti").select("form").distinct()
@@ -284,7 +286,7 @@ def _told(
 def _in_arrow(
     step: WorkerStep, columns: str, extensions: tuple[str, ...], batches: Batches
 ) -> Batches:
-    """A step, its rows put into batches."""
+    """Runs a step, and puts its rows into batches."""
     import pyarrow as pa
 
     for name in extensions:
@@ -314,7 +316,7 @@ def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:
 
 
 def _read(batches: Batches) -> Iterator[tuple[Any, ...]]:
-    """Keys and filters to members."""
+    """Converts keys and filters to members."""
     for key, given in _rows(batches):
         for each in _filters(key, given):
             if each.is_empty:
@@ -340,7 +342,7 @@ def _member(key: object, sets: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _merging(by: str | None, batches: Batches) -> Iterator[tuple[Any, ...]]:
-    """Members to fewer of them: those of a cluster, one after the other, or all at once."""
+    """Merges the members of each cluster in turn, or all at once."""
     at = {"first": 2, "last": 3}.get(by or "")
     for _, cluster in groupby(_rows(batches), lambda row: None if at is None else row[at]):
         while some := list(islice(cluster, MERGED_AT_ONCE_MAX)):
@@ -376,9 +378,9 @@ def _by_few(few: list[FilterForm], batches: Batches) -> Iterator[Verdict]:
 
 
 def _looked_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
-    """Rows of shards, in each first those that are filed, to what is found of those looked up.
+    """Yields the verdicts of shards; in each shard the filed rows are first.
 
-    Whoever has several places in a shard is looked up there once.
+    A filter with several places in a shard is looked up there once.
     """
     shard, at, last = Shard(strictly=strictly), -1, None
     for batch in batches:

@@ -1,22 +1,21 @@
-"""The work of a worker to find which filters of a base cover others, and which merge.
+"""`Shard` and `merged`: the work of a worker to find covered and mergeable filters of a base.
 
-Filters travel as *forms*: short bytes, equal for filters with equal sets. Forms are written and
-read ten times as fast as the filters' encoding; they are never stored.
+Filters travel as *forms*: short bytes, equal for filters with equal sets. Forms are encoded and
+decoded ten times as fast as the filters' encoding; they are never stored.
 
 A coverer of f matches every notification that f matches. So two examples of f, one at the lower
-ends of its sets and one at the upper ends, are matched against an index of filters. The compiled
-index does that for a whole batch at once. Only filters that match both examples are asked whether
-they cover f. Of filters of intervals hardly any other matches both.
+ends of its sets and one at the upper ends, are matched against an index of filters, a whole batch
+at once. Only filters that match both examples are tested for covering f. For filters of intervals
+hardly any other filter matches both.
 
-A coverer of f also names no attribute but those of f, and holds f's example at each that it names.
-So a filter is *filed* once, under one attribute that it names: under its values there where they
-are few, else under the attribute itself. It is *looked up* under each attribute that it names, by
-its example there and by the attribute itself. Which filters are filed together is then a matter of
-hashing these *places*.
+A coverer of f constrains only attributes of f, and contains f's example at each of them. So a
+filter is *filed* once, under one of its attributes: under its values there if they are few, else
+under the attribute itself. It is *looked up* under each of its attributes, by its example there and
+by the attribute itself. These *places* are hashed to shards.
 
-All workers settle alike which of two filters is dropped. There is one total order of all filters. A
-filter drops another that it covers in two cases: it comes first in that order, or the other one is
-proved not to cover it. Such steps never form a circle, so that of equal filters one is left.
+All workers agree on which of two filters is dropped. There is one total order of all filters. A
+filter drops another that it covers in two cases: it is earlier in that order, or the other one is
+proved not to cover it. Such steps never form a cycle, so one of several equal filters remains.
 
 Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
 """
@@ -46,51 +45,51 @@ from contrada.model.languages import decision
 from contrada.model.languages.language import size_of
 
 CUTS_MERGED_MAX: Final = SET_PARTS_MAX // 2
-"""Cuts of a value set that merging makes. Beyond it: what would be merged stays as it is."""
+"""Cuts of a merged value set. Beyond it: the filters stay unmerged."""
 
 TEXTS_MERGED_MAX: Final = 8
-"""Parts of an expression on text that merging makes: each decision about one takes longer the more
-it has. Beyond it: what would be merged stays as it is."""
+"""Parts of a merged expression on text, each of which slows its decisions. Beyond it: the filters
+stay unmerged."""
 
 FILTERS_KEPT_MAX: Final = 4_096
-"""Filters that a worker keeps read: a few cover most. Beyond it: the one that was not asked for the
-longest is read anew."""
+"""Cached filters of a worker: a few cover most. Beyond it: the least recently used one is decoded
+again."""
 
 LOOKED_UP_MAX: Final = 1_000
-"""Filters whose examples are matched at once, each with what may be thousands of filters. Beyond
-it: they are taken so many at a time."""
+"""Filters whose examples are matched at once, each with up to thousands of filters. Beyond it: they
+are matched in portions."""
 
 PROBED_MAX: Final = 2_000
-"""Filters of a part of a base from which it is learned whether many are covered. Beyond it: as many
-that are spread over it."""
+"""Filters of a part of a base that are probed for covered ones. Beyond it: a sample of this size,
+spread over the part."""
 
 _PROBED_SHARE: Final = 1 / 8
-"""Of these, the share that a few cover from which on looking up all among the few pays."""
+"""The covered share of a probe from which on looking up all filters pays."""
 
 _FILED_FIRST: Final = 250
 """Filters that are filed before others are looked up among them."""
 
 PLACES_KEPT_MAX: Final = 16_384
-"""Places that are kept. Beyond it: the one that was not asked for the longest is made anew."""
+"""Cached places. Beyond it: the least recently used one is computed again."""
 
 _MARSHAL_VERSION: Final = 2
-"""The last one that writes equal values as equal bytes."""
+"""The last version that encodes equal values as equal bytes."""
 
 _DOMAIN: Final = 2**64
-"""More than the keys that a domain has."""
+"""An upper bound of the keys of a domain."""
 
 FilterSets: TypeAlias = Mapping[str, ValueSet]
 FilterForm: TypeAlias = bytes
 
 
 def form_of(sets: FilterSets) -> FilterForm:
-    """The form of sets, which are in the order of their names. Cost: some microseconds."""
+    """Returns the form of sets, which are sorted by name. Cost: some microseconds."""
     parts = [(name, of.line if of.text is None else to_msgpack(of)) for name, of in sets.items()]
     return marshal.dumps(parts, _MARSHAL_VERSION)
 
 
 def sets_of(form: FilterForm) -> dict[str, ValueSet]:
-    """The sets that a form says. Only for what `form_of` wrote in the same run."""
+    """Returns the sets of a form that `form_of` made in the same run."""
     return {name: _set_of(said) for name, said in marshal.loads(form)}
 
 
@@ -104,7 +103,7 @@ def _set_of(said: Any) -> ValueSet:
 
 @lru_cache(maxsize=FILTERS_KEPT_MAX)
 def filter_of(form: FilterForm) -> Filter:
-    """The filter of a form."""
+    """Returns the filter of a form."""
     return Filter.of_sets(sets_of(form))
 
 
@@ -112,7 +111,8 @@ def filter_of(form: FilterForm) -> Filter:
 
 
 def cluster_of(sets: FilterSets, *, first: bool) -> int:
-    """A number that filters share which agree in their names and in one set: the first or last.
+    """Returns a number that filters share if they agree in their names and in their first or last
+    set.
 
     Two filters that differ in one set share one of the two numbers, or have no other set.
     """
@@ -123,15 +123,15 @@ def cluster_of(sets: FilterSets, *, first: bool) -> int:
 
 
 ClusterMember: TypeAlias = tuple[Any, dict[str, ValueSet]]
-"""A filter's sets, and the least key of those that it stands for."""
+"""The least key of merged filters, and their sets."""
 
 
 def merged(members: list[ClusterMember]) -> list[ClusterMember]:
-    """Fewer filters with the same union: filters that agree in all sets but one become one.
+    """Returns fewer filters with the same union: filters that agree in all sets but one become one.
 
-    Sets agree where they have the same form. Attribute by attribute, until nothing merges.
-    Operators on text that are no intervals are united where they are few: of thousands each
-    decision would take seconds.
+    Sets agree if they have the same form. Merges attribute by attribute, until nothing merges. Text
+    operators that are no intervals are united only if they are few: decisions on thousands would
+    take seconds.
     """
     while True:
         count = len(members)
@@ -163,7 +163,9 @@ def _merged_along(name: str, members: list[ClusterMember]) -> list[ClusterMember
 
 
 def _unitable(name: str, group: list[ClusterMember]) -> list[list[ClusterMember]]:
-    """The group, or where it has too much text for one its intervals, and each of the others."""
+    """Returns the group; with too much text, its intervals as one group and each other filter by
+    itself.
+    """
     texts = [text for _, sets in group if (text := sets[name].text) is not None]
     if not texts or sum(map(size_of, texts)) <= TEXTS_MERGED_MAX:
         return [group]
@@ -175,11 +177,11 @@ def _unitable(name: str, group: list[ClusterMember]) -> list[list[ClusterMember]
 # --- places ---------------------------------------------------------------------------------------
 
 ANYWHERE: Final = 0
-"""The place of a filter without attributes, that covers all."""
+"""The place of a filter without attributes, which covers all."""
 
 
 def own_places(sets: FilterSets) -> Iterator[list[int]]:
-    """Under which places a filter can be filed: for each attribute with few values, these."""
+    """Yields the possible places of a filter: for each attribute with few values, these values."""
     for name, of in sets.items():
         values = single_values(of)
         if values:
@@ -187,9 +189,9 @@ def own_places(sets: FilterSets) -> Iterator[list[int]]:
 
 
 def filed_at(sets: FilterSets, shares: Mapping[int, float]) -> list[int]:
-    """The places under which a filter is filed: those with the fewest filters, by `shares`.
+    """Returns the places of a filter with the fewest filters according to `shares`.
 
-    Places that `shares` does not name have next to none.
+    Places outside `shares` count as nearly empty.
     """
     best = min(
         own_places(sets),
@@ -203,7 +205,7 @@ def filed_at(sets: FilterSets, shares: Mapping[int, float]) -> list[int]:
 
 
 def looked_up_at(sets: FilterSets) -> list[int]:
-    """The places of all filters that can cover a filter; none where that has no example."""
+    """Returns the places of all possible coverers of a filter; empty without an example."""
     places = [ANYWHERE]
     for name, of in sets.items():
         key = of.some_key(readable=False)
@@ -214,7 +216,7 @@ def looked_up_at(sets: FilterSets) -> list[int]:
 
 
 def counted_places(forms: Iterable[FilterForm]) -> Counter[int]:
-    """How many filters could be filed under each place; ranges too."""
+    """Counts the filters that could be filed under each place, including ranges."""
     counts: Counter[int] = Counter()
     for form in forms:
         sets = sets_of(form)
@@ -236,9 +238,10 @@ def _hashed(what: bytes) -> int:
 
 
 def rank_of(sets: FilterSets) -> float:
-    """How little a filter matches: no coverer of it has a higher rank, but for rounding and text.
+    """Returns a measure of a filter's narrowness: no coverer has a higher one, except for rounding
+    and text.
 
-    Filters that come first drop others early; only time depends on it.
+    Filters with low ranks drop others early; only time depends on it.
     """
     return sum(7.0 - _measure(of) for of in sets.values())
 
@@ -256,9 +259,9 @@ def _position(cut: line.Cut) -> int:
 
 
 def examples_of(sets: FilterSets) -> tuple[bytes | None, bytes | None]:
-    """Spans of two notifications that match: the lowest, and the highest where that is another.
+    """Returns the spans of two matching notifications: the lowest, and the highest if it differs.
 
-    No lowest where the envelope is asked for, or no example is known: see `Shard.look_up`.
+    Both are None for filters of the envelope, or without a known example: see `Shard.look_up`.
     """
     example = None if ENVELOPE_SETS.keys() & sets.keys() else example_of(sets)
     if example is None:
@@ -274,7 +277,9 @@ def examples_of(sets: FilterSets) -> tuple[bytes | None, bytes | None]:
 
 
 def _last_key(of: ValueSet, other: Key) -> Key:
-    """The greatest number or time of a set, where it ends with such; else another of its keys."""
+    """Returns the greatest number or time of a set, if it ends with one; else another of its
+    keys.
+    """
     cuts = of.line
     if of.text is not None or len(cuts) & 1 or not cuts or len(cuts[-1]) == 1:
         return other
@@ -289,7 +294,7 @@ def _last_key(of: ValueSet, other: Key) -> Key:
 
 
 class Verdict(NamedTuple):
-    """A filter with one that covers it. `by` None: undecided, so the filter stays."""
+    """A filter with a coverer. `by` None: undecided, so the filter stays."""
 
     form: FilterForm
     by: FilterForm | None
@@ -305,7 +310,7 @@ class Examples(NamedTuple):
 
     @classmethod
     def of(cls, forms: Iterable[FilterForm]) -> "Examples":
-        """Those of some filters, in the order of ranks and forms."""
+        """Returns the examples of filters, sorted by rank and form."""
         import pyarrow as pa
 
         rows = []
@@ -318,7 +323,7 @@ class Examples(NamedTuple):
         return cls(list(ordered), list(ranks), *arrays)
 
     def part(self, begin: int, count: int) -> "Examples":
-        """`count` of them from `begin` on, or the rest."""
+        """Returns `count` of them from `begin` on, or the rest."""
         end = begin + count
         lows, highs = (each.slice(begin, count) for each in (self.lows, self.highs))
         return Examples(self.forms[begin:end], self.ranks[begin:end], lows, highs)
@@ -326,13 +331,13 @@ class Examples(NamedTuple):
 
 _DROPPED: Final = -1
 _ELSEWHERE: Final = -2
-"""What stands for the number of a filter that was covered when it came, and of one not filed."""
+"""The numbers of a filter that was covered on arrival, and of one that is not filed."""
 
 
 class Shard:
-    """Filters that are filed together; finds those of them that cover a filter.
+    """Filters that are filed together; finds coverers among them.
 
-    `strictly`: for filters of one base, where equal filters must not drop one another. Else any
+    `strictly`: for filters of one base, where equal filters must not drop each other. Otherwise any
     coverer will do.
     """
 
@@ -342,14 +347,14 @@ class Shard:
         self._forms: list[FilterForm] = []
         self._ranks: list[float] = []
         self._numbers: dict[FilterForm, int] = {}
-        """Of a form that was covered when it came: _DROPPED."""
+        """The number of each form; _DROPPED if it was covered on arrival."""
 
     def file(self, given: "Examples") -> Iterator[Verdict]:
-        """Files filters, in the order of ranks and forms, and yields verdicts on those left out.
+        """Files filters in the order of ranks and forms; yields verdicts on covered ones, which are
+        left out.
 
-        Filters left out are covered by filters filed before. Filters are taken some at a time, so
-        that a filter may be filed although others of the same part cover it; `look_up` finds it
-        later.
+        Filters are processed in parts, so a filter may be filed although others of the same part
+        cover it; `look_up` finds it later.
         """
         begin = 0
         while begin < len(given.forms):
@@ -368,9 +373,9 @@ class Shard:
                     self._ranks.append(rank)
 
     def look_up(self, given: "Examples") -> Iterator[Verdict]:
-        """The verdicts on filters.
+        """Yields the verdicts on filters.
 
-        Cost: a match or two each, and a decision for each filter that matches both examples.
+        Cost: one or two matches each, and a decision for each filter that matches both examples.
         """
         for begin in range(0, len(given.forms) if self._forms else 0, LOOKED_UP_MAX):
             some = given.part(begin, LOOKED_UP_MAX)
@@ -382,7 +387,7 @@ class Shard:
     def _candidates(
         self, forms: list[FilterForm], lows: Any, highs: Any
     ) -> Iterator[tuple[int, list[int]]]:
-        """The filters that match both examples, by rows that have some."""
+        """Yields the filters that match both examples, for each row with any."""
         count = len(self._forms)
         known = np.array([self._numbers.get(form, _ELSEWHERE) for form in forms], dtype=np.int64)
         is_open = known != _DROPPED
@@ -405,12 +410,12 @@ class Shard:
                 yield row, [each for each in self._index.match(example) if each != mine]
 
     def _pairs(self, examples: Any, rows: Any) -> Any:
-        """Rows and the filters that match their examples, each pair as one number."""
+        """Returns rows and filters that match their examples, each pair encoded as one number."""
         offsets, keys = self._index.match_spans(examples.take(rows))
         return np.repeat(rows, np.diff(offsets)) * len(self._forms) + keys.astype(np.int64)
 
     def _verdict(self, form: FilterForm, rank: float, found: list[int]) -> Verdict | None:
-        """Whether one of some filters covers another."""
+        """Returns the verdict on a filter among its candidates."""
         if not found:
             return None
         of, is_open = filter_of(form), False
@@ -437,10 +442,10 @@ class Shard:
 
 
 def covered_by_few(few: list[FilterForm], parts: Iterable[list[FilterForm]]) -> Iterator[Verdict]:
-    """Which filters of parts of a base a few of the base cover, where that is many.
+    """Yields the filters that a few of the base cover, where these are many.
 
-    Nothing is told of a part where of some that are spread over it few are covered. Others may go
-    untold, too. Cost: some ten microseconds for each filter; of these, if nothing is told.
+    Skips a part if few filters of a sample are covered. Others may be missed, too. Cost: some ten
+    microseconds for each filter; of the sample only for a skipped part.
     """
     shard = Shard(strictly=True)
     among = {verdict.form: verdict for verdict in shard.file(Examples.of(few))}

@@ -1,16 +1,15 @@
-"""`detect`: sequence patterns over frames of notifications, whole ones and streams.
+"""`detect` and `detect_stream`: sequence patterns over frames of notifications and over streams.
 
-A frame either has a BINARY column `notification` with whole notifications, or its columns are
-attributes and one of them is the time. All meanings are those of
-`contrada.patterns.pattern_engine`; where columns are attributes, rows have no publisher, number and
-id, so that ties of time are ordered by content.
+A frame has either a BINARY column `notification` of packed notifications, or attribute columns, one
+of which is the time. The semantics are those of `contrada.patterns.pattern_engine`; attribute
+columns have no publisher, number and id, so ties of time are ordered by content.
 
-In a stream the watermark is the largest timestamp seen less the slack. It moves between
-micro-batches: what comes in one batch is never late by another row of it. So results are those of
-a `PatternMatcher` that takes a batch in, and is then advanced. State is versioned by batch (see
-`states`): a batch that is done again gives the same.
+In a stream the watermark is the largest timestamp less the slack. It advances between
+micro-batches: a row is never late because of another row of its batch. So the results are those of
+a `PatternMatcher` that takes a batch, and then advances. State is versioned by batch (see
+`state_files`): a repeated batch gives the same results.
 
-Groups are shared out among parts. Limits hold for each part; see `contrada.patterns.array_runs`.
+Groups are distributed among parts. Limits hold for each part; see `contrada.patterns.array_runs`.
 
 Source: PODC 2000 §2, figure 4.
 """
@@ -49,13 +48,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 GivenPatterns: TypeAlias = "Mapping[str, Pattern | str] | Pattern | str"
-"""Patterns under names, or one pattern, whose name is its text."""
+"""Patterns by name, or one pattern, whose name is its text."""
 
 Sink: TypeAlias = "Callable[[DataFrame, int], object]"
-"""What takes the matches of a micro-batch, and the batch's number."""
+"""Receives the matches of a micro-batch, and its number."""
 
 SEEN: Final = "seen_us"
-"""The column of times that are told beside notifications."""
+"""The column of times beside notifications."""
 
 _log: Final = logging.getLogger("contrada.integrations.spark")
 
@@ -68,16 +67,16 @@ def detect(
     drop: Iterable[str] = (),
     limits: PatternLimits = DEFAULT_LIMITS,
 ) -> "Callable[[DataFrame], DataFrame]":
-    """The matches of patterns in a whole frame, for `DataFrame.transform`.
+    """Returns a transform to the matches of patterns in a whole frame.
 
-    `time` names the TIMESTAMP of a row, where columns are attributes; NULL is the first moment of
-    1970, as in the engine. A row per match: the pattern's name, the values of `by` as JSON, the
-    time of the last notification, and all notifications in order, with their times. The frame is
-    put in order by Spark, so nothing is late, and a worker's memory does not grow with its rows.
+    `time` names the TIMESTAMP column of a row with attribute columns; NULL is the first moment of
+    1970, as in the engine. The result has a row for each match: the pattern's name, the values of
+    `by` as JSON, the time of the last notification, and all notifications in order, with their
+    times. Spark sorts the frame, so nothing is late, and a worker's memory does not grow with its
+    rows.
 
-    `zone` is that of dates and of times without one; columns to `drop` are no attributes.
-    Raises ParseError, UnknownOperatorError, and InputError for a column that cannot be an
-    attribute.
+    `zone` is that of dates and of times without one; columns to `drop` are no attributes. Raises
+    ParseError, UnknownOperatorError, and InputError for a column that cannot be an attribute.
     """
     shipped = _shipped(patterns)
     dropped = tuple(drop)
@@ -106,16 +105,15 @@ def detect_stream(
     drop: Iterable[str] = (),
     limits: PatternLimits = DEFAULT_LIMITS,
 ) -> "DataStreamWriter":
-    """The matches of patterns in a streaming frame, given to `sink` by micro-batch.
+    """Returns a stream writer that gives the matches of each micro-batch to `sink`.
 
-    It gives a writer: set a trigger and call `start()`. `sink(matches, batch)` gets rows as those
-    of `detect`, with the batch's number in a column. A batch may come again after a failure, then
-    with the same rows: a sink that replaces its earlier output of this batch loses and doubles
-    nothing. `checkpoint` is a folder that the driver and all executors reach; it keeps the offsets
-    and the state of the stream. Rows that wait for the watermark at a stop go on with the next
-    start.
+    Set a trigger and call `start()`. `sink(matches, batch)` gets rows as those of `detect`, with
+    the batch's number in a column. After a failure a batch may be repeated with the same rows: a
+    sink that replaces its earlier output of the batch loses and duplicates nothing. `checkpoint` is
+    a folder that the driver and all executors reach; it keeps the offsets and the state of the
+    stream. Rows that wait for the watermark at a stop are kept for the next start.
 
-    Raises as `detect`; StoreError where the checkpoint is of other patterns.
+    Raises as `detect`; StoreError for a checkpoint of other patterns.
     """
     shipped = _shipped(patterns)
     columns, described = _described(frame, time, zone, drop)
@@ -133,12 +131,11 @@ def detection(
     slack_us: int = 0,
     limits: PatternLimits = DEFAULT_LIMITS,
 ) -> "Callable[[DataFrame, int], None]":
-    """What `detect_stream` does with a micro-batch, for a `foreachBatch` that does more than that.
+    """Returns the work of `detect_stream` on a micro-batch, for a `foreachBatch` with further work.
 
-    The frames have two columns: `notification`, whole ones, and SEEN, which is NULL there. A row
-    with a time in SEEN is no notification: it tells the time of some that no pattern asks for, so
-    that the watermark passes them, too. Every number of a batch comes, from 0 on. Options and
-    errors: as `detect_stream`.
+    The frames have two columns: `notification`, packed, and SEEN. A row with a time in SEEN is no
+    notification, but the time of one that no pattern matches, so that the watermark advances over
+    it. All batch numbers from 0 on must be given. Options and errors: as `detect_stream`.
     """
     slack_us = check_slack(slack_us)
     columns = FrameColumns(tells_seen=True)
@@ -147,9 +144,9 @@ def detection(
 
 @dataclass(frozen=True, slots=True)
 class DetectionStatistics:
-    """What a stream holds and did up to a batch; `PatternStatistics` says what each means.
+    """The state and counts of a stream up to a batch; see `PatternStatistics`.
 
-    `batch` is None before the first one is done.
+    `batch` is None before the first one.
     """
 
     batch: int | None
@@ -162,9 +159,9 @@ class DetectionStatistics:
 
 
 def detection_statistics(checkpoint: str) -> DetectionStatistics:
-    """What the stream of a checkpoint holds and did, up to the last batch that was done.
+    """Returns the statistics of a checkpoint, up to the last completed batch.
 
-    Raises StoreError where there is none. Cost: a small file for each part.
+    Raises StoreError without a state. Cost: a small file for each part.
     """
     states = states_of(checkpoint, {}, None)
     last = states.last()
@@ -184,7 +181,7 @@ def _statistics(batch: int | None, counts: list[dict[str, Any] | None]) -> Detec
 
 @dataclass(frozen=True, slots=True)
 class _Detection:
-    """What is done with each micro-batch, by the driver."""
+    """The driver's work on each micro-batch."""
 
     patterns: Patterns
     limits: PatternLimits
@@ -222,7 +219,7 @@ class _Detection:
 
 
 def _tell(before: DetectionStatistics | None, after: DetectionStatistics) -> None:
-    """Logs what took no part in a batch, or was dropped."""
+    """Logs the dropped rows of a batch."""
     known = before.dropped if before else {}
     new = {name: count - known.get(name, 0) for name, count in after.dropped.items()}
     if any(new.values()):
@@ -247,9 +244,9 @@ def _shipped(patterns: GivenPatterns) -> Patterns:
 def _described(
     frame: "DataFrame", time: str, zone: str | None, drop: Iterable[str]
 ) -> tuple["DataFrame", FrameColumns]:
-    """The columns of a frame that workers need, with their description.
+    """Returns the columns of a frame that workers need, with their description.
 
-    Raises InputError for a column that cannot be an attribute, and where there is no time.
+    Raises InputError for a column that cannot be an attribute, and without a time.
     """
     described = frame_of(frame.schema, zone=zone, drop=drop)
     if described.is_packed:

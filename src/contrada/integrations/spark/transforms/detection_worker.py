@@ -1,17 +1,16 @@
-"""The work of `detect` in a worker: Arrow batches to steps, and steps to matches.
+"""`FindSteps`, `FollowSteps` and `FollowShares`: the work of `detect` in a worker.
 
     batches ─► `FindSteps` ─► (part, time, group, steps, notification) ─► `FollowSteps` ─► matches
             matched by the index, late ones out    shuffled by part      `ArrayRuns`
 
-Rows whose columns are plain are matched, told apart and written in columns; others one by one, as
-notifications. Both give the same. Rows that match no step are not shuffled. After its rows each
-task of `FindSteps` sends a *mark* to every part, with the largest time that it saw: so all parts
-know the watermark of the batch before they go on.
+Rows of plain columns are matched, split and encoded in columns; other rows one by one, as
+notifications. Both give the same results. Rows that match no step are not shuffled. After its rows
+each task of `FindSteps` sends a *mark* to every part, with its largest time: so all parts know the
+watermark of the batch before they start.
 
-The steps of a frame are put in order by Spark, row by row. Those of a stream are put in order by
-the part that follows them. So there *shares* are shuffled instead of rows: a share is all steps
-that a task has for a part, as one binary value (`ShareSteps`, `FollowShares`). For Spark a share is
-a single row.
+Spark sorts the steps of a frame row by row. The steps of a stream are sorted by the part that
+follows them. So *shares* are shuffled there instead of rows: a share has all steps of a task for a
+part, as one binary value (`ShareSteps`, `FollowShares`). For Spark a share is a single row.
 """
 
 import logging
@@ -59,24 +58,24 @@ MATCHES_SCHEMA: Final = (
 )
 
 BAD: Final = "no notification"
-"""Why a row takes no part: it is NULL, or cannot be a notification."""
+"""The reason of a row that is NULL, or cannot be a notification."""
 
 ROWS_FOLLOWED_AT_ONCE: Final = 262_144
-"""Rows of a frame that is no stream that are followed at once. Beyond it: the next ones."""
+"""Rows of a non-streaming frame that are followed at once. Beyond it: the next portion."""
 
 SHARE_ROWS: Final = 1_024
-"""Rows for each part that a task holds before it shares them out. Beyond it: the next shares. Few
-stay in the caches of a core while they are copied."""
+"""Rows for each part in a task before it sends shares. Beyond it: the next shares. A small number
+stays in the caches of a core while it is copied."""
 
 SHARE_BYTES: Final = 32 * 2**20
-"""Bytes of notifications that a task holds before it shares them out. Beyond it: the next shares.
-Shares are larger by what one batch of rows adds."""
+"""Bytes of notifications in a task before it sends shares. Beyond it: the next shares. Shares
+exceed this by one batch of rows."""
 
 MATCHES_AT_ONCE: Final = 10_000
-"""Matches in an Arrow batch. Beyond it: the next one."""
+"""Matches in an Arrow batch. Beyond it: the next batch has the rest."""
 
 INDEXES_KEPT: Final = 4
-"""Indexes of patterns that a worker keeps. Beyond it: the one asked for longest ago goes."""
+"""Cached indexes of patterns in a worker. Beyond it: the least recently used one is dropped."""
 
 _log: Final = logging.getLogger("contrada.integrations.spark")
 _indexes: Final[OrderedDict[tuple[bytes, ...], StepIndex]] = OrderedDict()
@@ -84,17 +83,17 @@ _indexes: Final[OrderedDict[tuple[bytes, ...], StepIndex]] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """Patterns as they are shipped: their names, and their bytes."""
+    """Pickled patterns: their names and encodings."""
 
     names: tuple[str, ...]
     packed: tuple[bytes, ...]
 
     def patterns(self) -> list[Pattern]:
-        """The patterns."""
+        """Decodes the patterns."""
         return [each for each in map(from_msgpack, self.packed) if isinstance(each, Pattern)]
 
     def index(self) -> StepIndex:
-        """Their index, made once in a worker."""
+        """Returns their index, built once in a worker."""
         if self.packed not in _indexes:
             _indexes[self.packed] = StepIndex(self.patterns())
             if len(_indexes) > INDEXES_KEPT:
@@ -103,11 +102,11 @@ class Patterns:
         return _indexes[self.packed]
 
     def runs(self, limits: PatternLimits) -> ArrayRuns:
-        """New runs of the patterns, from the beginning."""
+        """Returns new runs of the patterns."""
         return ArrayRuns(self.patterns(), packed_order, limits)
 
     def matches(self, found: FoundRuns, batch: int = 0) -> Iterator[Any]:
-        """Matches in Arrow batches."""
+        """Yields matches in Arrow batches."""
         pa = _arrow()
         texts = pa.array(list(map(_shown, found.group_names.each())), pa.string())
         names = pa.array(self.names, pa.string())
@@ -132,10 +131,10 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class FrameColumns:
-    """What columns are as attributes, as `frames` tells, and where the time of a row is.
+    """The attributes of columns, as in `frames`, and the position of the time.
 
-    Without any, the first column holds whole notifications. With `tells_seen` there is a second
-    one: where it is not NULL the row is no notification, but a time that was read elsewhere.
+    Without names, the first column has packed notifications. With `tells_seen`, a row with a time
+    in the second column is no notification, but a time that was read elsewhere.
     """
 
     names: tuple[str, ...] = ()
@@ -147,7 +146,7 @@ class FrameColumns:
 
 @dataclass(frozen=True, slots=True)
 class FindSteps:
-    """Tells which steps of which patterns rows match, and which part follows them."""
+    """Finds the steps of patterns that rows match, and the part that follows them."""
 
     patterns: Patterns
     parts: int
@@ -156,14 +155,14 @@ class FindSteps:
     watermark_us: int = TIME_MIN_US
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The steps, and a mark for each part."""
+        """Yields the steps, and a mark for each part."""
         seen = _Seen()
         for rows in self.rows(batches, seen):
             yield _steps_batch(rows.groups.parts(self.parts), rows)
         yield _marks(self.parts, seen)
 
     def rows(self, batches: Iterable[Any], seen: "_Seen") -> Iterator[StepRows]:
-        """The steps; afterwards `seen` says what there was beside them."""
+        """Yields the steps; `seen` collects the times and dropped rows."""
         index, budget = self.patterns.index(), RunBudget(self.limits, dropped=seen.dropped)
         for batch in batches:
             if not batch.num_rows:
@@ -180,7 +179,7 @@ class FindSteps:
     def _whole(
         self, index: StepIndex, packed: list[bytes | None], budget: RunBudget
     ) -> tuple[list[StepRows], int]:
-        """The rows of whole notifications, and the largest time."""
+        """Returns the steps of packed notifications, and the largest time."""
         notifications = _read(packed, budget)
         last_us = max((each.envelope.at_us for each in notifications), default=TIME_MIN_US)
         timely = [each for each in notifications if each.envelope.at_us >= self.watermark_us]
@@ -189,7 +188,7 @@ class FindSteps:
         return index.rows_of(timely, budget), last_us
 
     def _rows(self, index: StepIndex, batch: Any, budget: RunBudget) -> tuple[list[StepRows], int]:
-        """The rows of columns, and the largest time."""
+        """Returns the steps of attribute columns, and the largest time."""
         column = batch.column(self.columns.time_at).cast("int64").fill_null(0)
         times = column.to_numpy(zero_copy_only=False)
         good = (times >= TIME_MIN_US) & (times <= TIME_MAX_US)
@@ -212,7 +211,7 @@ class FindSteps:
     def _made(
         self, index: StepIndex, batch: Any, times: Any, budget: RunBudget
     ) -> list[Notification]:
-        """Notifications of the rows that may match a filter; a row that is none is counted."""
+        """Returns notifications of the rows that may match a filter; bad rows are counted."""
         rows = WideRows(batch.schema.names, self.columns.kinds, batch.columns, self.columns.zone)
         asked = np.ones(len(times), dtype=bool)
         if not index.index.asks_for_envelopes:
@@ -233,10 +232,11 @@ class FindSteps:
     def _in_columns(
         self, index: StepIndex, batch: Any, times: Any, budget: RunBudget
     ) -> list[StepRows] | None:
-        """The rows without a notification for each; None where some must be looked at.
+        """Returns the steps without a notification for each row; None if rows must be read one by
+        one.
 
-        That is where columns are not plain, where filters or `by` ask for the envelope, and where
-        a value is none or a row might be too large.
+        That is the case for columns that are not plain, for filters or `by` on the envelope, for
+        bad values, and for rows that might be too large.
         """
         is_stamped = index.index.asks_for_envelopes or index.asked & set(ENVELOPE_NAMES)
         is_large = batch.nbytes > budget.limits.notification_bytes_max // 2
@@ -267,7 +267,7 @@ class FindSteps:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a task saw: the largest time of all its rows, and the rows it left out, by reason."""
+    """The largest time of a task's rows, and its dropped rows by reason."""
 
     latest_us: int = TIME_MIN_US
     dropped: Counter[str] = field(default_factory=Counter)
@@ -275,12 +275,12 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class ShareSteps:
-    """The steps that rows match, in shares: a row for each part that has some, and its mark."""
+    """Packs matching steps into shares: a row for each part with steps, and its mark."""
 
     find: FindSteps
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The shares; the marks are in the last ones."""
+        """Yields the shares; the last ones have the marks."""
         seen, held = _Seen(), [NO_ROWS]
         count = size = 0
         for rows in self.find.rows(batches, seen):
@@ -294,7 +294,7 @@ class ShareSteps:
         yield _shares(marks, range(self.find.parts + 1))  # one mark for each part, in order
 
     def _parted(self, held: list[StepRows]) -> tuple[Any, Any]:
-        """The rows by part, and where each part begins."""
+        """Returns the rows sorted by part, and the begin of each part."""
         rows = rows_joined(held[1:] or held)
         parts = rows.groups.parts(self.find.parts)
         order = np.argsort(parts, kind="stable")
@@ -304,9 +304,9 @@ class ShareSteps:
 
 @dataclass(frozen=True, slots=True)
 class FollowShares:
-    """Follows the patterns through the shares of a part in a micro-batch, and gives the matches.
+    """Follows the patterns through the shares of a part in a micro-batch; yields the matches.
 
-    `states` has the state that the batch before left.
+    `states` has the state after the previous batch.
     """
 
     patterns: Patterns
@@ -316,7 +316,7 @@ class FollowShares:
     states: States
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The matches."""
+        """Yields the matches."""
         by_part: dict[int, list[Any]] = {}
         for each in batches:
             # As bytes, which lie where their numbers can be read in place; in the column any do.
@@ -326,8 +326,8 @@ class FollowShares:
             yield from self.part(part, own)
 
     def part(self, part: int, shares: list[Any]) -> Iterator[Any]:
-        """The matches of a part, after its state is written; without shares the state stays as it
-        was.
+        """Yields the matches of a part, after writing its state; without shares the state is
+        unchanged.
         """
         runs = self.patterns.runs(self.limits)
         if self.batch:
@@ -347,16 +347,16 @@ class FollowShares:
 
 @dataclass(frozen=True, slots=True)
 class FollowSteps:
-    """Follows the patterns through the steps of a whole frame, and gives the matches.
+    """Follows the patterns through the steps of a whole frame; yields the matches.
 
-    The rows of a part come in the order of time, and the frame is all there is.
+    The rows of a part are sorted by time, and the frame is complete.
     """
 
     patterns: Patterns
     limits: PatternLimits
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The matches, some rows at a time."""
+        """Yields the matches, some rows at a time."""
         runs, part = self.patterns.runs(self.limits), -1
         for each, part_of in _some_at_once(each for each in batches if each.num_rows):
             if part_of != part:
@@ -385,14 +385,14 @@ class FollowSteps:
 
 
 def _without_times(batch: Any, seen: _Seen) -> Any:
-    """The notifications of a batch, without the times that it tells of others."""
+    """Returns the notifications of a batch, and records the times of the other rows."""
     times = batch.column(1)
     seen.latest_us = max(seen.latest_us, *times.drop_null().to_pylist(), TIME_MIN_US)
     return batch.filter(times.is_null())
 
 
 def _read(packed: list[bytes | None], budget: RunBudget) -> list[Notification]:
-    """Whole notifications; what is none is counted."""
+    """Decodes notifications; bad ones are counted."""
     found = []
     for each in packed:
         try:
@@ -405,7 +405,7 @@ def _read(packed: list[bytes | None], budget: RunBudget) -> list[Notification]:
 
 
 def _are_values(batch: Any) -> bool:
-    """Whether all texts are UTF-8, and all times in range, which Spark does not promise."""
+    """Whether all texts are UTF-8, and all times in range, which Spark does not guarantee."""
     for column in batch.columns:
         if str(column.type) in ("string", "large_string"):
             try:
@@ -420,7 +420,7 @@ def _are_values(batch: Any) -> bool:
 
 
 def _shown(name: bytes) -> str:
-    """The values of a group as a JSON object."""
+    """Returns the values of a group as a JSON object."""
     values = msgspec.msgpack.decode(name)
     shown = {key: json_values(value) for key, value in values.items()}
     return msgspec.json.encode(shown).decode()
@@ -436,7 +436,7 @@ def _arrow() -> Any:
 
 
 def _steps_batch(parts: Any, rows: StepRows) -> Any:
-    """Rows, and the part of each, in an Arrow batch."""
+    """Returns rows and their parts in an Arrow batch."""
     pa = _arrow()
     steps = Blobs(rows.begins * 16, np.ascontiguousarray(rows.steps).view(np.uint8).reshape(-1))
     columns = [
@@ -450,7 +450,9 @@ def _steps_batch(parts: Any, rows: StepRows) -> Any:
 
 
 def _marks(parts: int, seen: _Seen) -> Any:
-    """A row for each part, without steps: the largest time, and in the first the counts."""
+    """Returns a row for each part without steps: the largest time, and in the first row the
+    counts.
+    """
     pa = _arrow()
     # Every part needs the time; of the counts one copy, since the parts' counts are added up.
     told = [msgspec.json.encode(seen.dropped), *([b"{}"] * (parts - 1))]
@@ -465,7 +467,7 @@ def _marks(parts: int, seen: _Seen) -> Any:
 
 
 def _shares(batch: Any, bounds: Any) -> Any:
-    """Steps or marks, which are in the order of parts, as a row for each part that has some."""
+    """Packs steps or marks, which are sorted by part, as a row for each part."""
     pa = _arrow()
     begins = [(begin, end) for begin, end in pairwise(bounds) if begin < end]
     parts = batch.column("part").take(pa.array([begin for begin, _ in begins], pa.int64()))
@@ -474,7 +476,7 @@ def _shares(batch: Any, bounds: Any) -> Any:
 
 
 def _opened(share: bytes) -> Any:
-    """The steps or marks of a share, where they lie."""
+    """Decodes a share without copying."""
     pa = _arrow()
     kinds = pa.int32(), pa.int64(), pa.binary(), pa.binary(), pa.binary()
     schema = pa.schema(zip(("part", "time_us", "group", "steps", "packed"), kinds, strict=True))
@@ -482,7 +484,7 @@ def _opened(share: bytes) -> Any:
 
 
 def _parted(batch: Any) -> tuple[Any, Any]:
-    """The rows of steps, and the marks."""
+    """Splits the rows into steps and marks."""
     is_mark = batch.column("steps").is_null()
     if not batch.column("steps").null_count:
         return batch, batch.slice(0, 0)
@@ -495,7 +497,7 @@ def _told(marks: Any) -> Iterator[tuple[int, dict[str, int]]]:
 
 
 def _rows_in(batch: Any) -> StepRows:
-    """The rows of an Arrow batch of steps."""
+    """Returns the steps of an Arrow batch."""
     starts, data = blobs_in(batch.column("steps"))
     steps = data[starts[0] : starts[-1]].copy().view(np.int64).reshape(-1, 2)
     groups, packed = blobs_in(batch.column("group")), blobs_in(batch.column("packed"))
@@ -504,7 +506,7 @@ def _rows_in(batch: Any) -> StepRows:
 
 
 def _some_at_once(batches: Iterable[Any]) -> Iterator[tuple[Any, int]]:
-    """Batches that are sorted by part, put together as far as they are of one part."""
+    """Joins batches that are sorted by part, as far as they belong to one part."""
     held: list[Any] = []
     of = -1
     for each in batches:

@@ -1,13 +1,14 @@
-"""Bases: many subscriptions, built once, saved by their digest, mapped by every worker.
+"""`Base`: many subscriptions, indexed once, saved by their digest, and memory-mapped by every
+worker.
 
 A base consists of files in a folder, named by a digest of their content: equal subscriptions are
-built once, also by another process. `NAME.base` is written last and describes the other files. Keys
-stand in an Arrow file, and the index knows them by their positions, which are small integers. Where
-a rule of another dialect leaves a residue open, that is pickled beside; so open what you have
-saved, or somebody whom you trust.
+indexed once, also across processes. `NAME.base` is written last and describes the other files. Keys
+are in an Arrow file, and the index has their positions, which are small integers. The residues of
+rules of other dialects are pickled; so open only bases that you, or a person whom you trust, have
+saved.
 
-Workers look for the files in that folder, which may be a shared one, and else among those that
-Spark has shipped to them. They keep the bases that they used last.
+Workers look for the files in that folder, which may be shared, and else among the files that Spark
+has shipped. They cache the bases used last.
 """
 
 import os
@@ -40,28 +41,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHARD_FILTERS_MAX: Final = 2_000_000
-"""Filters of a base that are matched by one index. Beyond it: the base is cut into shards."""
+"""Filters of a base in one index. Beyond it: the base is split into shards."""
 
 BASES_KEPT_MAX: Final = 4
-"""Bases that a worker keeps mapped. Beyond it: the one that was not used for the longest goes."""
+"""Mapped bases of a worker. Beyond it: the least recently used one is closed."""
 
 KEYS_KEPT_MAX: Final = 8_000_000
-"""Subscriptions of the bases that a worker keeps mapped, all together: some 2 GB of its own. Beyond
-it: those that were not used for the longest go, but the one in use."""
+"""Subscriptions of all mapped bases of a worker, some 2 GB of its memory. Beyond it: the least
+recently used bases are closed, except the one in use."""
 
 SubscribedInterest: TypeAlias = Filter | FilterSet | Rule | str | Mapping[str, Any]
-"""What a key asks for: filters, their text, or a rule of another dialect."""
+"""The subscription of a key: filters, their text, or a rule of another dialect."""
 
 SubscriptionKey: TypeAlias = str | int
-"""What a subscription is called: a name, or an integer of 64 bits."""
+"""The name of a subscription: a text, or an integer of 64 bits."""
 
 
 class SavedBase(msgspec.Struct, frozen=True):
-    """The content of a base's file; workers get nothing else of the base.
+    """The content of a base's file; workers receive nothing else of the base.
 
-    `names` are the attributes that filters ask for. `shards` has a member per index: the attribute
-    that a notification must have for any of its filters, "" where there is none. `extensions` are
-    those that the filters were read with.
+    `names` are the attributes of its filters. `shards` has a member for each index: an attribute
+    that each of its filters requires, or "". `extensions` are those with which the filters were
+    parsed.
     """
 
     digest: str
@@ -75,7 +76,7 @@ class SavedBase(msgspec.Struct, frozen=True):
     extensions: tuple[str, ...] = ()
 
     def files(self) -> Iterator[str]:
-        """The names of the files that workers need."""
+        """Yields the names of the files that workers need."""
         yield f"{self.digest}.keys"
         for shard in range(len(self.shards)):
             yield f"{self.digest}.{shard}.index"
@@ -84,16 +85,16 @@ class SavedBase(msgspec.Struct, frozen=True):
 
 
 class Base:
-    """A base of subscriptions: keys, and what each asks for, ready to be matched anywhere.
+    """A base of subscriptions: keys and their filters, ready to be matched anywhere.
 
-    `subscriptions` are a mapping of keys to filters, texts or rules, the path of a file as
-    `contrada match` reads it, or a frame of two columns, the keys and texts or packed filters. Keys
-    are texts, or all of them integers. It is saved below `folder`, by default `contrada/bases`
-    among the caches of the user, where an equal one is found again. Where all workers see the
-    folder say `shared=True`; else files are shipped when the base is used first in a session.
+    `subscriptions` are a mapping of keys to filters, texts or rules, the path of a file as for
+    `contrada match`, or a frame of two columns, the keys and texts or packed filters. Keys are
+    texts, or all of them integers. The base is saved below `folder`, by default `contrada/bases` in
+    the user's cache directory, where an equal one is reused. With `shared=True` all workers see the
+    folder; otherwise its files are shipped at its first use in a session.
 
-    Cost: some tens of microseconds per filter, on the driver, unless it is found; then a look at
-    each filter. Raises InputError for what is no base, and what reading filters raises.
+    Cost: some tens of microseconds for each filter, on the driver; much less for a reused base.
+    Raises InputError for invalid subscriptions, and the errors of parsing filters.
     """
 
     def __init__(
@@ -120,14 +121,14 @@ class Base:
     def of(
         cls, subscriptions: "Base | Mapping[Any, SubscribedInterest] | str | Path | DataFrame"
     ) -> "Base":
-        """The base itself, or a base made of the given subscriptions."""
+        """Returns the base itself, or a base of the given subscriptions."""
         return subscriptions if isinstance(subscriptions, Base) else cls(subscriptions)
 
     @classmethod
     def found(
         cls, digest: str, *, folder: str | Path | None = None, shared: bool = False
     ) -> "Base":
-        """The base that was saved by this digest. Raises InputError where it is not there."""
+        """Returns the saved base of a digest. Raises InputError without one."""
         base = cls.__new__(cls)
         base._shared, base._shipped, base.wishes = shared, WeakSet(), None
         try:
@@ -138,7 +139,7 @@ class Base:
 
     @property
     def digest(self) -> str:
-        """What names it: the same for the same keys and filters in the same order."""
+        """Its name: equal for the same keys and filters in the same order."""
         return self.saved.digest
 
     def __len__(self) -> int:
@@ -148,7 +149,7 @@ class Base:
         return f"<Base of {len(self)} subscriptions, {self.digest}>"
 
     def keys(self) -> list[Any]:
-        """The keys in their order. Cost: all of them are read."""
+        """Returns the keys in order. Cost: reads all of them."""
         found: list[Any] = _mapped_keys(self._path(f"{self.digest}.keys")).to_pylist()
         return found
 
@@ -156,9 +157,9 @@ class Base:
         return Path(self.saved.folder) / name
 
     def ship(self, session: "SparkSession") -> SavedBase:
-        """Brings the files to where the workers of a session find them; what these are told.
+        """Ships the files to the workers of a session; returns the description for them.
 
-        Cost: a copy of the files per session and worker, where they are not seen already.
+        Cost: a copy of the files for each session and worker, unless they see the folder.
         """
         if not self._shared and session not in self._shipped and not is_local(session):
             session.addArtifacts(*(str(self._path(name)) for name in self.saved.files()), file=True)
@@ -167,8 +168,8 @@ class Base:
 
 
 WISHES_KEPT_MAX: Final = 1_000
-"""Subscriptions of a base whose filters the driver keeps. Beyond it: they are in its files alone,
-and it is never matched by predicates."""
+"""Subscriptions of a base whose filters the driver keeps. Beyond it: they are only in the files,
+and the base is never matched by predicates."""
 
 
 def is_local(session: "SparkSession") -> bool:
@@ -188,7 +189,7 @@ def _folder(folder: str | Path | None) -> Path:
 
 
 def _read(given: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
-    """The keys and what they ask for, in order."""
+    """Returns the keys and subscriptions in order."""
     if isinstance(given, str | Path):
         given = load_subscriptions(Path(given))
     if not isinstance(given, Mapping):
@@ -229,7 +230,7 @@ def _filters(asked: Any) -> Filter | FilterSet:
 
 
 def _digest(keys: list[SubscriptionKey], asked: list[Any]) -> str:
-    """What tells bases apart, and versions of their files."""
+    """Returns the digest of a base's content and the version of its files."""
     found = blake2b(MAGIC, digest_size=16)
     found.update(repr((loaded(), jit.is_pure())).encode())
     for key, each in zip(keys, asked, strict=True):
@@ -239,7 +240,7 @@ def _digest(keys: list[SubscriptionKey], asked: list[Any]) -> str:
 
 
 def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[Any]) -> SavedBase:
-    """Builds the files of a base and says what they are."""
+    """Builds the files of a base; returns their description."""
     folder.mkdir(parents=True, exist_ok=True)
     residues = {
         place: each.residue_holds
@@ -274,10 +275,10 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
 
 
 def _shards(asked: list[Any]) -> Iterator[tuple[str, list[int]]]:
-    """Positions of the subscriptions of each index, with the attribute that all of them need.
+    """Yields the positions of the subscriptions of each index, with an attribute that all require.
 
-    Subscriptions that need the same attribute stand together, and too many for one index are cut:
-    so no index is larger than others, however the attributes are distributed.
+    Subscriptions that require the same attribute are grouped, and large groups are split: so
+    indexes have similar sizes for any distribution of attributes.
     """
     if len(asked) <= SHARD_FILTERS_MAX:
         yield "", list(range(len(asked)))
@@ -299,7 +300,7 @@ def _shards(asked: list[Any]) -> Iterator[tuple[str, list[int]]]:
 
 
 def _access_attribute(filters: Filter | FilterSet) -> str:
-    """The attribute that a notification must have to match: the one with the smallest set."""
+    """Returns the attribute with the smallest set among those that a match requires."""
     members = filters.filters
     if len(members) != 1:
         return ""
@@ -317,7 +318,7 @@ def _pickled(residues: object) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Writes a file whole or not at all."""
+    """Writes a file atomically."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     beside.write_bytes(data)
     beside.replace(path)
@@ -332,7 +333,7 @@ def _write_keys(path: Path, keys: list[SubscriptionKey]) -> None:
 
 
 def _opened(folder: Path, digest: str) -> SavedBase:
-    """What a base's file says. Raises FileNotFoundError, InputError."""
+    """Returns the description of a saved base. Raises FileNotFoundError, InputError."""
     path = folder / f"{digest}.base"
     try:
         saved = msgspec.json.decode(path.read_bytes(), type=SavedBase)
@@ -350,7 +351,7 @@ def _mapped_keys(path: Path) -> Any:
 
 
 class Opened:
-    """A base in a worker: its keys, mapped, and what decides the residues of its rules."""
+    """A base in a worker: its mapped keys, and the residues of its rules."""
 
     def __init__(self, saved: SavedBase) -> None:
         for name in saved.extensions:
@@ -364,24 +365,24 @@ class Opened:
             self.residues.of = pickle.loads(self._path("residues").read_bytes())
 
     def index(self, shard: int) -> Index[int]:
-        """One of its indexes, mapped when it is first asked for."""
+        """Returns one of its indexes, mapped at its first use."""
         if shard not in self._indexes:
             self._indexes[shard] = Index.load(self._path(f"{shard}.index"))
         return self._indexes[shard]
 
     def _path(self, name: str) -> Path:
-        """Where a file of the base is: in its folder, or where Spark has put it."""
+        """Returns the path of a file of the base: in its folder, or among shipped files."""
         file = f"{self.saved.digest}.{name}"
         path = Path(self.saved.folder) / file
         return path if path.exists() else Path(SparkFiles.get(file))
 
 
 _bases: Final[dict[str, Opened]] = {}
-"""What this process has opened, the last used last."""
+"""The open bases of this process, the most recently used last."""
 
 
 def opened(saved: SavedBase) -> Opened:
-    """The base that this worker keeps, opened where it is not."""
+    """Returns the base, opened once and cached in this worker."""
     found = _bases.pop(saved.digest, None) or Opened(saved)
     while _bases and (
         len(_bases) >= BASES_KEPT_MAX

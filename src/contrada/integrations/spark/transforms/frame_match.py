@@ -1,7 +1,7 @@
-"""`match` and `route`: which subscriptions each notification of a frame matches.
+"""`match` and `route`: the subscriptions that each notification of a frame matches.
 
-A column of keys is made by one Arrow function: only the columns that filters ask for go to the
-workers of Python, and the keys alone come back. What a row's values mean is told in `frames`.
+One Arrow function makes a column of keys: only the columns in filters are sent to the Python
+workers, and only the keys return. `frames` defines the attributes of rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 BaseLike: TypeAlias = "Base | Mapping[Any, SubscribedInterest] | str | Path | DataFrame"
-"""What is matched: a base, or what one is made of."""
+"""A base, or the subscriptions of one."""
 
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
-"""What `DataFrame.transform` takes."""
+"""A function for `DataFrame.transform`."""
 
 
 def match(
@@ -40,14 +40,14 @@ def match(
     drop: Iterable[str] = (),
     way: MatchMethod | None = None,
 ) -> Transform:
-    """Adds a column of the keys of those subscriptions that each row matches, in the base's order.
+    """Returns a transform that adds a column of the keys of matching subscriptions, in the base's
+    order.
 
-    It is an array of texts, or of integers where the base's keys are; empty where none matches, and
-    NULL where the row is no notification. `zone` is that of dates and of times without one; columns
-    to `drop` are no attributes. Only what filters ask for is looked at. `way` is taken in place of
-    what `plan` says.
+    The column is an array of texts, or of integers like the base's keys; empty without a match, and
+    NULL if the row is no notification. `zone` is that of dates and of times without one; columns to
+    `drop` are no attributes. Only columns in filters are read. `way` overrides `plan`.
 
-    Raises InputError where a column that filters ask for is no attribute, and for what is no base.
+    Raises InputError if a column in filters cannot be an attribute, and for an invalid base.
     """
     base = Base.of(subscriptions)
     dropped = (*drop, column)
@@ -69,10 +69,11 @@ def route(
     drop: Iterable[str] = (),
     way: MatchMethod | None = None,
 ) -> Transform:
-    """A row for each pair of a notification and a subscription that it matches, with the key.
+    """Returns a transform to a row for each matching pair of a notification and a subscription's
+    key.
 
-    By predicates, only rows that match something are read, where the source can tell.
-    Options and errors: as `match`.
+    By predicates, only matching rows are read, if the source supports it. Options and errors: as
+    `match`.
     """
     base = Base.of(subscriptions)
     dropped = (*drop, column)
@@ -99,12 +100,12 @@ def plan(
     zone: str | None = None,
     drop: Iterable[str] = (),
 ) -> MatchPlan:
-    """How `match` and `route` would match a frame, and why. Errors: as `match`."""
+    """Returns the plan of `match` and `route` for a frame. Errors: as `match`."""
     return plan_of(frame, Base.of(subscriptions), zone, drop, None)
 
 
 def _keys(frame: "DataFrame", base: Base, chosen: MatchPlan) -> "Column":
-    """The keys of each row, as an array; the columns that are asked for go to workers."""
+    """Returns the keys of each row, as an array; the columns in filters are sent to workers."""
     if chosen.way == "predicates":
         return _by_predicates(base, chosen)
     asked = [chosen.frame.attributes[name] for name in chosen.columns if not chosen.is_packed]
@@ -120,7 +121,7 @@ def _keys(frame: "DataFrame", base: Base, chosen: MatchPlan) -> "Column":
 def _by_rows(
     frame: "DataFrame", base: Base, chosen: MatchPlan, column: str, *, only_matches: bool
 ) -> "DataFrame":
-    """The frame with the keys of each row; all columns go to workers, and come back."""
+    """Returns the frame with the keys of each row; all columns are sent to workers and back."""
     others = frame.drop(column)
     told = _told(others, base, chosen, tuple(others.columns), only_matches=only_matches)
     schema = T.StructType([*others.schema.fields, T.StructField(column, keys_type(base))])
@@ -135,7 +136,7 @@ def _told(
     *,
     only_matches: bool = False,
 ) -> bytes:
-    """What workers are told, as bytes; the files of the base are on their way to them."""
+    """Returns the encoded setup of workers, and ships the files of the base."""
     kinds: tuple[str, ...] = ()
     if not chosen.is_packed:
         kinds = tuple(chosen.frame.attributes[name].kind for name in chosen.columns)
@@ -152,13 +153,13 @@ def _told(
 
 
 def keys_type(base: Base) -> T.ArrayType:
-    """The type of a column of keys."""
+    """Returns the type of a column of keys."""
     key = T.LongType() if base.saved.are_integers else T.StringType()
     return T.ArrayType(key, containsNull=False)
 
 
 def _by_predicates(base: Base, chosen: MatchPlan) -> "Column":
-    """The keys of each row by predicates; NULL of a bad row, as an index says."""
+    """Returns the keys of each row by predicates; NULL for a bad row, as with an index."""
     assert base.wishes is not None
     keys = [
         F.when(predicate, F.lit(key).cast("bigint") if base.saved.are_integers else F.lit(key))
@@ -170,7 +171,7 @@ def _by_predicates(base: Base, chosen: MatchPlan) -> "Column":
 
 
 def _of_columns(told: bytes) -> Callable[..., Any]:
-    """Columns of a batch to their rows' keys."""
+    """Returns the function from the columns of a batch to the keys of its rows."""
     imported = in_worker("packed_rows")
 
     def matched(*columns: pa.Array) -> pa.Array:
@@ -180,7 +181,7 @@ def _of_columns(told: bytes) -> Callable[..., Any]:
 
 
 def _of_batches(told: bytes) -> Callable[..., Any]:
-    """Batches to the same with a column of keys."""
+    """Returns the function that adds a column of keys to batches."""
     imported = in_worker("packed_rows")
 
     def matched(batches):  # type: ignore[no-untyped-def]

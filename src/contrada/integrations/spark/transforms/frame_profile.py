@@ -1,8 +1,8 @@
-"""`profile`: which attributes notifications have, of which domains, and how their values spread.
+"""`profile`: the attributes of notifications, their domains, and the distribution of their values.
 
-Workers turn batches into values, one row each, and Spark aggregates these where they are: what is
-shuffled is a row for each task, attribute and domain. Counts and ends are exact; what is estimated
-has `about` in its name.
+Workers convert batches to values, one row each, and Spark aggregates them locally: it shuffles a
+row for each task, attribute and domain. Counts and bounds are exact; estimates have `about` in
+their names.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,16 +37,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 QUANTILES: Final = tuple(number / 20 for number in range(21))
-"""The shares of all values at which `quantiles_about` are."""
+"""The shares of values in `quantiles_about`."""
 
 FREQUENT_MAX: Final = 20
-"""Values of an attribute that are told as the most frequent ones. Beyond it: they are not told."""
+"""Most frequent values of an attribute in a profile. Beyond it: they are left out."""
 
 FREQUENT_TRACKED: Final = 1_000
-"""Values of an attribute that are counted to find those. Beyond it: the counts are estimates."""
+"""Counted values of an attribute to find the most frequent ones. Beyond it: counts are
+estimates."""
 
 EXACT_INTEGERS: Final = 2.0**53
-"""Numbers from here on are rounded to doubles: a range of them is widened by one."""
+"""Larger numbers are rounded to doubles: a range of them is widened by one step."""
 
 VALUE: Final = "attribute string, domain string, number double, text binary"
 
@@ -54,21 +55,21 @@ VALUE: Final = "attribute string, domain string, number double, text binary"
 def profile(
     notifications: "DataFrame", *, zone: str | None = None, drop: Iterable[str] = ()
 ) -> "DataFrame":
-    """A row for each attribute and domain of a frame of notifications, wide or packed.
+    """Returns a row for each attribute and domain of a frame of notifications, wide or packed.
 
     - `attribute`, `domain`: the attribute's name, and the type of its values;
-    - `values`: how many there are; one notification may have several;
-    - `share`: how many to a notification; rows that are no notification do not count;
-    - `distinct_about`: how many different ones; 5 % off as a rule;
+    - `values`: their number; one notification may have several;
+    - `share`: values per notification; bad rows do not count;
+    - `distinct_about`: the number of different ones; usually within 5 %;
     - `equality_about`: the share of notifications that an equality with one of them matches;
     - `least`, `greatest`, `quantiles_about`: of numbers, as doubles; of times, in microseconds
       since 1970; of truth values, 0 and 1;
-    - `first`, `last`: of text, in the order of its bytes;
-    - `frequent_about`: the most frequent values and how often each comes, most frequent first.
+    - `first`, `last`: of text, in byte order;
+    - `frequent_about`: the most frequent values with counts, most frequent first.
 
-    `zone` and `drop` as for `match`. Raises InputError for columns that are no attributes. Memory:
-    flat. Cost: some tenths of a microsecond for a value of a wide frame, some microseconds for one
-    of a packed frame, or of an array, map or variant.
+    `zone` and `drop` as for `match`. Raises InputError for columns that cannot be attributes.
+    Memory: constant. Cost: some tenths of a microsecond for a value of a wide frame, some
+    microseconds for one of a packed frame, or of an array, map or variant.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
@@ -111,10 +112,10 @@ def profile(
 
 
 def advertisement_of(profiled: "DataFrame") -> Advertisement:
-    """The advertisement of what was profiled: it covers every notification of the frame.
+    """Returns an advertisement that covers every notification of a profiled frame.
 
-    Of an attribute it names the values where all are known, else a range. Cost: a row for each
-    attribute and domain is collected.
+    It lists the values of an attribute if all are known, else a range. Cost: collects a row for
+    each attribute and domain.
     """
     sets: dict[str, list[ValueSet]] = {}
     for row in profiled.collect():
@@ -162,7 +163,7 @@ def _beyond(number: float, towards: float) -> float:
 def _wide_values(
     names: Sequence[str], kinds: Sequence[str], zone: str | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The values of each column of a batch, and how many of its rows are notifications."""
+    """Yields the values of each column of a batch, and the number of notifications."""
     for batch in batches:
         rows = WideRows(names, kinds, batch.columns, zone)
         odd = [rows.notification(row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()]
@@ -209,7 +210,7 @@ def _packed_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def _of_values(notifications: Iterable[dict[str, Any]]) -> pa.RecordBatch:
-    """The values of notifications, one by one."""
+    """Returns the values of notifications, one by one."""
     columns: tuple[list[Any], ...] = ([], [], [], [])
     for each in notifications:
         for name, values in each.items():

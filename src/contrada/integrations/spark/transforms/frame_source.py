@@ -1,7 +1,7 @@
-"""`answer`: the rows of a frame that answer a question; and a frame as a source that may be asked.
+"""`answer` and `FrameSource`: the rows of a frame that answer a query; a frame as a query source.
 
-A question is one subscription: what of it is a predicate of Spark goes to the files, as for
-`route`, and an index of it decides the rest. What variables ask for is decided of whole rows.
+A query is one subscription: its Spark predicates are pushed to the files, as for `route`, and an
+index decides the rest. Conditions with variables are decided on whole rows.
 
 Source: CU-CS-948-03 §4 (query application).
 """
@@ -31,10 +31,10 @@ _KEY = "contrada answer"
 def answer(
     question: Any, where: Any = None, *, zone: str | None = None, drop: Iterable[str] = ()
 ) -> Transform:
-    """The rows that answer a question, whole and as they are.
+    """Returns a transform to the rows that answer a query, unchanged.
 
     The query is as for `Service.query`, or a `SourceQuery`. `zone` and `drop` are as for `match`.
-    Raises as `SourceQuery`, and InputError where a column that it asks for is no attribute.
+    Raises as `SourceQuery`, and InputError if a queried column cannot be an attribute.
     """
     asked = question if isinstance(question, SourceQuery) else SourceQuery(question, where)
     has_more = asked.residue is not None or any(each.same for each in asked.alternatives)
@@ -50,10 +50,10 @@ def answer(
 
 
 class FrameSource:
-    """A frame of Spark that may be asked: `service.offer(None, FrameSource(frame))`.
+    """A Spark frame as a query source: `service.offer(None, FrameSource(frame))`.
 
-    Rows become notifications as by `to_notifications`; those that are none answer nothing. Without
-    a `description` the frame is described by its `profile`, at most every `fresh_s` seconds.
+    Rows become notifications as by `to_notifications`; bad rows answer nothing. Without a
+    `description` its `profile` describes the frame, at most every `fresh_s` seconds.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class FrameSource:
         self._description = Fresh(self._described, description, fresh_s)
 
     def answer(self, question: SourceQuery) -> Iterator[Notification]:
-        """The answers, a partition at a time. Cost: a job of Spark."""
+        """Yields the answers, a partition at a time. Cost: a Spark job."""
         rows = self._frame.transform(answer(question, zone=self._zone, drop=self._drop))
         reading = ReadOptions(zone=self._zone, drop=frozenset(self._drop))
         made = rows.transform(to_notifications(reading)).where(f"{NOTIFICATION} IS NOT NULL")
@@ -80,7 +80,7 @@ class FrameSource:
             yield notification_from_msgpack(bytes(row[0]))
 
     def describe(self, now_us: int) -> Offer:
-        """What there may be. Cost: a job over all of the frame, where it is not fresh."""
+        """Returns the description. Cost: a job over the whole frame, if it is not fresh."""
         return self._description.describe(now_us)
 
     def _described(self) -> Offer:

@@ -1,10 +1,10 @@
-"""What the columns of a frame are as attributes.
+"""`NotificationFrame`: the columns of a frame as attributes.
 
-A frame of notifications is *packed*, where it has a binary column `notification` of whole packed
-notifications, or *wide*: each column is an attribute. NULL is absent, a member of a struct is the
-names joined by dots, an array is several values, and the entries of a map are attributes by their
-keys. Kernels read most columns as Arrow has them in memory; what they cannot read there is
-converted once per distinct value, and arrays, maps and variants are taken row by row.
+A frame of notifications is *packed* with a binary column `notification` of packed notifications, or
+*wide*: each column is an attribute. NULL is absent, a struct member has a dotted name, an array is
+several values, and map entries are attributes named by their keys. Kernels read most columns
+directly in Arrow's memory; other scalars are converted once for each distinct value; arrays, maps
+and variants are read row by row.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from contrada.matching import Index
 from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US, check_user_name, normal
 
 NOTIFICATION: Final = "notification"
-"""The binary column that makes a frame a packed one."""
+"""The binary column of a packed frame."""
 
 TEXT: Final = "text"
 BOOL: Final = "bool"
@@ -33,9 +33,9 @@ FLOAT: Final = "float"
 DOUBLE: Final = "double"
 TIME: Final = "time"
 CONVERTED: Final = "converted"
-"""A decimal, date or local time: it is converted to a value, once for each distinct one."""
+"""A decimal, date or local time: each distinct one is converted once."""
 SEVERAL: Final = "several"
-"""An array, map or variant, which is taken row by row."""
+"""An array, map or variant: it is read row by row."""
 
 _SCALARS: Final[tuple[tuple[type[T.DataType], str], ...]] = (
     (T.StringType, TEXT),
@@ -60,10 +60,10 @@ _LOCAL: Final = (T.DateType, T.TimestampNTZType)
 
 @dataclass(frozen=True, slots=True)
 class ColumnAttribute:
-    """A column, or a member of a struct, as an attribute.
+    """A column, or a struct member, as an attribute.
 
-    `kind` says how its values are read, `type` is Spark's. `refused`: why the column cannot be an
-    attribute; "" where it can.
+    `kind` selects the reading of its values, `type` is Spark's. `refused` is the reason why the
+    column cannot be an attribute, or "".
     """
 
     name: str
@@ -74,33 +74,35 @@ class ColumnAttribute:
 
     @property
     def expression(self) -> str:
-        """What it is called in Spark SQL."""
+        """Its expression in Spark SQL."""
         return ".".join(map(quoted, self.path))
 
     def may_be(self, names: Collection[str]) -> bool:
-        """Whether it may be an attribute of one of these names."""
+        """Whether it may give an attribute with one of these names."""
         if self.name in names or self.kind != SEVERAL:
             return self.name in names
         return any(name.startswith(f"{self.name}.") for name in names)
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark SQL takes it, whatever stands in it."""
+    """Returns a column's name, quoted for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationFrame:
-    """The attributes of a frame by name; of a packed one none. `zone` is that of local times."""
+    """The attributes of a wide frame by name; none of a packed one. `zone` is that of local
+    times.
+    """
 
     attributes: Mapping[str, ColumnAttribute]
     is_packed: bool
     zone: str | None = None
 
     def asked(self, names: Collection[str] | None) -> list[ColumnAttribute]:
-        """Those attributes that filters ask for, or all.
+        """Returns the attributes with these names, or all.
 
-        Raises InputError with the name of a column that is no attribute.
+        Raises InputError for a column that cannot be an attribute.
         """
         found = [each for each in self.attributes.values() if names is None or each.may_be(names)]
         for each in found:
@@ -112,9 +114,9 @@ class NotificationFrame:
 def frame_of(
     schema: T.StructType, *, zone: str | None = None, drop: Iterable[str] = ()
 ) -> NotificationFrame:
-    """What the columns of a frame of this schema are; those to drop are looked at no further.
+    """Returns the attributes of a schema, without columns to `drop`.
 
-    Raises InputError for a zone that is none, and where two columns have one name.
+    Raises InputError for an unknown zone, and for two columns with one name.
     """
     if zone is not None:
         zone_of(zone)
@@ -171,10 +173,10 @@ def _attribute(
 
 
 class WideRows:
-    """A batch of a wide frame: columns for kernels, and what is matched row by row.
+    """A batch of a wide frame: columns for kernels, and rows that are matched one by one.
 
-    `table` has the columns that kernels read. `odd` says which rows have more than that, and `bad`
-    which have a value that no attribute can have; then the row is no notification.
+    `table` has the columns for kernels. `odd` marks rows with further values, and `bad` rows with a
+    value that no attribute can have, which are no notifications.
     """
 
     def __init__(
@@ -203,7 +205,7 @@ class WideRows:
         self.table = pa.table(columns or {"": pa.nulls(count)})
 
     def _converted(self, array: Any) -> Column:
-        """Each distinct value of a column as the one of an attribute."""
+        """Converts each distinct value of a column."""
         coded = array.dictionary_encode()
         values = [scalar_value(each, self._zone) for each in scalars_of(coded.dictionary)]
         codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
@@ -212,7 +214,7 @@ class WideRows:
         return Column([*values, MISSING], codes)
 
     def _timed(self, array: Any) -> Any:
-        """A column of times, without those that no attribute can have."""
+        """Returns a column of times, without out-of-range ones."""
         outside = outside_times(array)
         if outside is None:
             return array
@@ -220,19 +222,19 @@ class WideRows:
         return pc.if_else(pa.array(outside), pa.scalar(None, array.type), array)
 
     def matched(self, index: Index[int]) -> tuple[Any, Any]:
-        """As `Index.match_batch`; what it says of rows that are odd or bad is to be left out."""
+        """Matches as `Index.match_batch`; the caller ignores the results of odd and bad rows."""
         found: tuple[Any, Any] = index.match_batch(self.table)
         return found
 
     def lacks(self, name: str) -> bool:
-        """Whether it is plain that no row has an attribute."""
+        """Whether no row has an attribute, if that is known."""
         column = self._whole.get(name)
         return isinstance(column, pa.Array) and column.null_count == len(column)
 
     def notification(self, row: int) -> dict[str, Any] | None:
-        """The attributes of a row, those of arrays, maps and variants too.
+        """Returns the attributes of a row, also those of arrays, maps and variants.
 
-        None where some value has no counterpart; then the row is bad.
+        None for a bad row.
         """
         found = {}
         try:
@@ -256,7 +258,7 @@ class WideRows:
 
 
 def outside_times(array: Any) -> Any:
-    """Which rows of a column of times have one that no attribute can have; None where none has."""
+    """Returns the rows with out-of-range times, or None."""
     whole = array.cast(pa.int64())
     ends = pc.min_max(whole)
     low, high = ends["min"].as_py(), ends["max"].as_py()
@@ -271,7 +273,9 @@ def _is_valid(array: Any) -> Any:
 
 
 def scalars_of(array: Any) -> list[Any]:
-    """Values of a column as Python objects; REFUSED for dates that Python does not have."""
+    """Returns the values of a column as Python objects; REFUSED for dates that Python cannot
+    hold.
+    """
     try:
         found: list[Any] = array.to_pylist()
     except (OverflowError, ValueError):
@@ -287,7 +291,7 @@ def _scalar(cell: Any) -> Any:
 
 
 def scalar_value(value: Any, zone: str | None) -> Any:
-    """A decimal, date or local time as the value of an attribute; REFUSED where it is none."""
+    """Converts a decimal, date or local time; returns REFUSED for an invalid one."""
     try:
         return _moment(value, zone) if isinstance(value, date) else normal(value)
     except (ContradaError, OverflowError):
@@ -301,7 +305,7 @@ def _moment(value: date, zone: str | None) -> datetime:
 
 
 def python_value(cell: Any, zone: str | None) -> Any:
-    """A value of a column as Python has it; None for NULL. Raises ContradaError, ValueError."""
+    """Returns a cell as a Python value; None for NULL. Raises ContradaError, ValueError."""
     kind = cell.type
     if not cell.is_valid:
         return None

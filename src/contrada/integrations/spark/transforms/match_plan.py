@@ -1,7 +1,7 @@
-"""Which way a base is matched on a frame, and why.
+"""`plan_of`: the way of matching a base on a frame, and the reason.
 
-All ways give the same keys. Predicates need no Python and are pushed to files, so they are taken
-for few filters, where each has an equal one (see `predicates`); an index for all others.
+All ways give the same keys. Predicates need no Python and are pushed to files, so they are chosen
+for a few filters that each have an equal predicate (see `spark_predicates`); an index otherwise.
 """
 
 from collections.abc import Iterable
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PREDICATES_MAX: Final = 16
-"""Subscriptions that are matched by Spark predicates. Beyond it: by an index."""
+"""Subscriptions that Spark predicates match. Beyond it: an index matches them."""
 
 PARTS_MAX: Final = 64
-"""Intervals and atoms of all subscriptions that are matched by Spark predicates. Beyond it: by an
-index, since Java no longer compiles what Spark makes of them."""
+"""Intervals and atoms of all subscriptions that Spark predicates match. Beyond it: an index matches
+them, since Java does not compile such large expressions."""
 
 JOIN_COLUMNS: Final = 8
-"""Columns that may go to workers and back for what it costs to join the keys to the rows instead.
-Measured; beyond it, and `ONE_WAY` for each column asked for: those columns go alone."""
+"""Columns that may be sent to workers and back at the cost of joining keys to rows. Measured.
+Beyond it, plus `ONE_WAY` for each column in filters: only those columns are sent."""
 
 ONE_WAY: Final = 0.6
-"""What a column costs that goes to workers only, as a part of what it costs there and back."""
+"""The cost of a column that is only sent to workers, relative to both directions."""
 
 MatchMethod: TypeAlias = Literal["predicates", "index"]
-"""How rows are matched: by Spark's own predicates, or by an index in workers."""
+"""Spark's own predicates, or an index in workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatchPlan:
-    """How a base is matched on a frame.
+    """The way of matching a base on a frame.
 
-    With `is_whole` all columns go to workers and back, else those that are asked for go there, and
-    the keys come back. `columns` are the attributes that filters ask for and the frame has; of a
-    packed frame its one column. `shards` is how many indexes are looked through, 0 for predicates.
+    With `is_whole` all columns are sent to workers and back; otherwise only those in filters are
+    sent, and the keys return. `columns` are the attributes of filters that the frame has; of a
+    packed frame its one column. `shards` is the number of indexes, 0 for predicates.
     """
 
     way: MatchMethod
@@ -60,7 +60,7 @@ class MatchPlan:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the frame is one of packed notifications."""
+        """Whether the frame has packed notifications."""
         return self.frame.is_packed
 
     def __str__(self) -> str:
@@ -77,10 +77,10 @@ class MatchPlan:
 def plan_of(
     frame: "DataFrame", base: Base, zone: str | None, drop: Iterable[str], way: MatchMethod | None
 ) -> MatchPlan:
-    """The plan; `way` is that to be taken, None where the best is.
+    """Returns the plan; `way` overrides the choice.
 
-    Raises InputError for a column that filters ask for and that is no attribute, and for a way
-    that there is not, or that cannot be taken.
+    Raises InputError for a column in filters that cannot be an attribute, and for an unknown or
+    impossible way.
     """
     ways = get_args(MatchMethod)
     if way is not None and way not in ways:
@@ -103,9 +103,9 @@ def plan_of(
 
 
 def _is_whole(schema: "StructType", described: NotificationFrame, asked: int) -> bool:
-    """Whether it costs less to send whole rows than to send some columns and join what comes back.
+    """Whether sending whole rows costs less than sending some columns and joining the keys.
 
-    Only plain columns are sure to come back as they were.
+    Only plain columns certainly return unchanged.
     """
     if described.is_packed or len(described.attributes) < len(schema.fields):
         return False
@@ -120,7 +120,7 @@ def _is_whole(schema: "StructType", described: NotificationFrame, asked: int) ->
 def _predicates(
     base: Base, frame: NotificationFrame, way: MatchMethod | None
 ) -> "tuple[str, tuple[Column, ...]]":
-    """Why there are no predicates, "" where there are; and they."""
+    """Returns the predicates, or the reason why there are none."""
     most = PREDICATES_MAX if way is None else len(base)
     if base.wishes is None or len(base) > most:
         return f"more than {most} of them", ()

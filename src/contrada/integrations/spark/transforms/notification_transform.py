@@ -1,8 +1,8 @@
-"""`to_notifications`: rows of columns, maps, JSON, XML or VARIANT as whole packed notifications.
+"""`to_notifications`: rows of columns, maps, JSON, XML or VARIANT as packed notifications.
 
-What a row means is that of an object of JSON with the same values, read with the same options
-(`contrada.integrations.files`); of texts, what `contrada match` says of them. The workers' part is
-`making`.
+A row has the meaning of a JSON object with the same values, read with the same options
+(`contrada.integrations.files`); a text has the meaning that it has for `contrada match`.
+`notification_worker` has the workers' part.
 """
 
 import pickle
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Of: TypeAlias = Literal["wide", "json", "xml", "variant", "map"]
-"""What a notification is made of: all columns, or one column."""
+"""The input of a notification: all columns, or one column."""
 
 MADE: Final = T.StructType(
     [
@@ -31,7 +31,7 @@ MADE: Final = T.StructType(
         T.StructField("text", T.StringType()),
     ]
 )
-"""The columns that are made."""
+"""The resulting columns."""
 
 _TEXTS: Final = (T.StringType, T.CharType, T.VarcharType, T.BinaryType)
 _TAKEN: Final[dict[str, tuple[type[T.DataType], ...]]] = {
@@ -49,23 +49,22 @@ def to_notifications(
     column: str | None = None,
     keep: Iterable[str] = (),
 ) -> "Callable[[DataFrame], DataFrame]":
-    """Rows to whole notifications, for `DataFrame.transform`.
+    """Returns a transform from rows to packed notifications.
 
-    The frame that comes out has `notification`, packed as `match`, `route`, `detect` and
-    `format("contrada")` take it; where a row is none this is NULL, `reason` says why, and `text`
-    shows the row. No row is dropped. The columns to `keep` stand before these.
+    The result has `notification`, packed for `match`, `route`, `detect` and `format("contrada")`;
+    for a bad row this is NULL, `reason` has the error, and `text` shows the row. No row is dropped.
+    The columns to `keep` precede these.
 
-    `of` says what a notification is made of: `wide`, all columns; or one column of `json` or `xml`
-    (texts or bytes), `variant` or `map`, which `column` names where several could be meant.
-    `reading` has the options of `contrada match`: types, what is absent, what is added, the time,
-    type marks, other names, the strategy for what is repeated; with `entries`, or by the strategy
-    `split`, a text gives a row for each entry. Columns to drop are dropped by `ReadOptions.drop`,
-    and its `zone` is that of dates and of times without one. Rows that are whole notifications
-    already, in a binary column `notification`, stay as they are.
+    `of` is the input of a notification: `wide`, all columns; or one column of `json` or `xml`
+    (texts or bytes), `variant` or `map`, which `column` names if several exist. `reading` has the
+    options of `contrada match`: types, absent markers, additions, the time, type marks, renames,
+    the strategy for repetitions; with `entries`, or the strategy `split`, a text gives a row for
+    each entry. `ReadOptions.drop` has columns to drop, and its `zone` is that of dates and of times
+    without one. Packed notifications in a binary column `notification` are unchanged.
 
-    Cost: rows of plain columns are written in columns, where Numba is installed; texts, and rows
-    with lists, maps or variants in them, are made one by one.
-    Raises InputError for a column that is no attribute or is not there, and for what `of` is not.
+    Cost: rows of plain columns are encoded in columns, with Numba; texts, and rows with lists, maps
+    or variants, one by one. Raises InputError for a column that is missing or cannot be an
+    attribute, and for an unknown `of`.
     """
     reading = ReadOptions() if reading is None else reading
     if of not in get_args(Of):
@@ -89,7 +88,9 @@ def to_notifications(
 def making_of(
     frame: "DataFrame", reading: ReadOptions, of: str, column: str | None
 ) -> "tuple[list[Column], RowBuilder]":
-    """The columns that go to workers, and the description of the work there. Errors as above."""
+    """Returns the columns for workers, and the description of their work. Errors: as
+    `to_notifications`.
+    """
     if of != "wide":
         taken = F.col(quoted(_column(frame.schema, of, column)))
         return [taken.alias("0")], RowBuilder(of, reading)
@@ -115,7 +116,7 @@ def making_of(
 
 
 def _column(schema: T.StructType, of: str, column: str | None) -> str:
-    """The column that notifications are made of."""
+    """Returns the input column of notifications."""
     kinds = _TAKEN[of]
     fitting = [each.name for each in schema.fields if isinstance(each.dataType, kinds)]
     if column is None and len(fitting) == 1:

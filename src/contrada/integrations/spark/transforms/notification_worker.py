@@ -1,8 +1,9 @@
-"""The work of workers for `to_notifications`: batches of rows to whole packed notifications.
+"""`RowBuilder`: the work of workers for `to_notifications`, from batches of rows to packed
+notifications.
 
-Rows of plain columns are written in columns (`matching.arrow_pack`), where each value needs no
-conversion. All other rows are *doubtful*: they are made one by one, by the functions that read
-records of JSON and XML, which also say what is wrong with a row.
+Rows of plain columns are encoded in columns (`matching.arrow_pack`) if no value needs a conversion.
+All other rows are *fallback rows*: the readers of JSON and XML records build them one by one, and
+report errors.
 """
 
 import json
@@ -55,15 +56,15 @@ from contrada.model import to_msgpack
 from contrada.model.codec import notification_from_msgpack
 
 NO_ROW: Final = "NULL"
-"""What is found in place of a text, map or variant that is not there."""
+"""The text of a missing text, map or variant in errors."""
 
 _NUMBERS: Final = (INTEGER, FLOAT, DOUBLE)
 
 
 class BuiltRows(NamedTuple):
-    """Packed notifications; for refused rows the reason, and a text that shows the row.
+    """Packed notifications; for bad rows the reason, and a text that shows the row.
 
-    `rows`: the row of which each was made; None where each row made one.
+    `rows` has the input row of each; None for one result per row.
     """
 
     notifications: Any
@@ -74,7 +75,7 @@ class BuiltRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowBuilder:
-    """What workers are told. Of wide rows `names` and `kinds` are those of the columns."""
+    """The setup of workers. For wide rows, `names` and `kinds` are those of the columns."""
 
     of: str
     reading: ReadOptions
@@ -83,11 +84,11 @@ class RowBuilder:
 
     @property
     def columns(self) -> int:
-        """How many columns come first that notifications are made of."""
+        """The number of leading input columns."""
         return max(1, len(self.names))
 
     def made(self, batch: Any) -> BuiltRows:
-        """What is made of the rows of a batch."""
+        """Builds the notifications of a batch."""
         if self.of == "wide":
             return _of_columns(self, batch)
         column = batch.column(0)
@@ -98,7 +99,7 @@ class RowBuilder:
         return _one_by_one(map(self._of_cell, column))
 
     def _of_cell(self, cell: Any) -> "bytes | _RefusedRows":
-        """The notification of a whole one, a map or a variant."""
+        """Returns the notification of a packed one, a map or a variant."""
         shown: Any = NO_ROW
         try:
             if not cell.is_valid:
@@ -118,12 +119,12 @@ class RowBuilder:
 
 @lru_cache(SHIPPED_KEPT_MAX)
 def unpickled(packed: bytes) -> Any:
-    """What was shipped to this worker."""
+    """Returns a shipped object, cached in this worker."""
     return pickle.loads(packed)
 
 
 def made_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
-    """Batches of the kept columns of each row, with the notification made of it."""
+    """Yields the kept columns of each row, with its notification."""
     making: RowBuilder = unpickled(packed)
     for batch in batches:
         made = making.made(batch)
@@ -144,7 +145,7 @@ class _RefusedRows(NamedTuple):
 
 
 def _refused(error: Exception, text: str) -> _RefusedRows:
-    """Why a row is none, and the row."""
+    """Returns the reason and the text of a bad row."""
     if not isinstance(error, ContradaError):
         return _RefusedRows(
             f"found a value that cannot be read: {error}", text[:BAD_TEXT_CHARS_MAX]
@@ -184,14 +185,14 @@ def _as_text(content: Any) -> str:
 
 
 def _texts(column: Any) -> list[bytes | None]:
-    """The texts of a column as bytes."""
+    """Returns the texts of a column as bytes."""
     kind = pa.large_binary() if str(column.type).startswith("large") else pa.binary()
     found: list[bytes | None] = column.cast(kind).to_pylist()
     return found
 
 
 def _of_lines(column: Any, reading: ReadOptions) -> BuiltRows:
-    """Texts that are an object of JSON each."""
+    """Builds notifications of texts with one JSON object each."""
     texts = _texts(column)
     found: list[bytes | _RefusedRows | None] = [None] * len(texts)
     # A text with a line break, or none, stands there as an empty line, which is doubtful.
@@ -220,7 +221,7 @@ def _of_line(text: bytes | None, reading: ReadOptions) -> bytes | _RefusedRows:
 
 
 def _of_documents(column: Any, of: str, reading: ReadOptions) -> BuiltRows:
-    """Texts that are documents, of which each entry is a notification."""
+    """Builds a notification of each entry of documents."""
     read = read_document if of == "xml" else records_of_object
     rows: list[int] = []
     found: list[bytes | _RefusedRows] = []
@@ -241,7 +242,7 @@ def _of_documents(column: Any, of: str, reading: ReadOptions) -> BuiltRows:
 
 
 def _of_columns(making: RowBuilder, batch: Any) -> BuiltRows:
-    """Rows of which each column is an attribute."""
+    """Builds notifications of rows of attribute columns."""
     count = batch.num_rows
     rows = _PlainRows(making, batch)
     alone = np.flatnonzero(rows.is_doubtful)
@@ -267,7 +268,7 @@ def _of_columns(making: RowBuilder, batch: Any) -> BuiltRows:
 
 
 def _of_row(making: RowBuilder, batch: Any, row: int) -> bytes | _RefusedRows:
-    """The notification of a row by itself."""
+    """Builds the notification of one row."""
     content: dict[str, Any] = {}
     problem: Exception | None = None
     for name, column in zip(making.names, batch.columns, strict=False):
@@ -289,7 +290,7 @@ def _of_row(making: RowBuilder, batch: Any, row: int) -> bytes | _RefusedRows:
 
 
 class _PlainRows:
-    """The rows of a batch as pieces of notifications; `is_doubtful` says which are not there."""
+    """The rows of a batch as column pieces; `is_doubtful` marks fallback rows."""
 
     def __init__(self, making: RowBuilder, batch: Any) -> None:
         self._reading = reading = making.reading
@@ -307,11 +308,11 @@ class _PlainRows:
 
     @property
     def times_us(self) -> Any:
-        """The time of each row; None where rows are not stamped."""
+        """The time of each row; None if rows are not stamped."""
         return self._stamped.times_us
 
     def _put(self, name: str, kind: str, column: Any) -> None:
-        """A column as a piece, and the rows that it makes doubtful."""
+        """Adds a column as a piece, and marks its fallback rows."""
         if kind == SEVERAL:
             self.is_doubtful |= column.is_valid().to_numpy(zero_copy_only=False)
             return
@@ -338,7 +339,7 @@ class _PlainRows:
             self.pieces.append(piece)
 
     def _converter(self, name: str, kind: str) -> Any:
-        """The converter of each distinct value; None where values need none."""
+        """Returns the converter of distinct values; None if values need none."""
         reading = self._reading
         if kind == CONVERTED:
             return lambda each: scalar_value(each, reading.zone)
@@ -354,7 +355,7 @@ def _is_absent(reading: ReadOptions) -> Any:
 
 
 def _converted(column: Any, value: Any) -> Column:
-    """Each distinct value of a column as what it stands for; a refused one is an odd one."""
+    """Converts each distinct value of a column; refused ones become odd."""
     coded = column.dictionary_encode()
     values = [value(each) for each in scalars_of(coded.dictionary)]
     codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
@@ -363,7 +364,7 @@ def _converted(column: Any, value: Any) -> Column:
 
 
 def _is_text(column: Any) -> bool:
-    """Whether all texts are UTF-8, which Spark does not promise."""
+    """Whether all texts are UTF-8, which Spark does not guarantee."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:

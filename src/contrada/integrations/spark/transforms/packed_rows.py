@@ -1,4 +1,6 @@
-"""What workers do: batches of columns to the keys that each row matches."""
+"""`keys_of` and `matched_batches`: the work of workers, from batches of columns to matching
+keys.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -22,10 +24,10 @@ from contrada.model.rule import says_yes
 
 
 class WorkerSetup(msgspec.Struct, frozen=True):
-    """What workers are told: the base, the names and kinds of the columns asked for, the zone.
+    """The setup of workers: the base, the names and kinds of the columns in filters, the zone.
 
-    A packed frame has one column, without a name. Of whole rows `places` are the columns that are
-    asked for; with `only_matches` rows without a match are left out.
+    A packed frame has one column, without a name. For whole rows, `places` are the positions of
+    these columns; with `only_matches` rows without a match are left out.
     """
 
     base: SavedBase
@@ -37,7 +39,7 @@ class WorkerSetup(msgspec.Struct, frozen=True):
     only_matches: bool = False
 
     def packed(self) -> bytes:
-        """The setup as bytes, which are read without unpickling."""
+        """Encodes the setup, to be decoded without unpickling."""
         return msgspec.json.encode(self)
 
 
@@ -47,12 +49,12 @@ def _told(packed: bytes) -> WorkerSetup:
 
 
 def keys_of(packed: bytes, columns: Sequence[Any]) -> Any:
-    """The keys of each row of a batch, as an Arrow column of lists; NULL where it is bad."""
+    """Returns the keys of each row of a batch, as an Arrow column of lists; NULL for a bad row."""
     return _listed(_told(packed), columns)
 
 
 def matched_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
-    """Batches of whole rows, with the keys of each in a last column."""
+    """Yields batches of whole rows, with the keys of each in a last column."""
     told = _told(packed)
     for batch in batches:
         asked = [batch.column(place) for place in told.places or ()]
@@ -105,12 +107,12 @@ class PackedRows:
         return _NONE
 
     def matched(self, index: Index[int]) -> tuple[Any, Any]:
-        """As `Index.match_batch`."""
+        """Matches as `Index.match_batch`."""
         return index.match_batch(self._held)
 
     @property
     def latest_us(self) -> int:
-        """The largest time of those that are good."""
+        """The largest time of good rows."""
         if isinstance(self._held, Bundle):
             times = self._held.times_us
         else:
@@ -119,11 +121,11 @@ class PackedRows:
         return max(times, default=TIME_MIN_US)
 
     def lacks(self, name: str) -> bool:
-        """Whether it is plain that no row has an attribute: here it is not."""
+        """Whether no row has an attribute: unknown here, so False."""
         return False
 
     def notification(self, row: int) -> Notification:
-        """A notification by its row."""
+        """Returns a notification by its row."""
         assert self._held is not None
         return self._held[row]
 
@@ -132,7 +134,7 @@ _NONE: Final = Notification({})
 
 
 def pairs_of(base: Opened, rows: WideRows | PackedRows) -> tuple[Any, Any]:
-    """The rows that match and the positions of what they match, a pair for each, in order."""
+    """Returns the sorted pairs of matching rows and the positions of their subscriptions."""
     count = base.saved.keys
     alone = {row: rows.notification(row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()}
     found = []
@@ -157,7 +159,7 @@ def pairs_of(base: Opened, rows: WideRows | PackedRows) -> tuple[Any, Any]:
 def _matched(
     index: Index[int], given: Given | None, row: int, rows: WideRows | PackedRows
 ) -> list[int]:
-    """What a row matches that is matched by itself; a bad one is noted as such."""
+    """Returns the matches of one row; marks a bad one."""
     try:
         return [] if given is None else index.match(given)
     except ContradaError:
@@ -166,7 +168,7 @@ def _matched(
 
 
 def _decided(base: Opened, rows: WideRows | PackedRows, of_row: Any, positions: Any) -> Any:
-    """Which pairs stand, where rules leave something open that the whole notification decides."""
+    """Returns the pairs that remain when residues of rules are decided on whole notifications."""
     stands = np.ones(len(positions), dtype=bool)
     is_open = np.zeros(base.saved.keys, dtype=bool)
     is_open[list(base.residues.of)] = True
@@ -181,7 +183,9 @@ def _decided(base: Opened, rows: WideRows | PackedRows, of_row: Any, positions: 
 
 
 def _whole(rows: WideRows | PackedRows, row: int) -> Notification | None:
-    """A row as a notification with all its attributes; None where it is none, which is noted."""
+    """Returns a row as a notification with all its attributes; None for a bad one, which is
+    marked.
+    """
     given = rows.notification(row)
     try:
         if given is not None:

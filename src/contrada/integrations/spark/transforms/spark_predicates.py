@@ -1,8 +1,8 @@
-"""Which constraint equals which Spark predicate: the one table, and filters as columns of it.
+"""`predicate_of`: filters as equal Spark predicates, by one table.
 
-A value set is intervals of one line, and on text atoms beside; so the table says what an interval
-of each domain is on a column of each type. Only what is equal on every value that a column can have
-stands in it. For anything else there is no predicate, and an index matches.
+A value set is intervals of one line, and atoms on text; so the table has the predicate of an
+interval of each domain on a column of each type. Only predicates that are equal on every possible
+value of a column are in it. An index matches all other filters.
 
 | constraint on | column | Spark predicate |
 |---|---|---|
@@ -15,10 +15,10 @@ stands in it. For anything else there is no predicate, and an index matches.
 | an interval of texts: `=`, `<`, `prefix` … | STRING, no collation | `c >= low AND c < high` |
 | `suffix`, `contains` | STRING, no collation | `endswith(c, s)`, `contains(c, s)` |
 
-An interval of one value is `c = value`. Its ends are those of the values that the column can have
-in it: so nothing is rounded past 2^53, and NaN, which Spark has above infinity, is in no interval.
-0 is written as -0.0 where it is a lower end of doubles: to Spark both are equal, but what files say
-of their values may order them.
+An interval of one value is `c = value`. Its bounds are the least and greatest possible values of
+the column in it: so nothing is rounded above 2^53, and NaN, which Spark orders above infinity, is
+in no interval. A lower bound of 0 is the double -0.0: Spark treats both as equal, but the
+statistics in files may order them.
 """
 
 import math
@@ -60,10 +60,10 @@ _DOMAINS: Final = {
 
 
 def predicate_of(wish: Filter | FilterSet, frame: NotificationFrame) -> "Column | None":
-    """The predicate that holds of the rows that a filter matches; None where none is equal.
+    """Returns the predicate that holds for exactly the rows that a filter matches; None without
+    one.
 
-    It may be NULL in place of false. Of a row that is no notification it says nothing: see
-    `is_bad`.
+    It may be NULL instead of false. It ignores bad rows: see `is_bad`.
     """
     if frame.is_packed:
         return None
@@ -73,7 +73,7 @@ def predicate_of(wish: Filter | FilterSet, frame: NotificationFrame) -> "Column 
 
 
 def parts_of(wish: Filter | FilterSet) -> int:
-    """How many comparisons a predicate would have, about."""
+    """Returns the approximate number of comparisons in a predicate."""
     return sum(
         len(cuts) // 2 + _text_parts(text)
         for member in wish.filters
@@ -88,7 +88,9 @@ def _text_parts(text: Language) -> int:
 
 
 def is_bad(frame: NotificationFrame, names: Iterable[str]) -> "Column | None":
-    """What holds of rows with a value that no attribute of these names can have; None for none."""
+    """Returns the predicate of rows with an impossible value in one of these attributes, or
+    None.
+    """
     low, high = (
         F.timestamp_micros(F.lit(each)) for each in (values.TIME_MIN_US, values.TIME_MAX_US)
     )
@@ -101,7 +103,7 @@ def is_bad(frame: NotificationFrame, names: Iterable[str]) -> "Column | None":
 
 
 _NOTHING: Final = Notification({})
-"""What a row is that has no attribute: as all rows of columns, it is not stamped."""
+"""A row without attributes: like all rows of columns, it is not stamped."""
 
 
 def _constant(*, holds: bool) -> "Column":
@@ -136,7 +138,7 @@ def _has_collation(kind: T.DataType) -> bool:
 
 
 def _of_set(value_set: ValueSet, attribute: ColumnAttribute) -> "Column | None":
-    """A set of values on a column."""
+    """Returns the predicate of a value set on a column."""
     cuts, text = value_set.parts()
     column = F.expr(attribute.expression)
     domains = _DOMAINS[attribute.kind]
@@ -156,7 +158,7 @@ def _of_set(value_set: ValueSet, attribute: ColumnAttribute) -> "Column | None":
 
 
 def _has_all(value_set: ValueSet, domains: tuple[int, ...]) -> bool:
-    """Whether a set has every value of some domains that stand in a row."""
+    """Whether a set has every value of some adjacent domains."""
     whole = line.interval((domains[0],), line.domain_end(domains[-1]))
     cuts, text = value_set.parts()
     if domains == (values.TEXT,):
@@ -183,7 +185,9 @@ def _of_domain(cuts: line.Cuts, domain: int, column: "Column", kind: str) -> "It
 
 
 def _integers(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
-    """The lowest and highest integers of an interval of numbers, and whether they are one."""
+    """Returns the lowest and highest integers of an interval of numbers, and whether they are
+    equal.
+    """
     low = _first(begin, -math.inf)
     after = _first(end, math.inf) if end[0] == values.NUMBER else math.inf
     lowest = values.INT_MIN if low <= values.INT_MIN else math.ceil(low) if low < 2**63 else 2**63
@@ -194,7 +198,9 @@ def _integers(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
 
 
 def _doubles(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
-    """The same of doubles."""
+    """Returns the lowest and highest doubles of an interval of numbers, and whether they are
+    equal.
+    """
     low = _first(begin, -math.inf)
     lowest = float(low)
     if lowest < low:
@@ -213,7 +219,7 @@ def _doubles(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
 
 
 def _times(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
-    """The same of times."""
+    """Returns the lowest and highest times of an interval, and whether they are equal."""
     lowest = _first(begin, values.TIME_MIN_US)
     highest = values.TIME_MAX_US
     if end[0] == values.TIME:
@@ -223,7 +229,7 @@ def _times(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
 
 
 _ENDS: Final = {INTEGER: _integers, FLOAT: _doubles, DOUBLE: _doubles, TIME: _times}
-"""By the kind of a column, what its values in an interval are."""
+"""The functions that bound an interval, by the kind of a column."""
 
 
 def _first(cut: Cut, otherwise: float) -> Any:
@@ -231,7 +237,7 @@ def _first(cut: Cut, otherwise: float) -> Any:
 
 
 def _of_text(text: Language, column: "Column") -> "list[Column] | None":
-    """What of a set lies in text: members of a disjunction, None where one has no predicate."""
+    """Returns the predicates of a set on text, as a disjunction; None if one has no predicate."""
     if isinstance(text, Pieces):
         return [_of_interval(begin, end, column) for begin, end in line.pieces(text.cuts)]
     if isinstance(text, Literal):
@@ -261,7 +267,7 @@ def _of_atom(of: Literal, column: "Column") -> "list[Column] | None":
 
 
 def _text(constant: Any) -> "Column":
-    """Bytes as a literal of type STRING, be they UTF-8 or not."""
+    """Returns bytes as a literal of type STRING, UTF-8 or not."""
     try:
         return F.lit(constant.decode())
     except UnicodeDecodeError:

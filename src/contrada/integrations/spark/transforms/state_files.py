@@ -1,13 +1,12 @@
-"""What a stateful transform holds between micro-batches: a file for each (batch, part).
+"""`States`: the state of a stateful transform between micro-batches, a file for each (batch, part).
 
-    CHECKPOINT/state/shape.json        of what, and in how many parts
-    CHECKPOINT/state/BATCH/PART        what a part holds after a batch
-    CHECKPOINT/state/BATCH/PART.json   what it counts
+    CHECKPOINT/state/shape.json        the patterns' digest, and the number of parts
+    CHECKPOINT/state/BATCH/PART        the state of a part after a batch
+    CHECKPOINT/state/BATCH/PART.json   its counts
 
-A batch begins with what the batch before it left, and never changes that. So a batch that is done
-again, since a task, the driver or a machine failed, does the same again and writes the same files.
-A file appears whole or not at all. All executors must reach the folder, by any path or address that
-Arrow's file systems know.
+A batch starts from the state after the previous batch, and never changes that. So a repeated batch,
+after the failure of a task, the driver or a machine, writes the same files again. Files appear
+atomically. All executors must reach the folder, by any path or address of Arrow's file systems.
 """
 
 import contextlib
@@ -20,8 +19,8 @@ from typing import Any, Final
 from contrada.errors import StoreError
 
 BATCHES_KEPT: Final = 3
-"""Batches whose state is kept, the last one included. Beyond it: the oldest goes. Spark does again
-only a batch that it has not committed, which is the last one."""
+"""Batches whose state is kept, including the last one. Beyond it: the oldest is deleted. Spark
+repeats only the last batch, if it is not committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class States:
     parts: int
 
     def read(self, batch: int, part: int) -> bytes:
-        """What a part left after a batch. Raises StoreError where that is not there."""
+        """Returns the state of a part after a batch. Raises StoreError without one."""
         try:
             return self._read(f"{batch}/{part}")
         except FileNotFoundError:
@@ -40,12 +39,12 @@ class States:
             raise StoreError(f"{reason}; begin with an empty checkpoint") from None
 
     def write(self, batch: int, part: int, state: bytes, counts: dict[str, Any]) -> None:
-        """Leaves what a part holds after a batch, and then what it counts."""
+        """Writes the state of a part after a batch, and then its counts."""
         self._write(f"{batch}/{part}", state)
         self._write(f"{batch}/{part}.json", json.dumps(counts).encode())
 
     def counts(self, batch: int) -> list[dict[str, Any] | None]:
-        """What each part counts after a batch; None for one that is not there yet."""
+        """Returns the counts of each part after a batch; None for an unfinished part."""
         return [self._counts(batch, part) for part in range(self.parts)]
 
     def _counts(self, batch: int, part: int) -> dict[str, Any] | None:
@@ -55,12 +54,12 @@ class States:
         return None
 
     def last(self) -> int | None:
-        """The last batch that all parts have done; None before the first."""
+        """Returns the last batch that all parts have finished; None before the first."""
         done = (batch for batch in sorted(self._batches(), reverse=True))
         return next((batch for batch in done if None not in self.counts(batch)), None)
 
     def forget(self, batch: int) -> None:
-        """Frees states that no batch from this one on begins with."""
+        """Deletes states that no batch from this one on needs."""
         files, folder = _files(self.folder)
         for each in self._batches():
             if each <= batch - BATCHES_KEPT:
@@ -91,10 +90,10 @@ class States:
 
 
 def states_of(checkpoint: str, shape: dict[str, Any], parts: Callable[[], int] | None) -> States:
-    """The states of a checkpoint, with as many parts as it began with.
+    """Returns the states of a checkpoint, with its original number of parts.
 
-    `parts` tells those of a new one; without, none begins. Raises StoreError where there is none,
-    and where its content has another shape.
+    `parts` returns that of a new one; None creates none. Raises StoreError without a state, and for
+    a state with another shape.
     """
     states = States(f"{checkpoint.rstrip('/')}/state", 0)
     try:
@@ -112,7 +111,7 @@ def states_of(checkpoint: str, shape: dict[str, Any], parts: Callable[[], int] |
 
 
 def _files(folder: str) -> tuple[Any, str]:
-    """The file system of a folder, and its path there."""
+    """Returns the file system of a folder, and its path there."""
     from pyarrow.fs import FileSystem, LocalFileSystem
 
     if "://" not in folder and not folder.startswith("file:"):

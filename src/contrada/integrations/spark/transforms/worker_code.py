@@ -1,6 +1,6 @@
-"""What is sent to workers, so that one without this package can say so.
+"""`in_worker` and `sent`: functions for workers, which report a worker without this package.
 
-Functions within functions are sent as they are, not by their names.
+cloudpickle sends inner functions by value, not by name.
 """
 
 import gc
@@ -15,12 +15,12 @@ from contrada.errors import MissingRequirementError
 from contrada.matching.kernels import jit
 
 SHIPPED_KEPT_MAX: Final = 16
-"""Tasks that a worker keeps unpacked, of each kind; a new base makes a new one. Beyond it: the one
-that was not done for the longest is unpacked anew."""
+"""Cached tasks of each kind in a worker; a new base makes a new one. Beyond it: the least recently
+used one is decoded again."""
 
 
 def in_worker(name: str) -> Callable[[], Any]:
-    """What gives, in a worker, a module of this room by its name."""
+    """Returns a function that imports a module of this room in a worker."""
     lacking = _lacking()
 
     def imported():  # type: ignore[no-untyped-def]
@@ -36,9 +36,9 @@ def in_worker(name: str) -> Callable[[], Any]:
 
 
 def sent(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, for workers: it is unpickled there when it is called.
+    """Returns a function for workers that unpickles this one when called.
 
-    One that lacks this package then says so, and one without Numba where this process has it.
+    It reports a worker without this package, and one without Numba if this process has it.
     """
     packed, is_compiled, lacking = cloudpickle.dumps(work), not jit.is_pure(), _lacking()
 
@@ -59,10 +59,10 @@ def sent(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def settle() -> None:
-    """Keeps the garbage collector away from modules, where new ones were loaded.
+    """Excludes loaded modules from garbage collection, after new ones were loaded.
 
-    Spark has a worker collect after each task, and compiled kernels come with some 200,000 objects
-    that never go: to look at them costs a task 80 ms of its core.
+    Spark makes a worker collect after each task, and compiled kernels have some 200,000 permanent
+    objects: scanning them costs a task 80 ms of its core.
     """
     global _settled
     if len(sys.modules) > _settled:
@@ -74,7 +74,7 @@ _settled = 0
 
 
 def check_compiled(is_compiled: bool) -> None:
-    """Raises MissingRequirementError in a worker without Numba of a driver that has it."""
+    """Raises MissingRequirementError in a worker without Numba, if the driver has it."""
     if is_compiled and jit.is_pure():
         where = f"this worker ({os.uname().nodename})"
         remedy = "there, too: pip install 'contrada[fast]'; or set CONTRADA_PURE=1 for the driver"
@@ -82,7 +82,7 @@ def check_compiled(is_compiled: bool) -> None:
 
 
 def _lacking() -> Callable[[ImportError], RuntimeError]:
-    """What a worker says that cannot import this package."""
+    """Returns the error of a worker that cannot import this package."""
 
     def lacking(error):  # type: ignore[no-untyped-def]
         import os
