@@ -6,6 +6,7 @@ from random import Random
 
 from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.consumers import HandRecords
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
     Ack,
     AnnounceOwner,
@@ -60,7 +61,9 @@ class DeliveryNetwork:
         seed: int = 0,
         acks: bool = True,
         sequencer: str = "",
+        limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
+        self.limits = limits
         self.now_us = 1_000_000
         self.rng = Random(seed)
         self.acks = acks
@@ -93,6 +96,7 @@ class DeliveryNetwork:
             store=self.stores.get(name),
             sequencer=self.sequencer,
             is_new=name not in self.known,
+            limits=self.limits,
         )
         self.known.add(name)
 

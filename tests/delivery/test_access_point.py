@@ -4,8 +4,9 @@ from collections import deque
 
 import pytest
 
-from contrada.delivery import access_point, publishers
-from contrada.delivery.access_point import ASK_AGAIN_US, WAIT_US, Confirmed, Failed
+from contrada.delivery import access_point
+from contrada.delivery.access_point import ASK_AGAIN_US, Confirmed, Failed
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import StreamAck
 from contrada.delivery.publishers import Publisher
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
@@ -133,32 +134,30 @@ def test_the_number_of_what_waits_is_given_to_nothing_else() -> None:
     assert sorted(net.got["x"]) == [1, 2]
 
 
-def test_what_waits_is_bounded_in_time_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_is_bounded_in_time_and_number() -> None:
     """A sequencer that is away would fill the memory of all others."""
-    monkeypatch.setattr(access_point, "WAITING_MAX", 2)
-    net = DeliveryNetwork("ab", "ab")
+    net = DeliveryNetwork("ab", "ab", limits=DeliveryLimits(waiting_max=2))
     net.run()
     net.cut("a", "b")
     begun = net.now_us
     tokens = [net.publish("b", [notice(n, "reliable total:t")]) for n in range(3)]
     error = failed(net, tokens[2])
     assert isinstance(error, CannotPublishError)
-    assert "WAITING_MAX = 2" in str(error)
+    assert "waiting_max = 2" in str(error)
     net.tick()
     net.tick()
     assert "cannot be reached" in str(failed(net, tokens[0]))
-    assert begun + WAIT_US <= net.now_us <= begun + WAIT_US + 10
+    assert begun + net.limits.wait_us <= net.now_us <= begun + net.limits.wait_us + 10
     net.arrive("b", "p", {"a": net.incarnation("a")})
     net.arrive("b", "p", {"a": net.incarnation("a")})
     net.arrive("b", "q", {"a": net.incarnation("a")})
-    with pytest.raises(LimitError, match="WAITING_MAX"):
+    with pytest.raises(LimitError, match="waiting_max"):
         net.servers["b"].connect_publisher("r", {"a": net.incarnation("a")}, net.now_us)
 
 
-def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publishers_are_bounded() -> None:
     """Clients that come once would fill the memory and the disk."""
-    monkeypatch.setattr(publishers, "PUBLISHERS_MAX", 2)
-    net = DeliveryNetwork("a", "", "a")
+    net = DeliveryNetwork("a", "", "a", limits=DeliveryLimits(publishers_max=2))
     for number, publisher in enumerate("pqpr", 1):
         net.publish("a", [notice(1, "reliable", publisher, number)], publisher)
     names = [each for each in net.stores["a"].notes() if each.startswith("publisher/")]

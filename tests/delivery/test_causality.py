@@ -1,9 +1,7 @@
 """Rows: who has them waits for all that precedes, and for nothing that was taken or is lost."""
 
-import pytest
-
-from contrada.delivery import causality
 from contrada.delivery.causality import Causality, waits_for
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import CausalRow
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes
@@ -50,10 +48,9 @@ def test_it_waits_for_what_was_sent_here_and_not_taken() -> None:
     assert waits_for(own, "h", 1, "b", taken) == "h", "what was sent here from here, too"
 
 
-def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_bounded() -> None:
     """A neighbour could fill the memory with servers that there are not."""
-    monkeypatch.setattr(causality, "SERVERS_MAX", 2)
-    of = Causality("me", Notes(None))
+    of = Causality("me", Notes(None), DeliveryLimits(servers_max=2))
     of.merge(tuple(row(str(n), 1, ("h", 1, 1)) for n in range(5)))
     assert len(of) == 2
     of.merge((row("1", 2, ("h", 1, 2)),))

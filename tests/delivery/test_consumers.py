@@ -2,13 +2,14 @@
 
 import pytest
 
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, OpenLog
 from tests.delivery.network import DeliveryNetwork, notice
 
 
-def made(acks: bool = True) -> DeliveryNetwork:
+def made(acks: bool = True, limits: DeliveryLimits = DeliveryLimits()) -> DeliveryNetwork:
     """A subscription `s` at `b`, known at `a`."""
-    net = DeliveryNetwork("ab", "ab", acks=acks)
+    net = DeliveryNetwork("ab", "ab", acks=acks, limits=limits)
     net.stand("b", "s")
     net.run()
     return net
@@ -77,12 +78,9 @@ def test_what_comes_for_one_that_is_gone_comes_to_another() -> None:
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_what_one_has_comes_to_another_where_the_stream_home_is_full(
-    closes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_one_has_comes_to_another_where_the_stream_home_is_full(closes: bool) -> None:
     """The home would think for ever that it is read."""
-    monkeypatch.setattr("contrada.delivery.streams.HELD_MAX", 2)
-    net = made(acks=False)
+    net = made(acks=False, limits=DeliveryLimits(held_max=2))
     net.read("a", "x", "s", credit=1)
     net.run()
     net.publish("b", [notice(1, "reliable")])

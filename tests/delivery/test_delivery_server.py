@@ -2,9 +2,9 @@
 
 import pytest
 
-from contrada.delivery import inbox, outbox
 from contrada.delivery.access_point import Failed
 from contrada.delivery.consumers import HandRecords
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, Nack, OpenLog, Records
 from contrada.delivery.delivery_server import RETRY_US, DeliveryServer
 from contrada.delivery.durable_log import OnFull, Retention
@@ -56,11 +56,9 @@ def test_what_a_link_lost_is_sent_again_by_another_way() -> None:
     assert net.servers["a"].statistics().held == 0
 
 
-def test_a_large_batch_comes_whole_here_and_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_batch_comes_whole_here_and_elsewhere() -> None:
     """What finds no room among what came early would be lost; or never be its turn."""
-    monkeypatch.setattr(inbox, "EARLY_MAX", 3)
-    monkeypatch.setattr(outbox, "AGAIN_MAX", 2)
-    net = DeliveryNetwork("ab", "ab")
+    net = DeliveryNetwork("ab", "ab", limits=DeliveryLimits(early_max=3, resend_max=2))
     for name in "ab":
         net.stand(name, name)
         net.read(name, name, name)
@@ -384,10 +382,9 @@ def test_what_cannot_be_done_closes_a_consumer() -> None:
     assert net.servers["a"].subscriptions() == {}
 
 
-def test_a_consumer_cannot_fill_the_stream_to_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_cannot_fill_the_stream_to_a_home() -> None:
     """What a client says while the home is away would be held without end."""
-    monkeypatch.setattr("contrada.delivery.streams.HELD_MAX", 10)
-    net = DeliveryNetwork("ab", "ab", acks=False)
+    net = DeliveryNetwork("ab", "ab", acks=False, limits=DeliveryLimits(held_max=10))
     net.stand("b", "s")
     net.run()
     net.cut("a", "b")
@@ -524,8 +521,7 @@ def test_what_cannot_stand_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch
         server.create_subscription("t", all_of(), net.now_us, is_durable=True)
     with pytest.raises(InvalidValueError):
         server.create_subscription("", all_of(), net.now_us)
-    monkeypatch.setattr("contrada.delivery.durable_table.STANDING_MAX", 1)
-    with pytest.raises(LimitError, match="STANDING_MAX"):
+    with pytest.raises(LimitError, match="subscriptions_max"):
         server.create_subscription("t", all_of(), net.now_us)
     net.validate()
     with pytest.raises(InvalidValueError, match="server's name"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from contrada.delivery import durable_log
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.durable_log import DurableLog, Handed, OnFull, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.store import Damaged, Extent, LogRecord
@@ -17,10 +17,12 @@ from tests.delivery.stores import AwayStore, flip
 CONSUMERS = ("x", "y")
 
 
-def subscription(**retention: Any) -> tuple[DurableLog, MemoryStore]:
+def subscription(
+    limits: DeliveryLimits = DeliveryLimits(), **retention: Any
+) -> tuple[DurableLog, MemoryStore]:
     """A durable subscription with nothing in it."""
     store = MemoryStore()
-    return DurableLog("s", store, Retention(**retention)), store
+    return DurableLog("s", store, Retention(**retention), limits), store
 
 
 def append(of: DurableLog, *records: str, time_us: int = 1) -> None:
@@ -359,24 +361,17 @@ def test_it_is_read_again_right_after_a_restart() -> None:
     again.validate()
 
 
-def test_consumers_and_what_they_have_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consumers_and_what_they_have_are_bounded() -> None:
     """Consumers that never acknowledge would fill the memory."""
-    monkeypatch.setattr(durable_log, "CONSUMERS_MAX", 1)
-    monkeypatch.setattr(durable_log, "OUT_MAX", 2)
-    of, _ = subscription()
+    of, _ = subscription(limits=DeliveryLimits(consumers_max=1, unacknowledged_max=2))
     append(of, *"abc")
     of.open("x")
-    with pytest.raises(DeliveryError, match="CONSUMERS_MAX = 1"):
+    with pytest.raises(DeliveryError, match="consumers_max = 1"):
         of.open("y")
     assert taken(of) == ["a 1", "b 1"]
     assert taken(of) == []
     of.acknowledge([(1, 2)])
     assert taken(of) == ["c 1"]
-    of.close("x")
-    of.open("x")
     append(of, "d")
-    monkeypatch.setattr(durable_log, "OUT_MAX", 3)
-    assert taken(of) == ["b 2", "c 2", "d 1"]
-    of.nack("x", [2, 3, 4])
-    monkeypatch.setattr(durable_log, "OUT_MAX", 2)
-    assert taken(of) == ["b 3", "c 3"], "no more than it may have, also of what comes again"
+    of.nack("x", [2, 3])
+    assert taken(of) == ["b 2", "c 2"], "no more than it may have, also of what comes again"

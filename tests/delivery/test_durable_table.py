@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.delivery import durable_table
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import AnnounceOwner, DurableEntry
 from contrada.delivery.durable_table import DurableTable, LogOwner
 from contrada.delivery.memory_store import MemoryStore
@@ -14,10 +14,15 @@ from tests.delivery.network import all_of, notice
 
 
 def made(
-    name: str, store: MemoryStore | None = None, incarnation: int = 1, boot: int = 0
+    name: str,
+    store: MemoryStore | None = None,
+    incarnation: int = 1,
+    boot: int = 0,
+    limits: DeliveryLimits = DeliveryLimits(),
 ) -> DurableTable:
     """A table of a server where nothing stands."""
-    return DurableTable(name, LogOwner(incarnation, boot, 0, store is not None, True), Notes(store))
+    own = LogOwner(incarnation, boot, 0, store is not None, True)
+    return DurableTable(name, own, Notes(store), limits)
 
 
 def held(of: DurableTable) -> dict[str, dict[int, str]]:
@@ -117,16 +122,14 @@ def test_who_is_known_by_a_change_alone_is_not_known() -> None:
     assert of.learn(AnnounceOwner("h", 1, 0, 7, True, ((5, DurableEntry("s", all_of())),)))
 
 
-def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_known_is_bounded() -> None:
     """Another server could fill the memory; or what it says raise here."""
-    monkeypatch.setattr(durable_table, "STANDING_MAX", 2)
-    monkeypatch.setattr(durable_table, "SERVERS_MAX", 2)
-    of = made("o")
+    of = made("o", limits=DeliveryLimits(subscriptions_max=2, servers_max=2))
     of.change(1, DurableEntry("mine", all_of()))
     many = tuple((n, DurableEntry(f"s{n}", all_of())) for n in range(3))
     assert of.learn(AnnounceOwner("h", 1, 0, 1, True, many))
     assert (len(of), of.left_out) == (2, 2)
-    with pytest.raises(LimitError, match="STANDING_MAX"):
+    with pytest.raises(LimitError, match="subscriptions_max"):
         of.check_room(1)
     assert not of.learn(AnnounceOwner("g", 1, 0, 1, True, ()))
     assert of.left_out == 3

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from contrada.delivery import inbox
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import CausalRow, Context, Destination, Notice, Shipment
 from contrada.delivery.inbox import ArrivedShipment, Inbox
 from contrada.delivery.memory_store import MemoryStore
@@ -38,9 +37,9 @@ class Used:
         return count
 
 
-def made(store: MemoryStore | None = None) -> Inbox:
+def made(store: MemoryStore | None = None, limits: DeliveryLimits = DeliveryLimits()) -> Inbox:
     """An inbox that has met `a` and `b`."""
-    of = Inbox(ME, 1, Notes(store))
+    of = Inbox(ME, 1, Notes(store), limits)
     of.learn_start("a", 1, 0)
     of.learn_start("b", 1, 0)
     return of
@@ -148,10 +147,9 @@ def test_what_was_lost_in_a_crash_is_not_waited_for_in_a_circle() -> None:
     assert used.by == {"b": [1], "a": [2]}
 
 
-def test_the_missing_one_always_finds_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_one_always_finds_room() -> None:
     """What came early would fill the inbox, and keep out what all of it waits for."""
-    monkeypatch.setattr(inbox, "EARLY_MAX", 3)
-    of, used = made(), Used()
+    of, used = made(limits=DeliveryLimits(early_max=3)), Used()
     of.receive("a", 1, 0, [arrival(each) for each in range(2, 9)])
     assert (of.waiting, of.dropped) == (3, 4)
     of.receive("a", 1, 0, [arrival(1)])

@@ -2,7 +2,8 @@
 
 import pytest
 
-from contrada.delivery.access_point import WAIT_US, Failed
+from contrada.delivery.access_point import Failed
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.errors import CannotPublishError, DeliveryError, LimitError
 from contrada.routing.router_messages import Neighbour
 from tests.delivery.network import DeliveryNetwork, notice
@@ -124,24 +125,21 @@ def test_a_sequence_waits_for_its_sequencer_a_bounded_time() -> None:
     net.run(3)
     assert isinstance(net.outcomes[late], Failed)
     assert isinstance(net.outcomes[late].error, CannotPublishError)  # type: ignore[union-attr]
-    assert net.now_us - begun <= WAIT_US + 10
+    assert net.now_us - begun <= net.limits.wait_us + 10
     with pytest.raises(DeliveryError, match="'a' gives the order"):
         net.servers["b"].pass_sequence("t", "a", net.now_us)
     with pytest.raises(DeliveryError, match="'z' cannot give"):
         net.servers["a"].pass_sequence("t", "z", net.now_us)
 
 
-def test_who_has_no_room_to_know_a_sequence_does_not_give_it_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_has_no_room_to_know_a_sequence_does_not_give_it_away() -> None:
     """Two servers would give the order of one sequence."""
-    monkeypatch.setattr("contrada.delivery.sequences.SEQUENCES_MAX", 1)
-    net = DeliveryNetwork("ab", "ab")
+    net = DeliveryNetwork("ab", "ab", limits=DeliveryLimits(sequences_max=1))
     net.stand("b", "s")
     net.run()
     net.do("a", net.servers["a"].pass_sequence("t", "b", net.now_us))
     net.run()
-    with pytest.raises(LimitError, match="SEQUENCES_MAX"):
+    with pytest.raises(LimitError, match="sequences_max"):
         net.servers["a"].pass_sequence("u", "b", net.now_us)
     assert net.servers["a"].statistics().held == 0
     net.do("b", net.servers["b"].pass_sequence("t", "a", net.now_us))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from contrada.delivery import outbox
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Notice, Resumed, Shipment, ToSequence
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.outbox import AGAIN_US, AGAIN_US_MAX, SPOOL, Outbox, Posting
@@ -21,9 +21,9 @@ def posting(i: int, *owners: str) -> Posting:
     return Posting(Notice(notice(i, "certified")), dict.fromkeys(owners, (1,)))
 
 
-def made(store: MemoryStore | None = None) -> Outbox:
+def made(store: MemoryStore | None = None, limits: DeliveryLimits = DeliveryLimits()) -> Outbox:
     """An outbox that has met two homes."""
-    of = Outbox("me", store)
+    of = Outbox("me", store, limits)
     for owner in HOMES:
         of.learn_start(owner, 1)
     return of
@@ -197,10 +197,9 @@ def test_what_is_for_itself_needs_no_way() -> None:
     assert again(of, 2 * AGAIN_US) == [("me", 1, 1)]
 
 
-def test_who_is_far_behind_catches_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_far_behind_catches_up_at_once() -> None:
     """What was held while a home was away would come a small part at a time, with long breaks."""
-    monkeypatch.setattr(outbox, "AGAIN_MAX", 2)
-    of = made()
+    of = made(limits=DeliveryLimits(resend_max=2))
     of.post([posting(i, "a") for i in range(5)], 0, spools=False)
     of.change_routes({"a": "a"}, 7)
     assert again(of, 7) == [("a", 1, 0), ("a", 2, 1)]
@@ -261,15 +260,14 @@ def test_after_a_restart_homes_learn_that_nothing_else_comes() -> None:
     assert shipment.to[0].number > 1
 
 
-def test_what_finds_no_room_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_finds_no_room_is_not_held() -> None:
     """A publisher would be told that something is held, or be refused and have it held."""
     store = MemoryStore()
-    of = made(store)
+    of = made(store, DeliveryLimits(held_max=1))
     store.is_full = True
     with pytest.raises(StoreFullError):
         of.post([posting(1, "a")], 0, spools=True)
     assert (of.held, of.spooled) == (0, 0)
-    monkeypatch.setattr("contrada.delivery.streams.HELD_MAX", 1)
     of.check_room(HOMES)
     of.post([posting(1, "a")], 0, spools=False)
     of.check_room(["b", "unknown"])

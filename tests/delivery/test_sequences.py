@@ -2,7 +2,7 @@
 
 import pytest
 
-from contrada.delivery import sequences
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Sequenced
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes
@@ -39,14 +39,13 @@ def test_it_is_known_after_a_crash() -> None:
     assert Sequences("first", Notes(store)).sequencer_of("t") == (1, "b")
 
 
-def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_known_is_bounded() -> None:
     """Another server could fill the memory with sequences."""
-    monkeypatch.setattr(sequences, "SEQUENCES_MAX", 1)
-    of = Sequences("first", Notes(None))
+    of = Sequences("first", Notes(None), DeliveryLimits(sequences_max=1))
     of.move("t", 1, "b")
     assert not of.learn(Sequenced("u", 1, "b"))
     assert of.left_out == 1
     assert of.learn(Sequenced("t", 2, "c"))
     of.check_room("t")
-    with pytest.raises(LimitError, match="SEQUENCES_MAX"):
+    with pytest.raises(LimitError, match="sequences_max"):
         of.check_room("u")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
     Ack,
     AnnounceOwner,
@@ -198,10 +199,9 @@ def test_what_cannot_be_done_now_is_done_later_in_order(monkeypatch: pytest.Monk
     assert net.got["x"] == [0, 1, 2]
 
 
-def test_parcels_of_many_sequences_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parcels_of_many_sequences_fill_no_table() -> None:
     """A neighbour could fill the memory, or what was sent go to and fro for ever."""
-    monkeypatch.setattr("contrada.delivery.sequences.SEQUENCES_MAX", 1)
-    net = DeliveryNetwork("ab", "ab", sequencer="b")
+    net = DeliveryNetwork("ab", "ab", sequencer="b", limits=DeliveryLimits(sequences_max=1))
     net.stand("a", "s")
     net.run()
     net.read("a", "x", "s")

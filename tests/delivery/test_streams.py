@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from contrada.delivery import streams
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.streams import Incoming, NumberedRun, Outgoing
 from contrada.errors import ProtocolError
 
@@ -127,11 +127,9 @@ def test_what_cannot_have_been_taken_is_refused() -> None:
     assert list(outgoing.rest()) == ["c"]
 
 
-def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_held_is_bounded() -> None:
     """A home that does not come back would fill the memory."""
-    monkeypatch.setattr(streams, "HELD_MAX", 3)
-    monkeypatch.setattr(streams, "HELD_BYTES_MAX", 100)
-    outgoing: Outgoing[str] = Outgoing()
+    outgoing: Outgoing[str] = Outgoing(limits=DeliveryLimits(held_max=3, held_bytes_max=100))
     outgoing.send("ab", 2)
     assert outgoing.has_room()
     outgoing.send("c", 1)

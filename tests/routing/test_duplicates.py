@@ -1,9 +1,7 @@
 """What has come is known again, for long enough."""
 
-import pytest
-
-from contrada.routing import duplicates as module
 from contrada.routing.duplicates import Duplicates
+from contrada.routing.router_limits import RouterLimits
 
 
 def test_a_notification_is_new_once() -> None:
@@ -18,10 +16,9 @@ def test_a_notification_is_new_once() -> None:
     assert known.is_new("q", "2"), "who only asks changes nothing"
 
 
-def test_the_last_ones_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_ones_are_remembered() -> None:
     """The table would grow without bound, or forget at once all that it knew."""
-    monkeypatch.setattr(module, "REMEMBERED_MAX", 10)
-    known = Duplicates()
+    known = Duplicates(RouterLimits(remembered_max=10))
     for number in range(1_000):
         assert known.is_new("p", f"{number}")
         for earlier in range(max(0, number - 9), number):

@@ -8,6 +8,7 @@ from contrada.errors import InvalidValueError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Router, Strategy
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     Advertise,
     Client,
@@ -37,10 +38,12 @@ WIDE, NARROW = Filter("a > 0"), Filter("a > 5")
 
 
 def router_with(
-    *roles: tuple[Neighbour, Role], strategy: Strategy = Strategy.SUBSCRIPTIONS
+    *roles: tuple[Neighbour, Role],
+    strategy: Strategy = Strategy.SUBSCRIPTIONS,
+    limits: RouterLimits = RouterLimits(),
 ) -> Router:
     """A router with these links, to which nothing was said yet."""
-    router = Router(strategy)
+    router = Router(strategy, limits=limits)
     for neighbour, role in roles:
         router.handle(LinkUp(neighbour, role), 0)
     return router

@@ -7,9 +7,9 @@ from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet
 from contrada.model.algebra.filter import Selects
 from contrada.model.rule import Rule
-from contrada.routing.links import topology
 from contrada.routing.refusals import RefusedError
 from contrada.routing.router import Router
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     Client,
     LinkUp,
@@ -22,7 +22,6 @@ from contrada.routing.router_messages import (
     Subscribe,
     Unsubscribe,
 )
-from contrada.routing.tables import interest_table, registrations
 from contrada.routing.tables.covering_index import FilterCoveringIndex, OfferCoveringIndex
 from contrada.routing.tables.interest_table import InterestTable
 from tests.routing.test_interest_forwarder import (
@@ -39,12 +38,10 @@ from tests.routing.test_interest_forwarder import (
 )
 
 
-def test_a_full_table_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_table_refuses() -> None:
     """A table would grow without bound, or what does not fit would be half there."""
-    router = router_with((L, Role.PEER))
-    monkeypatch.setattr(registrations, "LEDGER_ENTRIES_MAX", 1)
-    monkeypatch.setattr(topology, "NEIGHBOURS_MAX", 1)
-    monkeypatch.setattr(interest_table, "SUBSCRIPTION_FILTERS_MAX", 1)
+    limits = RouterLimits(registrations_max=1, neighbours_max=1, subscription_filters_max=1)
+    router = router_with((L, Role.PEER), limits=limits)
     assert isinstance(told(router, ANN, Subscribe("1", IN_USE))[0], Refused)
     assert isinstance(told(router, ANN, Subscribe("1", WIDE))[0], Send)
     assert isinstance(told(router, ANN, Subscribe("2", NARROW))[0], Refused)
@@ -53,14 +50,13 @@ def test_a_full_table_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     router.validate()
 
 
-def test_filters_of_all_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filters_of_all_subscriptions_are_bounded() -> None:
     """Subscriptions of many filters would fill the memory before there are too many of them."""
-    router = router_with((L, Role.PEER))
-    monkeypatch.setattr(interest_table, "FILTERS_MAX", 3)
+    router = router_with((L, Role.PEER), limits=RouterLimits(filters_max=3))
     told(router, ANN, Subscribe("1", IN_USE))
     (refused,) = told(router, BOB, Subscribe("1", IN_USE))
     assert isinstance(refused, Refused)
-    assert "FILTERS_MAX" in str(refused.error)
+    assert "filters_max" in str(refused.error)
     assert not any(isinstance(each, Refused) for each in told(router, BOB, Subscribe("1", WIDE)))
     assert router.handle(LinkUp(P, Role.PARENT), 0) == [
         Refused(LinkUp(P, Role.PARENT), Reason.FULL)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from contrada.routing.links import link_states as module
 from contrada.routing.links.link_states import NUMBER_MAX, RENEWALS_MAX, LinkStates
 from contrada.routing.links.shortest_paths import ConfirmedLink
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import Adjacency, LinkState, Reason, Role
 from tests.routing.refused import reason_of
 
@@ -115,10 +115,9 @@ def test_a_number_that_leaves_no_room_is_not_outbid(number: int) -> None:
     states.validate()
 
 
-def test_what_cannot_be_reached_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_reached_goes_first() -> None:
     """The table would grow without bound, or servers that are there would be forgotten."""
-    monkeypatch.setattr(module, "SERVERS_MAX", 3)
-    states = LinkStates("a")
+    states = LinkStates("a", limits=RouterLimits(servers_max=3))
     states.announce(peer("b"))
     for state in (LinkState("b", 1, peer("a")), LinkState("x", 1, peer("y"))):
         assert reason_of(states.check, state) is None
@@ -133,16 +132,14 @@ def test_what_cannot_be_reached_goes_first(monkeypatch: pytest.MonkeyPatch) -> N
     states.validate()
 
 
-def test_a_new_neighbour_is_told_first_what_the_rest_hangs_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_new_neighbour_is_told_first_what_the_rest_hangs_on() -> None:
     """Where room runs out meanwhile, servers would be forgotten that are about to be reached."""
-    monkeypatch.setattr(module, "SERVERS_MAX", 5)
-    old = LinkStates("b")
+    limits = RouterLimits(servers_max=5)
+    old = LinkStates("b", limits=limits)
     old.learn(LinkState("d", 1, peer("c")))
     old.learn(LinkState("c", 1, peer("b", "d")))
     old.announce(peer("a", "c"))
-    new = LinkStates("a")
+    new = LinkStates("a", limits=limits)
     new.learn(LinkState("x", 1, ()))
     new.learn(LinkState("y", 1, ()))
     new.announce(peer("b"))
@@ -152,10 +149,9 @@ def test_a_new_neighbour_is_told_first_what_the_rest_hangs_on(
     assert {state.origin for state in new} == {"a", "b", "c", "d"}
 
 
-def test_links_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_that_are_known_are_bounded() -> None:
     """A neighbour that tells of servers all linked to one another would use up the memory."""
-    monkeypatch.setattr(module, "KNOWN_LINKS_MAX", 4)
-    states = LinkStates("a")
+    states = LinkStates("a", limits=RouterLimits(known_links_max=4))
     states.announce(peer("b", "c", "d", "e", "f"))
     for state in (
         LinkState("b", 1, peer("a", "c")),

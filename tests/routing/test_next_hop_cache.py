@@ -1,11 +1,11 @@
 """Who wants a notification: once each, in order, and as subscriptions are now."""
 
 import itertools
-from unittest import mock
 
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Router, Strategy
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     Advertise,
     Client,
@@ -17,7 +17,6 @@ from contrada.routing.router_messages import (
     Subscribe,
     Unsubscribe,
 )
-from contrada.routing.tables import next_hop_cache as module
 
 ANN, BOB = Client("ann"), Client("bob")
 SEVEN = Notification({"a": 7})
@@ -54,21 +53,17 @@ def test_a_subscription_of_several_filters_is_named_once() -> None:
 
 def test_what_is_kept_is_bounded() -> None:
     """Notifications that all match something else would fill the memory."""
-    router = Router()
+    router = Router(limits=RouterLimits(cached_next_hops_max=2, cached_filters_max=6))
     for number in range(6):
         told(router, ANN, Subscribe(f"{number}", Filter({"a": number})))
         told(router, BOB, Subscribe(f"{number}", Filter({"b": 1})))
-    with (
-        mock.patch.object(module, "NEXT_HOPS_MAX", 2),
-        mock.patch.object(module, "NEXT_HOPS_SIZE_MAX", 6),
-    ):
-        for number in range(6):
-            (delivered,) = told(router, BOB, Publish((Notification({"a": number}),)))
-            assert delivered == Deliver(ANN, (f"{number}",), (Notification({"a": number}),))
-            assert len(router._next_hops._cached) <= 2
-        kept = {*router._next_hops._cached}
-        told(router, ANN, Publish((Notification({"b": 1}),)))
-        assert {*router._next_hops._cached} == kept, "a long answer is kept"
+    for number in range(6):
+        (delivered,) = told(router, BOB, Publish((Notification({"a": number}),)))
+        assert delivered == Deliver(ANN, (f"{number}",), (Notification({"a": number}),))
+        assert len(router._next_hops._cached) <= 2
+    kept = {*router._next_hops._cached}
+    told(router, ANN, Publish((Notification({"b": 1}),)))
+    assert {*router._next_hops._cached} == kept, "a long answer is kept"
 
 
 def test_parts_of_patterns_come_in_one_order() -> None:

@@ -11,11 +11,12 @@ from contrada.errors import LimitError, MissingRequirementError, UnsatisfiableFi
 from contrada.model import Advertisement, Envelope, Filter, Notification, Query
 from contrada.model.algebra.product import product_meets
 from contrada.model.languages.work_budget import Work
-from contrada.routing import accumulators, aggregation, query_router
+from contrada.routing import accumulators, aggregation
 from contrada.routing.aggregation import Aggregate, AggregateKind, Combination, Partial
 from contrada.routing.disjuncts import Disjunct
 from contrada.routing.query_router import ANSWER_WINDOW
 from contrada.routing.router import Router, Strategy
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     VERSION,
     Advertise,
@@ -65,10 +66,13 @@ def ask(query: Query, identity: str = "7", **options: Any) -> Ask:
 
 
 def described(
-    *sources: tuple[Client | Neighbour, str], name: str = "", links: str = "ns"
+    *sources: tuple[Client | Neighbour, str],
+    name: str = "",
+    links: str = "ns",
+    limits: RouterLimits = RouterLimits(),
 ) -> Router:
     """A router with links, at which these have described warm rooms."""
-    router = Router(name=name)
+    router = Router(name=name, limits=limits)
     for each in links:
         router.handle(LinkUp(Neighbour(each), Role.PEER), 0)
     for origin, identity in sources:
@@ -414,10 +418,9 @@ def test_a_report_stands_behind_the_items_it_speaks_of() -> None:
     assert router.statistics().questions == 0
 
 
-def test_nobody_is_granted_more_than_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_granted_more_than_a_limit() -> None:
     """One who asks for all and reads nothing would fill a server's memory."""
-    monkeypatch.setattr(query_router, "ITEMS_GRANTED_MAX", 3)
-    router = described((ANN, "1"), links="")
+    router = described((ANN, "1"), links="", limits=RouterLimits(items_granted_max=3))
     took(router, BOB, ask(WARM, window=10**9))
     counts = [len(items_to_bob(took(router, ANN, answer(items=items(*range(8))))))]
     counts += [len(items_to_bob(took(router, BOB, More("", "7", 10**9)))) for _ in range(2)]
@@ -668,17 +671,14 @@ def test_a_refusal_says_what_is_wrong_with_a_question() -> None:
 @pytest.mark.parametrize(
     ("limit", "made"),
     [
-        ("QUESTIONS_MAX", lambda router: took(router, BOB, ask(WARM, "first"))),
-        ("QUESTION_SOURCES_MAX", lambda router: took(router, ANN, Describe("3", (SENSOR,)))),
+        ("questions_max", lambda router: took(router, BOB, ask(WARM, "first"))),
+        ("question_sources_max", lambda router: took(router, ANN, Describe("3", (SENSOR,)))),
     ],
 )
-def test_tables_have_limits(
-    limit: str, made: Callable[[Router], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_have_limits(limit: str, made: Callable[[Router], object]) -> None:
     """One client could fill a server."""
-    router = described((ANN, "1"), links="")
+    router = described((ANN, "1"), links="", limits=RouterLimits(**{limit: 1}))
     made(router)
-    monkeypatch.setattr(query_router, limit, 1)
     (refused,) = took(router, BOB, ask(WARM))
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, LimitError)

@@ -5,9 +5,9 @@ import pytest
 from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Notification, Pattern, Product, Query
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
-from contrada.routing.links import topology
 from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.router import Router
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     Advertise,
     AnnounceLinks,
@@ -25,7 +25,6 @@ from contrada.routing.router_messages import (
     Unadvertise,
     Unsubscribe,
 )
-from contrada.routing.tables import interest_table, registrations
 from tests.routing.refused import refused
 from tests.routing.test_query_router import ask
 
@@ -34,9 +33,9 @@ IMPOSSIBLE = Pattern([SOME, NONE])
 LONG = "i" * 300
 
 
-def answer(message: Message) -> Refused:
+def answer(message: Message, limits: RouterLimits = RouterLimits()) -> Refused:
     """What a router with one subscription and one advertisement says to a client's message."""
-    router = Router()
+    router = Router(limits=limits)
     router.handle(Received(Client("a"), Subscribe("held", SOME)), 0)
     router.handle(Received(Client("a"), Advertise("held", SOME)), 0)
     (effect,) = router.handle(Received(Client("a"), message), 0)
@@ -58,12 +57,12 @@ def answer(message: Message) -> Refused:
         (
             Subscribe("1", FilterSet([SOME, Filter("b = 1")])),
             Reason.FULL,
-            "SUBSCRIPTION_FILTERS_MAX",
+            "subscription_filters_max",
             2,
         ),
-        (Subscribe("1", FilterSet([SOME])), Reason.FULL, "LEDGER_ENTRIES_MAX", None),
-        (Subscribe("1", SOME), Reason.FULL, "LEDGER_ENTRIES_MAX", None),
-        (Advertise("1", SOME), Reason.FULL, "LEDGER_ENTRIES_MAX", None),
+        (Subscribe("1", FilterSet([SOME])), Reason.FULL, "registrations_max", 2),
+        (Subscribe("1", SOME), Reason.FULL, "registrations_max", 2),
+        (Advertise("1", SOME), Reason.FULL, "registrations_max", 2),
     ],
 )
 def test_a_limit_is_named(
@@ -71,23 +70,20 @@ def test_a_limit_is_named(
     reason: Reason,
     limit: str,
     size: int | None,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A client could not tell which of its limits it has met, or would be told another."""
-    monkeypatch.setattr(interest_table, "SUBSCRIPTION_FILTERS_MAX", 1)
-    monkeypatch.setattr(registrations, "LEDGER_ENTRIES_MAX", 1)
-    refusal = answer(message)
+    limits = RouterLimits(subscription_filters_max=1, registrations_max=1)
+    refusal = answer(message, limits)
     assert refusal.reason is reason
     assert isinstance(refusal.error, LimitError)
     assert (refusal.error.limit, refusal.error.size) == (limit, size)
 
 
-def test_the_filters_of_a_server_are_a_limit_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_filters_of_a_server_are_a_limit_of_their_own() -> None:
     """A client would be told that it has too many subscriptions, where filters are too many."""
-    monkeypatch.setattr(interest_table, "FILTERS_MAX", 1)
-    refusal = answer(Subscribe("1", Filter("b = 1")))
+    refusal = answer(Subscribe("1", Filter("b = 1")), RouterLimits(filters_max=1))
     assert isinstance(refusal.error, LimitError)
-    assert (refusal.error.limit, refusal.error.size) == ("FILTERS_MAX", 2)
+    assert (refusal.error.limit, refusal.error.size) == ("filters_max", 2)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +120,13 @@ def test_where_the_reason_says_it_all_nothing_is_added(message: Message, reason:
     assert (refusal.reason, refusal.error) == (reason, None)
 
 
-def test_a_link_too_many_names_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_too_many_names_its_limit() -> None:
     """Who runs a server could not tell which of its tables is full."""
-    monkeypatch.setattr(topology, "NEIGHBOURS_MAX", 0)
-    (effect,) = Router().handle(LinkUp(Neighbour("b"), Role.PEER), 0)
+    router = Router(limits=RouterLimits(neighbours_max=0))
+    (effect,) = router.handle(LinkUp(Neighbour("b"), Role.PEER), 0)
     assert isinstance(effect, Refused)
     assert isinstance(effect.error, LimitError)
-    assert effect.error.limit == "NEIGHBOURS_MAX"
+    assert effect.error.limit == "neighbours_max"
 
 
 def test_the_longest_label_counts() -> None:

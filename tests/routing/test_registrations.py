@@ -1,10 +1,8 @@
 """The ledger gives back exactly what was asked for under an identity."""
 
-import pytest
-
 from contrada.errors import LimitError
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import Client, Neighbour, NextHop, Reason
-from contrada.routing.tables import registrations as module
 from contrada.routing.tables.registrations import Registrations, RegistrationStatistics
 from tests.routing.refused import refused
 
@@ -47,16 +45,15 @@ def test_all_of_an_origin_are_removed_together() -> None:
     registrations.validate()
 
 
-def test_a_full_ledger_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_registrations_take_no_more() -> None:
     """A stranger could fill the memory of a server."""
-    monkeypatch.setattr(module, "LEDGER_ENTRIES_MAX", 2)
-    registrations: Registrations[int] = Registrations()
+    registrations: Registrations[int] = Registrations(RouterLimits(registrations_max=2))
     registrations.add(Client("a"), "1", 1)
     registrations.add(Client("a"), "2", 2)
     refusal = refused(registrations.add, Client("b"), "1", 3)
     assert refusal is not None
     assert isinstance(refusal.error, LimitError)
-    assert (refusal.reason, refusal.error.limit) == (Reason.FULL, "LEDGER_ENTRIES_MAX")
+    assert (refusal.reason, refusal.error.limit) == (Reason.FULL, "registrations_max")
     assert len(registrations) == 2
     registrations.validate()
 

@@ -7,7 +7,8 @@ import pytest
 
 from contrada.errors import LimitError
 from contrada.model import Filter, Notification, Query
-from contrada.routing import delegation, router_messages
+from contrada.routing import delegation
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     VERSION,
     Adjacency,
@@ -81,5 +82,5 @@ def test_reasons_are_told_apart() -> None:
 
 def test_limits_leave_room_for_what_is_ordinary() -> None:
     """A subscription within the limit of one would not be within that of all."""
-    assert router_messages.SUBSCRIPTION_FILTERS_MAX < router_messages.FILTERS_MAX
+    assert RouterLimits().subscription_filters_max < RouterLimits().filters_max
     assert Subscribe("1", Filter("a = 1")).owner == ""

@@ -2,10 +2,9 @@
 
 import pytest
 
-from contrada.routing.links import link_states
-from contrada.routing.links import topology as module
 from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.links.topology import Topology
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     AckLinks,
     Adjacency,
@@ -25,9 +24,16 @@ C = Client("c")
 UP, CHILD, A, B = (Neighbour(name) for name in ("up", "child", "a", "b"))
 
 
-def topology(name: str = "", *, general: bool = False, trees: int = 0, **roles: Role) -> Topology:
+def topology(
+    name: str = "",
+    *,
+    general: bool = False,
+    trees: int = 0,
+    limits: RouterLimits = RouterLimits(),
+    **roles: Role,
+) -> Topology:
     """A topology with these links, chosen."""
-    it = Topology(name, general=general, trees=trees)
+    it = Topology(name, general=general, trees=trees, limits=limits)
     for neighbour, role in roles.items():
         it.add(Adjacency(neighbour, role))
     it.choose_next_hops()
@@ -35,9 +41,9 @@ def topology(name: str = "", *, general: bool = False, trees: int = 0, **roles: 
     return it
 
 
-def ring(trees: int = 0) -> Topology:
+def ring(trees: int = 0, limits: RouterLimits = RouterLimits()) -> Topology:
     """Server a of a mesh of three, of which it knows all links."""
-    it = topology("a", general=True, trees=trees, b=Role.PEER, c=Role.PEER)
+    it = topology("a", general=True, trees=trees, limits=limits, b=Role.PEER, c=Role.PEER)
     for one, other in (("b", "c"), ("c", "b")):
         links = (Adjacency("a", Role.PEER), Adjacency(other, Role.PEER))
         it.learn(Neighbour(one), [LinkState(one, 1, links)])
@@ -69,10 +75,10 @@ def test_a_link_fits_or_is_refused(name: str, link: Adjacency, reason: Reason | 
     assert len(it) == 2, "to check adds nothing"
 
 
-def test_links_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_are_bounded() -> None:
     """Strangers could fill the memory of a server with links."""
-    monkeypatch.setattr(module, "NEIGHBOURS_MAX", 1)
-    assert reason_of(topology(a=Role.PEER).check, Adjacency("b", Role.PEER)) is Reason.FULL
+    it = topology(limits=RouterLimits(neighbours_max=1), a=Role.PEER)
+    assert reason_of(it.check, Adjacency("b", Role.PEER)) is Reason.FULL
 
 
 def test_what_is_asked_for_goes_up_and_to_peers_not_down_nor_back() -> None:
@@ -112,9 +118,9 @@ def told(sends: list[Send]) -> dict[Neighbour, list[LinkState]]:
     return {to: [*message.states] for to, message in found.items()}
 
 
-def settled(name: str, *names: str) -> Topology:
+def settled(name: str, *names: str, limits: RouterLimits = RouterLimits()) -> Topology:
     """A server with peers that have taken in all that they were told."""
-    it = topology(name)
+    it = topology(name, limits=limits)
     for each in names:
         it.add(Adjacency(each, Role.PEER))
     it.choose_next_hops()
@@ -140,12 +146,9 @@ def test_a_link_state_goes_to_all_but_its_bearer() -> None:
     assert reason_of(nameless.learn, A, [state]) is Reason.WRONG_LINK_STATE
 
 
-def test_what_is_learned_meanwhile_travels_together_and_only_the_newest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_learned_meanwhile_travels_together_and_only_the_newest() -> None:
     """At its start a large network would be flooded with each state of each server."""
-    monkeypatch.setattr(module, "TELLING_MAX", 1)
-    it = settled("me", "a", "b")
+    it = settled("me", "a", "b", limits=RouterLimits(announcements_max=1))
     first, *more = (LinkState(each, 1, ()) for each in "xyz")
     newer = LinkState("y", 2, ())
     assert told(it.learn(A, [first])[0]) == {B: [first]}
@@ -157,23 +160,17 @@ def test_what_is_learned_meanwhile_travels_together_and_only_the_newest(
     assert told(it.learn(A, [LinkState("z", 2, ())])[0]) != {}
 
 
-def test_what_is_untold_of_servers_that_are_forgotten_has_a_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_untold_of_servers_that_are_forgotten_has_a_limit() -> None:
     """A neighbour that invents servers would fill what waits for one that does not answer."""
-    monkeypatch.setattr(module, "TELLING_MAX", 1)
-    for each in (module, link_states):
-        monkeypatch.setattr(each, "SERVERS_MAX", 5)
-    it = settled("me", "a", "b")
+    it = settled("me", "a", "b", limits=RouterLimits(announcements_max=1, servers_max=5))
     for number in range(20):
         it.learn(A, [LinkState(f"x{number}", 1, ())])
         assert len(it._unsent[B]) <= 5
 
 
-def test_nobody_is_told_what_it_has_told_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_told_what_it_has_told_itself() -> None:
     """Where two tell one another the same, each would travel twice."""
-    monkeypatch.setattr(module, "TELLING_MAX", 1)
-    it = settled("me", "a", "b")
+    it = settled("me", "a", "b", limits=RouterLimits(announcements_max=1))
     states = [LinkState(each, 1, ()) for each in "xy"]
     it.learn(A, states[:1])
     it.learn(A, states[1:])
@@ -190,10 +187,9 @@ def test_of_a_message_what_cannot_be_is_refused_and_the_rest_is_learned() -> Non
     assert [each.reason for each in refused] == [Reason.WRONG_LINK_STATE]
 
 
-def test_a_message_of_link_states_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_of_link_states_is_bounded() -> None:
     """What a large network knows would not fit into a frame."""
-    monkeypatch.setattr(module, "TOLD_MAX", 4)
-    it = settled("me", "a")
+    it = settled("me", "a", limits=RouterLimits(announced_links_max=4))
     states = [LinkState(f"x{each}", 1, ()) for each in range(9)]
     it.learn(A, states)
     parts = [told(it.add(Adjacency("b", Role.PEER)))[B]]
@@ -290,10 +286,9 @@ def test_what_comes_back_along_a_shared_tree_is_no_fault_of_a_neighbour() -> Non
     assert reason_of(ring(trees=1).check_source, "") is Reason.WRONG_OWNER
 
 
-def test_few_sources_are_kept_in_mind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_sources_are_kept_in_mind() -> None:
     """Memory would grow with every source that a notification names."""
-    monkeypatch.setattr(module, "SOURCES_MAX", 2)
-    it = ring()
+    it = ring(limits=RouterLimits(cached_sources_max=2))
     for source in ("a", "b", "c", "a", "x"):
         assert it.tree_next_hops(source) == ring().tree_next_hops(source)
         assert len(it._tree_next_hops) <= 2

@@ -8,7 +8,9 @@ import pytest
 
 import contrada as ct
 from contrada.errors import LimitError, ServiceClosedError, ServiceError, UnsatisfiableFilterError
+from contrada.routing.refusals import RefusedError
 from contrada.routing.router import Strategy
+from contrada.routing.router_messages import Reason
 from contrada.routing.tables import registrations
 from contrada.service import Advertisements, OfferChange, Service
 from contrada.service.sync import SyncService
@@ -120,10 +122,14 @@ async def test_what_is_refused_says_why(name: str, monkeypatch: pytest.MonkeyPat
             service.advertise(ct.Filter("a > 1 and a < 1"))
         with pytest.raises(ServiceError, match="cannot advertise"):
             service.advertise(ct.FilterSet("a = 1 or b = 1"))  # type: ignore[arg-type]
+
+        def refuse(_: object) -> None:
+            raise RefusedError(Reason.FULL, LimitError("registrations_max", 0))
+
         with monkeypatch.context() as patch:
-            patch.setattr(registrations, "LEDGER_ENTRIES_MAX", 0)
+            patch.setattr(registrations.Registrations, "check_room", refuse)
             async with service.advertisements() as offers:
-                with pytest.raises((LimitError, ServiceError), match="LEDGER_ENTRIES_MAX"):
+                with pytest.raises((LimitError, ServiceError), match="registrations_max"):
                     await service.advertise(ALARMS).open()
                 assert list(offers.current) == []
 

@@ -9,6 +9,8 @@ from contrada.errors import LimitError, ServiceClosedError, ServiceError, Unsati
 from contrada.integrations.dialects import cesql
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.net.broker import fair_scheduler
+from contrada.routing.refusals import RefusedError
+from contrada.routing.router_messages import Reason
 from contrada.routing.tables import registrations
 from contrada.service import Service, Subscription
 from contrada.service.sync import SyncService
@@ -108,9 +110,13 @@ async def test_a_refusal_leaves_what_was_in_force(
     async with service_of(name) as service, service.subscribe("k < 2") as events:
         with pytest.raises(UnsatisfiableFilterError):
             await events.update(Filter("k > 1 and k < 1"))
+
+        def refuse(_: object) -> None:
+            raise RefusedError(Reason.FULL, LimitError("registrations_max", 0))
+
         with monkeypatch.context() as patch:
-            patch.setattr(registrations, "LEDGER_ENTRIES_MAX", 0)
-            with pytest.raises((LimitError, ServiceError), match="LEDGER_ENTRIES_MAX"):
+            patch.setattr(registrations.Registrations, "check_room", refuse)
+            with pytest.raises((LimitError, ServiceError), match="registrations_max"):
                 await events.update("k > 0")
         await service.publish_batch({"k": n % 3, "n": n} for n in range(3))
         assert [(await events.next(10))["n"] for _ in range(2)] == [0, 1]

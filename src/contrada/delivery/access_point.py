@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from contrada.delivery.causality import Causality
 from contrada.delivery.delivery_class import DeliveryClass, delivery_class
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
     AskPast,
     CausalRow,
@@ -58,12 +59,6 @@ from contrada.errors import (
     LimitError,
 )
 from contrada.model import Notification
-
-WAITING_MAX: Final = 10_000
-"""Publications that wait at a server. Beyond it: CannotPublishError."""
-
-WAIT_US: Final = 5_000_000
-"""How long a publication waits for these. Beyond it: CannotPublishError; nothing is published."""
 
 ASK_AGAIN_US: Final = 1_000_000
 """After how long the past of a publisher that waits is asked for again."""
@@ -113,8 +108,10 @@ class AccessPoint:
         logs: OwnedLogs,
         sequences: Sequences,
         causality: Causality,
+        limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
         self.name = name
+        self._limits = limits
         self.outcomes: list[Confirmed | Failed] = []
         self.shipments: list[Shipment] = []
         self.duplicates = 0
@@ -129,7 +126,7 @@ class AccessPoint:
         self._ask_due_us = 0
         self._rows = 0
         self._is_causal = outbox.held > 0  # since before a restart
-        self._publishers = Publishers(Notes(store), outbox, inbox, causality)
+        self._publishers = Publishers(Notes(store), outbox, inbox, causality, limits)
 
     # --- publishers ---------------------------------------------------------------------------
 
@@ -143,11 +140,11 @@ class AccessPoint:
             of = Publication(token, publisher, notifications, DeliveryClass(), now_us)
             self._give_up(of, error)
             return
-        of = Publication(token, publisher, notifications, guarantee, now_us + WAIT_US)
+        of = Publication(token, publisher, notifications, guarantee, now_us + self._limits.wait_us)
         if self._waiting_reason(of) is None and not self._would_overtake(of):
             self._publish(of, now_us)
-        elif len(self._waiting) >= WAITING_MAX:
-            reason = f"WAITING_MAX = {WAITING_MAX} publications wait already"
+        elif len(self._waiting) >= self._limits.waiting_max:
+            reason = f"waiting_max = {self._limits.waiting_max} publications wait already"
             is_unknown = publisher in self._sessions
             self._give_up(of, CannotPublishError("", reason=reason, may_be_published=is_unknown))
         else:
@@ -158,8 +155,8 @@ class AccessPoint:
 
         `past`: those servers, each with its life at the time. Raises LimitError.
         """
-        if publisher not in self._sessions and len(self._sessions) >= WAITING_MAX:
-            raise LimitError("WAITING_MAX", WAITING_MAX, len(self._sessions) + 1)
+        if publisher not in self._sessions and len(self._sessions) >= self._limits.waiting_max:
+            raise LimitError("waiting_max", self._limits.waiting_max, len(self._sessions) + 1)
         others = {
             server: incarnation for server, incarnation in past.items() if server != self.name
         }

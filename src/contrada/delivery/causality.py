@@ -20,16 +20,17 @@ Source: EPFL 2503 §5.2.2 (causal order).
 
 from collections.abc import Mapping
 
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import CausalRow, Context
 from contrada.delivery.notes import Notes
-from contrada.routing.links.link_states import SERVERS_MAX
 
 
 class Causality:
     """The newest row of each server but `name` that is known there."""
 
-    def __init__(self, name: str, notes: Notes) -> None:
+    def __init__(self, name: str, notes: Notes, limits: DeliveryLimits = DeliveryLimits()) -> None:
         self.name = name
+        self._servers_max = limits.servers_max
         self._notes = notes
         self._rows = dict(notes.of("row", CausalRow))
 
@@ -37,7 +38,9 @@ class Causality:
         """Takes in rows of other servers that are newer."""
         for row in context:
             known = self._rows.get(row.server)
-            is_news = len(self._rows) < SERVERS_MAX if known is None else _age(known) < _age(row)
+            is_news = (
+                len(self._rows) < self._servers_max if known is None else _age(known) < _age(row)
+            )
             if row.server != self.name and is_news:
                 self._rows[row.server] = row
                 self._notes.put("row", row.server, row)

@@ -32,6 +32,7 @@ from typing import Final, TypeAlias
 from contrada.delivery.access_point import AccessPoint, Confirmed, Failed
 from contrada.delivery.causality import Causality
 from contrada.delivery.consumers import Consumers, HandRecords
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
     AnnounceOwner,
     Consuming,
@@ -117,6 +118,7 @@ class DeliveryServer:
         store: Store | None = None,
         sequencer: str = "",
         is_new: bool = True,
+        limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
         if not 0 < len(name) <= SERVER_NAME_CHARS_MAX:
             reason = f"expected a server's name of 1 to {SERVER_NAME_CHARS_MAX} characters"
@@ -127,12 +129,12 @@ class DeliveryServer:
         for _, (its_incarnation, boot, sequences) in notes.of("life", tuple[int, int, bool]):
             own = LogOwner(its_incarnation, boot + 1, 0, True, sequences)
         notes.put("life", "", (own.incarnation, own.boot, own.sequences))
-        self._table = DurableTable(name, own, notes)
-        self._logs = OwnedLogs(store)
-        self._outbox = Outbox(name, store)
-        self._inbox = Inbox(name, own.incarnation, notes)
-        self._sequences = Sequences(sequencer or name, notes)
-        self._causality = Causality(name, notes)
+        self._table = DurableTable(name, own, notes, limits)
+        self._logs = OwnedLogs(store, limits)
+        self._outbox = Outbox(name, store, limits)
+        self._inbox = Inbox(name, own.incarnation, notes, limits)
+        self._sequences = Sequences(sequencer or name, notes, limits)
+        self._causality = Causality(name, notes, limits)
         self._transit = Transit(name)
         self._access = AccessPoint(
             name,
@@ -144,6 +146,7 @@ class DeliveryServer:
             self._logs,
             self._sequences,
             self._causality,
+            limits,
         )
         self._consumers = Consumers(name, self._table, self._logs, self._access)
         self._handler = ShipmentHandler(
@@ -168,7 +171,7 @@ class DeliveryServer:
     ) -> list[DeliveryEffect]:
         """A client publishes what is more than best effort, all of one class.
 
-        `Confirmed` or `Failed` says what became of it, by its token; at once, or within `WAIT_US`.
+        `Confirmed` or `Failed` says what became of it, by its token; at once, or within `wait_us`.
         """
         self._access.publish(token, publisher, notifications, now_us)
         return self._settle(now_us)

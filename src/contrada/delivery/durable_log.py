@@ -19,8 +19,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heappop, heappush
+from sys import maxsize
 from typing import Final, NamedTuple
 
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.positions import Positions
 from contrada.delivery.store import Damaged, Extent, LogRecord, Store, StoredRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, StoreError
@@ -31,12 +33,8 @@ RECORDS_MAX: Final = 1_000_000
 BYTES_MAX: Final = 2**30
 """Bytes of these records. Beyond it: `OnFull`."""
 
-CONSUMERS_MAX: Final = 1_000
-"""Consumers of a durable subscription. Beyond it: DeliveryError."""
-
 OUT_MAX: Final = 10_000
-"""Unacknowledged records of one consumer. Beyond it: it gets no more."""
-
+"""Positions of one message of a consumer. Beyond it: LimitError."""
 
 READ_AT_ONCE: Final = 1_000
 """Records that are read from the store in one step."""
@@ -124,11 +122,18 @@ class DurableLog:
     and consumers then.
     """
 
-    def __init__(self, name: str, store: Store, retention: Retention) -> None:
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        retention: Retention,
+        limits: DeliveryLimits = DeliveryLimits(),
+    ) -> None:
         """Takes up the log where it was: what is not acknowledged is to be handed out."""
         if retention.dead_letter == name:
             raise InvalidValueError(name, "a subscription cannot be its own dead letter")
         self.name = name
+        self._limits = limits
         self.retention = retention
         self.statistics = DurableLogStatistics()
         self.has_ended = False
@@ -257,8 +262,9 @@ class DurableLog:
             raise DeliveryError(f"the durable subscription {self.name!r} has ended")
         if consumer in self._consumers:
             raise DeliveryError(f"{consumer!r} reads {self.name!r} already")
-        if len(self._consumers) >= CONSUMERS_MAX:
-            raise DeliveryError(f"{self.name!r} has CONSUMERS_MAX = {CONSUMERS_MAX} consumers")
+        most = self._limits.consumers_max
+        if len(self._consumers) >= most:
+            raise DeliveryError(f"{self.name!r} has consumers_max = {most} consumers")
         self._consumers[consumer] = _ConsumerState()
 
     def close(self, consumer: str, seen: Iterable[int] | None = None) -> None:
@@ -300,7 +306,7 @@ class DurableLog:
         self._requeued = sorted(each for each in self._requeued if each < self._cursor)
         return self._cursor
 
-    def take(self, consumer: str, count: int = OUT_MAX) -> list[Handed]:
+    def take(self, consumer: str, count: int = maxsize) -> list[Handed]:
         """The records that a consumer gets now, within its credit; those that come again go first.
 
         At most `count`. A damaged record is told once, and counts as acknowledged. Dead records are
@@ -310,7 +316,9 @@ class DurableLog:
         of = self._consumers[consumer]
         handed: list[Handed] = []
         try:
-            self._take(of, handed, min(count, of.credit, OUT_MAX - len(of.held)))
+            self._take(
+                of, handed, min(count, of.credit, self._limits.unacknowledged_max - len(of.held))
+            )
             self.is_stuck = False
         except StoreError:
             self.is_stuck = True
@@ -368,7 +376,7 @@ class DurableLog:
     def can_take(self, consumer: str) -> bool:
         """Whether a consumer may have something now."""
         of = self._consumers[consumer]
-        return of.credit > 0 and len(of.held) < OUT_MAX
+        return of.credit > 0 and len(of.held) < self._limits.unacknowledged_max
 
     def _hand_out(self, of: _ConsumerState, entries: Iterable[StoredRecord]) -> Iterator[Handed]:
         """Notes who has the entries; without those that are acknowledged, or die."""

@@ -15,19 +15,14 @@ Source: EPFL 2503 §5.3.6 (durable subscriptions); PODC 2000 §4 (subscriptions 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import is_
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import AnnounceOwner, DurableEntry
 from contrada.delivery.notes import Notes
 from contrada.errors import CannotPublishError, LimitError
 from contrada.matching import Index
 from contrada.model import Notification
-from contrada.routing.links.link_states import SERVERS_MAX
-
-STANDING_MAX: Final = 100_000
-"""Standing subscriptions of a network that a server knows. Beyond it: LimitError to who subscribes
-here; of what another server announces the rest is left out, counted, and gets best effort from
-here."""
 
 _Age: TypeAlias = tuple[int, int, int]
 
@@ -58,8 +53,11 @@ class LogOwner:
 class DurableTable:
     """What stands, at this server and elsewhere."""
 
-    def __init__(self, name: str, own: LogOwner, notes: Notes) -> None:
+    def __init__(
+        self, name: str, own: LogOwner, notes: Notes, limits: DeliveryLimits = DeliveryLimits()
+    ) -> None:
         self.name = name
+        self._limits = limits
         self.own = own
         self.owners: dict[str, LogOwner] = {name: own}
         self.left_out = 0
@@ -93,8 +91,9 @@ class DurableTable:
 
     def check_room(self, count: int) -> None:
         """Raises LimitError where not so many more may stand."""
-        if len(self) + count > STANDING_MAX:
-            raise LimitError("STANDING_MAX", STANDING_MAX, len(self) + count)
+        maximum = self._limits.subscriptions_max
+        if len(self) + count > maximum:
+            raise LimitError("subscriptions_max", maximum, len(self) + count)
 
     def learn(self, message: AnnounceOwner) -> bool:
         """Takes in what a home announced; whether it was news, to be passed on."""
@@ -102,7 +101,7 @@ class DurableTable:
         if message.owner == self.name or (owner is not None and not owner.is_before(message)):
             return False
         if owner is None:
-            if len(self.owners) >= SERVERS_MAX:
+            if len(self.owners) >= self._limits.servers_max:
                 self.left_out += 1
                 return False
             owner = LogOwner(

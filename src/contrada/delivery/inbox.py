@@ -17,16 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from sys import maxsize
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from contrada.delivery.causality import waits_for
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Context, Destination, Notice, Shipment, ToSequence
 from contrada.delivery.notes import Notes
 from contrada.delivery.streams import Incoming, NumberedRun
-
-EARLY_MAX: Final = 1_000
-"""Parcels from one source that came too early, and as many that came in order and cannot be used.
-Beyond it: what comes is dropped, counted, and sent again later. One message may go beyond."""
 
 ArrivedShipment: TypeAlias = tuple[Destination, Shipment]
 """A parcel that has come, and its address here."""
@@ -49,9 +46,12 @@ class _SourceStream:
 class Inbox:
     """What has come to a server `name` in its `incarnation`."""
 
-    def __init__(self, name: str, incarnation: int, notes: Notes) -> None:
+    def __init__(
+        self, name: str, incarnation: int, notes: Notes, limits: DeliveryLimits = DeliveryLimits()
+    ) -> None:
         """Goes on where it was before a restart."""
         self.name = name
+        self._early_max = limits.early_max
         self.incarnation = incarnation
         self.dropped = 0
         self._notes = notes
@@ -108,7 +108,7 @@ class Inbox:
             return
         runs = _runs(arrivals, self.incarnation)
         self.dropped += len(arrivals) - sum(len(run.items) for run in runs)
-        has_room = len(of.ready) < EARLY_MAX
+        has_room = len(of.ready) < self._early_max
         for run in runs:
             if run.before > of.incoming.taken:
                 self._keep_early(of, run)
@@ -129,7 +129,7 @@ class Inbox:
     def _keep_early(self, of: _SourceStream, run: NumberedRun[ArrivedShipment]) -> None:
         for number, arrival in enumerate(run.items, run.first):
             if number not in of.early:
-                if len(of.early) >= EARLY_MAX:
+                if len(of.early) >= self._early_max:
                     self.dropped += 1
                     continue
                 heappush(of.numbers, number)

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
     Context,
     Destination,
@@ -50,9 +51,6 @@ AGAIN_US: Final = 200_000
 
 AGAIN_US_MAX: Final = 10_000_000
 """The longest of these times. Beyond it: it does not grow."""
-
-AGAIN_MAX: Final = 1_000
-"""Parcels that are sent again at one time. Beyond it: the rest waits."""
 
 SHIPMENT_BYTES: Final = 300
 """What a parcel counts for beside the bytes of its notification."""
@@ -103,7 +101,10 @@ class Posting(NamedTuple):
 class Outbox:
     """The streams from a server to the homes that it has met."""
 
-    def __init__(self, name: str, store: Store | None) -> None:
+    def __init__(
+        self, name: str, store: Store | None, limits: DeliveryLimits = DeliveryLimits()
+    ) -> None:
+        self._limits = limits
         self.name = name
         self.lost = 0
         self._store = store
@@ -121,7 +122,7 @@ class Outbox:
         for owner, (incarnation, reserved, since) in self._notes.of("out", tuple[int, int, int]):
             # Numbers below `reserved` may have been given out before the crash.
             self._streams[owner] = _OwnerStream(
-                incarnation, Outgoing(reserved, since - 1), reserved, since
+                incarnation, Outgoing(reserved, since - 1, self._limits), reserved, since
             )
         extent = store.extent(SPOOL)
         position = self._first = self._truncated = 1 if extent is None else extent.first
@@ -164,7 +165,9 @@ class Outbox:
         """A home has this life. What it had not taken in an earlier one is lost with its memory."""
         of = self._streams.get(owner)
         if of is None or of.incarnation < incarnation:
-            self._streams[owner] = _OwnerStream(incarnation, Outgoing(self._base, self._base - 1))
+            self._streams[owner] = _OwnerStream(
+                incarnation, Outgoing(self._base, self._base - 1, self._limits)
+            )
             if of is not None:
                 self.lost += of.outgoing.held
                 self._free(of.outgoing.rest())
@@ -188,7 +191,10 @@ class Outbox:
             # Should it be back all the same, what is new must have new numbers.
             since = of.outgoing.next
             self._streams[owner] = _OwnerStream(
-                of.incarnation, Outgoing(since, since - 1), max(of.reserved, since), since
+                of.incarnation,
+                Outgoing(since, since - 1, self._limits),
+                max(of.reserved, since),
+                since,
             )
             self._note(owner)
             self._free(of.outgoing.rest())
@@ -307,10 +313,10 @@ class Outbox:
                 of.due_us = None  # A new route makes it due: see `change_ways`.
                 continue
             of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, AGAIN_US_MAX)
-            for run in of.outgoing.again(AGAIN_MAX):
+            for run in of.outgoing.again(self._limits.resend_max):
                 shipments += _shipments_of(owner, of.incarnation, run)
                 last = run.first + len(run.items) - 1
-                of.again_to = last if of.outgoing.held > AGAIN_MAX else 0
+                of.again_to = last if of.outgoing.held > self._limits.resend_max else 0
         return shipments
 
     # --- looking ------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
     Ack,
     Closed,
@@ -85,7 +86,8 @@ class _OwnedLog:
 class OwnedLogs:
     """The standing subscriptions of one server, by number and by name."""
 
-    def __init__(self, store: Store | None) -> None:
+    def __init__(self, store: Store | None, limits: DeliveryLimits = DeliveryLimits()) -> None:
+        self._limits = limits
         self.memory_store = MemoryStore(survives=False)
         self._store = store
         self._logs: dict[int, _OwnedLog] = {}
@@ -105,7 +107,7 @@ class OwnedLogs:
     def _add(
         self, number: int, entry: DurableEntry, retention: Retention, *, is_durable: bool
     ) -> None:
-        kept = DurableLog(entry.name, self._store_of(is_durable), retention)
+        kept = DurableLog(entry.name, self._store_of(is_durable), retention, self._limits)
         self._logs[number] = _OwnedLog(kept, entry, is_durable)
         self._numbers[entry.name] = number
         self._touch(number)

@@ -8,17 +8,12 @@ from typing import Final, TypeAlias
 import msgspec
 
 from contrada.delivery.causality import Causality
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.inbox import Inbox
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox
 from contrada.errors import CannotPublishError
 from contrada.model import Notification
-
-PUBLISHERS_MAX: Final = 100_000
-"""Publishers whose last number is known. Beyond it: the publisher that published longest ago is
-forgotten. Duplicates of its last publications would be taken for new, and its ordered publications
-may overtake earlier ones that go by another sequencer."""
-
 
 FAILED_MAX: Final = 100
 """Numbers of one publisher that failed and are known. Beyond it: the lowest are forgotten; a
@@ -111,7 +106,15 @@ class PublisherSession:
 class Publishers:
     """Publishers by name."""
 
-    def __init__(self, notes: Notes, outbox: Outbox, inbox: Inbox, causality: Causality) -> None:
+    def __init__(
+        self,
+        notes: Notes,
+        outbox: Outbox,
+        inbox: Inbox,
+        causality: Causality,
+        limits: DeliveryLimits = DeliveryLimits(),
+    ) -> None:
+        self._publishers_max = limits.publishers_max
         self._notes = notes
         self._outbox, self._inbox, self._causality = outbox, inbox, causality
         self._publishers = OrderedDict(notes.of("publisher", Publisher))
@@ -173,7 +176,7 @@ class Publishers:
         self._publishers.pop(publisher, None)
         self._publishers[publisher] = known
         self._notes.put("publisher", publisher, known)
-        if len(self._publishers) > PUBLISHERS_MAX:
+        if len(self._publishers) > self._publishers_max:
             oldest = next(iter(self._publishers))
             del self._publishers[oldest]
             self._notes.put("publisher", oldest, None)

@@ -15,22 +15,19 @@ Source: EPFL 2503 §5.2.2 (total order).
 """
 
 from collections.abc import Iterator
-from typing import Final
 
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Context, Sequenced
 from contrada.delivery.notes import Notes
 from contrada.errors import LimitError
-
-SEQUENCES_MAX: Final = 10_000
-"""Sequences that were passed on, known to a server. Beyond it: LimitError to who passes one on; of
-another's the server learns nothing, counted, and it goes on sending to the first sequencer."""
 
 
 class Sequences:
     """Where sequences are, as known here. `first` has all that were never passed on."""
 
-    def __init__(self, first: str, notes: Notes) -> None:
+    def __init__(self, first: str, notes: Notes, limits: DeliveryLimits = DeliveryLimits()) -> None:
         self.first = first
+        self._sequences_max = limits.sequences_max
         self.left_out = 0
         self._notes = notes
         self._moved = dict(notes.of("sequence", tuple[int, str]))
@@ -41,8 +38,8 @@ class Sequences:
 
     def check_room(self, sequence: str) -> None:
         """Raises LimitError where of one more sequence it cannot be known who gives its order."""
-        if sequence not in self._moved and len(self._moved) >= SEQUENCES_MAX:
-            raise LimitError("SEQUENCES_MAX", SEQUENCES_MAX, len(self._moved) + 1)
+        if sequence not in self._moved and len(self._moved) >= self._sequences_max:
+            raise LimitError("sequences_max", self._sequences_max, len(self._moved) + 1)
 
     def move(self, sequence: str, epoch: int, server: str) -> None:
         """A sequence has another sequencer."""
@@ -58,7 +55,7 @@ class Sequences:
         """Whether it is news where a sequence is, and there is room to know it; then `move`."""
         if message.epoch <= self.sequencer_of(message.sequence)[0]:
             return False
-        if message.sequence not in self._moved and len(self._moved) >= SEQUENCES_MAX:
+        if message.sequence not in self._moved and len(self._moved) >= self._sequences_max:
             self.left_out += 1
             return False
         return True

@@ -24,16 +24,10 @@ Source: EPFL 2503 §5.2.2 (reliable obvents).
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.errors import ProtocolError
-
-HELD_MAX: Final = 100_000
-"""Items that a stream keeps until they are taken. Beyond it: `has_room` is no, and who publishes
-what would have to go there gets CannotPublishError."""
-
-HELD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of these items. Beyond it: the same."""
 
 T = TypeVar("T")
 
@@ -59,7 +53,10 @@ class Outgoing(Generic[T]):
     Up to `taken` nothing will be taken any more.
     """
 
-    def __init__(self, first: int = 1, taken: int = 0) -> None:
+    def __init__(
+        self, first: int = 1, taken: int = 0, limits: DeliveryLimits = DeliveryLimits()
+    ) -> None:
+        self._limits = limits
         self.next = first
         self.last = 0  # what was sent before a crash is not waited for
         self.taken = taken
@@ -70,7 +67,7 @@ class Outgoing(Generic[T]):
 
     def has_room(self) -> bool:
         """Whether more may be sent. One run may go beyond the limits."""
-        return self.held < HELD_MAX and self.held_bytes < HELD_BYTES_MAX
+        return self.held < self._limits.held_max and self.held_bytes < self._limits.held_bytes_max
 
     def send(self, items: Sequence[T], size: int) -> NumberedRun[T]:
         """Numbers items, which have so many bytes, and keeps them; to be sent in this order."""

@@ -16,6 +16,7 @@ from contrada.routing.delegation import PatternMessage
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.links.topology import HOPS_MAX, Topology
 from contrada.routing.refusals import RefusedError, check_label
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     VERSION,
     AckLinks,
@@ -62,10 +63,12 @@ class Admission:
     A server that has a name takes a notification or a question once, however it comes.
     """
 
-    def __init__(self, name: str, topology: Topology) -> None:
+    def __init__(
+        self, name: str, topology: Topology, limits: RouterLimits = RouterLimits()
+    ) -> None:
         self._name = name
         self._topology = topology
-        self._seen = {Publish: Duplicates(), Ask: Duplicates()} if name else None
+        self._seen = {Publish: Duplicates(limits), Ask: Duplicates(limits)} if name else None
 
     def check(self, origin: Origin, message: StateMessage) -> None:
         """Refuses a request that may not come from there."""

@@ -7,17 +7,14 @@ path it comes.
 Source: PODC 2000 §4 (general peer-to-peer: avoiding cycles).
 """
 
-from typing import Final
-
-REMEMBERED_MAX: Final = 65_536
-"""Notifications that a server knows again at least; of twice as many at most. Beyond it: one that
-comes again later is taken for new."""
+from contrada.routing.router_limits import RouterLimits
 
 
 class Duplicates:
     """The notifications that have come last. Invariant: two sets, neither beyond the limit."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: RouterLimits = RouterLimits()) -> None:
+        self._remembered_max = limits.remembered_max
         self._recent: set[tuple[str, str]] = set()
         self._earlier: set[tuple[str, str]] = set()
 
@@ -26,7 +23,7 @@ class Duplicates:
         key = (sender, identity)
         if key in self._recent or key in self._earlier:
             return False
-        if len(self._recent) >= REMEMBERED_MAX:
+        if len(self._recent) >= self._remembered_max:
             self._earlier, self._recent = self._recent, set()
         self._recent.add(key)
         return True

@@ -27,6 +27,7 @@ from contrada.model.algebra.product import product_meets
 from contrada.model.languages.work_budget import spend
 from contrada.routing.links.topology import Topology
 from contrada.routing.refusals import RefusedError
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     Adjacency,
     Advertise,
@@ -89,17 +90,18 @@ class InterestForwarder:
         *,
         covering: bool,
         merging: bool,
+        limits: RouterLimits = RouterLimits(),
     ) -> None:
         self.floods = strategy is Strategy.FLOODING
         self.uses_advertisements = strategy is Strategy.ADVERTISEMENTS
         self.subscriptions: InterestTable[Filter] = InterestTable(
-            index(), FilterCoveringIndex(index) if covering else None
+            index(), FilterCoveringIndex(index) if covering else None, limits
         )
         self.offers: InterestTable[Offer] = InterestTable(
-            index(), OfferCoveringIndex(index) if covering else None
+            index(), OfferCoveringIndex(index) if covering else None, limits
         )
         self.descriptions: InterestTable[Offer] = InterestTable(
-            index(), OfferCoveringIndex(index) if covering else None
+            index(), OfferCoveringIndex(index) if covering else None, limits
         )
         self.merging = FilterMerger() if merging else None
         self.changed_offers: list[Node[Offer]] | None = None

@@ -24,6 +24,7 @@ from contrada.routing.assembly.delegated_segments import Action
 from contrada.routing.interest_forwarder import InterestForwarder
 from contrada.routing.links.topology import Topology
 from contrada.routing.refusals import RefusedError
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     VERSION,
     Client,
@@ -62,8 +63,9 @@ class NotificationForwarder:
         admission: Admission,
         forwarding: InterestForwarder,
         assembler: Assembler,
+        limits: RouterLimits = RouterLimits(),
     ) -> None:
-        self.next_hops = NextHopCache(forwarding.subscriptions.poset.node)
+        self.next_hops = NextHopCache(forwarding.subscriptions.poset.node, limits)
         self.admitted = 0
         self.expired = 0
         self._name = topology.name

@@ -33,7 +33,8 @@ from contrada.routing.admission import Admission
 from contrada.routing.aggregation import Partial
 from contrada.routing.interest_forwarder import InterestForwarder, entry_work
 from contrada.routing.links.topology import Topology
-from contrada.routing.refusals import RefusedError
+from contrada.routing.refusals import RefusedError, check_limit
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     REPORTS_MAX,
     Answer,
@@ -58,19 +59,8 @@ from contrada.routing.router_messages import (
 )
 from contrada.routing.tables.poset import Node
 
-QUESTIONS_MAX: Final = 20_000
-"""Questions that a server holds at a time. Beyond it: refused, counted."""
-
-QUESTION_SOURCES_MAX: Final = 10_000
-"""Sources of its clients that a server asks one question. Beyond it: the question is refused there,
-counted."""
-
 ANSWER_WINDOW: Final = 256
 """Items that a branch may send before more is granted."""
-
-ITEMS_GRANTED_MAX: Final = 4_096
-"""Items that may still come of one question, so many wait at most for who asked and does not read.
-Beyond it: what more is granted does not count."""
 
 HOP_MARGIN_US: Final = 2_000
 """By how many microseconds, and by a twentieth, a server ends before who passed a question on to
@@ -138,8 +128,14 @@ class QueryRouter:
     """What is asked through one server. `late` counts what was said of questions held no longer."""
 
     def __init__(
-        self, name: str, topology: Topology, admission: Admission, forwarding: InterestForwarder
+        self,
+        name: str,
+        topology: Topology,
+        admission: Admission,
+        forwarding: InterestForwarder,
+        limits: RouterLimits = RouterLimits(),
     ) -> None:
+        self._limits = limits
         self.late = 0
         self._name = name
         self._topology = topology
@@ -184,20 +180,20 @@ class QueryRouter:
         if key in self._open:
             raise RefusedError(Reason.DUPLICATE)
         self._admission.check_duplicate(Ask, *key)
-        _check_limit("QUESTIONS_MAX", QUESTIONS_MAX, len(self._open) + 1)
+        check_limit(self._limits, "questions_max", len(self._open) + 1)
         partial = _empty_partial(message)
         looks = len(self._descriptions.poset) // _DESCRIPTIONS_PER_STEP
         queries = [each.query for each in message.alternatives]
         spend(entry_work(queries) + looks * len(queries))
         sources, next_hops = self._find_sources(message)
         count = sum(map(len, sources.values()))
-        _check_limit("QUESTION_SOURCES_MAX", QUESTION_SOURCES_MAX, count)
+        check_limit(self._limits, "question_sources_max", count)
         left_us = message.timeout_us - max(message.timeout_us // 20, HOP_MARGIN_US)
         question = _OpenQuery(
             origin,
             message,
             now_us + left_us,
-            min(message.window, ITEMS_GRANTED_MAX),
+            min(message.window, self._limits.items_granted_max),
             partial,
             items_left=message.limit,
         )
@@ -320,7 +316,9 @@ class QueryRouter:
         if question is None or question.origin != origin:
             self.late += 1
             return []
-        question.credit = min(question.credit + max(message.count, 0), ITEMS_GRANTED_MAX)
+        question.credit = min(
+            question.credit + max(message.count, 0), self._limits.items_granted_max
+        )
         return self._advance(question)
 
     def cancel(self, origin: Origin, message: Cancel) -> list[Effect]:
@@ -535,8 +533,3 @@ def _to(origin: Origin, message: Answer | More | Cancel) -> Send | NotifyClient:
 def _addressee(effect: Effect) -> Origin:
     assert isinstance(effect, Send | NotifyClient), "nothing else is said of what ends"
     return effect.to if isinstance(effect, Send) else effect.client
-
-
-def _check_limit(name: str, maximum: int, size: int) -> None:
-    if size > maximum:
-        raise RefusedError(Reason.FULL, LimitError(name, maximum, size))

@@ -18,6 +18,13 @@ class RefusedError(Exception):
         self.error = None if error is None else error.with_traceback(None)
 
 
+def check_limit(limits: object, name: str, size: int) -> None:
+    """Refuses a size beyond the limit of this name."""
+    maximum: int = getattr(limits, name)
+    if size > maximum:
+        raise RefusedError(Reason.FULL, LimitError(name, maximum, size))
+
+
 def check_label(*labels: str) -> None:
     """Refuses names and identities of more than LABEL_CHARS_MAX characters."""
     longest = max(map(len, labels))

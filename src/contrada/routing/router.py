@@ -48,6 +48,7 @@ from contrada.routing.links.topology import TREES_MAX, Topology
 from contrada.routing.notification_forwarder import NotificationForwarder
 from contrada.routing.query_router import QueryRouter
 from contrada.routing.refusals import RefusedError
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     AckLinks,
     Adjacency,
@@ -155,6 +156,7 @@ class Router:
         ahead_max_us: int = CLOCK_AHEAD_MAX_US,
         pattern_limits: PatternLimits = DEFAULT_LIMITS,
         tells_offers: bool = False,
+        limits: RouterLimits = RouterLimits(),
     ) -> None:
         if general and not name:
             raise InvalidValueError(name, "name: in a general topology a server has one")
@@ -164,10 +166,10 @@ class Router:
         if merging and not covering:
             raise InvalidValueError(merging, "merging: needs covering, whose roots are merged")
         self.name = name
-        self._topology = Topology(name, general=general, trees=trees)
-        self._admission = Admission(name, self._topology)
+        self._topology = Topology(name, general=general, trees=trees, limits=limits)
+        self._admission = Admission(name, self._topology, limits)
         self._forwarding = InterestForwarder(
-            self._topology, strategy, index, covering=covering, merging=merging
+            self._topology, strategy, index, covering=covering, merging=merging, limits=limits
         )
         self._subscriptions, self._offers = self._forwarding.subscriptions, self._forwarding.offers
         self._reported_offers: set[Hashable] = set()
@@ -181,9 +183,9 @@ class Router:
             source_map, slack_us=slack_us, ahead_max_us=ahead_max_us, limits=pattern_limits
         )
         self._notifications = NotificationForwarder(
-            self._topology, self._admission, self._forwarding, self._assembler
+            self._topology, self._admission, self._forwarding, self._assembler, limits
         )
-        self._queries = QueryRouter(name, self._topology, self._admission, self._forwarding)
+        self._queries = QueryRouter(name, self._topology, self._admission, self._forwarding, limits)
         self._next_hops = self._notifications.next_hops
         self._passed_us = TIME_MIN_US
         self._received: Counter[type[Message]] = Counter()

@@ -41,11 +41,6 @@ Label: TypeAlias = Annotated[str, msgspec.Meta(max_length=LABEL_CHARS_MAX)]
 SUBSCRIPTION_FILTERS_MAX: Final = 10_000
 """Filters of one subscription. Beyond it: refused, counted."""
 
-FILTERS_MAX: Final = 2_000_000
-"""Filters of all subscriptions of a router, each counted as often as it is asked for. Beyond it:
-refused, counted; a new link too."""
-
-
 QUESTION_HOPS_MAX: Final = 64
 """Links that a question goes over, unless it gives a limit of its own. Beyond it: nobody is
 asked."""

@@ -23,19 +23,11 @@ from typing import Final
 from contrada.errors import LimitError
 from contrada.routing.links.shortest_paths import ConfirmedLink, Graph
 from contrada.routing.refusals import RefusedError
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import LABEL_CHARS_MAX, Adjacency, LinkState, Reason, Role
-
-SERVERS_MAX: Final = 1_024
-"""Servers of a network whose links are known, this one among them. Beyond it: unreachable servers
-are forgotten, then the newest link state is refused, counted, and not passed on; servers may then
-know different links (see docs/architecture.md)."""
 
 LINKS_MAX: Final = 1_024
 """Links of a link state. Beyond it: refused, counted."""
-
-KNOWN_LINKS_MAX: Final = 16_384
-"""Links that all other servers of a network name together. Weights of paths grow with the square
-of them. Beyond it: as of SERVERS_MAX."""
 
 COST_MAX: Final = 1_000_000
 """The cost of a link; the least is 1. Beyond it: refused, counted."""
@@ -59,8 +51,16 @@ class LinkStates:
     became others.
     """
 
-    def __init__(self, name: str, *, general: bool = False, trees: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        general: bool = False,
+        trees: int = 0,
+        limits: RouterLimits = RouterLimits(),
+    ) -> None:
         self.name = name
+        self._limits = limits
         self.graph = Graph(general=general, trees=trees)
         self._states: dict[str, LinkState] = {name: LinkState(name, 0, ())}
         self._links: dict[str, Mapping[str, Adjacency]] = {name: {}}
@@ -96,12 +96,13 @@ class LinkStates:
     def _limit_exceeded_by(self, state: LinkState) -> LimitError | None:
         """Which limit there would be too much for with a state of another server."""
         servers = len(self._links) + (state.origin not in self._links)
-        if servers > SERVERS_MAX:
-            return LimitError("SERVERS_MAX", SERVERS_MAX, servers)
+        limits = self._limits
+        if servers > limits.servers_max:
+            return LimitError("servers_max", limits.servers_max, servers)
         known = self._links.get(state.origin, ())
         links = self._named + len(state.links) - len(known) - len(self._links[self.name])
-        if links > KNOWN_LINKS_MAX:
-            return LimitError("KNOWN_LINKS_MAX", KNOWN_LINKS_MAX, links)
+        if links > limits.known_links_max:
+            return LimitError("known_links_max", limits.known_links_max, links)
         return None
 
     def learn(self, state: LinkState) -> LinkState | None:
@@ -181,7 +182,7 @@ class LinkStates:
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is known."""
         assert self._states.keys() == self._links.keys(), "a state is without its links"
-        assert len(self._states) <= SERVERS_MAX, "too many servers are known"
+        assert len(self._states) <= self._limits.servers_max, "too many servers are known"
         assert self._named == sum(map(len, self._links.values())), "links are miscounted"
         for origin, state in self._states.items():
             assert origin == state.origin, "a state is misplaced"

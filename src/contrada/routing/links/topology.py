@@ -38,9 +38,8 @@ sender withdraws those out of place, and a notification that comes twice is reco
 A server that has no name uses all its links, and these must not close a cycle: only the hop count
 stops a message that goes round.
 
-After the last failure or repair was noticed, every server has the link states within L delays (3 L
-where more than TELLING_MAX servers have something new to say), its subscriptions or advertisements
-are where they belong after L more, and with advertisement forwarding subscriptions after another
+(3 L where more than `announcements_max` servers have news), its subscriptions or advertisements are
+where they belong after L more, and with advertisement forwarding subscriptions after another
 L; L are the links of the longest path. A server that comes back and must first hear of its own old
 states takes two delays more.
 
@@ -50,8 +49,7 @@ Source: PODC 2000 §4 (hierarchical client/server, acyclic and general peer-to-p
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Final
 
-from contrada.errors import LimitError
-from contrada.routing.links.link_states import COST_MAX, SERVERS_MAX, LinkStates
+from contrada.routing.links.link_states import COST_MAX, LinkStates
 from contrada.routing.links.shared_tree import tree_of
 from contrada.routing.links.shortest_paths import (
     Weights,
@@ -61,7 +59,8 @@ from contrada.routing.links.shortest_paths import (
     subtree_next_hops,
     weights_of,
 )
-from contrada.routing.refusals import RefusedError, check_label
+from contrada.routing.refusals import RefusedError, check_label, check_limit
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     LABEL_CHARS_MAX,
     AckLinks,
@@ -79,23 +78,8 @@ from contrada.routing.router_messages import (
     Send,
 )
 
-NEIGHBOURS_MAX: Final = 1_024
-"""Links of one server. Beyond it: refused, counted."""
-
 HOPS_MAX: Final = 255
 """Links that a notification comes over. Beyond it: refused, counted."""
-
-SOURCES_MAX: Final = 256
-"""Sources of which a server keeps in mind where their trees go on. Beyond it: all are forgotten,
-and found anew when needed."""
-
-TOLD_MAX: Final = 1_024
-"""Servers and links of one message; the last server in it may have any number of links. Beyond it:
-the link states go in several messages, one after the other."""
-
-TELLING_MAX: Final = 4
-"""Messages of link states that a neighbour has not acknowledged. Beyond it: further link states
-wait until it acknowledges one."""
 
 TREES_MAX: Final = 8
 """Trees that all servers of a mesh share. Beyond it: InvalidValueError."""
@@ -106,13 +90,23 @@ _NOWHERE: Final[frozenset[NextHop]] = frozenset()
 class Topology:
     """The links of one server. Invariant: at most one of them leads to a parent."""
 
-    def __init__(self, name: str = "", *, general: bool = False, trees: int = 0) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        general: bool = False,
+        trees: int = 0,
+        limits: RouterLimits = RouterLimits(),
+    ) -> None:
         self.name = name
+        self._limits = limits
         self._is_general = general
         self._shared = trees
         self._own_tree = [tree_of(name, trees)] if trees else []
         self._links: dict[Neighbour, Adjacency] = {}
-        self._states = LinkStates(name, general=general, trees=trees) if name else None
+        self._states = (
+            LinkStates(name, general=general, trees=trees, limits=limits) if name else None
+        )
         self._unsent: dict[Neighbour, dict[str, LinkState]] = {}
         self._unacknowledged: dict[Neighbour, int] = {}  # messages sent, not yet acknowledged
         self._refusals: dict[Neighbour, Reason] = {}
@@ -134,8 +128,7 @@ class Topology:
             raise RefusedError(Reason.KNOWN_NEIGHBOUR)
         if link.role is Role.PARENT and self.parent is not None:
             raise RefusedError(Reason.SECOND_PARENT)
-        if len(self._links) >= NEIGHBOURS_MAX:
-            raise RefusedError(Reason.FULL, LimitError("NEIGHBOURS_MAX", NEIGHBOURS_MAX))
+        check_limit(self._limits, "neighbours_max", len(self._links) + 1)
         if self._states is None:
             return
         if link.name == self.name:
@@ -212,17 +205,17 @@ class Topology:
         assert self._states is not None, "there is something to tell"
         untold = self._unsent[neighbour]
         untold.update({state.origin: state for state in states})
-        if len(untold) > SERVERS_MAX:  # Some were forgotten since.
+        if len(untold) > self._limits.servers_max:  # Some were forgotten since.
             for origin in [each for each in untold if each not in self._states]:
                 del untold[origin]
-        if not untold or self._unacknowledged[neighbour] >= TELLING_MAX:
+        if not untold or self._unacknowledged[neighbour] >= self._limits.announcements_max:
             return []
         told: list[LinkState] = []
         size = 0
         for state in untold.values():
             told.append(state)
             size += 1 + len(state.links)
-            if size >= TOLD_MAX:
+            if size >= self._limits.announced_links_max:
                 break
         for state in told:
             del untold[state.origin]
@@ -416,7 +409,7 @@ class Topology:
         """
         found = self._tree_next_hops.get(source)
         if found is None:
-            if len(self._tree_next_hops) >= SOURCES_MAX:
+            if len(self._tree_next_hops) >= self._limits.cached_sources_max:
                 self._tree_next_hops.clear()
             mesh: Iterable[NextHop]
             if self._shared:

@@ -18,10 +18,9 @@ from typing import Generic, TypeAlias, TypeVar
 from contrada.errors import LimitError
 from contrada.matching import Index
 from contrada.model import Product
-from contrada.routing.refusals import RefusedError
+from contrada.routing.refusals import RefusedError, check_limit
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
-    FILTERS_MAX,
-    SUBSCRIPTION_FILTERS_MAX,
     Neighbour,
     NextHop,
     Party,
@@ -43,17 +42,23 @@ _HeldNodes: TypeAlias = Node[P] | Nodes[P]
 class InterestTable(Generic[P]):
     """The filters asked for. `front` finds forwarded ones that cover one; None: no covering."""
 
-    def __init__(self, index: Index[int], front: CoveringIndex | None) -> None:
+    def __init__(
+        self,
+        index: Index[int],
+        covering: CoveringIndex | None,
+        limits: RouterLimits = RouterLimits(),
+    ) -> None:
+        self._limits = limits
         self.index = index
-        self.registrations: Registrations[_HeldNodes[P]] = Registrations()
-        self.poset: Poset[P] = Poset(front)
-        self._covering = front
+        self.registrations: Registrations[_HeldNodes[P]] = Registrations(limits)
+        self.poset: Poset[P] = Poset(covering)
+        self._covering = covering
 
     def check_room(self, size: int = 1) -> None:
         """Refuses so many more products where a table is full."""
-        _check_limit("SUBSCRIPTION_FILTERS_MAX", SUBSCRIPTION_FILTERS_MAX, size)
+        check_limit(self._limits, "subscription_filters_max", size)
         self.registrations.check_room()
-        _check_limit("FILTERS_MAX", FILTERS_MAX, self.poset.registration_count + size)
+        check_limit(self._limits, "filters_max", self.poset.registration_count + size)
 
     def register(self, party: Party, identity: str, products: Iterable[P]) -> Nodes[P]:
         """Enters distinct products; their nodes, to be routed, or none where they are known.
@@ -147,8 +152,3 @@ class InterestTable(Generic[P]):
 
 def _all(held: _HeldNodes[P]) -> Nodes[P]:
     return held if isinstance(held, tuple) else (held,)
-
-
-def _check_limit(name: str, maximum: int, size: int) -> None:
-    if size > maximum:
-        raise RefusedError(Reason.FULL, LimitError(name, maximum, size))

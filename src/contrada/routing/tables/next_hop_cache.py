@@ -14,15 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from contrada.model import Filter
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import Client, NextHop
 from contrada.routing.tables.poset import Node
-
-NEXT_HOPS_MAX: Final = 4_096
-"""Answers to who wants what some filters match, kept until a subscription changes. Beyond it: all
-are found anew."""
-
-NEXT_HOPS_SIZE_MAX: Final = 64
-"""Filters and identities of an answer that is kept. Beyond it: it is found anew each time."""
 
 ITSELF: Final = Client("@patterns")
 """Who is subscribed here to the parts of patterns that this server assembles."""
@@ -50,7 +44,10 @@ NOBODY: Final = NextHops()
 class NextHopCache:
     """Answers by the numbers of filters; `node_of` gives the filter of a number."""
 
-    def __init__(self, node_of: Callable[[int], Node[Filter]]) -> None:
+    def __init__(
+        self, node_of: Callable[[int], Node[Filter]], limits: RouterLimits = RouterLimits()
+    ) -> None:
+        self._limits = limits
         self._node_of = node_of
         self._cached: dict[tuple[int, ...], NextHops] = {}
 
@@ -61,8 +58,8 @@ class NextHopCache:
         if found is None:
             found = self._compute(key)
             size = len(key) + found.delivery_count
-            if size <= NEXT_HOPS_SIZE_MAX:
-                if len(self._cached) >= NEXT_HOPS_MAX:
+            if size <= self._limits.cached_filters_max:
+                if len(self._cached) >= self._limits.cached_next_hops_max:
                     self._cached.clear()
                 self._cached[key] = found
         return found
@@ -96,6 +93,6 @@ class NextHopCache:
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is kept."""
-        assert len(self._cached) <= NEXT_HOPS_MAX, "too many answers are kept"
+        assert len(self._cached) <= self._limits.cached_next_hops_max, "too many answers are kept"
         for numbers, interest in self._cached.items():
             assert interest == self._compute(numbers), "an answer is kept too long"

@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from contrada.errors import LimitError
-from contrada.routing.refusals import RefusedError
-from contrada.routing.router_messages import Neighbour, NextHop, Party, Reason
-
-LEDGER_ENTRIES_MAX: Final = 1_000_000
-"""Subscriptions, or advertisements, that a router holds for clients and neighbours. Beyond it:
-refused, counted; a new link too."""
+from contrada.routing.refusals import check_limit
+from contrada.routing.router_limits import RouterLimits
+from contrada.routing.router_messages import Neighbour, NextHop, Party
 
 E = TypeVar("E")
 
@@ -37,7 +33,8 @@ class RegistrationStatistics:
 class Registrations(Generic[E]):
     """Entries by party and identity."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: RouterLimits = RouterLimits()) -> None:
+        self._limits = limits
         self._entries: dict[Party, dict[str, E]] = {}
         self._next_hops: dict[Neighbour, dict[str, NextHop]] = {}
         self._count = 0
@@ -55,9 +52,7 @@ class Registrations(Generic[E]):
 
     def check_room(self) -> None:
         """Refuses one more entry where the ledger is full."""
-        if self._count >= LEDGER_ENTRIES_MAX:
-            error = LimitError("LEDGER_ENTRIES_MAX", LEDGER_ENTRIES_MAX)
-            raise RefusedError(Reason.FULL, error)
+        check_limit(self._limits, "registrations_max", self._count + 1)
 
     def get(self, party: Party, identity: str) -> E | None:
         """The entry; None where there is none."""

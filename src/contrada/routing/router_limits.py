@@ -1,0 +1,60 @@
+"""`RouterLimits`: the bounds of the tables of a `Router`.
+
+Router(name="a", limits=RouterLimits(neighbours_max=16))
+"""
+
+from dataclasses import dataclass
+
+from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterLimits:
+    """Limits of a `Router`. Refusals carry the reason `FULL` and are counted."""
+
+    # Links and servers
+    neighbours_max: int = 1_024
+    """Links of one server. Beyond it: refused, counted."""
+    servers_max: int = 1_024
+    """Servers whose link states are known, this one included. Beyond it: unreachable servers are
+    forgotten, then the newest link state is refused, counted, and not forwarded; servers may then
+    know different links (see docs/architecture.md)."""
+    known_links_max: int = 16_384
+    """Links in the link states of all other servers. Weights of paths grow with its square. Beyond
+    it: as of `servers_max`."""
+    announced_links_max: int = 1_024
+    """Servers and links of one message; the last server in it may have any number of links. Beyond
+    it: the link states are split into several messages."""
+    announcements_max: int = 4
+    """Messages of link states that a neighbour has not acknowledged. Beyond it: further link states
+    wait for an acknowledgement."""
+    cached_sources_max: int = 256
+    """Sources whose next hops are cached. Beyond it: the cache is cleared."""
+
+    # Subscriptions, advertisements and descriptions
+    registrations_max: int = 1_000_000
+    """Subscriptions, or advertisements, of all clients and neighbours. Beyond it: refused, counted;
+    a new link too."""
+    subscription_filters_max: int = SUBSCRIPTION_FILTERS_MAX
+    """Filters of one subscription. Beyond it: refused, counted."""
+    filters_max: int = 2_000_000
+    """Filters of all subscriptions, each counted once per subscription. Beyond it: refused,
+    counted; a new link too."""
+
+    # Notifications
+    remembered_max: int = 65_536
+    """The fewest notifications that a server recognises as duplicates; at most twice as many.
+    Beyond it: a later copy of an older one counts as new."""
+    cached_next_hops_max: int = 4_096
+    """Sets of filters whose next hops are cached until a subscription changes. Beyond it: the cache
+    is cleared."""
+    cached_filters_max: int = 64
+    """Filters and identities of a cached set of next hops. Beyond it: the set is not cached."""
+
+    # Queries
+    questions_max: int = 20_000
+    """Open queries of a server. Beyond it: refused, counted."""
+    question_sources_max: int = 10_000
+    """Sources of local clients that one query reaches. Beyond it: refused, counted."""
+    items_granted_max: int = 4_096
+    """Items of one query that may wait for a slow asker. Beyond it: further credit is ignored."""
