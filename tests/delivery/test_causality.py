@@ -50,7 +50,7 @@ def test_it_waits_for_what_was_sent_here_and_not_taken() -> None:
 
 def test_rows_are_bounded() -> None:
     """A neighbour could fill the memory with servers that there are not."""
-    of = Causality("me", Notes(None), DeliveryLimits(servers_max=2))
+    of = Causality("me", Notes(None), DeliveryLimits(owners_max=2))
     of.merge(tuple(row(str(n), 1, ("h", 1, 1)) for n in range(5)))
     assert len(of) == 2
     of.merge((row("1", 2, ("h", 1, 2)),))

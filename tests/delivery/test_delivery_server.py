@@ -509,9 +509,9 @@ def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
     assert net.was_accepted(token)
 
 
-def test_what_cannot_stand_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_stand_leaves_nothing_behind() -> None:
     """A log would be kept for a subscription that nobody knows."""
-    net = DeliveryNetwork("ab", "ab", "a")
+    net = DeliveryNetwork("ab", "ab", "a", limits=DeliveryLimits(subscriptions_max=1))
     net.stand("a", "s")
     net.run()
     server = net.servers["b"]

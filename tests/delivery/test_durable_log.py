@@ -363,7 +363,7 @@ def test_it_is_read_again_right_after_a_restart() -> None:
 
 def test_consumers_and_what_they_have_are_bounded() -> None:
     """Consumers that never acknowledge would fill the memory."""
-    of, _ = subscription(limits=DeliveryLimits(consumers_max=1, unacknowledged_max=2))
+    of, _ = subscription(limits=DeliveryLimits(consumers_max=1, records_unacknowledged_max=2))
     append(of, *"abc")
     of.open("x")
     with pytest.raises(DeliveryError, match="consumers_max = 1"):

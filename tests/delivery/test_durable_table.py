@@ -124,7 +124,7 @@ def test_who_is_known_by_a_change_alone_is_not_known() -> None:
 
 def test_what_is_known_is_bounded() -> None:
     """Another server could fill the memory; or what it says raise here."""
-    of = made("o", limits=DeliveryLimits(subscriptions_max=2, servers_max=2))
+    of = made("o", limits=DeliveryLimits(subscriptions_max=2, owners_max=2))
     of.change(1, DurableEntry("mine", all_of()))
     many = tuple((n, DurableEntry(f"s{n}", all_of())) for n in range(3))
     assert of.learn(AnnounceOwner("h", 1, 0, 1, True, many))

@@ -40,7 +40,7 @@ from tests.routing.test_interest_forwarder import (
 
 def test_a_full_table_refuses() -> None:
     """A table would grow without bound, or what does not fit would be half there."""
-    limits = RouterLimits(registrations_max=1, neighbours_max=1, subscription_filters_max=1)
+    limits = RouterLimits(registrations_max=1, neighbours_max=1, filters_per_subscription_max=1)
     router = router_with((L, Role.PEER), limits=limits)
     assert isinstance(told(router, ANN, Subscribe("1", IN_USE))[0], Refused)
     assert isinstance(told(router, ANN, Subscribe("1", WIDE))[0], Send)

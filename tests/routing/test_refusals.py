@@ -57,7 +57,7 @@ def answer(message: Message, limits: RouterLimits = RouterLimits()) -> Refused:
         (
             Subscribe("1", FilterSet([SOME, Filter("b = 1")])),
             Reason.FULL,
-            "subscription_filters_max",
+            "filters_per_subscription_max",
             2,
         ),
         (Subscribe("1", FilterSet([SOME])), Reason.FULL, "registrations_max", 2),
@@ -72,7 +72,7 @@ def test_a_limit_is_named(
     size: int | None,
 ) -> None:
     """A client could not tell which of its limits it has met, or would be told another."""
-    limits = RouterLimits(subscription_filters_max=1, registrations_max=1)
+    limits = RouterLimits(filters_per_subscription_max=1, registrations_max=1)
     refusal = answer(message, limits)
     assert refusal.reason is reason
     assert isinstance(refusal.error, LimitError)

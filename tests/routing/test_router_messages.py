@@ -8,7 +8,6 @@ import pytest
 from contrada.errors import LimitError
 from contrada.model import Filter, Notification, Query
 from contrada.routing import delegation
-from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     VERSION,
     Adjacency,
@@ -78,9 +77,3 @@ def test_reasons_are_told_apart() -> None:
     """What is counted by reason would be counted together."""
     assert len({str(reason) for reason in Reason}) == len(Reason)
     assert all(str(reason) for reason in Reason)
-
-
-def test_limits_leave_room_for_what_is_ordinary() -> None:
-    """A subscription within the limit of one would not be within that of all."""
-    assert RouterLimits().subscription_filters_max < RouterLimits().filters_max
-    assert Subscribe("1", Filter("a = 1")).owner == ""

@@ -30,7 +30,7 @@ class Causality:
 
     def __init__(self, name: str, notes: Notes, limits: DeliveryLimits = DeliveryLimits()) -> None:
         self.name = name
-        self._servers_max = limits.servers_max
+        self._owners_max = limits.owners_max
         self._notes = notes
         self._rows = dict(notes.of("row", CausalRow))
 
@@ -39,7 +39,7 @@ class Causality:
         for row in context:
             known = self._rows.get(row.server)
             is_news = (
-                len(self._rows) < self._servers_max if known is None else _age(known) < _age(row)
+                len(self._rows) < self._owners_max if known is None else _age(known) < _age(row)
             )
             if row.server != self.name and is_news:
                 self._rows[row.server] = row

@@ -36,7 +36,7 @@ class DeliveryLimits:
     exceed it."""
 
     # Servers and subscriptions
-    servers_max: int = 1_024
+    owners_max: int = 1_024
     """Servers of a network that own durable subscriptions. Beyond it: a new one is left out,
     counted."""
     subscriptions_max: int = 100_000
@@ -47,5 +47,5 @@ class DeliveryLimits:
     one over; of others it learns nothing, counted, and uses the first sequencer."""
     consumers_max: int = 1_000
     """Consumers of a durable subscription. Beyond it: DeliveryError."""
-    unacknowledged_max: int = 10_000
+    records_unacknowledged_max: int = 10_000
     """Unacknowledged records of one consumer. Beyond it: it gets no more."""

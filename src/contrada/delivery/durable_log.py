@@ -317,7 +317,9 @@ class DurableLog:
         handed: list[Handed] = []
         try:
             self._take(
-                of, handed, min(count, of.credit, self._limits.unacknowledged_max - len(of.held))
+                of,
+                handed,
+                min(count, of.credit, self._limits.records_unacknowledged_max - len(of.held)),
             )
             self.is_stuck = False
         except StoreError:
@@ -376,7 +378,7 @@ class DurableLog:
     def can_take(self, consumer: str) -> bool:
         """Whether a consumer may have something now."""
         of = self._consumers[consumer]
-        return of.credit > 0 and len(of.held) < self._limits.unacknowledged_max
+        return of.credit > 0 and len(of.held) < self._limits.records_unacknowledged_max
 
     def _hand_out(self, of: _ConsumerState, entries: Iterable[StoredRecord]) -> Iterator[Handed]:
         """Notes who has the entries; without those that are acknowledged, or die."""

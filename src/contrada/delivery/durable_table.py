@@ -101,7 +101,7 @@ class DurableTable:
         if message.owner == self.name or (owner is not None and not owner.is_before(message)):
             return False
         if owner is None:
-            if len(self.owners) >= self._limits.servers_max:
+            if len(self.owners) >= self._limits.owners_max:
                 self.left_out += 1
                 return False
             owner = LogOwner(

@@ -1,7 +1,7 @@
-"""The content-based network: messages, the poset, ledgers, and one router core.
+"""Content-based routing: messages, the poset, registrations, and the `Router`.
 
-Everything here is a pure state machine: events and the time go in, effects come out. The embedded
-service, the broker server and the simulator share it.
+Everything here is a pure state machine: events and the time are inputs, effects are outputs. The
+embedded service, the broker and the simulator share it.
 
 Source: PODC 2000 §4 (architectures and processing strategies).
 """

@@ -1,12 +1,11 @@
-"""What is held of the items of one group while they are combined: a count, a sum, the best ones.
+"""Accumulators: the combined values of one group of items: a count, a sum, the best items.
 
-An *accumulator* takes items in and other accumulators of its kind, in any order and any grouping:
-what it then says is always the same. Sums are exact: every finite double is a whole multiple of
-2^-1074, and Python's integers have no end. So only the result is rounded, once, and correctly.
-What is distinct is kept as the smallest hashes (a theta sketch), which are the same in any order
-too.
+An *accumulator* takes items and other accumulators of its kind, in any order and any grouping, with
+the same result. Sums are exact: every finite double is a whole multiple of 2^-1074, and Python's
+integers are unbounded. Only the result is rounded, once, and correctly. Distinct values are kept as
+the smallest hashes (a theta sketch), which do not depend on the order either.
 
-Each says itself as a plain value for msgpack, and is read from one again, checked.
+Each accumulator encodes itself as a plain value for msgpack; decoding checks it.
 
 Source: CU-CS-948-03 §8 (aggregation inside the network).
 """
@@ -40,11 +39,10 @@ from contrada.model.domains.values import (
 )
 
 TOTAL_BYTES_MAX: Final = 272
-"""Bytes of an exact sum that is read: 2^63 of the largest doubles have so many. Beyond it:
-EncodingError."""
+"""Bytes of a decoded exact sum: 2^63 of the largest doubles need so many. Beyond it: EncodingError."""
 
 SKETCH_HASHES_LOG2: Final = 12
-"""The logarithm of how many distinct values are counted exactly: 4,096. Beyond it: their number is
+"""The logarithm of the distinct values that are counted exactly: 4,096. Beyond it: their number is
 estimated, with a standard error of 1.6 %."""
 
 _SCALE: Final = 1074
@@ -54,38 +52,38 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Accumulator(ABC):
-    """What is held of the values of one attribute in the items of one group."""
+    """The combined values of one attribute in one group of items."""
 
     __slots__ = ()
 
     @abstractmethod
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
-        """Takes an item in whose attribute has these values; says by how many bytes it grew."""
+        """Takes an item with these values of the attribute. Returns its growth in bytes."""
 
     @abstractmethod
     def combine(self, other: Self) -> int:
-        """Takes in all that another has taken in; says by how many bytes it grew."""
+        """Takes the contents of another. Returns its growth in bytes."""
 
     @abstractmethod
     def packed(self) -> Any:
-        """All that it holds, for msgpack."""
+        """Returns its contents, for msgpack."""
 
     @abstractmethod
     def restore(self, packed: msgspec.Raw) -> int:
-        """What was packed, into a new one. Raises EncodingError, and as msgspec for other types."""
+        """Decodes contents into a new one. Raises EncodingError, and as msgspec for other types."""
 
     @abstractmethod
     def result(self) -> Any:
-        """What is asked for; None where no value gives it."""
+        """Returns the result; None without a value."""
 
     @property
     def skipped(self) -> int:
-        """How many values it could not take."""
+        """The number of values that it could not take."""
         return 0
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """Where the result is an estimate: between these it lies, of 20 times 19."""
+        """The bounds of an estimate, right 19 times of 20; None if the result is exact."""
         return None
 
 
@@ -94,7 +92,7 @@ _PackedKey = tuple[_Natural, bool | int | float | bytes]
 
 
 class Counted(Accumulator):
-    """How many items there are, or how many of them have the attribute."""
+    """The number of items, or of items with the attribute."""
 
     __slots__ = ("_count", "_every")
 
@@ -103,17 +101,17 @@ class Counted(Accumulator):
         self._count = 0
 
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
-        """See the class."""
+        """See `Accumulator`."""
         self._count += bool(keys) or self._every
         return 0
 
     def combine(self, other: Self) -> int:
-        """See the class."""
+        """See `Accumulator`."""
         self._count += other._count
         return 0
 
     def packed(self) -> int:
-        """The count."""
+        """Returns the count."""
         return self._count
 
     def restore(self, packed: msgspec.Raw) -> int:
@@ -122,7 +120,7 @@ class Counted(Accumulator):
         return 0
 
     def result(self) -> int:
-        """The count."""
+        """Returns the count."""
         return self._count
 
 
@@ -137,11 +135,11 @@ class _PackedTotal(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class Total(Accumulator):
-    """The sum or the mean of numbers, exact until it is said.
+    """The sum or the mean of numbers, exact until rounded.
 
-    Other values, NaN among them, are skipped and counted. An infinity is the sum; of both kinds it
-    is NaN. A sum is an int where all numbers are, of any size; else the double that is nearest to
-    the exact sum, an infinity where that is beyond the doubles. A mean always is such a double.
+    Other values, NaN among them, are skipped and counted. An infinity is the sum; both kinds give
+    NaN. A sum is an int if all numbers are, of any size; else the double nearest to the exact sum,
+    an infinity beyond the doubles. A mean always is such a double.
     """
 
     __slots__ = (
@@ -161,7 +159,7 @@ class Total(Accumulator):
         self._whole = self._parts = 0
 
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
-        """Each value counts. Cost: about a microsecond for a double that is no integer."""
+        """Counts each value. Cost: about a microsecond for a double that is no integer."""
         for tag, number in keys:
             if tag != NUMBER:
                 self._skipped += 1
@@ -178,7 +176,7 @@ class Total(Accumulator):
         return 0
 
     def combine(self, other: Self) -> int:
-        """See the class."""
+        """See `Accumulator`."""
         self._integers += other._integers
         self._doubles += other._doubles
         self._highest += other._highest
@@ -189,7 +187,7 @@ class Total(Accumulator):
         return 0
 
     def packed(self) -> _PackedTotal:
-        """The counts, and both sums."""
+        """Returns the counts, and both sums."""
         return _PackedTotal(
             self._integers,
             self._doubles,
@@ -210,7 +208,7 @@ class Total(Accumulator):
         return 0
 
     def result(self) -> int | float | None:
-        """The sum; or the mean, which is None where there is no number."""
+        """Returns the sum; or the mean, None without a number."""
         count = self._integers + self._doubles + self._highest + self._lowest
         if self._is_mean and not count:
             return None
@@ -228,7 +226,7 @@ class Total(Accumulator):
 
     @property
     def skipped(self) -> int:
-        """How many values are no numbers."""
+        """The number of values that are no numbers."""
         return self._skipped
 
 
@@ -245,13 +243,13 @@ class Extreme(Accumulator):
         self._key: Key | None = None
 
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
-        """See the class."""
+        """See `Accumulator`."""
         for key in keys:
             self._take(key)
         return 0
 
     def combine(self, other: Self) -> int:
-        """See the class."""
+        """See `Accumulator`."""
         if other._key is not None:
             self._take(other._key)
         return 0
@@ -261,7 +259,7 @@ class Extreme(Accumulator):
             self._key = key
 
     def packed(self) -> Key | None:
-        """The value, as a key."""
+        """Returns the value, as a key."""
         return self._key
 
     def restore(self, packed: msgspec.Raw) -> int:
@@ -273,17 +271,17 @@ class Extreme(Accumulator):
         return 0
 
     def result(self) -> Any:
-        """The value."""
+        """Returns the value."""
         return None if self._key is None else value_of(self._key)
 
 
 class Best(Accumulator):
     """The k items with the least or the greatest values of the attribute, the best first.
 
-    Values are in the order of `Extreme`. An item with several values stands at its best one. Of
-    equal values the item comes first whose encoding is less, byte by byte. The same item may be
-    held several times. Items without the attribute are not among the k. Where there is room they
-    are held behind the others, for callers who want all items in an order.
+    Values are ordered as in `Extreme`. An item with several values counts by its best one. Equal
+    values are ordered by the bytes of the items' encodings. An item may appear several times. Items
+    without the attribute are not among the k. While there is room, they follow the others, for
+    callers who want all items in order.
     """
 
     __slots__ = ("_attribute", "_bound", "_held", "_items_max", "_least")
@@ -297,7 +295,7 @@ class Best(Accumulator):
         """Values worse than this cannot be among the k."""
 
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
-        """Cost: an encoding of what may be among the best; else a comparison."""
+        """Cost: an encoding for a candidate; else a comparison."""
         key, bound = self._key(keys), self._bound
         if bound is not None and (key > bound if self._least else key < bound):
             return 0
@@ -309,7 +307,7 @@ class Best(Accumulator):
         return (min if self._least else max)(keys) if keys else ABSENT_KEY
 
     def combine(self, other: Self) -> int:
-        """See the class."""
+        """See `Accumulator`."""
         self._held += other._held
         return sum(len(packed) for _, packed in other._held) + self._trim_in_time()
 
@@ -317,7 +315,7 @@ class Best(Accumulator):
         return self._trim() if len(self._held) >= 2 * self._items_max else 0
 
     def _trim(self) -> int:
-        """Only the best, in their order; says by how many bytes it grew."""
+        """Keeps only the best, in order. Returns its growth in bytes."""
         held = self._held
         held.sort(key=lambda each: each[1])
         held.sort(key=lambda each: each[0], reverse=not self._least)
@@ -329,7 +327,7 @@ class Best(Accumulator):
         return -sum(len(packed) for _, packed in left)
 
     def packed(self) -> list[bytes]:
-        """The items."""
+        """Returns the items."""
         self._trim()
         return [packed for _, packed in self._held]
 
@@ -345,19 +343,19 @@ class Best(Accumulator):
         return sum(map(len, items))
 
     def result(self) -> list[Notification]:
-        """The items."""
+        """Returns the items."""
         return [each for each in self.ordered() if self._attribute in each]
 
     def ordered(self) -> list[Notification]:
-        """The items, and behind them those without the attribute."""
+        """Returns the items, followed by those without the attribute."""
         self._trim()
         return [notification_from_msgpack(packed) for _, packed in self._held]
 
 
 class Distinct(Accumulator):
-    """How many distinct values there are: exact as far as 2^SKETCH_HASHES_LOG2, then estimated.
+    """The number of distinct values: exact up to 2^SKETCH_HASHES_LOG2, then estimated.
 
-    Hashes of 63 bits stand for values; that two are the same is as good as excluded.
+    Hashes of 63 bits represent values; a collision is practically impossible.
     """
 
     __slots__ = ("_known", "_retained", "_sketch")
@@ -365,17 +363,17 @@ class Distinct(Accumulator):
     def __init__(self) -> None:
         self._sketch = _datasketches().update_theta_sketch(SKETCH_HASHES_LOG2)
         self._known: Any = None
-        """The sketch of what came from others."""
+        """The sketch of the other accumulators."""
         self._retained = 0
 
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
-        """See the class."""
+        """See `Accumulator`."""
         for key in keys:  # Texts are hashed as UTF-8, so that distinct bytes stay distinct.
             self._sketch.update(_encode(key).decode("latin-1"))
         return self._growth()
 
     def combine(self, other: Self) -> int:
-        """See the class."""
+        """See `Accumulator`."""
         self._known = _union(self._known, other._whole())
         return self._growth()
 
@@ -385,13 +383,13 @@ class Distinct(Accumulator):
         return int(8 * (self._retained - before))
 
     def _whole(self) -> Any:
-        """The smallest hashes of all values, and only they: so many of them in any order."""
+        """Returns the smallest hashes of all values, independent of their order."""
         self._sketch.trim()
         own = self._sketch.compact(True)
         return own if self._known is None else _union(self._known, own)
 
     def packed(self) -> bytes:
-        """The hashes, as Apache DataSketches has them in any language."""
+        """Returns the hashes, in the format of Apache DataSketches."""
         return bytes(self._whole().serialize())
 
     def restore(self, packed: msgspec.Raw) -> int:
@@ -400,7 +398,7 @@ class Distinct(Accumulator):
         return self._growth()
 
     def result(self) -> int:
-        """Their number."""
+        """Returns their number."""
         estimate: float = self._whole().get_estimate()
         return round(estimate)
 
@@ -414,13 +412,13 @@ class Distinct(Accumulator):
 
 
 def present_keys(item: Notification, name: str) -> tuple[Key, ...]:
-    """The values of an attribute; none where it is absent."""
+    """Returns the values of an attribute; none if it is absent."""
     keys = item.keys_of(name)
     return () if keys[0][0] == ABSENT else keys
 
 
 def read_key(packed: tuple[int, Any]) -> Key:
-    """A key that came from elsewhere, as `key_of` makes it. Raises EncodingError."""
+    """Returns a decoded key in the form of `key_of`. Raises EncodingError."""
     tag, at = packed
     kind = type(at)
     if tag in (ABSENT, NULL, NAN):
@@ -443,7 +441,7 @@ def _bytes_of(number: int) -> bytes:
 
 @cache
 def _datasketches() -> Any:
-    """The library of sketches, loaded with the first distinct count."""
+    """Returns the library of sketches, loaded with the first distinct count."""
     try:
         import datasketches
     except ImportError:
@@ -461,11 +459,11 @@ def _union(one: Any, other: Any) -> Any:
 
 
 _VERSION: Final = bytes((3, 3))
-"""The form's version, and the kind of sketch."""
+"""The version of the format, and the kind of sketch."""
 
 
 def _sketch_from(data: bytes) -> Any:
-    """A sketch from elsewhere. The library, which is C++, is given none whose sizes do not fit."""
+    """Decodes a sketch. The C++ library receives none with inconsistent sizes."""
     import numpy as np
 
     longs = data[0] if len(data) >= 8 and data[1:3] == _VERSION else 0

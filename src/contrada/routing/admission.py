@@ -1,8 +1,7 @@
-"""`Admission`: what may come from whom.
+"""`Admission`: the checks of received messages, before any table is read.
 
-What is refused here is refused by what the message says of itself and where it comes from, before
-anything is looked up: the version, the link, the home or source, the hops, the length of an
-identity. And what travels is taken once.
+It checks the version, the link, the owner or source, the hops and the length of identities, and
+drops duplicates of notifications and queries.
 
 Source: PODC 2000 §4 (a parent sends only notifications; general peer-to-peer: avoiding cycles).
 """
@@ -42,25 +41,25 @@ from contrada.routing.router_messages import (
 from contrada.routing.tables.next_hop_cache import ITSELF
 
 OwnerMessage: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Describe | Undescribe
-"""What is asked for, or offered, on behalf of a home."""
+"""Messages that carry the label of an owner."""
 
 StateMessage: TypeAlias = OwnerMessage | AnnounceLinks | AckLinks | PatternMessage
-"""Every message that changes what is held."""
+"""Messages that change tables."""
 
 ALTERNATIVES_MAX: Final = 1_000
-"""Alternatives of one question. Beyond it: refused, counted."""
+"""Disjuncts of one query. Beyond it: refused, counted."""
 
 QUESTION_TIME_MAX_US: Final = 24 * 3_600 * 1_000_000
-"""Microseconds for which a question is asked. Beyond it: refused, counted."""
+"""Microseconds until the deadline of a query. Beyond it: refused, counted."""
 
 _FROM_PARENT: Final = Publish | QuestionMessage | AnnounceLinks | AckLinks | PatternMessage
-"""What a parent sends."""
+"""Messages that a parent may send."""
 
 
 class Admission:
-    """What a server takes. All checks raise `RefusedError`.
+    """The checks of one server. All of them raise `RefusedError`.
 
-    A server that has a name takes a notification or a question once, however it comes.
+    A named server accepts each notification and each query once, whatever its path.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Admission:
         self._seen = {Publish: Duplicates(limits), Ask: Duplicates(limits)} if name else None
 
     def check(self, origin: Origin, message: StateMessage) -> None:
-        """Refuses a request that may not come from there."""
+        """Refuses a registration that its origin may not send."""
         if message.version != VERSION:
             raise RefusedError(Reason.VERSION)
         self._check_origin(origin, message)
@@ -82,7 +81,7 @@ class Admission:
         check_label(message.identity)
 
     def check_forwarded(self, origin: Origin, message: Publish | Ask) -> None:
-        """Refuses a notification or a question that may not come from there."""
+        """Refuses a notification or a query that its origin may not send."""
         if message.version != VERSION:
             raise RefusedError(Reason.VERSION)
         if not 0 <= message.hops < HOPS_MAX:
@@ -95,7 +94,7 @@ class Admission:
                 raise RefusedError(refusal)
 
     def check_query(self, origin: Origin, question: Ask) -> None:
-        """Refuses a question that may not come from there, or asks for nothing."""
+        """Refuses an invalid query."""
         self.check_forwarded(origin, question)
         check_label(question.asker, question.identity)
         count = len(question.alternatives)
@@ -116,13 +115,13 @@ class Admission:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(queries))
 
     def check_reply(self, origin: Origin, message: Answer | More | Cancel) -> None:
-        """Refuses what is said of a question that may not come from there."""
+        """Refuses an answer, credit or cancellation that its origin may not send."""
         if message.version != VERSION:
             raise RefusedError(Reason.VERSION)
         self._check_origin(origin, message)
 
     def check_duplicate(self, kind: type[Publish | Ask], sender: str, identity: str) -> None:
-        """Refuses what has come already, or could not be known again."""
+        """Refuses a second copy, and a message without an identity."""
         if self._seen is not None:
             if not identity:
                 raise RefusedError(Reason.NO_IDENTITY)
@@ -140,7 +139,7 @@ class Admission:
             raise RefusedError(Reason.UNKNOWN_CLIENT)
 
     def _check_label(self, origin: Origin, label: str, check: Callable[[str], None]) -> None:
-        """Refuses a home, or the source of what travels, that does not fit the link."""
+        """Refuses an owner, or the source of a notification, that does not fit the link."""
         if isinstance(origin, Neighbour) and self._topology.is_in_mesh(origin):
             check(label)
         elif label:

@@ -1,9 +1,9 @@
-"""What a question may have computed on the way: counts, sums, extremes, best items, by group.
+"""`Combination` and `Partial`: results computed on the path of a query, by group.
 
-A source combines its own items first, and each server what comes from below; so one *partial
-result* goes up each link, whatever the number of items. Any grouping and any order of combining
-gives the same: see `accumulating`. What does not fit is an error with which the question fails;
-nothing is approximated in silence.
+A source combines its own items first, and each server the results from below; so one *partial
+result* crosses each link, whatever the number of items. Any grouping and order gives the same
+result: see `accumulators`. A result beyond the limits fails the query; there is no silent
+approximation.
 
 Source: CU-CS-948-03 §8 (Site-Select: aggregation inside the network).
 """
@@ -37,24 +37,24 @@ from contrada.routing.accumulators import (
 )
 
 AGGREGATES_MAX: Final = 16
-"""Aggregates of one question. Beyond it: InvalidCombinationError."""
+"""Aggregates of one query. Beyond it: InvalidCombinationError."""
 
 GROUPS_MAX: Final = 10_000
-"""Groups of a partial result. Beyond it: LimitError, with which the question fails."""
+"""Groups of a partial result. Beyond it: LimitError, and the query fails."""
 
 TOP_MAX: Final = 1_000
-"""Items that are asked for as the largest or smallest. Beyond it: InvalidCombinationError."""
+"""Largest or smallest items of one aggregate. Beyond it: InvalidCombinationError."""
 
 PARTIAL_BYTES_MAX: Final = 4 * 2**20
-"""Bytes of a partial result, and of the items and hashes that it holds. Beyond it: LimitError, with
-which the question fails; EncodingError where it is read."""
+"""Bytes of a partial result, and of its items and hashes. Beyond it: LimitError, and the query
+fails; EncodingError while decoding."""
 
 _BYTES_PER_STEP: Final = 64
-"""So that reading the largest partial result fits into a request's work."""
+"""Bytes per step of work: the largest partial result fits a request's budget."""
 
 
 class AggregateKind(StrEnum):
-    """What is computed."""
+    """The functions of aggregates."""
 
     COUNT = "count"
     SUM = "sum"
@@ -67,13 +67,12 @@ class AggregateKind(StrEnum):
 
 
 class Aggregate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One thing to be computed of the items that answer, of an attribute.
+    """One function of an attribute, over all items of an answer.
 
-    `aggregate_of` reads one: `count` counts items, `count(price)` those with a price; `sum`,
+    `aggregate_of` parses one: `count` counts items, `count(price)` those with a price; `sum`,
     `mean`, `min`, `max`, `distinct` take an attribute; `top 3(price)` gives the three items with
-    the largest prices, `bottom 3(price)` those with the smallest. Of an attribute's
-    several values each counts. What each says exactly is told in `accumulating`. Raises
-    InvalidCombinationError.
+    the largest prices, `bottom 3(price)` those with the smallest. Each of an attribute's several
+    values counts. `accumulators` defines the results. Raises InvalidCombinationError.
     """
 
     kind: AggregateKind
@@ -93,7 +92,7 @@ class Aggregate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
     @property
     def name(self) -> str:
-        """What its result is called: `count`, `sum(price)`, `top 3(price)`."""
+        """The name of its result: `count`, `sum(price)`, `top 3(price)`."""
         number = f" {self.items}" if self.items else ""
         return f"{self.kind}{number}" + (f"({self.attribute})" if self.attribute else "")
 
@@ -102,7 +101,7 @@ _AGGREGATE: Final = re.compile(r"\s*(\w+)(?:\s+(\d+))?\s*(?:\((.*)\))?\s*", re.D
 
 
 def aggregate_of(said: Aggregate | str) -> Aggregate:
-    """What a text as `count`, `sum(price)` or `top 3(price)` stands for: the name of its result.
+    """Parses a text such as `count`, `sum(price)` or `top 3(price)`, the name of its result.
 
     Raises InvalidCombinationError.
     """
@@ -117,11 +116,11 @@ def aggregate_of(said: Aggregate | str) -> Aggregate:
 
 
 class Combination(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The aggregates to compute over all items that answer, for each value of `by`, if given.
+    """The aggregates to compute over all items, for each value of `by`, if given.
 
     An item with several values of `by` belongs to the group of each. Items without `by` form a
-    group of their own. Raises InvalidCombinationError where there is nothing to compute, too much,
-    or two results of one name.
+    group of their own. Raises InvalidCombinationError for no aggregate, too many, or two results of
+    one name.
     """
 
     aggregates: tuple[Aggregate, ...]
@@ -146,10 +145,10 @@ class Combination(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 SKIPPED: Final = "skipped"
-"""Under this name results say how many values an aggregate could not take."""
+"""The key under which results count the values that an aggregate could not take."""
 
 ESTIMATED: Final = "estimated"
-"""Under this name results say between which numbers an estimate lies, 19 of 20 times."""
+"""The key under which results give the bounds of estimates, right 19 times of 20."""
 
 _ACCUMULATORS: Final[Mapping[AggregateKind, Callable[[Aggregate], Accumulator]]] = {
     AggregateKind.COUNT: lambda of: Counted(every=not of.attribute),
@@ -175,10 +174,10 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class Partial:
-    """A combination's result so far. Items are added to it, and other partial results combined.
+    """The intermediate result of a combination. It takes items and other partial results.
 
     Combining is associative, commutative and exact: partial results of parts combine to the result
-    of all items. At a limit LimitError is raised, and the object is of no use afterwards.
+    of all items. After a LimitError the object is unusable.
     """
 
     def __init__(self, combination: Combination) -> None:
@@ -189,7 +188,7 @@ class Partial:
             self._group(ABSENT_KEY)  # There is one result then, even of no items.
 
     def add(self, item: Notification | Mapping[str, Any]) -> None:
-        """Takes an item in. Cost: some microseconds. Raises LimitError."""
+        """Takes an item. Cost: some microseconds. Raises LimitError."""
         if not isinstance(item, Notification):
             item = Notification(item)
         combination = self.combination
@@ -203,12 +202,12 @@ class Partial:
         self._check_bytes()
 
     def add_all(self, items: Iterable[Notification | Mapping[str, Any]]) -> None:
-        """Takes several items in."""
+        """Takes several items."""
         for item in items:
             self.add(item)
 
     def combine(self, other: "Partial") -> None:
-        """Takes in what another one has taken in. Raises LimitError, InvalidCombinationError."""
+        """Takes the contents of another. Raises LimitError, InvalidCombinationError."""
         if other.combination != self.combination:
             reason = "combined with a partial result of another combination"
             raise InvalidCombinationError(other.combination, reason)
@@ -218,7 +217,7 @@ class Partial:
         self._check_bytes()
 
     def to_bytes(self) -> bytes:
-        """All of it, the combination apart. Raises LimitError beyond PARTIAL_BYTES_MAX."""
+        """Encodes it without its combination. Raises LimitError beyond PARTIAL_BYTES_MAX."""
         packed = _encoder.encode(
             [(key, [each.packed() for each in held]) for key, held in self._sorted()]
         )
@@ -228,7 +227,7 @@ class Partial:
 
     @classmethod
     def from_bytes(cls, combination: Combination, data: bytes) -> "Partial":
-        """The partial result that `to_bytes` gave, of the same combination.
+        """Decodes the bytes of `to_bytes`, of the same combination.
 
         Raises EncodingError for all other bytes. Cost: linear.
         """
@@ -256,16 +255,18 @@ class Partial:
         self._check_bytes()
 
     def results(self) -> list[dict[str, Any]]:
-        """A mapping for each group, in the order of the line of `by`; without `by` always one.
+        """Returns a mapping for each group, in the order of `by`; without `by` always one.
 
-        It has the group's value under the name of `by`, where the group has one, and each result
-        under its aggregate's name. Under `skipped` it tells of values that could not be taken,
-        under `estimated` of results that are estimates, by the name of the result.
+        It has the group's value under the name of `by`, if the group has one, and each result under
+        its aggregate's name. `skipped` counts the values that could not be taken, `estimated` holds
+        the bounds of estimates, both by the name of the result.
         """
         return [self._result(key, held) for key, held in self._sorted()]
 
     def ordered(self) -> list[Notification]:
-        """The items of its first aggregate, `top` or `bottom`, and behind them those without."""
+        """Returns the items of its first aggregate, `top` or `bottom`, then those without the
+        attribute.
+        """
         best = self._group(ABSENT_KEY)[0]
         assert isinstance(best, Best), "its items are in no order"
         return best.ordered()

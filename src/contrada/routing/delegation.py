@@ -1,22 +1,21 @@
-"""What servers say to one another about patterns.
+"""Messages between servers about delegated patterns.
 
-A server may have a neighbour assemble a *sub-pattern*, consecutive parts of a pattern that all come
-over the link to it. What is said over a link arrives in order, also beside notifications:
+A server may delegate a *sub-pattern* to a neighbour: consecutive parts of a pattern whose
+notifications all arrive over the link to it. A link keeps the order of messages and notifications:
 
-    the one that asks                     the delegate
-    SubscribePattern       ─────────►     begins to gather what the parts match
-                           ◄─────────     AcceptPattern: what was sent before this is the asker's
-    HandOver(what it has)  ─────────►     begins to assemble
-                           ◄─────────     ReportMatches(matches, watermark, what waits for time),
-                                          also without matches
-    AskWatermark(time)     ─────────►     learns of the time; answers by a report when it is there
+    asker                                 delegate
+    SubscribePattern       ─────────►     collects notifications for the parts
+                           ◄─────────     AcceptPattern: earlier ones belong to the asker
+    HandOver(pieces)       ─────────►     begins to assemble
+                           ◄─────────     ReportMatches(matches, watermark, time of the oldest
+                                          waiting piece), also without matches
+    AskWatermark(time)     ─────────►     learns the time; reports once its watermark reaches it
                            ◄─────────     HandBack: its tables are full
     RecallPattern          ─────────►     stops
-                           ◄─────────     ReturnPattern(what it has): what is sent after this is
-                                          the asker's
+                           ◄─────────     ReturnPattern(pieces): later ones belong to the asker
     UnsubscribePattern     ─────────►     forgets it
 
-So at every moment each notification is taken in at one of the two servers, or at both, where its
+So at every moment each notification is collected at one of the two servers, or at both, where its
 identity shows the duplicate. None is missed when a split changes.
 
 Source: PODC 2000 §4 (patterns are assembled upstream).
@@ -35,14 +34,13 @@ VERSION: Final = 1
 
 
 class RouterMessage(msgspec.Struct, frozen=True, array_like=True):
-    """The root of what servers and clients say; it travels as its fields in order, tag first."""
+    """The base of all messages; it is encoded as its fields in order, tag first."""
 
 
 class SubscribePattern(RouterMessage, frozen=True, tag="subscribe pattern"):
-    """The sender wants the matches of a pattern. A server delegates it so to a neighbour.
+    """The sender subscribes to the matches of a pattern. A server delegates a sub-pattern with it.
 
-    `hops` counts how often it, or what it is a part of, was delegated: while servers know different
-    things of a network, it could go round.
+    `hops` counts delegations: while servers know different link states, a pattern could loop.
     """
 
     identity: str
@@ -59,7 +57,7 @@ class UnsubscribePattern(RouterMessage, frozen=True, tag="unsubscribe pattern"):
 
 
 class HandOver(RouterMessage, frozen=True, tag="hand over"):
-    """What the sender has gathered of a sub-pattern. All below the watermark is in it."""
+    """The collected pieces of a sub-pattern, complete below the watermark."""
 
     identity: str
     watermark_us: int
@@ -68,7 +66,7 @@ class HandOver(RouterMessage, frozen=True, tag="hand over"):
 
 
 class AskWatermark(RouterMessage, frozen=True, tag="ask watermark"):
-    """The sender has learned of this timestamp, and waits for the delegate's watermark."""
+    """The sender has learned this timestamp, and waits for the delegate's watermark."""
 
     identity: str
     time_us: int
@@ -76,14 +74,14 @@ class AskWatermark(RouterMessage, frozen=True, tag="ask watermark"):
 
 
 class RecallPattern(RouterMessage, frozen=True, tag="recall pattern"):
-    """The sender will assemble a sub-pattern itself, and wants what the delegate has of it."""
+    """The sender assembles a sub-pattern itself again, and asks for its pieces."""
 
     identity: str
     version: int = VERSION
 
 
 class AcceptPattern(RouterMessage, frozen=True, tag="accept pattern"):
-    """The sender gathers what the parts of a sub-pattern match, from now on."""
+    """The sender collects notifications for a sub-pattern from now on."""
 
     identity: str
     version: int = VERSION
@@ -92,8 +90,8 @@ class AcceptPattern(RouterMessage, frozen=True, tag="accept pattern"):
 class ReportMatches(RouterMessage, frozen=True, tag="report matches"):
     """Matches of a sub-pattern, each start with its earliest completion, in order.
 
-    Nothing that is complete below the watermark will come after this. `waits_us` is the earliest
-    time of what the sender holds until it learns of a later one; None where there is nothing.
+    Later reports hold nothing that is complete below the watermark. `waits_us` is the earliest time
+    of the pieces that wait for a later timestamp; None without any.
     """
 
     identity: str
@@ -104,14 +102,14 @@ class ReportMatches(RouterMessage, frozen=True, tag="report matches"):
 
 
 class HandBack(RouterMessage, frozen=True, tag="hand back"):
-    """The sender's tables are full: it wants a sub-pattern to be recalled."""
+    """The sender's tables are full: it asks for a recall."""
 
     identity: str
     version: int = VERSION
 
 
 class ReturnPattern(RouterMessage, frozen=True, tag="return pattern"):
-    """What the sender has of a sub-pattern that was recalled; it has forgotten it."""
+    """The pieces of a recalled sub-pattern, which the sender has forgotten."""
 
     identity: str
     watermark_us: int
@@ -120,9 +118,9 @@ class ReturnPattern(RouterMessage, frozen=True, tag="return pattern"):
 
 
 Demand: TypeAlias = SubscribePattern | UnsubscribePattern | HandOver | AskWatermark | RecallPattern
-"""What a server says to a delegate."""
+"""Messages to a delegate."""
 
 DelegateMessage: TypeAlias = AcceptPattern | ReportMatches | HandBack | ReturnPattern
-"""What a delegate says."""
+"""Messages from a delegate."""
 
 PatternMessage: TypeAlias = Demand | DelegateMessage

@@ -1,9 +1,8 @@
-"""What a question asks for, as it travels: alternatives, one of which an item has to meet.
+"""`Disjunct`: one alternative of a query, as it travels; an item must meet one of them.
 
-An alternative has a set for each attribute, and groups of attributes that must have equal values:
-what a variable in several attributes asks for. Only an item itself shows whether values are equal;
-so routing looks at the sets alone, which are as narrow as the groups make them, and a source
-decides exactly.
+A disjunct has a set for each attribute, and groups of attributes that must have equal values: a
+variable that appears in several attributes. Only an item itself shows whether values are equal, so
+routing uses the sets alone, narrowed by the groups, and a source decides exactly.
 
 Source: CU-CS-948-03 §4 (application and intersection) and §9 (variables, its future work).
 """
@@ -19,7 +18,7 @@ from contrada.model.algebra.value_set import EVERYTHING, PRESENT, intersection
 from contrada.model.domains.values import ABSENT_KEY, check_name
 
 SAME_NAMES_MAX: Final = 256
-"""Attributes of an alternative that must be equal to others. Beyond it: LimitError."""
+"""Attributes of a disjunct that must be equal to others. Beyond it: LimitError."""
 
 
 class Disjunct(msgspec.Struct, frozen=True, array_like=True):
@@ -33,12 +32,12 @@ class Disjunct(msgspec.Struct, frozen=True, array_like=True):
     same: tuple[tuple[str, ...], ...] = ()
 
     def matches(self, item: Notification) -> bool:
-        """Whether an item answers this alternative. Exact.
+        """Whether an item meets this disjunct. Exact.
 
-        An item with several values of an attribute is taken as filters take it: it answers where
-        some choice of one value per attribute does. Values are equal as in the model: 5 = 5.0, NaN
-        is NaN, and nothing of two domains is equal. Raises UnknownOperatorError where an operator
-        is not registered here.
+        An item with several values of an attribute is matched as by filters: it matches if some
+        choice of one value per attribute does. Values are equal as in the model: 5 = 5.0, NaN is
+        NaN, and values of two domains are never equal. Raises UnknownOperatorError for an operator
+        that is not registered.
         """
         sets = self.query.sides
         for name, values in sets.items():
@@ -54,11 +53,11 @@ class Disjunct(msgspec.Struct, frozen=True, array_like=True):
 
 
 def alternative(sets: Mapping[str, ValueSet], same: Iterable[Iterable[str]] = ()) -> Disjunct:
-    """The alternative of these sets and of what must be equal, in normal form.
+    """Returns the disjunct of these sets and equal attributes, in normal form.
 
-    Groups that share an attribute are one; all attributes of a group get the intersection of their
-    sets, which is exact for each by itself; a group of one asks for any value. Raises LimitError
-    beyond SAME_NAMES_MAX, InvalidNameError and InvalidFilterError. Cost: linear.
+    Groups that share an attribute are united; all attributes of a group get the intersection of
+    their sets, which is exact for each by itself; a group of one requires any value. Raises
+    LimitError beyond SAME_NAMES_MAX, InvalidNameError and InvalidFilterError. Cost: linear.
     """
     narrowed = dict(sets)
     groups = []
@@ -71,7 +70,7 @@ def alternative(sets: Mapping[str, ValueSet], same: Iterable[Iterable[str]] = ()
 
 
 def _merge_groups(same: Iterable[Iterable[str]]) -> list[set[str]]:
-    """The groups, united where they share an attribute. Raises as `alternative`."""
+    """Returns the groups, united if they share an attribute. Raises as `alternative`."""
     joined: list[set[str]] = []
     count = 0
     for each in same:

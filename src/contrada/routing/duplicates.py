@@ -1,8 +1,7 @@
-"""`Duplicates`: which notifications, or questions, have come already.
+"""`Duplicates`: the recent notifications, or queries, of a server.
 
-While paths change, a notification may come twice, or go round. Two notifications are the same when
-they have the same publisher and identity. So each server takes a notification once, by whatever
-path it comes.
+While paths change, a notification may arrive twice, or loop. Two notifications are the same if they
+have the same publisher and identity. Each server accepts one copy, whatever its path.
 
 Source: PODC 2000 §4 (general peer-to-peer: avoiding cycles).
 """
@@ -11,7 +10,7 @@ from contrada.routing.router_limits import RouterLimits
 
 
 class Duplicates:
-    """The notifications that have come last. Invariant: two sets, neither beyond the limit."""
+    """The most recent identities. Invariant: two sets, neither larger than the limit."""
 
     def __init__(self, limits: RouterLimits = RouterLimits()) -> None:
         self._remembered_max = limits.remembered_max
@@ -19,7 +18,7 @@ class Duplicates:
         self._earlier: set[tuple[str, str]] = set()
 
     def is_new(self, sender: str, identity: str) -> bool:
-        """Whether this has not come yet; from now on it has."""
+        """Whether this is the first copy; records it."""
         key = (sender, identity)
         if key in self._recent or key in self._earlier:
             return False
@@ -29,7 +28,7 @@ class Duplicates:
         return True
 
     def knows(self, sender: str, identity: str) -> bool:
-        """Whether this has come, as far as is remembered."""
+        """Whether a copy is remembered."""
         key = (sender, identity)
         return key in self._recent or key in self._earlier
 

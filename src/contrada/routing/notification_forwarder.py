@@ -1,9 +1,8 @@
-"""`NotificationForwarder`: where notifications go: to clients, onward, and to patterns.
+"""`NotificationForwarder`: forwards notifications to clients, neighbours and patterns.
 
     Publish ==> admitted ==> index ==> Deliver, and one copy per link with interest
 
-Who wants what the same filters match is kept from one notification to the next, until the owner
-says that anything may have changed.
+The next hops of equal sets of matching filters are cached until the router clears the cache.
 
 Source: PODC 2000 §4 (downstream replication).
 """
@@ -42,20 +41,17 @@ from contrada.routing.router_messages import (
 from contrada.routing.tables.next_hop_cache import ITSELF, NOBODY, NextHopCache, NextHops
 
 _FEW: Final = 8
-"""Subscriptions that a notification is delivered to without being counted as work."""
+"""Deliveries of a notification that are not charged as work."""
 
 _PAIR_WORK: Final = 4
 """Steps of work to deliver a notification for a subscription."""
 
 _COVER_WORK: Final = 4
-"""Steps of work to look whether an advertisement covers a notification."""
+"""Steps of work to test whether an advertisement covers a notification."""
 
 
 class NotificationForwarder:
-    """What travels through one server.
-
-    `taken` counts the notifications that were admitted, `expired` those that came too late.
-    """
+    """The notifications of one server; `admitted` and `expired` count them."""
 
     def __init__(
         self,
@@ -80,13 +76,13 @@ class NotificationForwarder:
     def publish(
         self, origin: Origin, message: Publish, now_us: int
     ) -> tuple[list[Effect], list[Action]]:
-        """Delivers notifications, and sends one copy over each link where they are wanted.
+        """Delivers notifications, and sends one copy over each link with interest.
 
-        And what is to be done for patterns. What a client gets in a row for the same subscriptions
-        is one effect, and what goes over a link is one message, so that a batch costs little more
-        than its matching.
+        Returns the effects, and the actions of the assembler. Consecutive notifications with the
+        same next hops share one effect and one message, so a batch costs little more than its
+        matching.
         """
-        # A client's own message, which has not travelled yet, passes all of these checks.
+        # A client's own message, without hops and source, passes all of these checks.
         is_fresh = not message.hops and not message.source and message.version == VERSION
         if not is_fresh or type(origin) is not Client or origin.name == ITSELF.name:
             self._admission.check_forwarded(origin, message)
@@ -95,7 +91,7 @@ class NotificationForwarder:
         publisher = (
             origin if self._forwarding.uses_advertisements and isinstance(origin, Client) else None
         )
-        # What is too much work is raised here, before anything is noted: it comes again in parts.
+        # Too much work raises here, before any change: the caller retries in parts.
         interests = self._find_next_hops(in_time)
         refused = {} if publisher is None else self._find_unadvertised(publisher, in_time)
         if in_time is not message.notifications:
@@ -117,12 +113,12 @@ class NotificationForwarder:
                 next_hops = None if floods else interest.next_hops
                 for neighbour in self._topology.next_neighbours(origin, message.source, next_hops):
                     onward.setdefault(neighbour, []).append(batch)
-            # Patterns take part one by one, in order: each may let others go on.
+            # Patterns take notifications singly: each one may advance the time of others.
             if interest.parts:
                 for each in batch:
                     actions += assembler.push(each, origin, interest.parts)
             else:
-                # Time goes on for patterns. Where there are none, as mostly, it needs no call.
+                # The time advances for patterns. Without patterns, the usual case, no call is needed.
                 is_simple = is_one and not assembler.by_origin
                 time_us = batch[0].envelope.time_us if is_simple else None
                 latest_us = assembler.clock_us + assembler.ahead_max_us
@@ -137,7 +133,7 @@ class NotificationForwarder:
     def _copies(
         self, message: Publish, onward: dict[Neighbour, list[Notifications]]
     ) -> Iterator[Send]:
-        """What goes over each link."""
+        """Yields one message for each link."""
         for neighbour in sorted(onward):
             source = self._topology.source_over(neighbour, message.source)
             for copies in _concatenate(onward[neighbour]):
@@ -154,9 +150,9 @@ class NotificationForwarder:
         refused: dict[int, RefusedError],
         effects: list[Effect],
     ) -> tuple[Notifications, Sequence[NextHops]]:
-        """The notifications that come for the first time, each with its next hops.
+        """Returns the first copies of notifications, each with its next hops.
 
-        Effects refuse the others one by one, with those in `refused` already.
+        Adds an effect for each refused one, also for those in `refused`.
         """
         notifications = message.notifications
         if self._name:
@@ -177,7 +173,7 @@ class NotificationForwarder:
     def _find_unadvertised(
         self, publisher: Client, notifications: Notifications
     ) -> dict[int, RefusedError]:
-        """By number, the notifications that no advertisement of their publisher covers."""
+        """Returns refusals of the notifications outside the publisher's advertisements, by number."""
         offers = [node.product for node in self._forwarding.offers.nodes(publisher)]
         spend(_COVER_WORK * len(offers) * len(notifications))
         return {
@@ -187,11 +183,11 @@ class NotificationForwarder:
         }
 
     def _find_next_hops(self, notifications: Notifications) -> Sequence[NextHops]:
-        """Who wants each of the notifications. Raises LimitError.
+        """Returns the next hops of each notification. Raises LimitError.
 
-        Answers are kept, so that the same is mostly the very same object.
+        Equal next hops are mostly one object, from the cache.
         """
-        if len(notifications) == 1:  # As of most that is published singly: at half the cost.
+        if len(notifications) == 1:  # The most frequent case, at half the cost.
             (each,) = notifications
             numbers = self._index.match(each)
             return [self.next_hops.find(numbers) if numbers else NOBODY]
@@ -207,7 +203,7 @@ class NotificationForwarder:
 def _group_by_next_hops(
     notifications: Notifications, interests: Sequence[NextHops]
 ) -> Iterator[tuple[NextHops, Notifications]]:
-    """Who wants the notifications, in order; those in a row that the same want come together."""
+    """Yields runs of consecutive notifications with the same next hops."""
     interest, begin = NOBODY, 0
     for end, found in enumerate(interests):
         if found is not interest:
@@ -219,7 +215,7 @@ def _group_by_next_hops(
 
 
 def _concatenate(batches: Iterable[Notifications]) -> Iterator[Notifications]:
-    """As few batches as these make in order; a bundle stays what it is."""
+    """Yields as few batches as these make in order; a bundle stays a bundle."""
     for is_bundle, run in groupby(batches, lambda each: type(each) is Bundle):
         if is_bundle:
             yield from run
@@ -234,20 +230,20 @@ def _times_us(notifications: Notifications) -> Sequence[int | None]:
 
 
 def _identities(notifications: Notifications) -> Iterable[tuple[str, str]]:
-    """By what each is known again."""
+    """Returns the publisher and identity of each notification."""
     if type(notifications) is Bundle:
         return notifications.identities()
     return [(each.envelope.publisher, each.envelope.id) for each in notifications]
 
 
 def _drop_expired(notifications: Notifications, now_us: int) -> Notifications:
-    """The notifications whose time to live is not over by this clock."""
+    """Returns the notifications whose time to live is not over."""
     if type(notifications) is Bundle:
         return notifications
     for each in notifications:
         if each.envelope.ttl_us is not None:
             return tuple(each for each in notifications if not _is_expired(each, now_us))
-    return notifications  # By far the most, and the very same tuple.
+    return notifications  # The usual case: the same tuple.
 
 
 def _is_expired(notification: Notification, now_us: int) -> bool:

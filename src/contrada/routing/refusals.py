@@ -1,20 +1,20 @@
-"""`RefusedError`: inside a router, an event that changes nothing, and why."""
+"""`RefusedError`: the refusal of an event inside a router, with its reason."""
 
 from contrada.errors import ContradaError, LimitError
 from contrada.routing.router_messages import LABEL_CHARS_MAX, Reason
 
 
 class RefusedError(Exception):
-    """An event that changes nothing. It never leaves the router, which answers `Refused`.
+    """An event changes nothing. The error never leaves the router, which answers `Refused`.
 
-    `error` is told to a client beside the reason, where the reason alone is not enough: it names
-    the limit or the value that was in the way.
+    `error` adds the exceeded limit or the offending value for a client, where the reason is not
+    enough.
     """
 
     def __init__(self, reason: Reason, error: ContradaError | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
-        # Without the frames that it came through, which an answer would keep alive.
+        # Without its traceback, whose frames an answer would keep alive.
         self.error = None if error is None else error.with_traceback(None)
 
 

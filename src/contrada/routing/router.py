@@ -1,23 +1,21 @@
-"""`Router`: a server of the network, as a pure state machine.
+"""`Router`: the routing state machine of one server.
 
-It takes events, passes each to the part of the server that it concerns, and counts the effects:
+It dispatches each event to one of its parts and counts the effects:
 
-    Publish                             ==> `downstream`: index ==> clients, links, patterns
-    Subscribe, Advertise, Describe,
-    link states                         ==> `forwarding`: tables ==> what neighbours are told
-    questions and answers               ==> `questions`: descriptions ==> sources, links, and back
-    patterns                            ==> `assembly`: split, gathered, assembled
+    Publish                     ==> `NotificationForwarder`: index ==> clients, links, patterns
+    Subscribe, Advertise,
+    Describe, link states       ==> `InterestForwarder`: tables ==> messages to neighbours
+    queries and answers         ==> `QueryRouter`: descriptions ==> sources, links, and back
+    patterns                    ==> `Assembler`: split, delegate, assemble
 
-All servers of a network follow one strategy, see `Strategy`. With advertisement forwarding a
-notification that its client did not advertise is refused.
-
-Patterns are split and assembled by the `assembler`. The server subscribes to the parts that it
+All servers of a network follow one `Strategy`. With advertisement forwarding, a notification that
+its client did not advertise is refused. The server subscribes to the segments of patterns that it
 assembles as one of its own clients, `ITSELF`.
 
-A server that has a name takes each notification once, by its publisher and identity. One without an
-identity is refused there, since it could come twice while links change.
+A named server accepts each notification once, by publisher and identity. It refuses a notification
+without an identity, since links may change and deliver it twice.
 
-Invariant: a refused event leaves the state unharmed; the parts have invariants of their own.
+Invariant: a refused event leaves the state unchanged.
 
 Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding, downstream replication).
 """
@@ -99,12 +97,12 @@ __all__ = ["Router", "RouterStatistics", "Strategy"]
 
 @dataclass(frozen=True, slots=True)
 class RouterStatistics:
-    """What a router holds, and what it did.
+    """Counters and table sizes of a router.
 
     `received` and `sent` count messages by kind, `delivered` notifications handed to clients,
-    `refused` events by reason, `expired` notifications that came when their time was over.
-    `sources` are what describes data, `questions` those under way. Of the links to `neighbours`,
-    `links_used` are used; `servers` are known, with this one, where link states are told.
+    `refused` events by reason, `expired` notifications whose time to live was over. `sources` are
+    descriptions of data, `questions` open queries. `links_used` of the links to `neighbours` are in
+    use. `servers` are known by link states, this one included.
     """
 
     neighbours: int
@@ -126,20 +124,22 @@ class RouterStatistics:
 
 
 class Router:
-    """One server's routing: `handle` takes an event and gives what is to be done.
+    """Routing of one server: `handle` takes an event and returns the effects.
 
-    All servers of a network follow the same strategy. `name` is what this server's neighbours call
-    it. `general` says that links between peers may close cycles; then notifications go along so
-    many `trees` that all servers share, or, with 0, each along the shortest paths from where it
-    enters the mesh, at the price of subscriptions that each server forwards for every other.
-    `covering=False` forwards
-    everything, to measure what covering saves. `merging=True` joins what is forwarded where that is
-    exact: fewer filters at the neighbours, for more messages; it needs covering. `index` makes the
-    indexes in which filters are looked up. A server without a name tells no link states: its
-    network has no cycles. `slack_us` is how much later than a larger timestamp a notification may
-    come where patterns are assembled; all servers of a network have the same. No pattern believes
-    what is more than `ahead_max_us` ahead of the clock. With `tells_offers`
-    effects tell also how changes what is on offer here.
+    Args:
+        strategy: the same on all servers of a network.
+        name: the name of this server to its neighbours. Without one, the server exchanges no link
+            states, so its network must have no cycles.
+        general: links between peers may close cycles.
+        trees: with `general`, the number of trees that all servers share. With 0 each notification
+            follows the shortest paths, and every server forwards subscriptions for every other.
+        covering: False forwards every filter, to measure the savings of covering.
+        merging: merges forwarded filters when the result is exact. Neighbours hold fewer filters, but
+            more messages are sent. Needs covering.
+        index: makes the indexes of filters.
+        slack_us: the delay of a notification that patterns tolerate; the same on all servers.
+        ahead_max_us: patterns ignore timestamps further ahead of the clock.
+        tells_offers: effects include changes of the offers here.
     """
 
     def __init__(
@@ -194,17 +194,16 @@ class Router:
         self._delivered = 0
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
-        """What is to be done about an event, in this order; `now_us` is what the clock says.
+        """Returns the effects of an event, in order. `now_us` is the wall clock.
 
-        A notification whose time to live is over by the clock is dropped, and counted. Patterns
-        ignore a timestamp more than `ahead_max_us` ahead of the clock. For nothing else the clock
-        is used, since it may jump. Questions, and the event that their deadline has passed, carry
-        the time of a monotonic clock. Cost: of a notification one match and its results; of a
-        subscription some lookups.
+        Expired notifications are dropped and counted. Patterns ignore a timestamp more than
+        `ahead_max_us` ahead of the clock. Nothing else uses the wall clock, since it may jump.
+        Queries, and `DeadlinePassed`, carry the time of a monotonic clock. Cost: one match and its
+        results for a notification; some lookups for a subscription.
         """
         self._assembler.clock_us = now_us
         try:
-            if isinstance(event, Received):  # By far the most; the others are told apart below.
+            if isinstance(event, Received):  # The most frequent event: tested first.
                 origin, message = event.origin, event.message
                 if isinstance(message, Publish):
                     effects, actions = self._notifications.publish(origin, message, now_us)
@@ -288,7 +287,7 @@ class Router:
             if isinstance(message, AnnounceLinks | AckLinks):
                 return self._learn_links(origin, message)
             return self._handle_pattern(origin, message)
-        # A way in use is one object: who wants a notification is told apart by that.
+        # The one object in the tables: `NextHopCache` compares next hops by identity.
         party: Party = (
             origin
             if isinstance(origin, Client)
@@ -302,7 +301,9 @@ class Router:
             case Unsubscribe(identity):
                 return self._forwarding.unsubscribe(party, identity)
             case Advertise(identity, offer):
-                assert isinstance(offer, Advertisement | Filter), "nothing else can be offered"
+                assert isinstance(offer, Advertisement | Filter), (
+                    "an offer is an advertisement or a filter"
+                )
                 effects = self._forwarding.advertise(party, identity, offer)
                 return effects + self._perform(self._assembler.replan(offer))
             case Unadvertise(identity):
@@ -313,13 +314,15 @@ class Router:
                 return effects
             case Describe(identity, offers):
                 described = [it for it in offers if isinstance(it, Advertisement | Filter)]
-                assert len(described) == len(offers), "nothing else describes data"
+                assert len(described) == len(offers), (
+                    "a description is an advertisement or a filter"
+                )
                 return self._forwarding.describe(party, identity, described)
             case Undescribe(identity):
                 return self._forwarding.undescribe(party, identity)
 
     def _offer_changes(self) -> list[Effect]:
-        """The changed advertisements that have come on offer, or are on offer no longer."""
+        """Returns the offers that have appeared or disappeared."""
         touched, told = self._forwarding.changed_offers, self._reported_offers
         if not touched:
             return []
@@ -355,12 +358,14 @@ class Router:
             and self._subscriptions.registrations.get(origin, message.identity) is not None
         ):
             raise RefusedError(Reason.IDENTITY_IN_USE)
-        if isinstance(message, SubscribePattern):  # Once it is begun it is not to end half way.
+        if isinstance(
+            message, SubscribePattern
+        ):  # Charged first: a subscription must not stop halfway.
             spend(entry_work(message.pattern.filters))
         return self._perform(self._assembler.receive(origin, message))
 
     def _perform(self, actions: Iterable[Action]) -> list[Effect]:
-        """Does what the assembler asks for. A part that a full table cannot take is counted."""
+        """Performs actions of the assembler. A segment that does not fit a table is counted."""
         effects: list[Effect] = []
         for action in actions:
             match action:
@@ -376,35 +381,35 @@ class Router:
                     effects.append(action)
         return effects
 
-    # --- what others may see ------------------------------------------------------------------
+    # --- inspection ---------------------------------------------------------------------------
 
     def filters_of(self, origin: Origin | NextHop) -> FilterSet:
-        """What a client or neighbour is subscribed to here; or what on one way alone is."""
+        """Returns the subscriptions of a client or neighbour, or of one next hop."""
         return FilterSet(self._subscriptions.products_of(origin))
 
     def offers_of(self, origin: Origin | NextHop) -> list[Offer]:
-        """What a client or neighbour has advertised here; or what came on one way alone."""
+        """Returns the advertisements of a client or neighbour, or of one next hop."""
         return self._offers.products_of(origin)
 
     def next_hops_of(self, neighbour: Neighbour) -> list[NextHop]:
-        """The ways on which a neighbour asks for something or offers it: one for each home."""
+        """Returns the next hops with registrations of a neighbour: one for each owner."""
         return sorted(self._forwarding.next_hops_of(neighbour))
 
     def offers(self) -> list[Offer]:
-        """What is on offer here: what clients, children and peers have advertised.
+        """Returns the advertisements of clients, children and peers.
 
-        A parent passes on no advertisements: of what is published above nothing is known.
+        A parent forwards no advertisements, so those above it are unknown here.
         """
         return [
             node.product for node in self._offers.poset if self._is_offered_below(node.subscribers)
         ]
 
     def is_on_offer(self, offer: Offer) -> bool:
-        """Whether exactly this is among the `offers`. Cost: one look-up, and who advertised it."""
+        """Whether exactly this offer is among the `offers`. Cost: one lookup."""
         return self._is_offered_below(self._offers.poset.subscribers(offer))
 
     def _is_offered_below(self, parties: Iterable[Party]) -> bool:
-        """Whether an active party that advertised something is not this server's parent."""
+        """Whether one of the active parties is not this server's parent."""
         above = self._topology.parent
         return any(
             self._topology.is_active(party)
@@ -413,36 +418,37 @@ class Router:
         )
 
     def knows(self, client: Client) -> bool:
-        """Whether a client asks for, offers, or is asked something here."""
+        """Whether a client has registrations or open queries here."""
         tables = (self._subscriptions, self._offers, self._forwarding.descriptions)
         holders = (*(each.registrations for each in tables), self._assembler, self._queries)
         return any(client in each for each in holders)
 
     def links(self) -> list[tuple[Adjacency, Reason | None]]:
-        """The links, in order of their names, each with the reason why it is unused, or None."""
+        """Returns the links in order of their names, each with the reason for its disuse, or None."""
         return self._topology.links()
 
     def subscriptions(self) -> Iterator[tuple[Filter, Iterable[Party]]]:
-        """The filters asked for here, each once, with its subscribers; lazily."""
+        """Yields each filter once, with its subscribers; lazily."""
         return ((node.product, node.subscribers) for node in self._subscriptions.poset)
 
     def subscriptions_since(
         self, number: int, count: int
     ) -> tuple[range, Iterator[tuple[int, Filter, Iterable[Party]]]]:
-        """The same of filters of so many numbers, with these; see `Poset.since`."""
+        """As `subscriptions`, of a range of numbers, with the numbers; see `Poset.since`."""
         numbers, nodes = self._subscriptions.poset.since(number, count)
         return numbers, ((node.number, node.product, node.subscribers) for node in nodes)
 
     def advertisements(self) -> Iterator[tuple[Offer, Iterable[Party]]]:
-        """The advertisements here, each once, with the parties that advertised it; lazily."""
+        """Yields each advertisement once, with its parties; lazily."""
         return ((node.product, node.subscribers) for node in self._offers.poset)
 
     def recipients_of(
         self, notification: Notification
     ) -> tuple[list[tuple[Filter, Iterable[Party]]], list[Neighbour]]:
-        """What matches a notification, and the neighbours it would go to, were it published here.
+        """Returns the matching filters, and the neighbours that a notification published here would
+        reach.
 
-        Nothing is published. Whether its publisher would have to advertise it is not looked at.
+        Nothing is published, and the publisher's advertisements are not checked.
         """
         nodes = sorted(
             map(self._subscriptions.poset.node, self._subscriptions.index.match(notification))
@@ -456,36 +462,33 @@ class Router:
 
     @property
     def due_us(self) -> int | None:
-        """What waits goes on once a time later than this is learned; None where nothing waits."""
+        """The time after which waiting patterns continue; None if no pattern waits."""
         due_us = self._assembler.due_us
         return None if due_us is None else due_us + self._slack_us
 
     @property
     def question_due_us(self) -> int | None:
-        """When by the clock a `DeadlinePassed` is due; None where no question is under way."""
+        """The time of the next `DeadlinePassed`; None if no query is open."""
         return self._queries.due_us
 
     @property
     def expired(self) -> int:
-        """The notifications that came when their time was over."""
+        """The number of notifications whose time to live was over."""
         return self._notifications.expired
 
     def pattern_statistics(self) -> AssemblerStatistics:
-        """Counts of the patterns held, and of what was lost for them.
-
-        Cost: the number of patterns.
-        """
+        """Returns counters of the patterns. Cost: the number of patterns."""
         return self._assembler.statistics()
 
     def routes(self) -> Mapping[str, str]:
-        """The next server on the way to each that can be reached, for what is addressed to servers.
+        """Returns the next server towards each reachable server, for messages addressed to servers.
 
         Empty for a server without a name, which knows no link states.
         """
         return self._topology.routes()
 
     def maintain(self, units: int = 64) -> bool:
-        """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
+        """Does a bounded part of the indexes' maintenance. Returns whether more is left."""
         tables = (self._subscriptions, self._offers, self._forwarding.descriptions)
         waiting = [each.maintain(units) for each in tables]
         return any(waiting)
@@ -495,7 +498,7 @@ class Router:
         self._forwarding.descriptions.index.maintain(units)
 
     def statistics(self) -> RouterStatistics:
-        """A frozen view of what the router holds and did."""
+        """Returns a frozen view of the counters."""
         links, merging = self._topology, self._forwarding.merging
         received = {kind.__name__: count for kind, count in self._received.items()}
         if self._notifications.admitted:
@@ -520,7 +523,7 @@ class Router:
         )
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all tables."""
         self._topology.validate()
         self._forwarding.validate()
         self._assembler.validate()
@@ -529,5 +532,5 @@ class Router:
 
 
 def _size(message: Message) -> int:
-    """How often a message is counted: of notifications that travel together, each."""
+    """The weight of a message in the counters: its notifications, or 1."""
     return len(message.notifications) if isinstance(message, Publish) else 1

@@ -35,7 +35,7 @@ class RouterLimits:
     registrations_max: int = 1_000_000
     """Subscriptions, or advertisements, of all clients and neighbours. Beyond it: refused, counted;
     a new link too."""
-    subscription_filters_max: int = SUBSCRIPTION_FILTERS_MAX
+    filters_per_subscription_max: int = SUBSCRIPTION_FILTERS_MAX
     """Filters of one subscription. Beyond it: refused, counted."""
     filters_max: int = 2_000_000
     """Filters of all subscriptions, each counted once per subscription. Beyond it: refused,

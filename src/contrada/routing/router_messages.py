@@ -1,13 +1,13 @@
-"""What clients and servers of the network say, and what a router is told and asks to be done.
+"""Messages between clients and servers, and the events and effects of a `Router`.
 
 A *message* travels between a client and its server, or between two servers. A subscription or an
-advertisement has an identity, which its sender chose and which means something only between these
-two; what is withdrawn is named by it alone. In a general topology each is also labelled by its
-*home*, which is the server where it entered the mesh of peers, or the tree that all share along
-which it goes, and a notification by its *source*, the server where it entered the mesh; elsewhere
-both are empty. An *event* is a message that has come, or a change of
-links or clients. An *effect* is something that the owner of a router does for it. What is made anew
-for each notification is a struct, since making a frozen dataclass takes ten times as long.
+advertisement has an identity. Its sender chose it, and it is valid only between these two; a
+withdrawal names the identity alone. In a general topology each registration is also labelled by its
+*owner*: the server at which it entered the mesh of peers, or the shared tree that it follows. A
+notification is labelled by its *source*, the server at which it entered the mesh. Elsewhere both
+labels are empty. An *event* is a received message, or a change of links or clients. An *effect* is
+an instruction to the program that runs the router. Objects that are created for each notification
+are structs, since a frozen dataclass takes ten times as long to create.
 
 Source: PODC 2000 §2 (the interface of the service) and §4 (the server protocol).
 """
@@ -36,19 +36,17 @@ LABEL_CHARS_MAX: Final = 255
 """Characters of a server's name, and of an identity. Beyond it: refused, counted."""
 
 Label: TypeAlias = Annotated[str, msgspec.Meta(max_length=LABEL_CHARS_MAX)]
-"""A server's name as it is decoded: one that is longer is never held."""
+"""The name of a server as decoded; a longer one is refused by the decoder."""
 
 SUBSCRIPTION_FILTERS_MAX: Final = 10_000
 """Filters of one subscription. Beyond it: refused, counted."""
 
 QUESTION_HOPS_MAX: Final = 64
-"""Links that a question goes over, unless it gives a limit of its own. Beyond it: nobody is
-asked."""
+"""Links that a query crosses, unless it sets a limit of its own. Beyond it: no source is asked."""
 
 
 REPORTS_MAX: Final = 100_000
-"""Sources that one question reaches. Beyond it: the branch that has more of them is reported as
-failed."""
+"""Sources that one query reaches. Beyond it: the branch that exceeds it is reported as failed."""
 
 
 class Client(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -64,29 +62,29 @@ class Neighbour(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 Origin: TypeAlias = Client | Neighbour
-"""From whom a message comes."""
+"""The sender of a message."""
 
 
 class NextHop(msgspec.Struct, frozen=True, order=True, gc=False):
-    """A neighbour, and the home of what comes from it or goes to it: one tree through one link."""
+    """A neighbour and an owner: one tree over one link."""
 
     neighbour: Neighbour
     owner: str = ""
 
 
 Party: TypeAlias = Client | NextHop
-"""Who asks for something or offers it here."""
+"""The holder of a registration."""
 
 Offer: TypeAlias = Advertisement | Filter
-"""What may be published. A filter offers any further attributes, as an open type does."""
+"""A promise of notifications. A filter offers any further attributes, as an open type does."""
 
 
 Notifications: TypeAlias = tuple[Notification, ...] | Bundle
-"""Several in order; those of a bundle are passed on as bytes."""
+"""Several in order; a bundle is forwarded as bytes."""
 
 
 class Publish(RouterMessage, frozen=True, tag="publish"):
-    """Notifications on their way, in order; `hops` counts the links that they have come over."""
+    """Notifications in order; `hops` counts the links crossed."""
 
     notifications: Notifications
     hops: int = 0
@@ -95,13 +93,13 @@ class Publish(RouterMessage, frozen=True, tag="publish"):
 
 
 class Ask(RouterMessage, frozen=True, tag="ask"):
-    """A question on its way to the sources whose descriptions it meets; answers come back on it.
+    """A query, forwarded to the sources whose descriptions it meets; answers return on its path.
 
-    The asker's name, empty for an anonymous one, and the identity, which the asker chose, identify
-    the question in the network. `timeout_us`: how long its sender waits for answers. `window`: how
-    many items the sender takes before it says `More`. `limit`: how many items at most, 0 for all.
-    With a `combination` the answer holds no items, but the result that is combined of all items.
-    The question goes over `hops_max` links at most.
+    The asker's name, empty for an anonymous one, and the identity identify the query in the
+    network. `timeout_us`: how long the sender waits for answers. `window`: the items that the
+    sender accepts before it sends `More`. `limit`: the most items, 0 for all. With a `combination`
+    the answer holds no items, but their combined result. The query crosses at most `hops_max`
+    links.
 
     Source: CU-CS-948-03 §2, §5 (queries are forwarded by what is advertised).
     """
@@ -120,7 +118,7 @@ class Ask(RouterMessage, frozen=True, tag="ask"):
 
 
 class SourceState(StrEnum):
-    """What became of a source that was asked."""
+    """The outcome of a query at one source."""
 
     ASKED = "asked"
     ANSWERED = "answered"
@@ -132,9 +130,9 @@ class SourceState(StrEnum):
 
 
 class SourceReport(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of a source, or of a server, whose name begins with `@`, that passed it on.
+    """The state of a source, or of a server on the path, whose name begins with `@`.
 
-    `count` items of it came; `reason` says why it failed.
+    `count` items of it arrived; `reason` explains a failure.
     """
 
     name: str
@@ -148,7 +146,7 @@ class SourceReport(msgspec.Struct, frozen=True, array_like=True):
 
 
 def failed(reports: Iterable[SourceReport], reason: str) -> list[SourceReport]:
-    """The reports, with sources that answered reported as failed."""
+    """Returns the reports, with answered sources turned into failed ones."""
     return [
         msgspec.structs.replace(each, state=SourceState.FAILED, count=0, reason=reason)
         if each.state is SourceState.ANSWERED
@@ -158,7 +156,7 @@ def failed(reports: Iterable[SourceReport], reason: str) -> list[SourceReport]:
 
 
 class Answer(RouterMessage, frozen=True, tag="answer"):
-    """Items and reports of a question, on their way back to the asker.
+    """Items and reports of a query, on their path back to the asker.
 
     `partial` is the combination over all sources that the same message reports as answered.
     """
@@ -173,7 +171,7 @@ class Answer(RouterMessage, frozen=True, tag="answer"):
 
 
 class More(RouterMessage, frozen=True, tag="more"):
-    """Who asked takes so many more items."""
+    """The asker accepts `count` more items."""
 
     asker: str
     identity: str
@@ -182,7 +180,7 @@ class More(RouterMessage, frozen=True, tag="more"):
 
 
 class Cancel(RouterMessage, frozen=True, tag="cancel"):
-    """Nobody waits for answers to a question any longer."""
+    """The asker waits for no further answers."""
 
     asker: str
     identity: str
@@ -190,7 +188,7 @@ class Cancel(RouterMessage, frozen=True, tag="cancel"):
 
 
 class Subscribe(RouterMessage, frozen=True, tag="subscribe"):
-    """The sender wants what one of the filters matches."""
+    """The sender subscribes to the union of the filters."""
 
     identity: str
     filters: Selection
@@ -224,9 +222,9 @@ class Unadvertise(RouterMessage, frozen=True, tag="unadvertise"):
 
 
 class Describe(RouterMessage, frozen=True, tag="describe"):
-    """The sender, or a party behind it, has data that these offers describe: it may be asked.
+    """The sender, or a party behind it, has data that these offers describe, and answers queries.
 
-    Of a client, `identity` is the name of the source.
+    In a client's message, `identity` is the name of the source.
 
     Source: CU-CS-948-03 §2, §4 (a source may give several descriptions).
     """
@@ -246,13 +244,13 @@ class Undescribe(RouterMessage, frozen=True, tag="undescribe"):
 
 
 class Follow(RouterMessage, frozen=True, tag="follow"):
-    """A client wants to be told by its server what is on offer there, and how that changes."""
+    """A client asks its server for the offers there, and for their changes."""
 
     version: int = VERSION
 
 
 class Unfollow(RouterMessage, frozen=True, tag="unfollow"):
-    """A client does not want to be told any longer."""
+    """A client ends `Follow`."""
 
     version: int = VERSION
 
@@ -269,7 +267,7 @@ class Role(StrEnum):
 
 
 class Adjacency(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """A link as one of its ends sees it: the neighbour, its role, and the cost of the link."""
+    """A link as one of its ends sees it: the neighbour, its role, and the cost."""
 
     name: str
     role: Role
@@ -277,7 +275,7 @@ class Adjacency(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class LinkState(msgspec.Struct, frozen=True, array_like=True):
-    """The links that a server has, in order of their names; of two the higher number is newer."""
+    """The links of a server, in order of their names; the higher number is newer."""
 
     origin: str
     number: int
@@ -285,20 +283,20 @@ class LinkState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AnnounceLinks(RouterMessage, frozen=True, tag="tell links"):
-    """What the sender has learned of links, and has not told before."""
+    """Link states that are news from the sender."""
 
     states: tuple[LinkState, ...]
     version: int = VERSION
 
 
 class AckLinks(RouterMessage, frozen=True, tag="took links"):
-    """The sender has taken in what it was told of links, and can be told more."""
+    """The sender has processed an `AnnounceLinks` and is ready for another."""
 
     version: int = VERSION
 
 
 QuestionMessage: TypeAlias = Ask | Answer | More | Cancel
-"""What is said about one question."""
+"""The messages about one query."""
 
 Message: TypeAlias = (
     Publish
@@ -316,7 +314,7 @@ Message: TypeAlias = (
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A message has come from a client or a neighbour."""
+    """A client or a neighbour sent a message."""
 
     origin: Origin
     message: Message
@@ -324,9 +322,9 @@ class Received(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """A link to a neighbour is there; nothing was sent over it yet.
+    """A link to a neighbour is up; no message was sent over it yet.
 
-    Of several paths the one of the least cost is taken.
+    Of several paths the one of the least cost is used.
     """
 
     neighbour: Neighbour
@@ -336,29 +334,29 @@ class LinkUp:
 
 @dataclass(frozen=True, slots=True)
 class LinkDown:
-    """A link is gone, with all subscriptions, advertisements and questions that came over it."""
+    """A link is down; its subscriptions, advertisements and queries are gone."""
 
     neighbour: Neighbour
 
 
 @dataclass(frozen=True, slots=True)
 class ClientGone:
-    """A client is gone, and with it its subscriptions and advertisements."""
+    """A client disconnected; its subscriptions and advertisements are gone."""
 
     client: Client
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePassed:
-    """The clock says that the time of some question is over; see `Router.question_due_us`."""
+    """The deadline of some query has passed; see `Router.question_due_us`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """What is published from now on has a timestamp of at least this, less the slack at most.
+    """Later notifications have a timestamp of at least this, less the slack.
 
-    Patterns that wait for something later go on, where no notification tells the time. Refused
-    where it goes back, or is far ahead of the clock.
+    Waiting patterns continue even if no notification carries a later time. Refused if the time
+    decreases, or is far ahead of the clock.
     """
 
     time_us: int
@@ -368,7 +366,7 @@ Event: TypeAlias = Received | LinkUp | LinkDown | ClientGone | TimePassed | Dead
 
 
 class Reason(StrEnum):
-    """Why something was refused."""
+    """Why an event was refused."""
 
     VERSION = "another version"
     UNKNOWN_NEIGHBOUR = "unknown neighbour"
@@ -401,14 +399,14 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a message over a link; what is sent over a link arrives in order."""
+    """Send a message over a link, which keeps the order."""
 
     to: Neighbour
     message: Message
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Hand notifications to a client, each once, for all of its subscriptions that match them."""
+    """Hand notifications to a client, each once for all of its matching subscriptions."""
 
     client: Client
     subscriptions: tuple[str, ...]
@@ -425,7 +423,7 @@ class DeliverMatch:
 
 @dataclass(frozen=True, slots=True)
 class DeliverQuestion:
-    """Hand a question to a client, once, for all of its sources whose descriptions it meets."""
+    """Hand a query to a client, once for all of its sources whose descriptions it meets."""
 
     client: Client
     sources: tuple[str, ...]
@@ -434,7 +432,7 @@ class DeliverQuestion:
 
 @dataclass(frozen=True, slots=True)
 class NotifyClient:
-    """Tell a client the news of a question that it asked, or that it was asked."""
+    """Forward an answer, credit or cancellation to the client that asks or answers."""
 
     client: Client
     message: Answer | More | Cancel
@@ -442,7 +440,7 @@ class NotifyClient:
 
 @dataclass(frozen=True, slots=True)
 class OfferChanged:
-    """Something is on offer here that was not, or no longer is. Told by a router that is to."""
+    """An offer appeared or disappeared. Only routers with `tells_offers` report it."""
 
     offer: Offer
     is_on_offer: bool
@@ -450,10 +448,9 @@ class OfferChanged:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An event changed nothing, and why. It was counted.
+    """An event changed nothing, for a reason. It was counted.
 
-    `error` carries what a client needs to know beside the reason, a limit or a value, where there
-    is something to say.
+    `error` carries the exceeded limit or the offending value, where there is one.
     """
 
     event: Event

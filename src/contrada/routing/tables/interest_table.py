@@ -56,7 +56,7 @@ class InterestTable(Generic[P]):
 
     def check_room(self, size: int = 1) -> None:
         """Refuses so many more products where a table is full."""
-        check_limit(self._limits, "subscription_filters_max", size)
+        check_limit(self._limits, "filters_per_subscription_max", size)
         self.registrations.check_room()
         check_limit(self._limits, "filters_max", self.poset.registration_count + size)
 
