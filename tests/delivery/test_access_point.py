@@ -5,9 +5,10 @@ from collections import deque
 import pytest
 
 from contrada.delivery import access_point
-from contrada.delivery.access_point import ASK_AGAIN_US, Confirmed, Failed
+from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import StreamAck
+from contrada.delivery.publisher_pasts import ASK_AGAIN_US
 from contrada.delivery.publishers import Publisher
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
 from contrada.model import Notification

@@ -511,7 +511,7 @@ def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
 
 def test_what_cannot_stand_leaves_nothing_behind() -> None:
     """A log would be kept for a subscription that nobody knows."""
-    net = DeliveryNetwork("ab", "ab", "a", limits=DeliveryLimits(subscriptions_max=1))
+    net = DeliveryNetwork("ab", "ab", "a")
     net.stand("a", "s")
     net.run()
     server = net.servers["b"]
@@ -521,9 +521,10 @@ def test_what_cannot_stand_leaves_nothing_behind() -> None:
         server.create_subscription("t", all_of(), net.now_us, is_durable=True)
     with pytest.raises(InvalidValueError):
         server.create_subscription("", all_of(), net.now_us)
-    with pytest.raises(LimitError, match="subscriptions_max"):
-        server.create_subscription("t", all_of(), net.now_us)
     net.validate()
+    full = DeliveryNetwork("a", "", limits=DeliveryLimits(durable_subscriptions_max=0))
+    with pytest.raises(LimitError, match="durable_subscriptions_max"):
+        full.servers["a"].create_subscription("t", all_of(), full.now_us)
     with pytest.raises(InvalidValueError, match="server's name"):
         DeliveryServer("", incarnation=1)
 

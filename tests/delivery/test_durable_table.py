@@ -124,12 +124,12 @@ def test_who_is_known_by_a_change_alone_is_not_known() -> None:
 
 def test_what_is_known_is_bounded() -> None:
     """Another server could fill the memory; or what it says raise here."""
-    of = made("o", limits=DeliveryLimits(subscriptions_max=2, owners_max=2))
+    of = made("o", limits=DeliveryLimits(durable_subscriptions_max=2, owners_max=2))
     of.change(1, DurableEntry("mine", all_of()))
     many = tuple((n, DurableEntry(f"s{n}", all_of())) for n in range(3))
     assert of.learn(AnnounceOwner("h", 1, 0, 1, True, many))
     assert (len(of), of.left_out) == (2, 2)
-    with pytest.raises(LimitError, match="subscriptions_max"):
+    with pytest.raises(LimitError, match="durable_subscriptions_max"):
         of.check_room(1)
     assert not of.learn(AnnounceOwner("g", 1, 0, 1, True, ()))
     assert of.left_out == 3

@@ -63,11 +63,11 @@ def test_it_says_what_it_stands_for_after_a_restart() -> None:
     server.create_subscription("s", FILTERS, 1, retention, is_durable=True)
     server.create_subscription("t", FILTERS, 1)
     store.sync()
-    assert server.terms("t") == (FILTERS, Retention(), False)
+    assert server.logs.terms("t") == (FILTERS, Retention(), False)
     store.crash()
     again = DeliveryServer("a", incarnation=2, store=store)
-    assert again.terms("s") == (FILTERS, retention, True)
-    assert again.terms("t") is None
+    assert again.logs.terms("s") == (FILTERS, retention, True)
+    assert again.logs.terms("t") is None
 
 
 @pytest.mark.parametrize(

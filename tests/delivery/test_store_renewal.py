@@ -44,7 +44,7 @@ def test_positions_given_after_the_copy_are_given_to_nothing_else() -> None:
     net.read("a", "y", "s")
     assert net.got["y"] == [0, 1, 2, 6]
     assert net.positions["y"] == [1, 2, 3, 4 + RESTORED_GAP]
-    assert net.servers["a"].first_kept("s", 4) == 4 + RESTORED_GAP
+    assert net.servers["a"].logs.first_kept("s", 4) == 4 + RESTORED_GAP
 
 
 def test_an_access_point_on_a_copy_loses_and_doubles_nothing_that_the_copy_held() -> None:
@@ -142,10 +142,10 @@ def test_subscriptions_begun_after_the_copy_leave_their_numbers_to_none() -> Non
     net.read("b", "x", "u")
     net.run(5)
     assert net.got["x"] == []
-    assert [number for number, _, _ in net.servers["b"].subscriptions_since(1, 16)[1]] == [1]
-    numbers, found = net.servers["b"].subscriptions_since(2, 16)
+    assert [number for number, _, _ in net.servers["b"].logs.subscriptions_since(1, 16)[1]] == [1]
+    numbers, found = net.servers["b"].logs.subscriptions_since(2, 16)
     assert [entry.name for _, entry, _ in found] == ["u"]
-    assert net.servers["b"].subscriptions_since(numbers.stop, 16)[0] == range(
+    assert net.servers["b"].logs.subscriptions_since(numbers.stop, 16)[0] == range(
         numbers.stop, numbers.stop
     )
 

@@ -270,7 +270,7 @@ async def test_records_are_read_under_names_of_ones_own(tmp_path: Path) -> None:
         assert bytes(frame.result).count(NOT_PERMITTED.encode()) == 3
         await client.leave()
         assert {"kept", "desk/wide"} <= {
-            each.name for each in broker.logs.host.server._logs.subscriptions().values()
+            each.name for each in broker.logs.host.server.logs.subscriptions().values()
         }
 
 

@@ -19,7 +19,7 @@ Source: EPFL 2503 §5.2.2 (QoS of obvents).
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from sys import maxsize
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from contrada.delivery.causality import Causality
 from contrada.delivery.delivery_class import DeliveryClass, delivery_class
@@ -41,11 +41,11 @@ from contrada.delivery.inbox import Inbox
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
 from contrada.delivery.owned_logs import OwnedLogs
+from contrada.delivery.publisher_pasts import PublisherPasts
 from contrada.delivery.publishers import (
     LOCAL,
     Publisher,
     Publishers,
-    PublisherSession,
     SequencerEpoch,
 )
 from contrada.delivery.sequences import Sequences
@@ -59,9 +59,6 @@ from contrada.errors import (
     LimitError,
 )
 from contrada.model import Notification
-
-ASK_AGAIN_US: Final = 1_000_000
-"""After how long the past of a publisher that waits is asked for again."""
 
 
 class Confirmed(NamedTuple):
@@ -122,11 +119,12 @@ class AccessPoint:
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False
         self._held_orders: set[tuple[str, str]] = set()  # publishers and sequences of what waits
-        self._sessions: dict[str, PublisherSession] = {}  # publishers whose past is asked for
-        self._ask_due_us = 0
         self._rows = 0
         self._is_causal = outbox.held > 0  # since before a restart
         self._publishers = Publishers(Notes(store), outbox, inbox, causality, limits)
+        self.pasts = PublisherPasts(
+            name, table, outbox, self._publishers, self.send, self.recheck_waiting, limits
+        )
 
     # --- publishers ---------------------------------------------------------------------------
 
@@ -145,54 +143,14 @@ class AccessPoint:
             self._publish(of, now_us)
         elif len(self._waiting) >= self._limits.waiting_max:
             reason = f"waiting_max = {self._limits.waiting_max} publications wait already"
-            is_unknown = publisher in self._sessions
+            is_unknown = publisher in self.pasts
             self._give_up(of, CannotPublishError("", reason=reason, may_be_published=is_unknown))
         else:
             self._wait(of)
 
-    def await_past(self, publisher: str, past: Mapping[str, int], now_us: int) -> None:
-        """A publisher's publications wait here until its past at other servers is known.
-
-        `past`: those servers, each with its life at the time. Raises LimitError.
-        """
-        if publisher not in self._sessions and len(self._sessions) >= self._limits.waiting_max:
-            raise LimitError("waiting_max", self._limits.waiting_max, len(self._sessions) + 1)
-        others = {
-            server: incarnation for server, incarnation in past.items() if server != self.name
-        }
-        if others:
-            self._sessions[publisher] = PublisherSession(now_us, others)
-            self._ask_past(publisher, now_us)
-
-    def forget_past(self, server: str, incarnation: int) -> None:
-        """A server has begun this life: of its earlier lives no publisher's past is left there."""
-        for publisher, visit in list(self._sessions.items()):
-            if visit.incarnations.get(server, incarnation) < incarnation:
-                self.learn_past(publisher, server)
-
-    def learn_past(self, publisher: str, server: str, past: Past | None = None) -> None:
-        """What a publisher did at another server is known; None: nothing is left of it.
-
-        An answer to a question of an earlier visit is ignored: the publisher was there again since.
-        """
-        visit = self._sessions.get(publisher)
-        is_late = past is not None and visit is not None and past.visit != visit.number
-        if visit is None or server not in visit.incarnations or is_late:
-            return
-        del visit.incarnations[server]
-        if not visit.incarnations:
-            del self._sessions[publisher]
-        known = self._publishers.get(publisher)
-        if past is not None:
-            known.learn(past.sequence, past.failed, past.unknown_to)
-        # Its publications there went another way, and may still be on it.
-        known.needs_context = True
-        self._publishers.save(publisher, known)
-        self.recheck_waiting()
-
     def forget(self, server: str) -> None:
-        """A server will never say what its publishers did there."""
-        self.forget_past(server, maxsize)
+        """Ends all waits for a server that will never be back."""
+        self.pasts.forget(server, maxsize)
         self.recheck_waiting()
 
     def past_of(self, message: AskPast) -> Past | None:
@@ -201,7 +159,7 @@ class AccessPoint:
         What waits of it is given up; if it is back, from where it may have been published.
         """
         publisher = message.publisher
-        is_unknown = publisher in self._sessions
+        is_unknown = publisher in self.pasts
         for token in [each.token for each in self._waiting.values() if each.publisher == publisher]:
             reason = f"the publisher {publisher!r} has gone to another server"
             del self._waiting[token]
@@ -218,7 +176,7 @@ class AccessPoint:
 
     def _waiting_reason(self, of: Publication) -> str | None:
         """Why a publication must wait; None where it need not."""
-        if of.publisher in self._sessions:
+        if of.publisher in self.pasts:
             return f"what {of.publisher!r} published elsewhere is not known here"
         known = self._publishers.get(of.publisher)
         if of.publisher and all(
@@ -272,7 +230,7 @@ class AccessPoint:
         """Publishes publications that need wait no longer, gives up those that waited too long."""
         if not self._is_stale and (self.due_us is None or now_us < self.due_us):
             return
-        self._repeat_asking(now_us)
+        self.pasts.ask_again([each.publisher for each in self._waiting.values()], now_us)
         self._is_stale = False
         waiting, self._waiting = self._waiting, {}
         self._held_orders.clear()
@@ -283,7 +241,7 @@ class AccessPoint:
             if reason is None:
                 self._publish(of, now_us)
             elif of.until_us <= now_us:
-                is_unknown = of.publisher in self._sessions
+                is_unknown = of.publisher in self.pasts
                 error = CannotPublishError("", reason=reason, may_be_published=is_unknown)
                 self._give_up(of, error)
             else:
@@ -301,31 +259,9 @@ class AccessPoint:
     def due_us(self) -> int | None:
         """When the first of what waits is given up, or a publisher's past is asked for again."""
         until_us = next((each.until_us for each in self._waiting.values()), None)
-        if until_us is None or not self._sessions:
+        if until_us is None or not self.pasts:
             return until_us
-        return min(until_us, self._ask_due_us)
-
-    def _repeat_asking(self, now_us: int) -> None:
-        """Asks for the past of publishers that wait again: there may have been no answer yet."""
-        if now_us < self._ask_due_us:
-            return
-        self._ask_due_us = now_us + ASK_AGAIN_US
-        for publisher in dict.fromkeys(each.publisher for each in self._waiting.values()):
-            self._ask_past(publisher, now_us)
-
-    def _ask_past(self, publisher: str, now_us: int) -> None:
-        """Asks for what a publisher did elsewhere, where no question is on its way."""
-        visit = self._sessions.get(publisher)
-        if visit is None:
-            return
-        for server, incarnation in list(visit.incarnations.items()):
-            owner = self._table.owners.get(server)
-            now, _, taken = self._outbox.stream_state(server)
-            if owner is not None and incarnation < owner.incarnation:
-                self.learn_past(publisher, server)
-            elif owner is not None and visit.asked.get(server, (0, 0)) <= (now, taken):
-                self.send(server, AskPast(publisher, visit.number), now_us)
-                visit.asked[server] = self._outbox.stream_state(server)[:2]
+        return min(until_us, self.pasts.due_us)
 
     @property
     def waiting(self) -> int:

@@ -39,7 +39,7 @@ class DeliveryLimits:
     owners_max: int = 1_024
     """Servers of a network that own durable subscriptions. Beyond it: a new one is left out,
     counted."""
-    subscriptions_max: int = 100_000
+    durable_subscriptions_max: int = 100_000
     """Durable subscriptions of a network. Beyond it: LimitError to subscribers here; further
     announced ones are left out, counted, and get best effort from here."""
     sequences_max: int = 10_000

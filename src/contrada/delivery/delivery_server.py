@@ -47,10 +47,10 @@ from contrada.delivery.durable_table import DurableTable, LogOwner
 from contrada.delivery.inbox import ArrivedShipment, Inbox
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox
-from contrada.delivery.owned_logs import LogTerms, OwnedLogs, Since
+from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.shipment_handler import ShipmentHandler
-from contrada.delivery.store import Store, StoredRecord
+from contrada.delivery.store import Store
 from contrada.delivery.store_renewal import RESTORED_GAP
 from contrada.delivery.transit import SendMessage, Transit
 from contrada.errors import DeliveryError, InvalidValueError, LimitError, ProtocolError
@@ -130,7 +130,7 @@ class DeliveryServer:
             own = LogOwner(its_incarnation, boot + 1, 0, True, sequences)
         notes.put("life", "", (own.incarnation, own.boot, own.sequences))
         self._table = DurableTable(name, own, notes, limits)
-        self._logs = OwnedLogs(store, limits)
+        self.logs = OwnedLogs(store, limits)
         self._outbox = Outbox(name, store, limits)
         self._inbox = Inbox(name, own.incarnation, notes, limits)
         self._sequences = Sequences(sequencer or name, notes, limits)
@@ -143,18 +143,18 @@ class DeliveryServer:
             self._table,
             self._outbox,
             self._inbox,
-            self._logs,
+            self.logs,
             self._sequences,
             self._causality,
             limits,
         )
-        self._consumers = Consumers(name, self._table, self._logs, self._access)
+        self._consumers = Consumers(name, self._table, self.logs, self._access)
         self._handler = ShipmentHandler(
-            name, self._logs, self._access, self._causality, self._consumers
+            name, self.logs, self._access, self._causality, self._consumers
         )
         self._to_acknowledge: dict[str, None] = {}
         self._retry_us: int | None = None
-        for number, entry in self._logs.subscriptions().items():
+        for number, entry in self.logs.subscriptions().items():
             self._table.change(number, entry)
         for each, known in self._table.owners.items():
             self._learn_start(each, known)
@@ -189,7 +189,7 @@ class DeliveryServer:
         `past`: the servers at which it was since one of its publications was confirmed, each with
         the last `incarnation` that it told the publisher. Raises LimitError.
         """
-        self._access.await_past(publisher, past, now_us)
+        self._access.pasts.await_past(publisher, past, now_us)
         return self._settle(now_us)
 
     def pass_sequence(self, sequence: str, server: str, now_us: int) -> list[DeliveryEffect]:
@@ -217,7 +217,7 @@ class DeliveryServer:
         its oldest records where it is full. Raises DeliveryError: a name is in use, here or as far
         as known elsewhere, or there is no store; InvalidValueError for a name; LimitError.
         """
-        names = self._logs.names_to_create(name, retention, is_durable=is_durable)
+        names = self.logs.names_to_create(name, retention, is_durable=is_durable)
         for each in names:
             found = self._table.owner_of(each)
             if found is not None:
@@ -232,11 +232,11 @@ class DeliveryServer:
     def _create(
         self, name: str, filters: Selection, retention: Retention, *, is_durable: bool
     ) -> None:
-        number, entry = self._logs.create(name, filters, retention, is_durable=is_durable)
+        number, entry = self.logs.create(name, filters, retention, is_durable=is_durable)
         try:
             self._transit.flood(self._table.change(number, entry))
         except LimitError:
-            list(self._logs.end(number))
+            list(self.logs.end(number))
             raise
 
     def append(
@@ -246,9 +246,9 @@ class DeliveryServer:
 
         What finds no room is dropped and counted, as best effort may be. Raises DeliveryError.
         """
-        number = self._logs.number_of(name)
+        number = self.logs.number_of(name)
         for each in notifications:
-            self._logs.append_best_effort(number, each, now_us)
+            self.logs.append_best_effort(number, each, now_us)
         return self._settle(now_us)
 
     def consume(self, client: str, message: Consuming, now_us: int) -> list[DeliveryEffect]:
@@ -261,7 +261,7 @@ class DeliveryServer:
 
     def acknowledge(self, name: str, before: int, now_us: int) -> list[DeliveryEffect]:
         """All of a log here before a position is done with. Raises DeliveryError and others."""
-        self._logs.acknowledge(name, before)
+        self.logs.acknowledge(name, before)
         return self._settle(now_us)
 
     # --- neighbours ---------------------------------------------------------------------------
@@ -329,7 +329,7 @@ class DeliveryServer:
             start[0] == owner.incarnation and owner.boot - start[1] >= RESTORED_GAP
         ):  # a restored copy
             self._access.shipments += self._outbox.reopen(message.owner, now_us)
-        self._access.forget_past(message.owner, owner.incarnation)
+        self._access.pasts.forget(message.owner, owner.incarnation)
         self._access.recheck_waiting()
 
     # --- parcels ------------------------------------------------------------------------------
@@ -391,12 +391,12 @@ class DeliveryServer:
             self._access.publish_waiting(now_us)
             self._send_posted()
             changed = self._inbox.use_ready(use)
-            for reader, records in self._logs.push(self._consumers.has_room, now_us):
+            for reader, records in self.logs.push(self._consumers.has_room, now_us):
                 self._consumers.deliver(reader, records, now_us)
-            is_stuck |= self._logs.is_stuck
-            for number, entry in self._logs.changes():
+            is_stuck |= self.logs.is_stuck
+            for number, entry in self.logs.changes():
                 if entry is None:
-                    for reader, closed in self._logs.end(number):
+                    for reader, closed in self.logs.end(number):
                         self._consumers.deliver(reader, closed, now_us)
                 self._transit.flood(self._table.change(number, entry))
             for source in changed:
@@ -443,29 +443,9 @@ class DeliveryServer:
             for entry in owner.entries.values()
         }
 
-    def subscriptions_since(self, number: int, count: int) -> Since:
-        """Those at home here, in order of their numbers; see `OwnedLogs.since`."""
-        return self._logs.subscriptions_since(number, count)
-
-    def terms(self, name: str) -> LogTerms | None:
-        """What a standing subscription at home here stands for; None where there is none."""
-        return self._logs.terms(name)
-
-    def positions(self, name: str, time_us: int | None = None) -> tuple[int, int, int, int]:
-        """Positions of a log here; see `OwnedLogs.positions`."""
-        return self._logs.positions(name, time_us)
-
-    def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
-        """Entries of a log here; see `OwnedLogs.entries`."""
-        return self._logs.entries(name, first, count, is_again=is_again)
-
-    def first_kept(self, name: str, position: int) -> int:
-        """The lowest position of a log here from this one on that may be a record's."""
-        return self._logs.first_kept(name, position)
-
     def take_ended(self) -> list[str]:
         """The names of those that stood here and have ended since this was asked, by whoever."""
-        names, self._logs.ended = self._logs.ended, []
+        names, self.logs.ended = self.logs.ended, []
         return names
 
     def sequence_of(self, publisher: str) -> int:
@@ -483,10 +463,6 @@ class DeliveryServer:
             return None
         owner, number = found
         return owner, number, self._table.owners[owner].entries[number].filters
-
-    def has_reader(self, name: str) -> bool:
-        """Whether a subscription that is at home here has a consumer, here or elsewhere."""
-        return self._logs.has_reader(name)
 
     @property
     def unacknowledged(self) -> int:
@@ -512,14 +488,14 @@ class DeliveryServer:
             dropped=self._inbox.dropped,
             refused=self._handler.refused,
             lost=self._outbox.lost,
-            logs=self._logs.statistics(),
+            logs=self.logs.statistics(),
         )
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
         self._table.validate()
-        self._logs.validate()
-        assert self._table.own.entries == self._logs.subscriptions(), "others know of other logs"
+        self.logs.validate()
+        assert self._table.own.entries == self.logs.subscriptions(), "others know of other logs"
 
 
 def _addressed(name: str, shipments: Sequence[Shipment]) -> list[ArrivedShipment]:

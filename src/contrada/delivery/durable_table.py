@@ -91,9 +91,9 @@ class DurableTable:
 
     def check_room(self, count: int) -> None:
         """Raises LimitError where not so many more may stand."""
-        maximum = self._limits.subscriptions_max
+        maximum = self._limits.durable_subscriptions_max
         if len(self) + count > maximum:
-            raise LimitError("subscriptions_max", maximum, len(self) + count)
+            raise LimitError("durable_subscriptions_max", maximum, len(self) + count)
 
     def learn(self, message: AnnounceOwner) -> bool:
         """Takes in what a home announced; whether it was news, to be passed on."""

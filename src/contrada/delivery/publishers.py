@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
@@ -87,20 +86,6 @@ class Publisher(msgspec.Struct, array_like=True):
         forgotten = failed[: max(0, len(failed) - FAILED_MAX)]
         self.failed = tuple(failed[len(forgotten) :])
         self.unknown_to = max([self.unknown_to, untold, *forgotten])
-
-
-@dataclass(slots=True)
-class PublisherSession:
-    """A publisher has come to this server; `number` tells its visits from one another.
-
-    `incarnations`: servers whose record of this publisher is still unknown, with each server's
-    life. `asked`: for each of these servers, the life in which it was asked, and the question's
-    place in the stream to it.
-    """
-
-    number: int
-    incarnations: dict[str, int]
-    asked: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Publishers:

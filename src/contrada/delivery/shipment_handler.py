@@ -92,7 +92,7 @@ class ShipmentHandler:
                     if past is not None:
                         self._access.send(source, past, now_us, self._access.context())
                 case Past(publisher):
-                    self._access.learn_past(publisher, source, body)
+                    self._access.pasts.learn(publisher, source, body)
                 case Records() | Closed():
                     self._consumers.receive(source, body, now_us)
                 case _:

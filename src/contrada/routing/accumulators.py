@@ -39,7 +39,8 @@ from contrada.model.domains.values import (
 )
 
 TOTAL_BYTES_MAX: Final = 272
-"""Bytes of a decoded exact sum: 2^63 of the largest doubles need so many. Beyond it: EncodingError."""
+"""Bytes of a decoded exact sum: 2^63 of the largest doubles need so many. Beyond it:
+EncodingError."""
 
 SKETCH_HASHES_LOG2: Final = 12
 """The logarithm of the distinct values that are counted exactly: 4,096. Beyond it: their number is

@@ -118,7 +118,7 @@ class NotificationForwarder:
                 for each in batch:
                     actions += assembler.push(each, origin, interest.parts)
             else:
-                # The time advances for patterns. Without patterns, the usual case, no call is needed.
+                # The time advances for patterns. Without any, the usual case, no call is needed.
                 is_simple = is_one and not assembler.by_origin
                 time_us = batch[0].envelope.time_us if is_simple else None
                 latest_us = assembler.clock_us + assembler.ahead_max_us
@@ -173,7 +173,9 @@ class NotificationForwarder:
     def _find_unadvertised(
         self, publisher: Client, notifications: Notifications
     ) -> dict[int, RefusedError]:
-        """Returns refusals of the notifications outside the publisher's advertisements, by number."""
+        """Returns refusals of the notifications outside the publisher's advertisements, by
+        number.
+        """
         offers = [node.product for node in self._forwarding.offers.nodes(publisher)]
         spend(_COVER_WORK * len(offers) * len(notifications))
         return {

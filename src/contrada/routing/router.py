@@ -134,8 +134,7 @@ class Router:
         trees: with `general`, the number of trees that all servers share. With 0 each notification
             follows the shortest paths, and every server forwards subscriptions for every other.
         covering: False forwards every filter, to measure the savings of covering.
-        merging: merges forwarded filters when the result is exact. Neighbours hold fewer filters, but
-            more messages are sent. Needs covering.
+        merging: merges forwarded filters when the result is exact; needs covering.
         index: makes the indexes of filters.
         slack_us: the delay of a notification that patterns tolerate; the same on all servers.
         ahead_max_us: patterns ignore timestamps further ahead of the clock.
@@ -396,10 +395,7 @@ class Router:
         return sorted(self._forwarding.next_hops_of(neighbour))
 
     def offers(self) -> list[Offer]:
-        """Returns the advertisements of clients, children and peers.
-
-        A parent forwards no advertisements, so those above it are unknown here.
-        """
+        """Returns the advertisements of clients, children and peers; a parent forwards none."""
         return [
             node.product for node in self._offers.poset if self._is_offered_below(node.subscribers)
         ]
@@ -424,7 +420,9 @@ class Router:
         return any(client in each for each in holders)
 
     def links(self) -> list[tuple[Adjacency, Reason | None]]:
-        """Returns the links in order of their names, each with the reason for its disuse, or None."""
+        """Returns the links in order of their names, each with the reason for its disuse, or
+        None.
+        """
         return self._topology.links()
 
     def subscriptions(self) -> Iterator[tuple[Filter, Iterable[Party]]]:
@@ -481,10 +479,7 @@ class Router:
         return self._assembler.statistics()
 
     def routes(self) -> Mapping[str, str]:
-        """Returns the next server towards each reachable server, for messages addressed to servers.
-
-        Empty for a server without a name, which knows no link states.
-        """
+        """Returns the next server towards each reachable one; empty without link states."""
         return self._topology.routes()
 
     def maintain(self, units: int = 64) -> bool:

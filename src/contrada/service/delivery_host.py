@@ -167,7 +167,7 @@ class DeliveryHost:
         self._is_closing = self._is_failing = False
         try:
             for each in self.server.subscriptions():
-                terms = self.server.terms(each)
+                terms = self.server.logs.terms(each)
                 # Else it is at home elsewhere, or has dead letters alone.
                 if terms is not None and not FilterSet(terms.filters.filters).is_empty:
                     self._keep_for(each, *self._asked_for(each, terms.filters))
@@ -250,7 +250,7 @@ class DeliveryHost:
 
         Returns its filters.
         """
-        name, terms = said.name, self.server.terms(said.name)
+        name, terms = said.name, self.server.logs.terms(said.name)
         known = self.server.find(name)
         if known is not None and known[0] != self.server.name:
             return _as_known(said, known[0], known[2])
@@ -402,7 +402,7 @@ class DeliveryHost:
             else:
                 self._answer(each)
         for name in self.server.take_ended():
-            if self.server.terms(name) is None:  # Else one of this name has begun since.
+            if self.server.logs.terms(name) is None:  # Else one of this name has begun since.
                 self._forget(name)
         if self.store is None:
             shown, self._shown = self._shown, []

@@ -20,6 +20,7 @@ from contrada.delivery.inbox import Inbox
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.outbox import Outbox
 from contrada.delivery.owned_logs import OwnedLogs
+from contrada.delivery.publisher_pasts import PublisherPasts
 from contrada.delivery.publishers import Publisher, Publishers
 from contrada.delivery.streams import Incoming
 from contrada.errors import CannotPublishError
@@ -324,12 +325,12 @@ PASSED = pair(
         ),
         (AccessPoint, "_would_overtake", says_false, "lost", promising(24, "acyclic")),
         (Publisher, "fresh", takes_all_for_new, "double", promising(14, "central")),
-        (AccessPoint, "await_past", does_nothing, "double", promising(19, "acyclic")),
+        (PublisherPasts, "await_past", does_nothing, "double", promising(19, "acyclic")),
         (Incoming, "take", takes_again_what_comes_again, "double", promising(1, "acyclic")),
         (Inbox, "_note", does_nothing, "double", UNTOLD),
         (MemoryStore, "acknowledge", keeps_in_memory_only, "double", promising(2, "central")),
         (Publishers, "unsettled_sequencer", does_nothing, "FIFO", promising(5, "hierarchical")),
-        (AccessPoint, "await_past", does_nothing, "FIFO", promising(14, "acyclic")),
+        (PublisherPasts, "await_past", does_nothing, "FIFO", promising(14, "acyclic")),
         (AccessPoint, "context", says_nothing, "FIFO", BY_MOVING),
         (inbox, "waits_for", does_nothing, "FIFO", BY_MOVING),
         (inbox, "waits_for", does_nothing, "causal", BY_READING),

@@ -153,7 +153,7 @@ class BrokerLogs:
         """What stands here under so many numbers from one on; see `OwnedLogs.since`."""
         if self._host is None:
             return range(0), iter(())
-        return self._host.server.subscriptions_since(number, count)
+        return self._host.server.logs.subscriptions_since(number, count)
 
     def check(self, delivery: str) -> None:
         """Raises CannotPublishError for what this broker can never promise."""
@@ -273,9 +273,9 @@ class BrokerLogs:
     def _expire(self, name: str) -> None:
         del self._expiry[name]
         host = self._host
-        if host is None or host.server.terms(name) is None:
+        if host is None or host.server.logs.terms(name) is None:
             return
-        if host.server.has_reader(name):  # By a client of another broker, which may leave yet.
+        if host.server.logs.has_reader(name):  # By a client of another broker, which may leave yet.
             self.start_expiry(name)
         else:
             host.end(name)

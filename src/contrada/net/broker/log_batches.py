@@ -48,10 +48,10 @@ def local_number(server: DeliveryServer, name: str, number: int | None = None) -
 def log_state(server: DeliveryServer, said: AskLog) -> LogState:
     """What a log has. Raises as `local_number`, StoreError."""
     number = local_number(server, said.name)
-    terms = server.terms(said.name)
+    terms = server.logs.terms(said.name)
     assert terms is not None, "it is at home here"
     filters = FilterSet(terms.filters.filters)
-    return LogState(filters, server.name, number, *server.positions(said.name, said.time_us))
+    return LogState(filters, server.name, number, *server.logs.positions(said.name, said.time_us))
 
 
 def read_record_batch(
@@ -70,11 +70,11 @@ def read_record_batch(
     at, size, count = said.first, 0, 1
     while at < said.end and size < bytes_max:
         local_number(server, said.name, said.number)  # It may have ended since the last turn.
-        _, _, end, _ = server.positions(said.name)
+        _, _, end, _ = server.logs.positions(said.name)
         count = min(count, said.end - at, end - at)
         if count <= 0:
             break
-        for each in server.entries(said.name, at, count, is_again=said.is_again):
+        for each in server.logs.entries(said.name, at, count, is_again=said.is_again):
             if not isinstance(each, LogRecord):
                 damaged.append((each.position, each.reason))
             elif len(each.data) > CONTENT_BYTES_MAX:
@@ -87,7 +87,7 @@ def read_record_batch(
                 lengths.append(len(each.data))
                 found.append(each.data)
                 size += len(each.data)
-        at = min(max(at + count, server.first_kept(said.name, at + count)), said.end)
+        at = min(max(at + count, server.logs.first_kept(said.name, at + count)), said.end)
         # The first tells how long they are: as many as fit, and no more at once than a turn has.
         mean = max(1, size // max(1, len(found)))
         count = max(1, min(_READ_AT_ONCE, (bytes_max - size) // mean))
