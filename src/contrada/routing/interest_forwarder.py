@@ -1,18 +1,16 @@
-"""`InterestForwarder`: subscriptions, advertisements and descriptions of a server, and their
-routes.
+"""`InterestForwarder`: forwards subscriptions, advertisements and descriptions.
 
     client or neighbour ==> Subscribe ==> table ==> poset (==> merging)
-                                                      ==> Subscribe to the ways that lack it
+                                                      ==> Subscribe to the next hops that lack it
 
-With subscription forwarding, subscriptions go to every peer. With advertisement forwarding,
-advertisements do, and a subscription goes only to peers that advertised what it may match. To a
-parent both always go. For comparison a third: with flooding, nothing of this goes anywhere.
-Descriptions of data go to every peer, and to a parent, whatever the strategy, but for flooding.
+Subscription forwarding sends subscriptions to every peer. Advertisement forwarding sends
+advertisements to every peer, and a subscription only to peers whose advertisements it may match. A
+parent receives both. Flooding, for comparison, forwards neither. Descriptions of data are forwarded
+to every peer and to a parent with every strategy but flooding.
 
-Invariants: the tables hold exactly what each party asked for and did not withdraw; each neighbour
-was told exactly what the poset forwards to it, merged where merging is on. A filter that becomes
-uncovered is sent before the filter that covered it is withdrawn, so that no notification is missed
-in between.
+Invariants: the tables hold exactly the registrations of each party; each neighbour holds exactly
+the filters that the poset forwards to it, merged with `merging`. A filter that becomes uncovered is
+sent before its covering filter is withdrawn, so that no notification is missed in between.
 
 Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding).
 """
@@ -58,21 +56,21 @@ from contrada.routing.tables.interest_table import InterestTable
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
 
 _FILTER_WORK: Final = 20
-"""Steps of work to enter a filter, or an advertisement."""
+"""Steps of work to register a filter or an advertisement."""
 
 _SIDE_WORK: Final = 10
-"""And for each attribute that it names."""
+"""Further steps for each attribute that it names."""
 
 EVERYTHING: Final = Filter({})
 
 _IMPLIED: Final = ""
-"""The identity under which a parent wants everything and may publish everything."""
+"""The identity of a parent's implied registrations: it receives and may publish everything."""
 
 P = TypeVar("P", bound=Product)
 
 
 class Strategy(StrEnum):
-    """What is told to all peers. Source: PODC 2000 §4."""
+    """The registrations that are forwarded to all peers. Source: PODC 2000 §4."""
 
     SUBSCRIPTIONS = "subscription forwarding"
     ADVERTISEMENTS = "advertisement forwarding"
@@ -80,7 +78,7 @@ class Strategy(StrEnum):
 
 
 class InterestForwarder:
-    """What one server's neighbours are told. Each method gives the messages to send, in order."""
+    """The tables of one server. Each method returns the messages to send, in order."""
 
     def __init__(
         self,
@@ -105,18 +103,18 @@ class InterestForwarder:
         )
         self.merging = FilterMerger() if merging else None
         self.changed_offers: list[Node[Offer]] | None = None
-        """The advertisements about which something has changed, where somebody asks for them."""
+        """The changed advertisements, if the router reports offers."""
         self._topology = topology
 
     # --- subscriptions ------------------------------------------------------------------------
 
     def subscribe(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
-        """A party wants what one of the filters matches. Raises RefusedError."""
+        """Registers a subscription. Raises RefusedError."""
         spend(entry_work(filters.filters))
         return self.add_filters(party, identity, filters)
 
     def add_filters(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
-        """As `subscribe`, in the middle of something that was counted as work before."""
+        """As `subscribe`, without charging work: the caller has charged it."""
         distinct: Iterable[Filter] = filters.filters
         if len(filters.filters) > 1:
             distinct = {form_of(each): each for each in distinct}.values()
@@ -126,27 +124,27 @@ class InterestForwarder:
         return self._route_filters(self.subscriptions.register(party, identity, wanted))
 
     def unsubscribe(self, party: Party, identity: str) -> list[Effect]:
-        """A party withdraws a subscription. Raises RefusedError."""
+        """Withdraws a subscription. Raises RefusedError."""
         nodes = self.subscriptions.withdraw(party, identity)
         if nodes is None:
             raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
         return self._route_filters(nodes)
 
     def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[Effect]:
-        """Forwards what is new on a way, then withdraws what need not be there any longer."""
+        """Forwards new filters, then withdraws those no longer needed."""
         changes = self.subscriptions.update({node: self._next_hops(node) for node in nodes})
         if self.merging is not None:
             changes = self.merging.update(changes)
         return self._to_messages(changes, Subscribe, Unsubscribe)
 
     def _next_hops(self, node: Node[Filter]) -> Set[NextHop]:
-        """Where a filter is wanted."""
+        """Returns the next hops that must know a filter."""
         if self.floods:
             return frozenset()
         next_hops = self._topology.next_hops(node.subscribers.keys())
         if not self.uses_advertisements:
             return next_hops
-        # In a shared tree, notifications come by the same way on which their filter is wanted.
+        # In a shared tree, notifications travel the same tree as their filters.
         sources = {
             next_hop: next_hop if self._topology.is_shared else next_hop.neighbour
             for next_hop in next_hops
@@ -155,7 +153,7 @@ class InterestForwarder:
         return {next_hop for next_hop, source in sources.items() if source in able}
 
     def _may_match_offers(self, source: Neighbour | NextHop, node: Node[Filter]) -> bool:
-        """Whether a filter may match what was advertised there; a parent counts as offering all."""
+        """Whether a filter may match an advertisement from there."""
         offers = self.offers
         return any(
             product_meets(offer.product, node.product)
@@ -168,7 +166,7 @@ class InterestForwarder:
     # --- advertisements -----------------------------------------------------------------------
 
     def advertise(self, party: Party, identity: str, offer: Offer) -> list[Effect]:
-        """A party may publish this from now on. Raises RefusedError."""
+        """Registers an advertisement. Raises RefusedError."""
         spend(entry_work([offer]))
         if offer.is_empty:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(offer))
@@ -176,14 +174,14 @@ class InterestForwarder:
         return self._route_offers(nodes) + self._reroute_filters(party, nodes)
 
     def unadvertise(self, party: Party, identity: str) -> list[Effect]:
-        """A party withdraws an advertisement. Raises RefusedError."""
+        """Withdraws an advertisement. Raises RefusedError."""
         nodes = self.offers.withdraw(party, identity)
         if nodes is None:
             raise RefusedError(Reason.UNKNOWN_ADVERTISEMENT)
         return self._route_offers(nodes) + self._reroute_filters(party, nodes)
 
     def _route_offers(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
-        """As `_route_filters`. Nothing depends on advertisements where subscriptions go to all."""
+        """As `_route_filters`. Only advertisement forwarding forwards advertisements."""
         if self.changed_offers is not None:
             nodes = list(nodes)
             self.changed_offers += nodes
@@ -197,7 +195,7 @@ class InterestForwarder:
         return self._to_messages(changes, Advertise, Unadvertise)
 
     def _reroute_filters(self, party: Party, offers: Iterable[Node[Offer]]) -> list[Effect]:
-        """Sends to a neighbour the filters that its advertisements call for, and only those."""
+        """Forwards the filters that new advertisements of a neighbour meet, and only those."""
         if isinstance(party, Client) or not self.uses_advertisements:
             return []
         index, node = self.subscriptions.index, self.subscriptions.poset.node
@@ -207,9 +205,9 @@ class InterestForwarder:
     # --- descriptions of data -----------------------------------------------------------------
 
     def describe(self, party: Party, identity: str, offers: Iterable[Offer]) -> list[Effect]:
-        """Replaces the descriptions that a party gave under an identity.
+        """Replaces the descriptions of a party under an identity.
 
-        Raises RefusedError; then the former descriptions stand.
+        Raises RefusedError; then the former descriptions remain.
         """
         given = list(offers)
         spend(entry_work(given))
@@ -222,7 +220,7 @@ class InterestForwarder:
         return self._route_descriptions(dict.fromkeys((*nodes, *before)))
 
     def undescribe(self, party: Party, identity: str) -> list[Effect]:
-        """A party withdraws what describes its data. Raises RefusedError."""
+        """Withdraws descriptions. Raises RefusedError."""
         nodes = self.descriptions.withdraw(party, identity)
         if nodes is None:
             raise RefusedError(Reason.UNKNOWN_SOURCE)
@@ -238,7 +236,7 @@ class InterestForwarder:
     # --- clients ------------------------------------------------------------------------------
 
     def remove_client(self, client: Client) -> list[Effect]:
-        """A client is gone, with its subscriptions, advertisements and descriptions."""
+        """Withdraws all registrations of a client."""
         effects = self._route_filters(dict.fromkeys(self.subscriptions.withdraw_all(client)))
         effects += self._route_offers(dict.fromkeys(self.offers.withdraw_all(client)))
         gone = dict.fromkeys(self.descriptions.withdraw_all(client))
@@ -247,7 +245,9 @@ class InterestForwarder:
     # --- links --------------------------------------------------------------------------------
 
     def link_up(self, neighbour: Neighbour, link: Adjacency) -> list[Effect]:
-        """Tells a new neighbour what it has to know; a parent wants all and may publish all."""
+        """Adds a link and sends the new neighbour its filters; a parent receives and offers
+        everything.
+        """
         self._topology.check(link)
         self.subscriptions.check_room()
         self.offers.check_room()
@@ -261,7 +261,7 @@ class InterestForwarder:
         return told
 
     def link_down(self, neighbour: Neighbour) -> list[Effect]:
-        """Forgets all that came over a link; the others are told what that changes."""
+        """Removes a link and all registrations behind it."""
         if neighbour not in self._topology:
             raise RefusedError(Reason.UNKNOWN_NEIGHBOUR)
         told = self._topology.remove(neighbour)
@@ -280,14 +280,14 @@ class InterestForwarder:
         offers: Iterable[Node[Offer]] = (),
         described: Iterable[Node[Offer]] = (),
     ) -> list[Effect]:
-        """After a change of links: routes these nodes, and all others whose ways have changed."""
+        """Routes these nodes, and all others whose next hops changed with the links."""
         before = self._topology.looped
         owners = self._topology.choose_next_hops()
         told: list[Effect] = [
             Refused(self._topology.link_up(each), Reason.LOOP)
             for each in sorted(self._topology.looped - before)
         ]
-        # Advertisements first: by them subscriptions find their ways.
+        # Advertisements first: they decide the next hops of subscriptions.
         offers = [*offers, *self._nodes_of_owners(self.offers.poset, owners)]
         told += self._route_offers(dict.fromkeys(offers))
         described = [*described, *self._nodes_of_owners(self.descriptions.poset, owners)]
@@ -296,7 +296,7 @@ class InterestForwarder:
         return told + self._route_filters(dict.fromkeys(filters))
 
     def _nodes_of_owners(self, poset: Poset[P], owners: Set[str] | None) -> Iterable[Node[P]]:
-        """The nodes with a subscriber whose home is one of these servers; None means any server."""
+        """Returns the nodes with a subscriber of one of these owners; None means any owner."""
         if owners is None:
             return poset
         if not owners:
@@ -305,7 +305,7 @@ class InterestForwarder:
         return (node for node in poset if not owners.isdisjoint(map(owner_of, node.subscribers)))
 
     def next_hops_of(self, neighbour: Neighbour) -> set[NextHop]:
-        """The ways on which a neighbour asks for something or offers it: one for each home."""
+        """Returns the next hops with registrations of a neighbour: one for each owner."""
         tables: tuple[InterestTable[Any], ...] = (
             self.subscriptions,
             self.offers,
@@ -319,7 +319,7 @@ class InterestForwarder:
         begin: Callable[[str, Any, str], Message],
         end: Callable[[str, str], Message],
     ) -> list[Effect]:
-        """The messages for filters that begin or end on each way; none over a dead link."""
+        """Returns the messages of changes, without those for links that are down."""
         effects: list[Effect] = []
         for change in told:
             neighbour, owner = change.next_hop.neighbour, change.next_hop.owner
@@ -333,7 +333,7 @@ class InterestForwarder:
         return effects
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all tables."""
         self.subscriptions.validate()
         self.offers.validate()
         self.descriptions.validate()
@@ -354,7 +354,7 @@ def _describe_message(identity: str, offer: Offer, owner: str) -> Describe:
 
 
 def entry_work(products: Iterable[Product]) -> int:
-    """Steps of work to enter these."""
+    """Returns the steps of work to register these products."""
     total = 0
     for each in products:
         total += _FILTER_WORK + len(each.sides) * _SIDE_WORK

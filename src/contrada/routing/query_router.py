@@ -1,16 +1,16 @@
-"""`QueryRouter`: where questions go, and how answers come back.
+"""`QueryRouter`: forwards queries to sources, and returns their answers.
 
     Ask     ==> admitted ==> descriptions ==> sources of clients, and neighbours: its *branches*
-    Answer  <== one answer upwards: items in turn, reports, or what is combined of all <== branches
+    Answer  <== one answer upstream: items in turn, reports, or the combined result <== branches
 
-A question is held until all of its branches have ended, its limit is reached, its time is over, or
-the asker gives up. Then the branches that are left are told so.
+A query stays open until all of its branches have ended, its limit or deadline is reached, or the
+asker cancels it. Then the remaining branches are cancelled.
 
-Invariants: a branch sends no more items than it was granted, so that at most one window of items
-waits here for each branch. A report follows the items of its source, or comes in one message with
-the combination that contains them: items of a source reported as answered have arrived. Each source
-that was reported as asked is reported a second time, with its outcome. A server that is given up on
-is reported itself, as `@NAME`: missing sources may be behind it.
+Invariants: a branch sends no more items than its credit, so at most one window of items per branch
+waits here. A report follows the items of its source, or shares a message with the combination that
+contains them: items of a source reported as answered have arrived. Each source that was reported as
+asked is reported a second time, with its outcome. A server that is lost is reported as `@NAME`,
+since sources may be missing behind it.
 
 Source: CU-CS-948-03 §2 (advertise, query, respond), §5; §8 (Site-Select's answers, combined on
 their way).
@@ -60,27 +60,27 @@ from contrada.routing.router_messages import (
 from contrada.routing.tables.poset import Node
 
 ANSWER_WINDOW: Final = 256
-"""Items that a branch may send before more is granted."""
+"""Items that a branch may send before it is granted more."""
 
 HOP_MARGIN_US: Final = 2_000
-"""By how many microseconds, and by a twentieth, a server ends before who passed a question on to
-it, so that it can still say what is missing."""
+"""Microseconds, plus a twentieth, by which a server ends before the server upstream, so that it can
+still report missing sources."""
 
 _DESCRIPTIONS_PER_STEP: Final = 200
 
 _STALE: Final = 64
-"""Deadlines of what has ended that may wait beside as many as questions are held."""
+"""Deadlines of ended queries that may remain in the heap, besides as many as are open."""
 
 _QueryKey: TypeAlias = tuple[str, str]
-"""An asker and the identity of its question."""
+"""An asker and the identity of its query."""
 
 
 @dataclass(slots=True)
 class _QueryBranch:
-    """A neighbour or client to which a question was passed on.
+    """A neighbour or client that received a query.
 
-    `sources`: the sources that it reported as asked. `may_come`: items that it may still send.
-    `left`: items from it that left here since it was last granted more.
+    `sources`: the sources that it reported as asked. `granted`: items that it may still send.
+    `forwarded`: its items that left here since its last grant.
     """
 
     granted: int
@@ -90,7 +90,7 @@ class _QueryBranch:
 
 @dataclass(slots=True)
 class _OpenQuery:
-    """A question that is under way; `credit` items may be sent to where it came from."""
+    """A query in progress; `credit` items may be sent upstream."""
 
     origin: Origin
     request: Ask
@@ -100,13 +100,13 @@ class _OpenQuery:
     branches: dict[Origin, _QueryBranch] = field(default_factory=dict)
     pending: deque[tuple[Origin, Notification | SourceReport]] = field(default_factory=deque)
     items_left: int = 0
-    """Items until its limit is reached, where it has one."""
+    """Items until its limit, if it has one."""
     final_reports: list[SourceReport] = field(default_factory=list)
-    """What is reported with what is combined."""
+    """The reports that accompany the combined result."""
     source_count: int = 0
-    """Sources that were asked, here or as branches said."""
+    """Sources that were asked, here or according to branches."""
     failure: str = ""
-    """Why the combined result cannot be held. Then none of it is sent."""
+    """Why the combined result is invalid; then none is sent."""
     key: _QueryKey = field(init=False)
     window: int = field(init=False)
     """Items that a branch may send at first: none where results are combined."""
@@ -118,14 +118,14 @@ class _OpenQuery:
 
 @dataclass(slots=True)
 class _ReadyAnswer:
-    """What goes up in one answer."""
+    """The items and reports of one answer."""
 
     items: list[Notification] = field(default_factory=list)
     reports: list[SourceReport] = field(default_factory=list)
 
 
 class QueryRouter:
-    """What is asked through one server. `late` counts what was said of questions held no longer."""
+    """The queries of one server. `late` counts messages about queries that have ended."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class QueryRouter:
         self._floods = forwarding.floods
         self._descriptions = forwarding.descriptions
         self._open: dict[_QueryKey, _OpenQuery] = {}
-        # Questions by the origins they came from and went to, to be found when such an origin is
+        # Queries by asker and by branch, to find them when a connection is lost.
         # gone.
         self._by_origin: dict[Origin, dict[_QueryKey, None]] = {}
         self._due: list[tuple[int, _QueryKey]] = []
@@ -154,13 +154,13 @@ class QueryRouter:
     def __contains__(self, origin: object) -> bool:
         return origin in self._by_origin
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------
 
     def ask(self, origin: Origin, message: Ask, now_us: int) -> list[Effect]:
-        """Asks those sources whose descriptions a question meets, here and beyond links.
+        """Forwards a query to the sources whose descriptions it meets, here and over links.
 
-        With flooding it goes to every server. A neighbour is answered also where it is refused.
-        Cost: a look at every description on the arrays, and the algebra for those that it may meet.
+        With flooding it reaches every server. A neighbour receives an answer even to a refused
+        query. Cost: one lookup over all descriptions, and the algebra for the candidates.
         """
         try:
             return self._accept(origin, message, now_us)
@@ -168,7 +168,9 @@ class QueryRouter:
             if isinstance(origin, Client) or origin not in self._topology:
                 raise
             reports: tuple[SourceReport, ...] = ()
-            if refusal.reason is not Reason.DUPLICATE:  # That one is answered on another way.
+            if (
+                refusal.reason is not Reason.DUPLICATE
+            ):  # The first copy is answered on its own path.
                 reports = (self._report_of(self._name, SourceState.FAILED, refusal.reason),)
             last = Answer(message.asker, message.identity, reports=reports, is_last=True)
             refused = Refused(Received(origin, message), refusal.reason, refusal.error)
@@ -225,7 +227,7 @@ class QueryRouter:
         return effects + self._advance(question)
 
     def _find_sources(self, message: Ask) -> tuple[dict[Client, list[str]], set[NextHop]]:
-        """The sources of clients that a question meets, and the ways on which others are."""
+        """Returns the sources of clients that a query meets, and the next hops of others."""
         descriptions = self._descriptions
         met: dict[Node[Offer], None] = {}
         for each in message.alternatives:
@@ -244,10 +246,10 @@ class QueryRouter:
                     sources.setdefault(party, {}).update(dict.fromkeys(names))
         return {client: [*names] for client, names in sources.items()}, next_hops
 
-    # --- what is said of a question -----------------------------------------------------------
+    # --- answers ------------------------------------------------------------------------------
 
     def answer(self, origin: Origin, message: Answer) -> list[Effect]:
-        """Takes in what comes from a branch, and passes on what may go. Late ones are counted."""
+        """Takes the answer of a branch, and forwards the ready part. Late ones are counted."""
         question = self._open.get((message.asker, message.identity))
         branch = question.branches.get(origin) if question is not None else None
         if question is None or branch is None:
@@ -256,7 +258,7 @@ class QueryRouter:
         if len(message.items) > branch.granted:
             self._give_up(question, origin, SourceState.FAILED, "it sent more than was asked for")
             return [_to(origin, _cancel(question)), *self._advance(question)]
-        if isinstance(origin, Neighbour):  # Of a client's is known which were asked.
+        if isinstance(origin, Neighbour):  # The sources of a client are counted already.
             question.source_count += sum(
                 each.state is SourceState.ASKED for each in message.reports
             )
@@ -280,7 +282,7 @@ class QueryRouter:
     def _combine_partial(self, question: _OpenQuery, message: Answer) -> Iterable[SourceReport]:
         """Combines a partial result.
 
-        Returns its reports, as failed where it cannot be read or combined.
+        Returns its reports, as failed if it cannot be decoded or combined.
         """
         if question.partial is None or not message.partial:
             return message.reports
@@ -291,7 +293,7 @@ class QueryRouter:
             return failed(message.reports, str(error))
         try:
             question.partial.combine(partial)
-        except ContradaError as error:  # Half of it may be in it.
+        except ContradaError as error:  # It may be combined in part.
             question.failure = str(error)
         return message.reports
 
@@ -300,7 +302,7 @@ class QueryRouter:
     ) -> None:
         known = branch.sources[report.name]
         if isinstance(origin, Client) and (not known or report.state is SourceState.ASKED):
-            self.late += 1  # Of a client is known which of its sources were asked.
+            self.late += 1  # The sources of a client are known already.
             return
         if report.state is SourceState.ASKED:
             branch.sources[report.name] += 1
@@ -311,7 +313,7 @@ class QueryRouter:
         question.pending.append((origin, report))
 
     def more(self, origin: Origin, message: More) -> list[Effect]:
-        """Who asked takes so many more items."""
+        """Grants further items to the asker."""
         question = self._open.get((message.asker, message.identity))
         if question is None or question.origin != origin:
             self.late += 1
@@ -322,17 +324,17 @@ class QueryRouter:
         return self._advance(question)
 
     def cancel(self, origin: Origin, message: Cancel) -> list[Effect]:
-        """Who asked does not wait any longer."""
+        """Ends a query for its asker."""
         question = self._open.get((message.asker, message.identity))
         if question is None or question.origin != origin:
             self.late += 1
             return []
         return self._cancel(question)
 
-    # --- what ends questions ------------------------------------------------------------------
+    # --- the end of a query -------------------------------------------------------------------
 
     def remove_origin(self, origin: Origin) -> list[Effect]:
-        """A client or a neighbour is gone: it waits for no answers, and gives none."""
+        """Ends the queries and branches of a lost client or neighbour."""
         effects: list[Effect] = []
         for key in list(self._by_origin.get(origin, ())):
             question = self._open[key]
@@ -345,13 +347,13 @@ class QueryRouter:
 
     @property
     def due_us(self) -> int | None:
-        """When by the clock the time of the next question is over; None where none is held."""
+        """The next deadline; None without open queries."""
         while self._due and self._due[0][1] not in self._open:
             heappop(self._due)
         return self._due[0][0] if self._due else None
 
     def expire(self, now_us: int) -> list[Effect]:
-        """Ends the questions whose time is over: what came is passed on, the rest is told."""
+        """Ends the queries whose deadline has passed, with reports of the missing sources."""
         effects: list[Effect] = []
         while (due_us := self.due_us) is not None and due_us <= now_us:
             question = self._open[heappop(self._due)[1]]
@@ -359,7 +361,7 @@ class QueryRouter:
         return effects
 
     def _stop(self, question: _OpenQuery, state: SourceState, reason: str = "") -> list[Effect]:
-        """Ends a question before its branches have: their sources are reported in this state."""
+        """Ends a query early: the sources of its open branches are reported in this state."""
         stopped: list[Effect] = [_to(each, _cancel(question)) for each in question.branches]
         for each in list(question.branches):
             self._give_up(question, each, state, reason)
@@ -377,7 +379,7 @@ class QueryRouter:
     def _give_up(
         self, question: _OpenQuery, origin: Origin, state: SourceState, reason: str = ""
     ) -> None:
-        """A branch says nothing any more; who was asked there is reported so, as is a server."""
+        """Ends a branch, with reports of its sources, and of the server itself."""
         for name in question.branches[origin].sources.elements():
             question.pending.append((origin, SourceReport(name, state, reason=reason)))
         if isinstance(origin, Neighbour):
@@ -388,10 +390,10 @@ class QueryRouter:
     def _report_of(server: str, state: SourceState, reason: str = "") -> SourceReport:
         return SourceReport(f"@{server}", state, reason=reason)
 
-    # --- upwards ------------------------------------------------------------------------------
+    # --- upstream -----------------------------------------------------------------------------
 
     def _advance(self, question: _OpenQuery) -> list[Effect]:
-        """Passes on what may go to where the question came from, and grants branches more."""
+        """Sends the ready part upstream, and grants branches more."""
         going = self._take_ready(question)
         is_done = question.request.limit > 0 and not question.items_left
         if is_done and (question.branches or question.pending):
@@ -410,7 +412,9 @@ class QueryRouter:
 
     @staticmethod
     def _take_ready(question: _OpenQuery) -> "_ReadyAnswer":
-        """The waiting items and reports that go now, in order; only items need credit."""
+        """Removes and returns the items and reports that are ready, in order; only items need
+        credit.
+        """
         going, waiting = _ReadyAnswer(), question.pending
         has_limit = question.request.limit > 0
         while waiting:
@@ -431,9 +435,11 @@ class QueryRouter:
     def _answer_origin(
         self, question: _OpenQuery, going: "_ReadyAnswer", *, is_last: bool = False
     ) -> list[Effect]:
-        """What goes to where a question came from; the last of it ends the question here."""
+        """Sends an answer upstream; the last one ends the query here."""
         partial = b""
-        if question.partial is not None:  # What has ended is told with what it is combined in.
+        if (
+            question.partial is not None
+        ):  # An ended source is reported with the result that contains it.
             question.final_reports += [
                 it for it in going.reports if it.state is not SourceState.ASKED
             ]
@@ -454,7 +460,7 @@ class QueryRouter:
 
     @staticmethod
     def _encode_partial(question: _OpenQuery, partial: Partial) -> bytes:
-        """The partial result, packed. If it is too large: nothing, and the question fails."""
+        """Returns the encoded partial result. If it is too large: b"", and the query fails."""
         if not question.failure:
             try:
                 return partial.to_bytes()
@@ -462,13 +468,13 @@ class QueryRouter:
                 question.failure = str(error)
         return b""
 
-    # --- what is held -------------------------------------------------------------------------
+    # --- the table of open queries ------------------------------------------------------------
 
     def _hold(self, question: _OpenQuery) -> None:
         self._open[question.key] = question
         self._by_origin.setdefault(question.origin, {})[question.key] = None
         heappush(self._due, (question.deadline_us, question.key))
-        if len(self._due) > 2 * len(self._open) + _STALE:  # Mostly of those that have ended.
+        if len(self._due) > 2 * len(self._open) + _STALE:  # Most belong to ended queries.
             self._due = sorted((each.deadline_us, key) for key, each in self._open.items())
 
     def _add_branch(self, question: _OpenQuery, origin: Origin) -> _QueryBranch:
@@ -498,7 +504,7 @@ class QueryRouter:
             del self._by_origin[origin]
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all queries."""
         linked: dict[Origin, set[_QueryKey]] = {}
         for key, question in self._open.items():
             assert question.branches or question.pending, f"{key} waits for nobody"
@@ -515,7 +521,7 @@ class QueryRouter:
 
 
 def _empty_partial(message: Ask) -> Partial | None:
-    """What is combined of nothing. Raises RefusedError where that cannot be done here."""
+    """Returns a partial result without items. Raises RefusedError if it cannot be computed here."""
     try:
         return None if message.combination is None else Partial(message.combination)
     except MissingRequirementError as error:
