@@ -1,6 +1,7 @@
 """One behaviour for every service: embedded, at a broker, and in a network of brokers."""
 
 import asyncio
+import copy
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from contrada.errors import (
 )
 from contrada.integrations.dialects import cesql
 from contrada.model import Envelope, Filter, FilterSet, Notification
-from contrada.service import ConnectionState, Subscription
+from contrada.service import ConnectionState, DurableRecord, Subscription
 from contrada.service.envelope_factory import wall_clock_us
 from contrada.service.subscription_queue import EXPIRED, QUEUE_NOTIFICATIONS_MAX
 from contrada.typed import Obvent, type_name_of
@@ -51,6 +52,40 @@ class Trade(Stock):
 async def first(events: Subscription[Notification], count: int) -> list[Notification]:
     """The first so many notifications of a subscription."""
     return [await anext(events) for _ in range(count)]
+
+
+@on_loop
+async def test_one_loop_reads_plain_and_durable_subscriptions(name: str) -> None:
+    """A program would need two loops, as soon as it wanted one subscription to be reliable."""
+    async with service_of(name) as service:
+        plain, durable = (
+            service.subscribe("price any"),
+            service.subscribe("price any", reliable=True),
+        )
+        async with plain, durable:
+            await service.publish({"price": 5, "venue": "NYSE"}, delivery="reliable")
+            for events in (plain, durable):
+                event: Notification | DurableRecord[Notification] = await events.next(20)
+                assert event["price"] == event.number("price") == 5
+                assert ("venue" in event, "volume" in event) == (True, False)
+                assert [*event] == ["price", "venue"]
+                assert event.text("venue") == "NYSE"
+                assert event.envelope.delivery == "reliable"
+
+
+@on_loop
+async def test_a_record_reads_like_its_obvent(name: str) -> None:
+    """Code for plain subscriptions to a class would fail with the first durable one."""
+    async with service_of(name) as service, service.subscribe(Quote, reliable=True) as records:
+        await service.publish(Quote("Telco", 5.0), delivery="reliable")
+        record: Any = await records.next(20)
+        assert (record.company, record.price, record.position) == ("Telco", 5.0, 1)
+        assert copy.copy(record) == record
+        with pytest.raises(AttributeError, match="amount"):
+            record.amount  # noqa: B018
+        with pytest.warns(DeprecationWarning, match=r"give_back is nack now"):
+            await records.give_back(record.position)  # type: ignore[attr-defined]
+        assert (await records.next(20)).attempt == 2
 
 
 @on_loop

@@ -15,6 +15,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterable,
+    Iterator,
     Mapping,
 )
 from dataclasses import dataclass, field
@@ -33,10 +34,11 @@ from typing import (
 )
 
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model.algebra.attributes import Values
 from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
 from contrada.service.advertisements import Advertisements, Offering
-from contrada.service.async_resource import AsyncResource
+from contrada.service.async_resource import AsyncResource, former_method
 from contrada.service.query_interface import (
     Answers,
     Computed,
@@ -248,16 +250,49 @@ class DurableOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class DurableRecord(Generic[T]):
-    """A record of a standing subscription. `item`: the notification, or the reader's object of it.
+    """A record of a durable subscription. `item` is the notification, or the reader's object of it.
 
-    `position` is its place in the log, `time_us` when it was kept there, in UTC microseconds since
-    1970, and `attempt` how often it was handed out since the service was opened, this time counted.
+    `position` is its place in the log, `time_us` its arrival there in UTC microseconds since 1970,
+    and `attempt` counts its deliveries since the service was opened, this one included.
+
+    A record reads like its item, so that one loop serves plain and durable subscriptions:
+    `record["price"]` and `record.envelope` for a notification, `record.price` for an obvent. Type
+    checkers know the access to notifications; for an obvent use `record.item.price`.
     """
 
     item: T
     position: int
     time_us: int
     attempt: int
+
+    @property
+    def envelope(self: "DurableRecord[Notification]") -> Envelope:
+        """The envelope of the notification."""
+        return self.item.envelope
+
+    def __getitem__(self: "DurableRecord[Notification]", name: str) -> Values:
+        return self.item[name]
+
+    def __contains__(self: "DurableRecord[Notification]", name: object) -> bool:
+        return name in self.item
+
+    def __iter__(self: "DurableRecord[Notification]") -> Iterator[str]:
+        return iter(self.item)
+
+    def number(self: "DurableRecord[Notification]", name: str) -> float:
+        """See `Notification.number`."""
+        return self.item.number(name)
+
+    def text(self: "DurableRecord[Notification]", name: str) -> str:
+        """See `Notification.text`."""
+        return self.item.text(name)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "item" or name.startswith("__"):
+                raise AttributeError(name)
+            return getattr(self.item, name)
 
 
 class DurableSubscription(AsyncResource, AsyncIterator[DurableRecord[T]]):
@@ -297,6 +332,11 @@ class DurableSubscription(AsyncResource, AsyncIterator[DurableRecord[T]]):
     @abstractmethod
     async def nack(self, *positions: int) -> None:
         """Let these records come again, to whoever reads next. Raises as `acknowledge`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self, former_method(self, name, {"give_back": "nack"}))
 
     @abstractmethod
     async def aclose(self) -> None:
