@@ -1,9 +1,10 @@
-"""The messages that stand within frames, and their bytes: those of `routing.router_messages`.
+"""The bytes of router messages within frames.
 
-Notifications and filters travel in them as the bytes of `model.codec`.
+Notifications and filters are the bytes of `model.codec`. A `WireForm` of a message class has bytes
+in their place, so content is decoded only after the types and lengths of all fields are checked.
 """
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -11,19 +12,21 @@ from contrada.errors import EncodingError, FrameError, LimitError
 from contrada.model import Filter, FilterSet
 from contrada.model.codec import FILTERS_READ_MAX, from_msgpack, to_msgpack
 from contrada.net.wire.pattern_codec import (
-    PATTERN_MESSAGES,
-    PackedPattern,
-    PackedPatternMessage,
-    packed_pattern_message,
+    PATTERN_FORMS,
+    PATTERN_SUBSCRIPTION,
+    PLAIN_PATTERN_MESSAGES,
 )
 from contrada.net.wire.payload_codec import (
+    Content,
+    WireForm,
     check_content,
     decoded,
+    decoder_of,
     encode_content,
     offer_from,
     published_from,
 )
-from contrada.net.wire.query_codec import PackedAnswer, PackedAsk, PackedDescribe
+from contrada.net.wire.query_codec import ANSWER, DESCRIPTION, QUESTION
 from contrada.routing.delegation import (
     PatternMessage,
     RouterMessage,
@@ -53,10 +56,7 @@ from contrada.routing.router_messages import VERSION as VERSION_OF_MESSAGES
 
 
 class PackedSubscribe(RouterMessage, frozen=True, tag="subscribe"):
-    """A `Subscribe` as it travels: nobody has looked at its filters yet.
-
-    So many of them can be looked at in parts.
-    """
+    """A `Subscribe` with encoded filters, so that many filters can be decoded in parts."""
 
     identity: str
     filters: bytes
@@ -64,7 +64,7 @@ class PackedSubscribe(RouterMessage, frozen=True, tag="subscribe"):
     version: int = VERSION_OF_MESSAGES
 
     def members(self) -> list[msgspec.Raw]:
-        """The filters as they travel, each once. Raises EncodingError, LimitError. Cost: linear."""
+        """Returns the encoded filters, each once. Raises EncodingError, LimitError."""
         data = check_content(self.filters)
         if not data.startswith(_SET_HEAD):
             return [msgspec.Raw(data)]
@@ -79,7 +79,7 @@ class PackedSubscribe(RouterMessage, frozen=True, tag="subscribe"):
         return [*distinct.values()]
 
     def part(self, members: list[msgspec.Raw]) -> Subscribe:
-        """What asks for some of its members. Raises what the content of a message may raise."""
+        """Returns the subscription to some of its members. Raises the errors of their content."""
         if self.filters.startswith(_SET_HEAD):  # One by one: so equal value sets are shared.
             read = [_filter_of(_FILTER_HEAD + member) for member in members]
             found = read[0] if len(read) == 1 else FilterSet(read)
@@ -88,7 +88,7 @@ class PackedSubscribe(RouterMessage, frozen=True, tag="subscribe"):
 
 
 def _filter_of(data: bytes) -> Filter:
-    """A filter from its bytes. Raises EncodingError, LimitError, FrameError."""
+    """Returns a filter. Raises EncodingError, LimitError, FrameError."""
     found = from_msgpack(data)
     if not isinstance(found, Filter):
         kind = type(found).__name__.lower()
@@ -96,8 +96,8 @@ def _filter_of(data: bytes) -> Filter:
     return found
 
 
-class _PackedPublish(RouterMessage, frozen=True, tag="publish"):
-    """A `Publish` as it travels. Bytes are all that may stand there: nothing else is ever made."""
+class _WirePublish(RouterMessage, frozen=True, tag="publish"):
+    """A `Publish` with encoded notifications."""
 
     notifications: list[bytes]
     hops: int = 0
@@ -106,12 +106,12 @@ class _PackedPublish(RouterMessage, frozen=True, tag="publish"):
 
 
 HOP_NOTIFICATIONS_MAX: Final = 512
-"""Notifications of a message to a neighbour. Beyond it: the next takes the rest; one that has more
+"""Notifications of a message to a neighbour. Beyond it: the next message has the rest; a longer one
 is malformed."""
 
 
 class _HopPublish(RouterMessage, frozen=True, tag="publish"):
-    """A `Publish` as it travels between brokers."""
+    """A `Publish` between brokers."""
 
     notifications: Annotated[list[bytes], msgspec.Meta(max_length=HOP_NOTIFICATIONS_MAX)]
     hops: int = 0
@@ -119,18 +119,9 @@ class _HopPublish(RouterMessage, frozen=True, tag="publish"):
     version: int = VERSION_OF_MESSAGES
 
 
-class _PackedAdvertise(RouterMessage, frozen=True, tag="advertise"):
-    """An `Advertise` as it travels."""
-
-    identity: str
-    offer: bytes
-    owner: Label = ""
-    version: int = VERSION_OF_MESSAGES
-
-    def unpacked(self) -> Advertise:
-        """The message itself. Raises what its content may raise, and FrameError."""
-        return Advertise(self.identity, offer_from(self.offer), self.owner, self.version)
-
+ADVERTISEMENT: Final = WireForm(
+    Advertise, offer=Content(bytes, None, lambda data, _: offer_from(data))
+)
 
 Hopping: TypeAlias = (
     Publish
@@ -145,7 +136,7 @@ Hopping: TypeAlias = (
     | AckLinks
     | PatternMessage
 )
-"""What a broker says to a neighbour."""
+"""The messages between neighbours."""
 
 ClientRequest: TypeAlias = (
     Publish
@@ -161,94 +152,72 @@ ClientRequest: TypeAlias = (
     | Undescribe
     | Ask
 )
-"""What a client asks a broker for."""
+"""The requests of a client."""
 
 
-def encode_message(message: Hopping | PackedAnswer | Follow | Unfollow) -> msgspec.Raw:
-    """A message as it stands in a frame. Raises LimitError for content that is too large."""
-    whole: object = message
-    if isinstance(message, PatternMessage):
-        whole = packed_pattern_message(message)
-    return msgspec.Raw(_MESSAGE_ENCODER.encode(whole))
+def encode_message(message: Hopping | RouterMessage) -> msgspec.Raw:
+    """Returns the bytes of a message. Raises LimitError for content that is too large."""
+    form = _PATTERN_FORMS.get(type(message))
+    return msgspec.Raw(_MESSAGE_ENCODER.encode(form.to_wire(message) if form else message))
 
 
 def encode_publish(encodings: list[bytes], hops: int = 0, source: str = "") -> msgspec.Raw:
-    """A `Publish` of notifications that are packed, as it stands in a frame."""
-    return msgspec.Raw(_MESSAGE_ENCODER.encode(_PackedPublish(encodings, hops, source)))
+    """Returns the bytes of a `Publish` of encoded notifications."""
+    return msgspec.Raw(_MESSAGE_ENCODER.encode(_WirePublish(encodings, hops, source)))
 
 
 def decode_request(data: msgspec.Raw) -> ClientRequest:
-    """The message that stands in a frame, what is published checked.
+    """Returns the request of a client, with published notifications checked.
 
-    Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.
+    Raises EncodingError, LimitError, InvalidNotificationError and the other errors of its content.
     """
-    message = decoded(_MESSAGE_DECODER, data)
-    if isinstance(message, _PackedPublish):
+    message = decoded(_REQUEST_DECODER, data)
+    if isinstance(message, _WirePublish):
         notifications = published_from(message.notifications)
         return Publish(notifications, message.hops, message.source, message.version)
-    if isinstance(message, _PackedAdvertise | PackedPattern | PackedDescribe | PackedAsk):
-        return message.unpacked()
-    return message  # type: ignore[no-any-return]
+    form = _FORMS.get(type(message))
+    return form.to_message(message) if form else message  # type: ignore[no-any-return]
 
 
 def decode_hop(data: msgspec.Raw) -> Hopping:
-    """The message of a neighbour. Raises as `unpacked`, and FrameError for what it may not ask."""
+    """Returns the message of a neighbour.
+
+    Raises as `decode_request`, and FrameError for a message that no neighbour may send.
+    """
     message = decoded(_HOP_DECODER, data)
-    match message:
-        case _HopPublish():
-            notifications = published_from(message.notifications)
-            return Publish(notifications, message.hops, message.source, message.version)
-        case PackedSubscribe():
-            members = message.members()
-            if len(members) > 1:
-                raise FrameError("unsupported", "expected one filter, as servers forward them")
-            return message.part(members)
-        case _PackedAdvertise() | PackedDescribe() | PackedAsk() | PackedAnswer():
-            return message.unpacked()
-        case _ if isinstance(message, PackedPatternMessage):
-            return message.unpacked()
-    return message  # type: ignore[no-any-return]
+    if isinstance(message, _HopPublish):
+        notifications = published_from(message.notifications)
+        return Publish(notifications, message.hops, message.source, message.version)
+    if isinstance(message, PackedSubscribe):
+        members = message.members()
+        if len(members) > 1:
+            raise FrameError("unsupported", "expected one filter, as servers forward them")
+        return message.part(members)
+    form = _FORMS.get(type(message))
+    return form.to_message(message) if form else message  # type: ignore[no-any-return]
 
 
+_PATTERN_FORMS: Final[dict[Any, WireForm]] = {form.kind: form for form in PATTERN_FORMS}
+_FORMS: Final[dict[Any, WireForm]] = {
+    form.struct: form for form in (ADVERTISEMENT, DESCRIPTION, QUESTION, ANSWER, *PATTERN_FORMS)
+}
 _MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=encode_content)
-_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(
-    _PackedPublish
-    | PackedSubscribe
-    | Unsubscribe
-    | PackedPattern
-    | UnsubscribePattern
-    | _PackedAdvertise
-    | Unadvertise
-    | Follow
-    | Unfollow
-    | PackedDescribe
-    | Undescribe
-    | PackedAsk
+_REQUEST_DECODER: Final = decoder_of(
+    *(_WirePublish, PackedSubscribe, Unsubscribe, PATTERN_SUBSCRIPTION.struct, UnsubscribePattern),
+    *(ADVERTISEMENT.struct, Unadvertise, Follow, Unfollow),
+    *(DESCRIPTION.struct, Undescribe, QUESTION.struct),
 )
-
-
-_HOP_DECODER: Final = msgspec.msgpack.Decoder(
-    _HopPublish
-    | PackedAsk
-    | PackedAnswer
-    | More
-    | Cancel
-    | PackedDescribe
-    | Undescribe
-    | PackedSubscribe
-    | Unsubscribe
-    | _PackedAdvertise
-    | Unadvertise
-    | AnnounceLinks
-    | AckLinks
-    | PATTERN_MESSAGES
+_HOP_DECODER: Final = decoder_of(
+    *(_HopPublish, PackedSubscribe, Unsubscribe, ADVERTISEMENT.struct, Unadvertise),
+    *(DESCRIPTION.struct, Undescribe, QUESTION.struct, ANSWER.struct, More, Cancel),
+    *(AnnounceLinks, AckLinks, *(form.struct for form in PATTERN_FORMS), *PLAIN_PATTERN_MESSAGES),
 )
 
 _SET_HEAD: Final = to_msgpack(FilterSet([]))[:-1]
-"""What every set of filters begins with, before their number."""
+"""The first bytes of every set of filters, before their number."""
 
 _FILTER_HEAD: Final = to_msgpack(Filter({}))[:-1]
-"""And every filter, before its sets."""
+"""The first bytes of every filter, before its sets."""
 
 _SET_DECODER: Final = msgspec.msgpack.Decoder(
     tuple[int, str, Annotated[list[msgspec.Raw], msgspec.Meta(max_length=FILTERS_READ_MAX)]]

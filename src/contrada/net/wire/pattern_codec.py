@@ -1,11 +1,12 @@
-"""What brokers and clients say about patterns, as it travels: types say what may stand there."""
+"""The wire forms of messages about patterns, and the time and space that brokers give patterns."""
 
 from typing import Final, TypeAlias
 
-from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.net.wire.payload_codec import (
+    Content,
     PackedMatch,
+    WireForm,
     decode_match,
     decode_values,
     encode_content,
@@ -20,24 +21,21 @@ from contrada.routing.delegation import (
     AskWatermark,
     HandBack,
     HandOver,
-    PatternMessage,
     RecallPattern,
     ReportMatches,
     ReturnPattern,
-    RouterMessage,
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.router_messages import VERSION
 
 PATTERN_SLACK_US: Final = 1_000_000
-"""How much later than a larger timestamp a notification may come to a broker and take part in
-patterns, in microseconds; a match is handed over that much later. Beyond it: it takes part in none,
-counted; it is delivered as any other."""
+"""How much later than a larger timestamp a notification may arrive and still take part in patterns,
+in microseconds; matches are delivered that much later. Beyond it: it takes part in none,
+counted."""
 
 AHEAD_PER_SLACK: Final = 2
-"""A timestamp may be ahead of a broker's clock by the slack, divided by this. Beyond it: it takes
-part in no pattern, counted."""
+"""Divisor of the slack: a timestamp may be that far ahead of a broker's clock. Beyond it: the
+notification takes part in no pattern, counted."""
 
 BROKER_PATTERN_LIMITS: Final = PatternLimits(
     pending_max=20_000,
@@ -47,101 +45,50 @@ BROKER_PATTERN_LIMITS: Final = PatternLimits(
     combinations_max=64,
     notification_bytes_max=64 * 1024,
 )
-"""What a broker holds for patterns. Beyond it: as for `PatternLimits`."""
+"""Bounds of the pattern state of a broker. Beyond it: as for `PatternLimits`."""
 
-_PackedPiece: TypeAlias = tuple[int, bytes | None, bytes]
-
-
-class PackedPattern(RouterMessage, frozen=True, tag="subscribe pattern"):
-    """A `SubscribePattern` as it travels."""
-
-    identity: str
-    pattern: bytes
-    hops: int = 0
-    version: int = VERSION
-
-    def unpacked(self) -> SubscribePattern:
-        """The message. Raises EncodingError, LimitError, FrameError."""
-        return SubscribePattern(self.identity, pattern_from(self.pattern), self.hops, self.version)
+_WirePiece: TypeAlias = tuple[int, bytes | None, bytes]
 
 
-class _PackedHandOver(RouterMessage, frozen=True, tag="hand over"):
-    """A `HandOver` as it travels."""
-
-    identity: str
-    watermark_us: int
-    pieces: list[_PackedPiece]
-    version: int = VERSION
-
-    def unpacked(self) -> HandOver:
-        """The message. Raises EncodingError."""
-        pieces = tuple(map(_piece_from, self.pieces))
-        return HandOver(self.identity, self.watermark_us, pieces, self.version)
-
-
-class _PackedReturn(RouterMessage, frozen=True, tag="return pattern"):
-    """A `ReturnPattern` as it travels."""
-
-    identity: str
-    watermark_us: int
-    pieces: list[_PackedPiece]
-    version: int = VERSION
-
-    def unpacked(self) -> ReturnPattern:
-        """The message. Raises EncodingError."""
-        pieces = tuple(map(_piece_from, self.pieces))
-        return ReturnPattern(self.identity, self.watermark_us, pieces, self.version)
-
-
-class _PackedReport(RouterMessage, frozen=True, tag="report matches"):
-    """A `ReportMatches` as it travels."""
-
-    identity: str
-    matches: list[PackedMatch]
-    watermark_us: int
-    waits_us: int | None = None
-    version: int = VERSION
-
-    def unpacked(self) -> ReportMatches:
-        """The message. Raises EncodingError, LimitError."""
-        matches = tuple(decode_match(self.identity, each) for each in self.matches)
-        return ReportMatches(self.identity, matches, self.watermark_us, self.waits_us, self.version)
-
-
-PackedPatternMessage: TypeAlias = PackedPattern | _PackedHandOver | _PackedReturn | _PackedReport
-
-PATTERN_MESSAGES: Final = (
-    PackedPatternMessage
-    | UnsubscribePattern
-    | AskWatermark
-    | RecallPattern
-    | AcceptPattern
-    | HandBack
-)
-"""What a broker may say to a neighbour of patterns."""
-
-
-def packed_pattern_message(message: PatternMessage) -> RouterMessage:
-    """A message about a pattern as it travels. Raises LimitError for content that is too large."""
-    match message:
-        case SubscribePattern(identity, pattern, hops, version):
-            return PackedPattern(identity, encode_content(pattern), hops, version)
-        case HandOver(identity, watermark_us, pieces, version):
-            return _PackedHandOver(identity, watermark_us, [*map(_packed_piece, pieces)], version)
-        case ReturnPattern(identity, watermark_us, pieces, version):
-            return _PackedReturn(identity, watermark_us, [*map(_packed_piece, pieces)], version)
-        case ReportMatches(identity, matches, watermark_us, waits_us, version):
-            packed = [*map(encode_match, matches)]
-            return _PackedReport(identity, packed, watermark_us, waits_us, version)
-    return message
-
-
-def _packed_piece(piece: Piece) -> _PackedPiece:
+def _piece_to_wire(piece: Piece) -> _WirePiece:
     by = None if piece.by is None else encode_values(piece.by)
     return piece.place, by, bytes(to_msgpack(piece.notification))
 
 
-def _piece_from(packed: _PackedPiece) -> Piece:
-    place, by, data = packed
-    notification: Notification = notification_from_msgpack(data)
-    return Piece(place, None if by is None else decode_values(by), notification)
+def _piece_from_wire(data: _WirePiece) -> Piece:
+    place, by, notification = data
+    values = None if by is None else decode_values(by)
+    return Piece(place, values, notification_from_msgpack(notification))
+
+
+_PIECES: Final = Content(
+    list[_WirePiece],
+    lambda pieces: [*map(_piece_to_wire, pieces)],
+    lambda data, _: tuple(map(_piece_from_wire, data)),
+)
+_MATCHES: Final = Content(
+    list[PackedMatch],
+    lambda matches: [*map(encode_match, matches)],
+    lambda data, message: tuple(decode_match(message.identity, each) for each in data),
+)
+
+PATTERN_SUBSCRIPTION: Final = WireForm(
+    SubscribePattern, pattern=Content(bytes, encode_content, lambda data, _: pattern_from(data))
+)
+
+PATTERN_FORMS: Final = (
+    PATTERN_SUBSCRIPTION,
+    WireForm(HandOver, pieces=_PIECES),
+    WireForm(ReturnPattern, pieces=_PIECES),
+    WireForm(ReportMatches, matches=_MATCHES),
+)
+"""The messages about patterns with content; they raise EncodingError, LimitError, FrameError."""
+
+PLAIN_PATTERN_MESSAGES: Final = (
+    UnsubscribePattern,
+    AskWatermark,
+    RecallPattern,
+    AcceptPattern,
+    HandBack,
+)
+"""The messages about patterns that are encoded as they are."""

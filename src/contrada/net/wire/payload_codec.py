@@ -3,8 +3,8 @@
 They are those of `model.codec`, so that a broker forwards what the publisher sent, unchanged.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, Union
 
 import msgspec
 
@@ -14,6 +14,7 @@ from contrada.model import Advertisement, Filter, Notification, Pattern, Query, 
 from contrada.model.codec import from_msgpack, notification_from_msgpack, to_msgpack
 from contrada.model.languages.work_budget import spend
 from contrada.patterns import Match
+from contrada.routing.delegation import RouterMessage
 from contrada.routing.router_messages import Notifications, Offer
 from contrada.service.subscription_queue import Passed
 
@@ -81,6 +82,62 @@ def decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> Any:
         raise EncodingError("a message", str(error)) from None
     except RecursionError:
         raise EncodingError("a message", "nested too deeply") from None
+
+
+def decoder_of(*kinds: Any) -> "msgspec.msgpack.Decoder[Any]":
+    """Returns a decoder of several message classes, told apart by their tags."""
+    return msgspec.msgpack.Decoder(Union[kinds])  # noqa: UP007 - the classes are made at run time
+
+
+class Content(NamedTuple):
+    """A field with content: its wire type, and the conversions to and from it.
+
+    Without `to_wire` the hook of the encoder converts it. `from_wire` gets the whole message, too.
+    """
+
+    wire: Any
+    to_wire: Callable[[Any], Any] | None
+    from_wire: Callable[[Any, Any], Any]
+
+
+class WireForm:
+    """The wire form of a message class: a struct with its tag and fields, content as bytes.
+
+    It is made from the fields of the class, so both cannot differ. A field is given as `Content`,
+    or as a narrower type that bounds it.
+    """
+
+    def __init__(self, kind: type[msgspec.Struct], **fields: Any) -> None:
+        self.kind = kind
+        self._content = {k: each for k, each in fields.items() if isinstance(each, Content)}
+        types = {k: each.wire if k in self._content else each for k, each in fields.items()}
+        self.struct: Any = msgspec.defstruct(
+            f"Wire{kind.__name__}",
+            [
+                (each.name, types.get(each.name, each.type))
+                if each.required
+                else (each.name, types.get(each.name, each.type), each.default)
+                for each in msgspec.structs.fields(kind)
+            ],
+            bases=(RouterMessage,),
+            frozen=True,
+            tag=kind.__struct_config__.tag,
+        )
+
+    def to_wire(self, message: Any) -> msgspec.Struct:
+        """Returns the wire form of a message. Raises LimitError for content that is too large."""
+        fields = msgspec.structs.asdict(message)
+        for name, content in self._content.items():
+            assert content.to_wire is not None
+            fields[name] = content.to_wire(fields[name])
+        return self.struct(**fields)  # type: ignore[no-any-return]
+
+    def to_message(self, wire: Any) -> Any:
+        """Returns the message of a wire form. Raises the errors of its content."""
+        fields = msgspec.structs.asdict(wire)
+        for name, content in self._content.items():
+            fields[name] = content.from_wire(fields[name], wire)
+        return self.kind(**fields)
 
 
 def offer_from(data: bytes) -> Offer:
