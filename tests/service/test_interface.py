@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from contrada.connections import connect, connect_sync
 from contrada.errors import (
     InvalidNotificationError,
     InvalidObventError,
@@ -86,6 +87,31 @@ async def test_a_record_reads_like_its_obvent(name: str) -> None:
         with pytest.warns(DeprecationWarning, match=r"give_back is nack now"):
             await records.give_back(record.position)  # type: ignore[attr-defined]
         assert (await records.next(20)).attempt == 2
+
+
+@on_loop
+async def test_an_unknown_option_is_refused_with_the_known_ones(name: str) -> None:
+    """A misspelt option would be ignored, or its right spelling be hard to find."""
+    async with service_of(name) as service:
+        options: dict[str, Any] = {"prioritty": 3}
+        with pytest.raises(ServiceError, match=r"publish has no option prioritty.* priority"):
+            await service.publish({"a": 1}, **options)
+        with pytest.raises(ServiceError, match=r"subscribe has no option prioritty.* reliable"):
+            service.subscribe("a = 1", **options)
+        with pytest.raises(ServiceError, match=r"query has no option prioritty.* timeout_s"):
+            service.query("a = 1", **options)
+        with pytest.raises(ServiceError, match=r"compute has no option prioritty.* by"):
+            service.compute("count", "a = 1", **options)
+
+
+def test_an_unknown_option_of_connect_is_refused_with_the_known_ones() -> None:
+    """A misspelt option would be taken for a network, or be ignored."""
+    options: dict[str, Any] = {"stroe": "x.db"}
+    for address in (None, "contrada://127.0.0.1:7655"):
+        with pytest.raises(ServiceError, match=r"connect has no option stroe.* store"):
+            connect(address, **options)
+        with pytest.raises(ServiceError, match=r"connect has no option stroe.* store"):
+            connect_sync(address, **options)
 
 
 @on_loop

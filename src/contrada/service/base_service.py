@@ -18,13 +18,22 @@ from contrada.service.connection_states import ConnectionStates
 from contrada.service.interface import (
     ConnectionState,
     Disseminates,
+    DurableOptions,
     Service,
     Subscription,
     WhenFull,
 )
-from contrada.service.loop_guards import checked_when_full
+from contrada.service.loop_guards import check_options, checked_when_full
 from contrada.service.offers import FollowedOffers, HeldOffering, OfferBoard
-from contrada.service.query_interface import Answers, Computed, Description, SourceLike, SourceOffer
+from contrada.service.query_interface import (
+    Answers,
+    Computed,
+    ComputeOptions,
+    Description,
+    QueryOptions,
+    SourceLike,
+    SourceOffer,
+)
 from contrada.service.requests import dissemination_of, notification_of, offer_of
 from contrada.service.subjects import Item, Offered
 from contrada.service.subscription_queue import BLOCK
@@ -73,6 +82,7 @@ class BaseService(Service):
 
     def query(self, subject: Any, where: Any = None, **options: Any) -> Any:
         """Queries all sources that may have an answer; see `Service.query`."""
+        check_options("query", options, QueryOptions.__annotations__)
         return self._query_engine().client.query(subject, where, **options)
 
     def compute(
@@ -83,6 +93,7 @@ class BaseService(Service):
         **options: Any,
     ) -> Answers[dict[str, Any]]:
         """Queries for aggregates of all answers; see `Service.compute`."""
+        check_options("compute", options, ComputeOptions.__annotations__)
         return self._query_engine().client.compute(aggregates, subject, where, **options)
 
     def advertise(self, offered: Offered) -> Offering:
@@ -107,6 +118,7 @@ class BaseService(Service):
         checked_when_full(when_full)
         chosen = _chosen_by(subject)
         if durable:
+            check_options("subscribe", durable, ("when_full", *DurableOptions.__annotations__))
             if chosen is not None:
                 reason = f"goes by the dissemination {chosen!r}, which keeps no log for readers"
                 raise ServiceError(f"{subject.__qualname__} {reason}: subscribe without options")

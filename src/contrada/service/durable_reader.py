@@ -136,9 +136,6 @@ class DurableReader(DurableSubscription[T]):
 
     def _check(self) -> None:
         options = self._options
-        unknown = options.keys() - DurableOptions.__annotations__
-        if unknown:
-            raise ServiceError(f"a subscription has no option {', '.join(sorted(unknown))}")
         for name, (kind, words) in _KINDS.items():
             if name in options and not isinstance(options[name], kind):
                 raise ServiceError(f"{name} = {options[name]!r}: expected {words}")

@@ -19,7 +19,7 @@ from collections.abc import (
 )
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
 
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.delivery.store import Store
@@ -37,6 +37,7 @@ from contrada.service.interface import ConnectionState, ServiceStatistics, WhenF
 from contrada.service.loop_guards import (
     batches_of,
     check_loop,
+    check_options,
     checked_wait,
     off_loop,
     tell_published,
@@ -44,6 +45,7 @@ from contrada.service.loop_guards import (
 from contrada.service.offers import LocalOfferBoard
 from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.requests import (
+    PUBLISH_OPTIONS,
     dissemination_of,
     is_promised,
     promised,
@@ -198,8 +200,11 @@ class EmbeddedService(BaseService):
         ttl_s: float | None = None,
         priority: int | None = None,
         delivery: str | None = None,
+        **unknown: Never,
     ) -> Envelope:
-        """Publish one notification; see `Service.publish`."""
+        """Publishes one notification; see `Service.publish`."""
+        if unknown:
+            check_options("publish", unknown, PUBLISH_OPTIONS)
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
         elsewhere = None if type(item) is dict else dissemination_of(item)  # A dict as mostly.
         if elsewhere is not None:

@@ -75,6 +75,9 @@ def dissemination_of(item: object) -> str | None:
     return chosen
 
 
+PUBLISH_OPTIONS: Final = ("body", "content_type", "ttl_s", "priority", "delivery")
+
+
 def publication_of(
     item: Item,
     body: Body,
@@ -191,7 +194,7 @@ def offer_of(offered: Offered) -> Offer:
     if not isinstance(offer, Advertisement | Filter):
         raise ServiceError(
             f"cannot advertise {_kind_of(offer)}: expected an Advertisement, its text, a mapping, "
-            "or one filter"
+            f"or one filter{_obvent_hint(offer)}"
         )
     if offer.is_empty:
         raise UnsatisfiableFilterError(offer)

@@ -11,7 +11,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import msgspec
 
@@ -82,7 +82,14 @@ from contrada.service import (
 from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.envelope_factory import EnvelopeFactory, identified, runs_of, stamp_of
-from contrada.service.loop_guards import batches_of, checked_timeout, checked_wait, tell_published
+from contrada.service.loop_guards import (
+    batches_of,
+    check_options,
+    checked_timeout,
+    checked_wait,
+    tell_published,
+)
+from contrada.service.requests import PUBLISH_OPTIONS
 from contrada.service.security.signatures import Signer
 from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL
 
@@ -167,8 +174,11 @@ class TcpService(BaseService):
         ttl_s: float | None = None,
         priority: int | None = None,
         delivery: str | None = None,
+        **unknown: Never,
     ) -> Envelope:
-        """Publish one notification; see `Service.publish`."""
+        """Publishes one notification; see `Service.publish`."""
+        if unknown:
+            check_options("publish", unknown, PUBLISH_OPTIONS)
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
         if trace_spans.is_on:
             notification = trace_spans.published(notification)
