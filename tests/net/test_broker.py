@@ -36,8 +36,8 @@ from contrada.net.wire.frames import (
     encode,
 )
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
+from contrada.service.clock import wall_clock_us
 from contrada.service.dispatcher import EXPIRED_ON_ARRIVAL
-from contrada.service.envelope_factory import wall_clock_us
 from contrada.service.subscription_queue import ENTRY_BYTES, EXPIRED
 from tests.asynchronous import on_loop, until
 from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe

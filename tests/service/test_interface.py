@@ -22,7 +22,7 @@ from contrada.errors import (
 from contrada.integrations.dialects import cesql
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.service import ConnectionState, DurableRecord, Subscription
-from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.clock import wall_clock_us
 from contrada.service.subscription_queue import EXPIRED, QUEUE_NOTIFICATIONS_MAX
 from contrada.typed import Obvent, type_name_of
 from tests.asynchronous import on_loop, until

@@ -22,7 +22,7 @@ from contrada.errors import (
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.routing import aggregation
 from contrada.routing.router_messages import SourceReport, SourceState
-from contrada.service import Answers, Service, deadlines, dispatcher
+from contrada.service import Answers, Service, clock, dispatcher
 from contrada.service.query import query_client, query_responder
 from contrada.service.query.source_query import SourceQuery
 from tests.asynchronous import on_loop, until
@@ -551,7 +551,7 @@ async def test_who_sets_the_clock_ends_no_question(monkeypatch: pytest.MonkeyPat
         await answers.open()
         short = service.query("a any", timeout_s=0.1)
         await short.open()
-        for each in (dispatcher, deadlines):
+        for each in (dispatcher, clock):
             monkeypatch.setattr(each, "wall_clock_us", lambda: 2 * 10**15)
         assert await all_of(short) == []
         await asyncio.sleep(0)

@@ -53,13 +53,7 @@ from contrada.routing.tables.covering_index import (
 )
 from contrada.routing.tables.filter_merger import FilterMerger
 from contrada.routing.tables.interest_table import InterestTable
-from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
-
-_FILTER_WORK: Final = 20
-"""Steps of work to register a filter or an advertisement."""
-
-_SIDE_WORK: Final = 10
-"""Further steps for each attribute that it names."""
+from contrada.routing.tables.poset import ForwardingChange, Node, Poset, entry_work, form_of
 
 EVERYTHING: Final = Filter({})
 
@@ -351,11 +345,3 @@ class InterestForwarder:
 
 def _describe_message(identity: str, offer: Offer, owner: str) -> Describe:
     return Describe(identity, (offer,), owner)
-
-
-def entry_work(products: Iterable[Product]) -> int:
-    """Returns the steps of work to register these products."""
-    total = 0
-    for each in products:
-        total += _FILTER_WORK + len(each.sides) * _SIDE_WORK
-    return total

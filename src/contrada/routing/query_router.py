@@ -31,7 +31,7 @@ from contrada.model.algebra.product import product_meets
 from contrada.model.languages.work_budget import spend
 from contrada.routing.admission import Admission
 from contrada.routing.aggregation import Partial
-from contrada.routing.interest_forwarder import InterestForwarder, entry_work
+from contrada.routing.interest_forwarder import InterestForwarder
 from contrada.routing.links.topology import Topology
 from contrada.routing.refusals import RefusedError, check_limit
 from contrada.routing.router_limits import RouterLimits
@@ -57,7 +57,7 @@ from contrada.routing.router_messages import (
     SourceState,
     failed,
 )
-from contrada.routing.tables.poset import Node
+from contrada.routing.tables.poset import Node, entry_work
 
 ANSWER_WINDOW: Final = 256
 """Items that a branch may send before it is granted more."""
@@ -201,7 +201,7 @@ class QueryRouter:
         )
         question.source_count = count
         onward: list[Neighbour] = []
-        if message.hops < message.hops_max and len(self._topology):
+        if message.hops < message.hops_max and self._topology.adjacencies:
             wanting = None if self._floods else next_hops
             onward = self._topology.next_neighbours(origin, message.source, wanting)
         if left_us <= 0:  # Too late to ask anyone.

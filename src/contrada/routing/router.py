@@ -41,7 +41,7 @@ from contrada.routing.assembly.delegated_segments import (
 from contrada.routing.assembly.held_patterns import CLOCK_AHEAD_MAX_US, AssemblerStatistics
 from contrada.routing.assembly.source_map import SourceMap
 from contrada.routing.delegation import PatternMessage, SubscribePattern
-from contrada.routing.interest_forwarder import InterestForwarder, Strategy, entry_work
+from contrada.routing.interest_forwarder import InterestForwarder, Strategy
 from contrada.routing.links.topology import TREES_MAX, Topology
 from contrada.routing.notification_forwarder import NotificationForwarder
 from contrada.routing.query_router import QueryRouter
@@ -89,7 +89,7 @@ from contrada.routing.router_messages import (
 from contrada.routing.tables.covering_index import MakeIndex
 from contrada.routing.tables.filter_merger import FilterMergerStatistics
 from contrada.routing.tables.next_hop_cache import ITSELF
-from contrada.routing.tables.poset import PosetStatistics, form_of
+from contrada.routing.tables.poset import PosetStatistics, entry_work, form_of
 from contrada.routing.tables.registrations import RegistrationStatistics
 
 __all__ = ["Router", "RouterStatistics", "Strategy"]

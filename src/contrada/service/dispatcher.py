@@ -67,8 +67,7 @@ from contrada.routing.router_messages import (
     Unsubscribe,
 )
 from contrada.routing.tables.poset import form_of
-from contrada.service.deadlines import Deadlines, now_us_for
-from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.clock import Deadlines, now_us_for, wall_clock_us
 from contrada.service.interface import ServiceStatistics
 from contrada.service.kernel_loader import load_beside
 from contrada.service.subscription_queue import (

@@ -29,19 +29,6 @@ PUBLISHER_BYTES_MAX: Final = 128
 """Bytes of a publisher's name in UTF-8. Beyond it: ServiceError."""
 
 
-def wall_clock_us() -> int:
-    """What the clock of this machine says, in UTC microseconds since 1970; it may be put back."""
-    return time.time_ns() // 1000
-
-
-_AHEAD_US: Final = wall_clock_us() - time.monotonic_ns() // 1000
-
-
-def steady_clock_us() -> int:
-    """The time of the wall clock, as if nobody had set it since this module was loaded."""
-    return _AHEAD_US + time.monotonic_ns() // 1000
-
-
 class EnvelopeFactory:
     """Fills the envelopes of one publisher."""
 
@@ -143,7 +130,7 @@ class EnvelopeFactory:
         """The time of the clock, never backwards, and never standing still for long."""
         passed_us = time.monotonic_ns() // 1000
         slowed_us = self._time_us + (passed_us - self._passed_us) // 2
-        now_us = wall_clock_us()
+        now_us = time.time_ns() // 1000
         if now_us < slowed_us:
             now_us = slowed_us
         if now_us > self._time_us:

@@ -33,7 +33,7 @@ from contrada.model import Notification
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.routing.router_messages import Notifications
 from contrada.service.byte_budget import Budget
-from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.clock import wall_clock_us
 from contrada.service.interface import WhenFull
 
 P = TypeVar("P")

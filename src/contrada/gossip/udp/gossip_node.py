@@ -72,8 +72,9 @@ from contrada.service import (
     residue_of,
 )
 from contrada.service.async_resource import AsyncResource
+from contrada.service.clock import wall_clock_us
 from contrada.service.embedded_service import LocalQueue
-from contrada.service.envelope_factory import identified, stamp_of, wall_clock_us
+from contrada.service.envelope_factory import identified, stamp_of
 from contrada.service.loop_guards import check_loop, checked_when_full, running_loop
 from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.security.signatures import Signer

@@ -16,7 +16,7 @@ from contrada.integrations.http.http_responses import invalid
 from contrada.integrations.http.sinks import check_headers
 from contrada.net.broker.users import ANONYMOUS
 from contrada.net.wire.tokens import name_in
-from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.clock import wall_clock_us
 
 _HTTP: Final = "HTTP"
 

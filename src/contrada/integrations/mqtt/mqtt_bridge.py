@@ -37,7 +37,7 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.model.syntax import parse_filter
 from contrada.service import DurableSubscription, Service
 from contrada.service.backoff import Backoff
-from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.clock import wall_clock_us
 from contrada.service.loop_guards import first_of
 
 _TEMPORARY: Final = (ConnectionFailedError, CannotPublishError, StoreError)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from contrada.errors import ParseError
-from contrada.model.algebra import PRESENT, Pattern, ValueSet
+from contrada.model.algebra import PRESENT, Filter, Pattern, ValueSet
 from contrada.model.algebra.expression import conjunctions
 from contrada.model.syntax.parser import parse, parsed_question
 
@@ -40,7 +40,9 @@ def parse_question(text: str) -> tuple[Binding, ...]:
         said = parse(text)
         if isinstance(said, Pattern):
             raise ParseError(1, 1, "a pattern (`->`)", "a question, which is asked of single items")
-        return tuple([Binding(each.sets) for each in said.filters])
+        if isinstance(said, Filter):
+            return (Binding(said.sides),)
+        return tuple([Binding(each.sides) for each in said.filters])
     said_each = (_read(each) for each in conjunctions(parsed_question(text)))
     return tuple(each for each in said_each if each is not None)
 

@@ -18,7 +18,7 @@ from contrada.net.broker.users import ANONYMOUS, Users
 from contrada.net.wire.address import is_loopback
 from contrada.net.wire.frames import Hello
 from contrada.net.wire.tokens import TokenCheck, name_in
-from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.clock import wall_clock_us
 from contrada.service.security.principals import NOT_PERMITTED, Principal
 
 _KINDS: Final = {"URI": "uri:", "email": "email:"}

@@ -36,7 +36,8 @@ from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loop
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR
 from contrada.net.wire.frames import Hello
 from contrada.net.wire.tls import TLS_FAULT, TLS_WAIT_S, Tls
-from contrada.service.envelope_factory import EnvelopeFactory, wall_clock_us
+from contrada.service.clock import wall_clock_us
+from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.security.permits import PublishFilters
 from contrada.service.security.principals import NOT_PERMITTED, Principal
 from contrada.service.subscription_queue import PUBLISH_WAIT_S

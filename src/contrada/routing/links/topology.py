@@ -103,7 +103,7 @@ class Topology:
         self._is_general = general
         self._shared = trees
         self._own_tree = [tree_of(name, trees)] if trees else []
-        self._links: dict[Neighbour, Adjacency] = {}
+        self.adjacencies: dict[Neighbour, Adjacency] = {}
         self._states = (
             LinkStates(name, general=general, trees=trees, limits=limits) if name else None
         )
@@ -124,11 +124,11 @@ class Topology:
 
     def check(self, link: Adjacency) -> None:
         """Refuses a link that cannot be added."""
-        if Neighbour(link.name) in self._links:
+        if Neighbour(link.name) in self.adjacencies:
             raise RefusedError(Reason.KNOWN_NEIGHBOUR)
         if link.role is Role.PARENT and self.parent is not None:
             raise RefusedError(Reason.SECOND_PARENT)
-        check_limit(self._limits, "neighbours_max", len(self._links) + 1)
+        check_limit(self._limits, "neighbours_max", len(self.adjacencies) + 1)
         if self._states is None:
             return
         if link.name == self.name:
@@ -140,21 +140,21 @@ class Topology:
     def add(self, link: Adjacency) -> list[Send]:
         """Adds a link that `check` accepted. Returns the link states to send."""
         neighbour = Neighbour(link.name)
-        self._links[neighbour] = link
+        self.adjacencies[neighbour] = link
         if self._states is None:
             return []
-        self._states.announce(self._links.values())
+        self._states.announce(self.adjacencies.values())
         self._unsent[neighbour], self._unacknowledged[neighbour] = {}, 0
         own = [self._states.own]
         return self._flood(own, but=neighbour) + self._announce(neighbour, self._states)
 
     def remove(self, neighbour: Neighbour) -> list[Send]:
         """Takes a link away. Returns the link states to send."""
-        del self._links[neighbour]
+        del self.adjacencies[neighbour]
         if self._states is None:
             return []
         del self._unsent[neighbour], self._unacknowledged[neighbour]
-        return self._flood([self._states.announce(self._links.values())])
+        return self._flood([self._states.announce(self.adjacencies.values())])
 
     def learn(
         self, origin: Neighbour, states: Iterable[LinkState]
@@ -194,7 +194,10 @@ class Topology:
 
     def _flood(self, states: Collection[LinkState], but: Neighbour | None = None) -> list[Send]:
         return [
-            told for each in self._links if each != but for told in self._announce(each, states)
+            told
+            for each in self.adjacencies
+            if each != but
+            for told in self._announce(each, states)
         ]
 
     def _announce(self, neighbour: Neighbour, states: Iterable[LinkState]) -> list[Send]:
@@ -224,18 +227,18 @@ class Topology:
 
     def role(self, neighbour: Neighbour) -> Role | None:
         """What a neighbour is; None where there is no link."""
-        link = self._links.get(neighbour)
+        link = self.adjacencies.get(neighbour)
         return None if link is None else link.role
 
     @property
     def parent(self) -> Neighbour | None:
         """The server whose client this one is."""
-        parents = (each for each, link in self._links.items() if link.role is Role.PARENT)
+        parents = (each for each, link in self.adjacencies.items() if link.role is Role.PARENT)
         return next(parents, None)
 
     def link_up(self, neighbour: Neighbour) -> LinkUp:
         """The event that told of a link that is there."""
-        link = self._links[neighbour]
+        link = self.adjacencies[neighbour]
         return LinkUp(neighbour, link.role, link.cost)
 
     def refusal(self, neighbour: Neighbour) -> Reason | None:
@@ -244,7 +247,7 @@ class Topology:
 
     def links(self) -> list[tuple[Adjacency, Reason | None]]:
         """The links, in order of their names, each with why it is not used, or None where it is."""
-        return [(link, self.refusal(each)) for each, link in sorted(self._links.items())]
+        return [(link, self.refusal(each)) for each, link in sorted(self.adjacencies.items())]
 
     @property
     def looped(self) -> Set[Neighbour]:
@@ -261,7 +264,7 @@ class Topology:
     @property
     def _version(self) -> tuple[int, int]:
         """The versions of the links and link states from which routes are chosen."""
-        return 0 if self._states is None else self._states.changes, len(self._links)
+        return 0 if self._states is None else self._states.changes, len(self.adjacencies)
 
     @property
     def has_changed(self) -> bool:
@@ -277,7 +280,7 @@ class Topology:
         before, plain, up = self._trees, self._plain, self._up
         if self._states is not None:
             self._choose_links(self._states)
-        used = [each for each in self._links if each not in self._refusals]
+        used = [each for each in self.adjacencies if each not in self._refusals]
         self._plain = frozenset(NextHop(each) for each in used if not self.is_in_mesh(each))
         self._up = frozenset(
             next_hop for next_hop in self._plain if self.role(next_hop.neighbour) is not Role.CHILD
@@ -296,7 +299,7 @@ class Topology:
         graph = states.graph
         used = graph.used
         self._refusals = {}
-        for neighbour in self._links:
+        for neighbour in self.adjacencies:
             edge = graph.edge(self.name, neighbour.name)
             if edge is None:
                 self._refusals[neighbour] = Reason.UNCONFIRMED
@@ -450,18 +453,18 @@ class Topology:
         return self._routes
 
     def __iter__(self) -> Iterator[Neighbour]:
-        return iter(self._links)
+        return iter(self.adjacencies)
 
     def __len__(self) -> int:
-        return len(self._links)
+        return len(self.adjacencies)
 
     def __contains__(self, neighbour: object) -> bool:
-        return neighbour in self._links
+        return neighbour in self.adjacencies
 
     @property
     def used(self) -> int:
         """How many links are used."""
-        used = {each for each in self._links if each not in self._refusals}
+        used = {each for each in self.adjacencies if each not in self._refusals}
         if self._shared:
             mesh = {next_hop.neighbour for tree in self._trees.values() for next_hop in tree}
             used = {each for each in used if each in mesh or not self.is_in_mesh(each)}
@@ -474,13 +477,15 @@ class Topology:
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is known."""
-        parents = [each for each, link in self._links.items() if link.role is Role.PARENT]
+        parents = [each for each, link in self.adjacencies.items() if link.role is Role.PARENT]
         assert len(parents) <= 1, "two parents"
-        assert self._refusals.keys() <= self._links.keys(), "a link is refused that is not there"
+        assert self._refusals.keys() <= self.adjacencies.keys(), (
+            "a link is refused that is not there"
+        )
         if self._states is None:
             return
         self._states.validate()
         said = {Neighbour(link.name): link for link in self._states.own.links}
-        assert said == self._links, "others are told of other links"
+        assert said == self.adjacencies, "others are told of other links"
         mesh = {next_hop.neighbour for next_hops in self._trees.values() for next_hop in next_hops}
         assert all(self.is_in_mesh(each) for each in mesh), "a tree goes on where no mesh is"

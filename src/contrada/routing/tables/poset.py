@@ -31,7 +31,7 @@ is forwarded than needed, never less.
 Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -52,6 +52,13 @@ _EMPTY: Final[dict[Any, Any]] = {}
 
 Identities: TypeAlias = tuple[str] | dict[str, None]
 """Under which a party has asked for a product: mostly one, and then a dictionary is large."""
+
+
+_FILTER_WORK: Final = 20
+"""Steps of work to enter a filter, or an advertisement."""
+
+_SIDE_WORK: Final = 10
+"""And for each attribute that it names."""
 
 
 @dataclass(slots=True, eq=False)
@@ -443,3 +450,11 @@ def _changes(before: Mapping[Node[P], frozenset[NextHop]]) -> list[ForwardingCha
         ForwardingChange(next_hop, node.identity, node.product, is_begun)
         for next_hop, node, is_begun in begins + ends
     ]
+
+
+def entry_work(products: Iterable[Product]) -> int:
+    """Steps of work to enter these."""
+    total = 0
+    for each in products:
+        total += _FILTER_WORK + len(each.sides) * _SIDE_WORK
+    return total

@@ -38,7 +38,7 @@ from contrada.routing.router_messages import (
     Undescribe,
     failed,
 )
-from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.clock import wall_clock_us
 from contrada.service.query.query_client import QueryTransport
 from contrada.service.query.source_description import FRESH_S
 from contrada.service.query.source_query import SourceQuery

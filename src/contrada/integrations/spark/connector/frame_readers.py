@@ -26,7 +26,7 @@ from contrada.integrations.spark.connector.filter_pushdown import pushed
 from contrada.model import Filter, FilterSet, Pattern, parse, to_msgpack
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.durable_messages import AskRecordBatch, LogState, RecordBatch
-from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.clock import wall_clock_us
 from contrada.service.sync import SyncService
 
 BATCH_ROWS: Final = 20_000

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from contrada.service.deadlines import Deadlines
-from contrada.service.envelope_factory import steady_clock_us
+from contrada.service.clock import Deadlines, steady_clock_us
 from tests.asynchronous import on_loop, until
 
 

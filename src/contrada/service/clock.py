@@ -1,10 +1,24 @@
-"""`Deadlines`: has something done when the next of several deadlines has passed."""
+"""Clocks of services, and `Deadlines`, a timer for the next of several deadlines."""
 
 import asyncio
+import time
 from collections.abc import Callable
+from typing import Final
 
 from contrada.routing.router_messages import Ask, Message
-from contrada.service.envelope_factory import steady_clock_us, wall_clock_us
+
+
+def wall_clock_us() -> int:
+    """What the clock of this machine says, in UTC microseconds since 1970; it may be put back."""
+    return time.time_ns() // 1000
+
+
+_AHEAD_US: Final = wall_clock_us() - time.monotonic_ns() // 1000
+
+
+def steady_clock_us() -> int:
+    """The time of the wall clock, as if nobody had set it since this module was loaded."""
+    return _AHEAD_US + time.monotonic_ns() // 1000
 
 
 class Deadlines:
