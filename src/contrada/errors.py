@@ -1,7 +1,8 @@
-"""Everything a caller can catch.
+"""The errors of Contrada.
 
-One root, `ContradaError`. Each error carries the offending values as attributes, so that a
-program can act on them, and says in one line what was found, where, and what was expected.
+`ContradaError` is the root. Each error carries the offending values as attributes, so that a
+program can act on them, and its message has the fault, its place, and the expected form in one
+line.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 class ContradaError(Exception):
     """The root of all errors that Contrada raises on purpose.
 
-    `published` is set on one that ends a batch: how many of it were published before.
+    `published` is set on an error that ends a batch: the number of notifications already published.
     """
 
     published: int | None = None
@@ -45,7 +46,7 @@ class InvalidNotificationError(ContradaError):
 
 
 class AttributeValueError(ContradaError):
-    """An attribute is not what its reader expects. Carries `name`, `values` (of it), `expected`."""
+    """An attribute is not as its reader expects. Carries `name`, `values` (of it), `expected`."""
 
     def __init__(self, name: str, values: tuple[object, ...], expected: str) -> None:
         found = _shown(values[0]) if len(values) == 1 else f"{len(values) or 'no'} values"
@@ -56,7 +57,7 @@ class AttributeValueError(ContradaError):
 
 
 class InvalidFilterError(ContradaError):
-    """A constraint makes no sense. Carries `operator`, `constants`, `reason`, maybe `name`."""
+    """A constraint is invalid. Carries `operator`, `constants`, `reason`, perhaps `name`."""
 
     def __init__(
         self, operator: str, constants: tuple[object, ...], reason: str, name: str | None = None
@@ -71,7 +72,7 @@ class InvalidFilterError(ContradaError):
 
 
 class UnknownOperatorError(ContradaError):
-    """An operator that nobody has registered is used locally. Carries `operator`."""
+    """An unregistered operator is evaluated. Carries `operator`."""
 
     def __init__(self, operator: str, known: tuple[str, ...] = ()) -> None:
         hint = f"; known operators: {' '.join(known)}" if known else ""
@@ -94,7 +95,7 @@ class ParseError(ContradaError):
 
     def __init__(self, line: int, column: int, found: str, expected: str) -> None:
         self.what = f"found {found}, expected {expected}"
-        """The same without the place."""
+        """The message without the place."""
         super().__init__(f"line {line}, column {column}: {self.what}")
         self.line = line
         self.column = column
@@ -114,7 +115,7 @@ class LimitError(ContradaError):
 
 
 class EncodingError(ContradaError):
-    """Bytes or JSON do not encode what they should, or cannot. Carries `what` and `reason`."""
+    """Bytes or JSON cannot be decoded, or encoded. Carries `what` (the format) and `reason`."""
 
     def __init__(self, what: str, reason: str, *, writing: bool = False) -> None:
         super().__init__(f"cannot {'write' if writing else 'read'} {what}: {reason}")
@@ -146,7 +147,7 @@ class InvalidCellError(InputError):
 
 
 class InvalidCombinationError(ContradaError):
-    """A question asks for something that cannot be computed. Carries `given` and `reason`."""
+    """A question asks for a value that cannot be computed. Carries `given` and `reason`."""
 
     def __init__(self, given: object, reason: str) -> None:
         super().__init__(f"{_shown(given)}: {reason}")
@@ -162,7 +163,7 @@ class UnsatisfiableFilterError(ContradaError):
         self.filter = filter
 
     def __str__(self) -> str:
-        """Said only when somebody reads it, and of many filters not each: it may be large."""
+        """Builds the message when it is read, and not of each of many filters: it may be large."""
         members = getattr(self.filter, "filters", ())
         if len(members) > _MEMBERS_SHOWN_MAX:
             return f"no notification can match any of the {len(members)} filters"
@@ -170,7 +171,7 @@ class UnsatisfiableFilterError(ContradaError):
 
 
 class ServiceError(ContradaError):
-    """A service cannot do what was asked. Carries `reason`."""
+    """A service cannot carry out a request. Carries `reason`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -182,10 +183,10 @@ class ServiceClosedError(ServiceError):
 
 
 class NotPermittedError(ServiceError):
-    """The user has no right to this request. Carries `reason`.
+    """The user has no right to this request. Carries `reason` and `refused`.
 
-    And `refused`, the positions of the notifications in a publication that may not be published;
-    the rest is published.
+    `refused` are the positions of the refused notifications of a publication; the rest is
+    published.
     """
 
     def __init__(self, reason: str, refused: Sequence[int] = ()) -> None:
@@ -194,7 +195,7 @@ class NotPermittedError(ServiceError):
 
 
 class TooSlowError(ServiceError):
-    """A subscription that is to end when it does not keep up has ended; see `WhenFull`."""
+    """A subscription ended because its subscriber did not keep up; see `WhenFull`."""
 
     def __init__(self) -> None:
         super().__init__("the subscription has ended: its subscriber did not keep up")
@@ -210,11 +211,11 @@ class AddressError(ContradaError):
 
 
 class ConnectionFailedError(ServiceError):
-    """A broker cannot be reached or went away. Carries `address` and `reason`.
+    """A broker cannot be reached, or the connection is lost. Carries `address` and `reason`.
 
-    And `fault`, by which name the broker has refused the connection, where it has told one, or "no
-    TLS" where a handshake has failed.
-    `may_be_published`: what was published was on its way, and nobody knows whether it came there.
+    `fault` is the name of the broker's reason to refuse the connection, if it gave one, or "no TLS"
+    after a failed handshake. `may_be_published`: publications were being sent, and their fate is
+    unknown.
     """
 
     def __init__(
@@ -232,9 +233,9 @@ class ProtocolError(ServiceError):
 
 
 class FrameError(ProtocolError):
-    """Bytes that are no frame of the protocol, or one that is not due. Carries `code`.
+    """Bytes that are no frame of the protocol, or an unexpected frame. Carries `code`.
 
-    `code` is the name of the fault; the peer is told it, and brokers count by it.
+    `code` is the name of the fault; it is sent to the other side, and brokers count by it.
     """
 
     def __init__(self, code: str, reason: str) -> None:
@@ -243,16 +244,16 @@ class FrameError(ProtocolError):
 
 
 class DeliveryError(ServiceError):
-    """A durable subscription cannot do what was asked. Carries `reason`."""
+    """A durable subscription cannot carry out a request. Carries `reason`."""
 
 
 class CannotPublishError(ServiceError):
-    """A promise of delivery cannot be kept, so nothing was published. Carries `reason`.
+    """A delivery guarantee cannot be met, so nothing was published. Carries `reason`.
 
-    `may_be_published`: for a repeated publication it is unknown whether the first attempt
-    succeeded. Where a durable subscription has no room, it carries `subscription`; where a server
-    has not taken its parcels, that is empty. In both cases it carries `records` and `held_bytes`,
-    which are held.
+    `may_be_published`: for a repeated publication it is unknown if the first attempt succeeded. If
+    a durable subscription is full, it carries `subscription`; if a server has not accepted its
+    shipments, that is empty. In both cases it carries `records` and `held_bytes`, the size of the
+    queue.
     """
 
     def __init__(
@@ -283,11 +284,11 @@ class CannotUnsubscribeError(ServiceError):
 
 
 class RemoteCallError(ServiceError):
-    """A service that is elsewhere raised, or did not answer in time. Carries `reason`."""
+    """A remote service raised, or did not answer in time. Carries `reason`."""
 
 
 class StoreError(ContradaError):
-    """A store cannot read or write. Carries `reason`. What was not synced may be lost."""
+    """A store cannot read or write. Carries `reason`. Unsynced records may be lost."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -308,7 +309,7 @@ class InvalidObventError(ContradaError):
 
 
 class EngineError(ContradaError):
-    """Spark ended a job, or has ended itself. Carries `reason`; the cause has all that it said."""
+    """Spark ended a job, or itself. Carries `reason`; the cause has the full error."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"Spark ended the run: {reason}")
@@ -329,7 +330,7 @@ class NotVerifiedError(ContradaError):
 
 
 class MissingRequirementError(ContradaError):
-    """Something that a part of Contrada needs is not installed. Carries `what`, `remedy`."""
+    """A requirement of a part of Contrada is not installed. Carries `what` (its name), `remedy`."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what} is missing: {remedy}")
@@ -338,9 +339,9 @@ class MissingRequirementError(ContradaError):
 
 
 class RefusedRequestError(ContradaError):
-    """A request of HTTP cannot be done. Carries `status`, `reason`, `headers` and `details`.
+    """An HTTP request cannot be done. Carries `status`, `reason`, `headers` and `details`.
 
-    `details` are told beside the reason, as the index of an event that is none.
+    `details` complete the reason, for example with the index of an invalid event.
     """
 
     def __init__(
@@ -357,8 +358,7 @@ class RefusedRuleError(ContradaError):
     """A rule of another dialect cannot be read. Carries `dialect`, `reason`, `found`, `place`.
 
     `reason` is one of a few fixed phrases per dialect, so that refusals can be counted by it;
-    `found` is the offending part, or the ParseError that tells it, `place` where it stands in the
-    rule.
+    `found` is the offending part, or the ParseError for it, `place` its position in the rule.
     """
 
     def __init__(self, dialect: str, reason: str, found: object = None, place: str = "") -> None:
@@ -378,7 +378,7 @@ _MEMBERS_SHOWN_MAX = 4
 
 
 def _shown(value: object) -> str:
-    """A value in an error message, cut so that a hostile one does not fill the screen."""
+    """Returns a value for an error message, cut so that a hostile one does not fill the screen."""
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001  a caller's repr may raise anything
@@ -387,7 +387,7 @@ def _shown(value: object) -> str:
 
 
 def _as_text(constant: object) -> object:
-    """A constant as it is written: operators on texts hold their bytes."""
+    """Returns a constant in readable form: operators on texts hold bytes."""
     try:
         return constant.decode() if isinstance(constant, bytes) else constant
     except UnicodeDecodeError:
@@ -395,5 +395,5 @@ def _as_text(constant: object) -> object:
 
 
 def shortened(text: str, most: int = 500) -> str:
-    """A text for a person, cut where it is too long: it may quote what a stranger has sent."""
+    """Returns a text for a person, cut if it is too long: it may quote a stranger's input."""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,4 +1,4 @@
-"""Finding all matching subscriptions of a notification.
+"""The index of subscriptions by content.
 
 `docs/matching.md` draws the index and states its invariants.
 """

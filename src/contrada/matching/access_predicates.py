@@ -1,13 +1,13 @@
-"""Where a filter hangs: at the place that the fewest notifications come by.
+"""Access predicates: the choice of the index entry that the fewest notifications reach.
 
-Every notification that a filter matches must come by the filter's place. Places are, from the
-most to the least selective in general: one value (or each of a few), a text's beginning, end,
-or some bytes of it; nodes of a tree of ranges; the presence of an attribute; everywhere. Where all
-of them are poor, a filter of many ranges has a bit in a pool instead.
+Every notification that a filter matches must reach the filter's place. Places are, from the most to
+the least selective in general: one value (or each of a few); a text's beginning, end, or some bytes
+of it; nodes of a tree of ranges; the presence of an attribute; everywhere. If all of them are poor,
+a filter of many ranges has a bit in a pool instead.
 
-How often notifications come by is estimated: from those seen, once there are enough, and else
-from how many different constants all filters have for the attribute, wherever they hang. If only
-those counted that hang at the attribute, the one that got the first filters would get them all.
+The share of notifications that reach a place is estimated: from statistics of past ones, once there
+are enough, and else from the number of different constants that all filters have for the attribute.
+To count only filters assigned to the attribute would assign all filters to the first one.
 """
 
 from typing import Any, Final, NamedTuple
@@ -55,16 +55,16 @@ from contrada.model.domains import line
 from contrada.model.domains.values import NAN, NUMBER, TEXT, Key
 
 PLACES_MAX: Final = 64
-"""Places that one filter hangs in because of alternatives. Beyond it: it hangs by a range, by
-presence, or everywhere."""
+"""Places of one filter, for its alternatives. Beyond it: it is assigned to a range, to presence, or
+everywhere."""
 
 
 class AccessPredicate(NamedTuple):
-    """One hashed place: its hash, and what else a kernel must know of it.
+    """One hashed place: its hash, and its data for kernels.
 
-    A place of a single value has that value, a text also by its reference, and whether it is all
-    that is asked for; a place of a part of texts the column of `parts` and the length by
-    which it is looked up; one of a substring its bytes, too.
+    The place of a single value has that value (a text also its reference), and whether it is the
+    whole constraint; the place of a part of texts has the column of `parts` and the length of the
+    look-up; that of a substring its bytes, too.
     """
 
     hash: int
@@ -76,12 +76,14 @@ class AccessPredicate(NamedTuple):
 
     @property
     def is_value(self) -> bool:
-        """Whether a single value leads there: then no other value does."""
+        """Whether a single value leads to it: then no other value does."""
         return self.domain != 0
 
 
 class AccessChoice(NamedTuple):
-    """Where a filter could hang because of one attribute, and how often notifications come."""
+    """The possible places of a filter by one attribute, and the share of notifications that reach
+    them.
+    """
 
     cost: float
     attr: int
@@ -97,11 +99,11 @@ def best_choice(
     arrays: Arrays,
     statistics: Arrays,
 ) -> AccessChoice | None:
-    """Returns the cheapest choice for a filter; None where it must hang everywhere.
+    """Returns the cheapest choice for a filter; None if it must be assigned everywhere.
 
-    The `cheapest` of its values was found before. What was seen is told by the `statistics`, which
-    may be the arrays of an index with the same attributes. Trees are asked only where no hashed
-    place is more selective than a single bin could be.
+    The caller has found the `cheapest` of its values. `statistics` may be the arrays of an index
+    with the same attributes. Trees are considered only if no hashed place is more selective than a
+    single bin could be.
     """
     word, h, cost, is_settled = cheapest
     best: AccessChoice | None = None
@@ -118,7 +120,7 @@ def _best_other(
     arrays: Arrays,
     statistics: Arrays,
 ) -> AccessChoice | None:
-    """Returns the cheapest of this choice and those of constraints that ask for no single value."""
+    """Returns the cheapest of this choice and those of constraints without a single value."""
     others: list[tuple[float, int, ValueSet]] = []
     for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
         attr, op, _, _ = constraint
@@ -143,7 +145,7 @@ def _best_other(
 
 
 def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> AccessChoice:
-    """Returns the choice of the attribute's tree, where it can have one, else of its presence."""
+    """Returns the choice of the attribute's tree, if it can have one, else of its presence."""
     bins = _bins(attr, value_set, arrays)
     if bins is None:
         return AccessChoice(presence, attr, ())
@@ -152,14 +154,14 @@ def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> 
 
 
 def likelihood(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
-    """Returns the share of the notifications with the attribute that come by a place."""
+    """Returns the share of the notifications with the attribute that reach a place."""
     return share(place.hash, attr, unseen(attr, place, arrays), arrays.memory)  # type: ignore[no-any-return]
 
 
 def unseen(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
-    """Returns the same of a place that nobody has looked at.
+    """Returns the same share of a place without statistics.
 
-    A long part of a text is rare even where few filters ask for one.
+    A long part of a text is rare even if few filters have one.
     """
     counted = arrays.counted(arrays.sketch_of(attr, place.column, place.length))
     by_count = 1.0 / (counted + POINTS_EXPECTED)
@@ -170,9 +172,9 @@ def unseen(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
 
 
 def places_of(seed: int, attr: int, value_set: ValueSet) -> tuple[AccessPredicate, ...] | None:
-    """Hashed places of which every value of the set comes by one; None where there are none.
+    """Returns hashed places of which every value of the set reaches one; None if there are none.
 
-    What leads to a part of what is asked for may not decide.
+    A place for a part of the constraint may not decide it.
     """
     index_keys = traits_of(value_set, PLACES_MAX)
     if index_keys is None:
@@ -211,7 +213,7 @@ def _point_place(seed: int, attr: int, key: Key, decides: bool) -> AccessPredica
 
 
 def _gram_place(seed: int, attr: int, text: bytes, case: int) -> AccessPredicate:
-    """Some bytes of a substring; which, is spread by the text itself, rare letters first."""
+    """Returns the place of some bytes of a substring, by the text itself, rare letters first."""
     size = min(len(text), GRAM_BYTES_MAX)
     grams = {text[i : i + size] for i in range(len(text) - size + 1)}
     number = int.from_bytes(min(grams, key=_commonness), "big")
@@ -224,7 +226,7 @@ _COMMON: Final = b" etaoinshrdlcumwfgypbvk0123456789\\/.:-_"
 
 
 def _commonness(gram: bytes) -> tuple[int, bytes]:
-    """Frequent letters count more."""
+    """Returns the weight of the letters: frequent ones count more."""
     return sum(max(0, 40 - _COMMON.find(b)) if b in _COMMON else 0 for b in gram.lower()), gram
 
 
@@ -236,7 +238,7 @@ def _cuts(attr: int, arrays: Arrays) -> int:
 
 
 def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | None:
-    """Returns the first and the last bin of a set's hull, where the attribute has bins."""
+    """Returns the first and the last bin of a set's hull, if the attribute has bins."""
     tree = _cuts(attr, arrays)
     if tree < 0 or value_set.text is not None or not value_set.line:
         return None
@@ -247,7 +249,7 @@ def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | N
 
 
 def tree_key(cut: line.Cut) -> tuple[int, int]:
-    """Where a cut stands among the pivots: (domain, key)."""
+    """Returns the position of a cut among the pivots: (domain, key)."""
     if len(cut) == 1:
         return cut[0], -(2**63)
     domain, comparable = cut
@@ -259,7 +261,7 @@ def tree_key(cut: line.Cut) -> tuple[int, int]:
 
 
 def nodes_between(first: int, last: int) -> list[int]:
-    """Returns the fewest nodes of the tree of 64 leaves whose leaves are just these bins."""
+    """Returns the fewest nodes of the tree of 64 leaves that have exactly these bins as leaves."""
     nodes: list[int] = []
     low, high = first + PIVOTS + 1, last + PIVOTS + 2
     while low < high:
@@ -275,7 +277,7 @@ def nodes_between(first: int, last: int) -> list[int]:
 
 
 def range_ends(op: int, value_set: ValueSet) -> tuple[int, int, int, int] | None:
-    """The ends of a set that is no interval of numbers or times, where it is looked up by them."""
+    """Returns the ends of a set that is looked up by its ends, other than an interval."""
     cuts = value_set.line
     if value_set.text is not None or cuts in ((), EVERYTHING.line):
         return None
@@ -290,13 +292,13 @@ def range_ends(op: int, value_set: ValueSet) -> tuple[int, int, int, int] | None
 
 
 POOLS_MAX: Final = 16
-"""Pools of an index. Beyond it: the filter hangs elsewhere."""
+"""Pools of an index. Beyond it: the filter is assigned elsewhere."""
 
 RANGES_MIN: Final = 4
-"""A filter is pooled only with at least so many ranges."""
+"""A filter is pooled only with at least this many ranges."""
 
 COST_MIN: Final = 0.04
-"""A filter is pooled only where its best place is visited by a larger share of notifications."""
+"""A filter is pooled only if a larger share of notifications reaches its best place."""
 
 ROWS: Final = PIVOTS + 2
 """Rows of bits per attribute: one per bin, and one for its absence."""
@@ -305,13 +307,13 @@ WORDS_FIRST: Final = 4
 
 
 class Pools:
-    """The pools of a generation: filters of many wide ranges, matched by bitmaps.
+    """The pools of a segment: filters of many wide ranges, matched by bitmaps.
 
-    Where no constraint of a filter is selective, checking candidates one by one costs more than
-    asking all of them at once. A pool has one bit per filter. For each of its attributes there is
-    a row of bits per bin, with the filters whose range touches the bin, and a row for an absent
-    attribute, with the filters that do not name it. A notification's candidates are the
-    conjunction of one row per attribute; each is then checked exactly.
+    If no constraint of a filter is selective, checking candidates one by one costs more than
+    checking all of them at once. A pool has one bit per filter. For each of its attributes there is
+    a row of bits per bin, with the filters of ranges that touch the bin, and a row for an absent
+    attribute, with the filters that do not name it. A notification's candidates are the conjunction
+    of one row per attribute; each is then checked exactly.
 
              filters  0 1 2 3 ...
         alive         1 1 0 1
@@ -321,9 +323,9 @@ class Pools:
         x absent      0 0 1 0
         y, bin 0      ...
 
-    Invariants: a bit is missing in a row only where the filter cannot match what leads to the row;
-    a filter's bits are all clear in `alive` once it is gone. Words have 63 bits, so that they are
-    never negative.
+    Invariants: a bit is missing in a row only if the filter cannot match values of the row; the
+    bits of a removed filter are clear in `alive`. Words have 63 bits, so that they are never
+    negative.
     """
 
     def __init__(self, arrays: Arrays) -> None:
@@ -332,7 +334,7 @@ class Pools:
         self._free: list[list[int]] = []
 
     def suits(self, constraints: list[CompiledConstraint], cost: float) -> bool:
-        """Whether a filter is better pooled than at a place that costs so much."""
+        """Whether a filter is better pooled than at a place of this cost."""
         if cost < COST_MIN:
             return False
         ranges = sum(1 for each in constraints if each.op == OP_RANGE)
@@ -341,9 +343,9 @@ class Pools:
     def add(
         self, number: int, constraints: list[CompiledConstraint], bounds: Any
     ) -> tuple[int, int] | None:
-        """Returns the pool and the bit of a filter that was pooled; None where no pool has room.
+        """Pools a filter; returns its pool and its bit, or None if no pool has room.
 
-        `bounds` gives ends of ranges of an attribute, to cut bins for one that is new.
+        `bounds` returns ends of ranges of an attribute, to cut bins for a new one.
         """
         ranges = {each.attr: each for each in constraints if each.op == OP_RANGE}
         pool = self._pool_for(ranges)
@@ -369,24 +371,24 @@ class Pools:
         return pool, bit
 
     def remove(self, pool: int, bit: int) -> None:
-        """Takes a filter out of its pool."""
+        """Removes a filter from its pool."""
         word, mask = divmod(bit, WORD_BITS)
         self._arrays.bits[self._arrays.pools.alive[pool] + word] &= ~(1 << mask)
         self._free[pool].append(bit)
 
     def state(self) -> list[Any]:
-        """What is not in the arrays, for `saving`."""
+        """Returns the state outside the arrays, for `index_file`."""
         return [self._attrs, self._free]
 
     def restore(self, state: list[Any]) -> None:
-        """Becomes the pools that were saved; the arrays are those of then."""
+        """Restores a saved state; the arrays are restored already."""
         self._attrs, self._free = ([list(each) for each in part] for part in state)
         self._arrays.counters.pools[0] = len(self._attrs)
         words = self._arrays.of["pools"]["words"][: len(self._attrs)]
         self._reserve(int(words.max(initial=1)))
 
     def filters(self) -> list[tuple[int, int, int]]:
-        """(filter, pool, bit) of every filter that is pooled."""
+        """Returns (filter, pool, bit) of every pooled filter."""
         bits, pools = self._arrays.bits, self._arrays.pools
         found = []
         for pool in range(len(self._attrs)):
@@ -411,7 +413,7 @@ class Pools:
         return pool
 
     def _add_attr(self, pool: int, attr: int, bounds: list[tuple[int, int]]) -> None:
-        """Gives a pool one more attribute, which no filter in it names yet."""
+        """Adds an attribute to a pool, which no filter in it names yet."""
         arrays, i = self._arrays, len(self._attrs[pool])
         tree = arrays.take("trees")
         arrays.set_pivots(tree, bounds)
@@ -423,7 +425,7 @@ class Pools:
         arrays.of["bits"][begin : begin + size] = (1 << WORD_BITS) - 1
 
     def _bit(self, pool: int) -> int:
-        """Returns a bit that no filter of the pool has."""
+        """Returns an unused bit of the pool."""
         if self._free[pool]:
             return self._free[pool].pop()
         pools = self._arrays.pools
@@ -440,7 +442,7 @@ class Pools:
         return self._arrays.of["bits"][begin : begin + ROWS * words].reshape(ROWS, words)
 
     def _lay_out(self, pool: int, words: int) -> None:
-        """Moves a pool to rows of more words. What it leaves behind is not used again."""
+        """Moves a pool to rows of more words. The old rows are not used again."""
         arrays = self._arrays
         was = arrays.of["pools"][pool].copy()
         before, used = int(was["words"]), int(was["used"])
@@ -460,7 +462,7 @@ class Pools:
             fresh[:, :before], fresh[:, before:] = rows, 0
 
     def _reserve(self, words: int) -> None:
-        """Makes room in the scratch for the bits of so many words."""
+        """Makes room in the scratch for the bits of `words` words."""
         self._arrays.reserve("conjunction", words)
         self._arrays.reserve("pending", 2 * words * WORD_BITS)
 

@@ -1,12 +1,11 @@
-"""The array engine: filters in flat arrays, matched by kernels on them.
+"""`ArrayEngine`: filters in flat arrays, matched by compiled kernels.
 
-It maps keys to slots, and slots to the filters of a generation (see `generation`). `maintain`
-renews the generation in bounded pieces: when much of it is unused, a second generation is filled
-beside the first, all places chosen anew by what was seen, and takes over when it holds everything.
-A match that had to look at many filters hangs some of them elsewhere (see `hanging`). Matching goes
-on meanwhile and is always exact.
+It maps keys to slots, and slots to the filters of a segment (see `segment`). `maintain` renews the
+segment in bounded pieces: if much of it is unused, a second segment is filled beside the first,
+with places chosen by the statistics, and replaces it when it is complete. A match that checked many
+filters reassigns some of them (see `assignment`). Matching continues meanwhile and is always exact.
 
-The kernels are compiled ones. Only tests run them uncompiled, where every access is checked.
+Only tests run the kernels uncompiled, with every access checked.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -54,13 +53,13 @@ from contrada.model.algebra.value_set import safe_where_it_ends
 from contrada.model.languages.work_budget import Exhausted, spend
 
 UNITS_PER_UPDATE: Final = 4
-"""Keys of a renewal that is under way for which an update pays."""
+"""Keys that an update moves during a renewal."""
 
 UNITS_PER_MATCH: Final = 1
-"""The same of a match, or of a batch."""
+"""Keys that a match, or a batch, moves during a renewal."""
 
 VERIFY_STEPS: Final = 20
-"""Steps of work to look at a filter of which only the model can tell, its operators apart."""
+"""Steps of work to evaluate a filter by the model, without its operators."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -88,9 +87,9 @@ class ArrayEngine(Generic[K]):
     # --- keys ---------------------------------------------------------------------------------
 
     def add(self, key: K, members: tuple[Filter, ...]) -> None:
-        """Gives a key its filters, instead of those it had.
+        """Gives a key its filters, in place of its former ones.
 
-        Raises LimitError; then the key keeps what it had. Cost: some microseconds per constraint.
+        Raises LimitError and changes nothing. Cost: some microseconds per constraint.
         """
         programs = self._generation.compiler.programs(members)
         beside = [] if self._next is None else self._next.compiler.programs(members)
@@ -109,14 +108,14 @@ class ArrayEngine(Generic[K]):
         self._tidy_up()
 
     def remove(self, key: K) -> None:
-        """Takes a key and its filters away; a key that is not there is no error."""
+        """Removes a key and its filters; an unknown key is no error."""
         slot = self._slots.find(key)
         if slot >= 0:
             self._remove(slot)
             self._tidy_up()
 
     def _tidy_up(self) -> None:
-        """What an update pays for a renewal, where that is under way or time."""
+        """Does an update's share of a renewal, and begins one if it is due."""
         if (self._next or self._last) is not None or self._generation.is_worn:
             self.maintain(UNITS_PER_UPDATE)
 
@@ -127,20 +126,20 @@ class ArrayEngine(Generic[K]):
         self._slots.nack(slot)
 
     def _find_system_names(self) -> None:
-        """Looks which of the system's names filters ask for."""
+        """Finds the system's names in filters."""
         compiler = self._generation.compiler
         self._system_names = compiler.system_names
         self.envelope = tuple(name for name in ENVELOPE_SETS if name in compiler.attrs)
 
     def _name_keys(self) -> None:
-        """Lets kernels put out keys, where these are integers."""
+        """Passes the keys to kernels, if they are integers."""
         self._named = self._slots.keys
         for generation in (self._generation, self._next):
             if generation is not None:
                 generation.name_keys(self._slots.keys, self._slots.used)
 
     def members(self, key: K) -> tuple[Filter, ...]:
-        """Returns the filters of a key. KeyError where there is none."""
+        """Returns the filters of a key. KeyError for an unknown one."""
         slot = self._slots.find(key)
         if slot < 0:
             raise KeyError(key)
@@ -149,7 +148,7 @@ class ArrayEngine(Generic[K]):
     def near(self, product: Product | FilterSet, *, inside: bool) -> list[K]:
         """Returns the keys with a filter that may meet a product, or lie inside it.
 
-        Cost: a look at every filter, on the arrays.
+        Cost: a test of every filter, on the arrays.
         """
         generation = self._generation
         if isinstance(product, FilterSet):
@@ -197,7 +196,7 @@ class ArrayEngine(Generic[K]):
         return self._keys_at(found)
 
     def _exactly(self, given: Given | bytes, envelope: Envelope) -> Notification:
-        """What was given, for what only the model can tell."""
+        """Returns the full notification, for filters that need the model."""
         return exactly(given, envelope, self._generation.compiler.attrs)
 
     def _message(self, given: Given | bytes, envelope: Envelope) -> bytes:
@@ -211,7 +210,7 @@ class ArrayEngine(Generic[K]):
         return with_envelope(message, envelope, self.envelope) if self.envelope else message
 
     def _packed(self, attributes: Mapping[str, Any]) -> bytes:
-        """The attributes of a mapping as msgpack, checked where the encoder takes too much."""
+        """Encodes the attributes of a mapping; checks them if the encoder is too tolerant."""
         asked = self._generation.compiler.attrs
         values = values_of(attributes)
         if _PLAIN.issuperset(map(type, values)) or _are_plain(values):
@@ -222,7 +221,9 @@ class ArrayEngine(Generic[K]):
         return Notification(asked_for(attributes, asked)).span
 
     def _verified(self, found: list[int], notification: Notification) -> list[K]:
-        """The keys of what was found, and of the filters that hold on the values themselves."""
+        """Returns the keys of found filters, after evaluating inexact ones on the values
+        themselves.
+        """
         inexact = bool(self._generation.arrays.counters.inexact[0])
         known: dict[int, bool] = {}
         slots: dict[int, None] = {}
@@ -236,7 +237,7 @@ class ArrayEngine(Generic[K]):
     def _may_hold(
         self, number: int, notification: Notification, inexact: bool, known: dict[int, bool]
     ) -> bool:
-        """As `_holds`; yes, counted, where no work is left to look at the filter."""
+        """As `_holds`; yes, counted, without work left."""
         try:
             spend(VERIFY_STEPS)
             return self._holds(number, notification, inexact, known)
@@ -249,9 +250,9 @@ class ArrayEngine(Generic[K]):
     def _holds(
         self, number: int, notification: Notification, inexact: bool, known: dict[int, bool]
     ) -> bool:
-        """Whether a filter holds; a set with an opaque operator is asked once per notification.
+        """Whether a filter holds; a set with an opaque operator is evaluated once per notification.
 
-        An operator that nobody registered here meets everything.
+        An unregistered operator meets everything.
         """
         opaque = self._generation.opaque.get(number)
         if opaque is None or inexact:
@@ -321,7 +322,7 @@ class ArrayEngine(Generic[K]):
     def _matched(
         self, rows: Columns | PackedBatch, alone: Callable[[int], list[K]]
     ) -> tuple[Any, Any]:
-        """A batch matched by one call; `alone` matches a row of which only the model can tell."""
+        """Matches a batch by one call; `alone` matches a row that needs the model."""
         slots, arrays = self._slots, self._generation.arrays
         if is_pure():
             return joined(map(alone, range(rows.rows)), are_int=slots.are_int)
@@ -339,7 +340,7 @@ class ArrayEngine(Generic[K]):
     # --- upkeep -------------------------------------------------------------------------------
 
     def maintain(self, units: int = 64) -> bool:
-        """Does a bounded piece of upkeep; whether more is waiting. A unit is one key."""
+        """Does a bounded part of maintenance; returns whether more is left. A unit is one key."""
         if self._last is not None and self._last.dissolve(units):
             return True
         self._last = None
@@ -361,14 +362,14 @@ class ArrayEngine(Generic[K]):
         return True
 
     def begin_renewal(self) -> None:
-        """Starts a second generation, which `maintain` then fills piece by piece."""
+        """Starts a second segment, which `maintain` then fills in parts."""
         self._next = IndexSegment(self._generation)
         self._name_keys()
         self._cursor = 0
 
     @property
     def is_renewing(self) -> bool:
-        """Whether a second generation is being filled."""
+        """Whether a second segment is being filled."""
         return self._next is not None
 
     def save(self, path: Path) -> None:
@@ -385,13 +386,13 @@ class ArrayEngine(Generic[K]):
         return engine
 
     def sizes(self) -> dict[str, int]:
-        """Figures for `IndexStatistics`."""
+        """Returns figures for `IndexStatistics`."""
         counters = self._generation.arrays.counters
         seen = {"notifications": counters.matched[0], "candidates": counters.candidates[0]}
         return self._generation.sizes() | seen
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
+        """Checks the invariants; the AssertionError names the broken one. Cost: all filters."""
         self._slots.validate()
         self._generation.validate(list(self._slots))
 
@@ -401,8 +402,8 @@ _SEVERAL: Final = frozenset((list, tuple))
 
 
 def _are_plain(values: Iterable[Any]) -> bool:
-    """Whether the encoder knows what values are, and of several each; it would take others for
-    text.
+    """Whether the encoder knows the types of values, and of each of several; others it would encode
+    as text.
     """
     return all(
         type(each) in _PLAIN or (type(each) in _SEVERAL and _PLAIN.issuperset(map(type, each)))

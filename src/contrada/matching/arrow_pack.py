@@ -1,11 +1,10 @@
-"""`Blobs`, many byte strings one behind another, as Arrow has them; and rows of columns as such.
+"""`Blobs`, byte strings in one array, in the layout of Arrow; and rows of columns as msgpack.
 
-Without Numba, what is done with blobs is done by Python, string by string.
+Without Numba, operations on blobs are plain Python, string by string.
 
-Rows of Arrow columns become msgpack without making a notification of each: byte for byte what
-`Notification` and `to_msgpack` write of the same row, NULL being absent. Only columns of plain
-types are written in this way, and only with Numba; where `pieces_of` gives None, rows are made into
-notifications one by one.
+Rows of Arrow columns become msgpack without a notification for each: byte for byte the output of
+`Notification` and `to_msgpack` for the same row, with NULL as absent. This supports columns of
+plain types, with Numba; if `pieces_of` returns None, rows are made into notifications one by one.
 
 pyarrow is not imported here: a table is known by its methods.
 """
@@ -37,7 +36,7 @@ class Blobs(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of strings."""
         return len(self.starts) - 1
 
     def each(self) -> Iterator[bytes]:
@@ -64,7 +63,7 @@ class Blobs(NamedTuple):
     def codes(self) -> tuple[Any, Any]:
         """Returns a number for each string, equal ones the same, in the order of their first rows.
 
-        And these rows.
+        Also returns these rows.
         """
         found = np.empty(self.size, dtype=np.int64)
         if jit.is_pure():
@@ -78,21 +77,21 @@ class Blobs(NamedTuple):
         return found, firsts[:count]
 
     def parts(self, count: int) -> Any:
-        """To which of so many parts each string belongs: the same in every process."""
+        """Returns for each string its part of `count` parts: the same in every process."""
         found = np.empty(self.size, dtype=np.int64)
         _writing().parts_of(self.starts, self.data, count, found)
         return found
 
 
 def starts_of(lengths: Any) -> Any:
-    """Where strings of these lengths begin, and where the last one ends."""
+    """Returns the positions of strings of these lengths, and the end of the last one."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts
 
 
 def joined(some: Sequence[Blobs]) -> Blobs:
-    """Returns the strings of all, one behind another. Cost: a copy, where there are several."""
+    """Returns the strings of all in sequence. Cost: a copy, if there are several."""
     some = [each for each in some if each.size] or list(some[:1])
     if len(some) == 1:
         return some[0]
@@ -107,7 +106,7 @@ def blobs_of(strings: Sequence[bytes]) -> Blobs:
 
 
 def blobs_in(column: Any) -> Blobs:
-    """The strings of an Arrow column of binary values or texts, where they lie; NULL is empty."""
+    """Returns the strings of an Arrow column of binary values or texts, uncopied; NULL is empty."""
     wide = np.int64 if str(column.type).startswith("large") else np.int32
     _, starts, data = column.buffers()
     if not len(column) or data is None or not data.size:
@@ -118,7 +117,7 @@ def blobs_in(column: Any) -> Blobs:
 
 
 def _writing() -> Any:
-    """Returns the kernels, which are loaded when they are asked for first."""
+    """Returns the kernels; the first call loads them."""
     from contrada.matching.kernels import msgpack_writer
 
     return msgpack_writer
@@ -128,7 +127,7 @@ def _writing() -> Any:
 
 
 class ColumnPiece(NamedTuple):
-    """A value of each row: numbers as int64, or texts; what precedes each; and which kind it is."""
+    """A value of each row: numbers as int64, or texts; the bytes before each; and its kind."""
 
     before: Any
     kinds: Any
@@ -136,14 +135,14 @@ class ColumnPiece(NamedTuple):
 
     @property
     def is_there(self) -> Any:
-        """Which rows have a value."""
+        """Marks rows with a value."""
         return self.kinds != 0
 
 
 def piece_of(before: bytes, column: Any, *, plain: bool = False) -> ColumnPiece | None:
-    """Returns a column as a piece; None for a type that is not written here, or without Numba.
+    """Returns a column as a piece; None for an unsupported type, or without Numba.
 
-    With `plain`, equal values are written alike: a double as the integer that it equals.
+    With `plain`, equal values are encoded alike: a double as the integer that it equals.
     """
     if jit.is_pure():
         return None
@@ -169,12 +168,12 @@ def piece_of(before: bytes, column: Any, *, plain: bool = False) -> ColumnPiece 
 
 
 def _numbers(column: Any, type_name: str) -> Any:
-    """Returns the numbers of a column in an array that is one's own."""
+    """Returns a copy of the numbers of a column."""
     return column.cast(type_name).fill_null(0).to_numpy(zero_copy_only=False).copy()
 
 
 def _plain(doubles: Any, kinds: Any, integer: int) -> tuple[Any, Any]:
-    """Doubles as the integers that they equal, and NaN as one value."""
+    """Converts doubles to the integers that they equal, and NaN to one value."""
     with np.errstate(invalid="ignore"):
         is_int = (doubles == np.floor(doubles)) & (doubles >= -_INT_END) & (doubles < _INT_END)
         integers = np.where(is_int, doubles, 0).astype(np.int64)
@@ -183,7 +182,7 @@ def _plain(doubles: Any, kinds: Any, integer: int) -> tuple[Any, Any]:
 
 
 def pieces_of(names: Sequence[str], columns: Sequence[Any], *, plain: bool = False) -> Any:
-    """Returns the columns as pieces of a map; None where one of them is not written here."""
+    """Returns the columns as pieces of a map; None if one of them is unsupported."""
     pieces = []
     for name, column in zip(names, columns, strict=True):
         piece = piece_of(_encode(name), column, plain=plain)
@@ -199,7 +198,7 @@ def written(
     head: bytes = b"",
     after: Sequence[ColumnPiece | bytes] = (),
 ) -> Blobs:
-    """Returns a head, a map of the pieces, and what comes after it, for each row.
+    """Encodes for each row a head, a map of the pieces, and a tail.
 
     Cost: some ten nanoseconds for each value, and the bytes.
     """
@@ -231,9 +230,9 @@ def written(
 
 
 def packed_rows(rows: int, pieces: Sequence[ColumnPiece], times_us: Any = None) -> Blobs:
-    """Whole notifications of these attributes, one for each row, stamped with a time or not.
+    """Encodes a notification of these attributes for each row, with a time or without.
 
-    Byte for byte what `to_msgpack` writes. Cost: as `written`.
+    The output is that of `to_msgpack`. Cost: as `written`.
     """
     head, before, unstamped, after = _FRAME
     if times_us is None:
@@ -248,7 +247,7 @@ def packed_rows(rows: int, pieces: Sequence[ColumnPiece], times_us: Any = None) 
 def constant_piece(rows: int, name: str, packed: bytes) -> ColumnPiece:
     """Returns an attribute of one value, given as msgpack, in each row.
 
-    All of it but its last byte stands before; and a truth value is one byte, 0xc2 and a number.
+    All of it but its last byte is the head; and a truth value is one byte, 0xc2 and a number.
     """
     from contrada.matching.kernels.msgpack_writer import BOOL
 
@@ -258,7 +257,9 @@ def constant_piece(rows: int, name: str, packed: bytes) -> ColumnPiece:
 
 
 def _frame() -> tuple[bytes, bytes, bytes, bytes]:
-    """What stands before the attributes, before the time, in place of one, and after it."""
+    """Returns the bytes before the attributes, before the time, in place of a time, and after
+    it.
+    """
     packed = to_msgpack(Notification({}, envelope=Envelope(time_us=1)))
     without = to_msgpack(Notification({}))
     attributes_at = packed.index(b"\x94") + 1

@@ -1,6 +1,6 @@
-"""Where the filters of a generation hang: how they come to their places, and to better ones.
+"""`Assignment`: the filters of a segment at their places; `Drift`: their moves to better ones.
 
-Which places there are, and which is the best, is told in `placing`.
+The possible places, and the choice of the best, are in `access_predicates`.
 """
 
 from collections import Counter
@@ -31,65 +31,64 @@ from contrada.matching.kernels.update import cheapest_value
 from contrada.model import Filter
 
 PIVOTS_AT: Final = (64, 512)  # powers of two: bins are looked at when ranges are twice as many
-"""An attribute gets bins, and better ones, when filters have asked for so many ranges of it; those
-in its tree are hung anew then, at once. A renewed generation begins with the bins of what it goes
-on from."""
+"""Ranges of an attribute at which it gets bins, and better ones; the filters in its tree are
+reassigned then, at once. A renewed segment begins with the bins of the former one."""
 
 CROWDED_FROM: Final = 1_024
-"""Ranges of an attribute from which on its bins are judged, each time that they are twice as
-many."""
+"""Ranges of an attribute from which on its bins are judged, each time that they have doubled."""
 
 CROWDED_SHARE: Final = 1 / 8
-"""Of the ends of ranges, the share in one bin beyond which the tree is worth renewing."""
+"""The share of the ends of ranges in one bin beyond which the tree is renewed."""
 
 CROWDED_STEP: Final = 4
-"""One in so many of the ends of ranges that are remembered is looked at for that."""
+"""The judgement uses one of this many remembered ends of ranges."""
 
 End = tuple[int, int]
-"""A domain and a key, as `placing.tree_key` tells."""
+"""A domain and a key, as of `access_predicates.tree_key`."""
 
 WORTH: Final = 1.5
-"""A filter is hung anew only where so many times fewer notifications come by,"""
+"""A filter is reassigned only if the new place is reached by this many times fewer
+notifications,"""
 
 WORTH_MOVING: Final = 1 / 128
-"""and only if this share of all notifications is spared a look at it: else that never pays."""
+"""and only if this share of all notifications no longer checks it: less is never worth the move."""
 
 
 LOOKED_MIN: Final = 64
-"""Filters looked at by a match, below which nothing is to be gained."""
+"""Filters checked by a match, below which a move cannot help."""
 
 MATCHES_BETWEEN: Final = 16
-"""Matches after one that looked at few, or came early, until another is asked."""
+"""Matches after an unsuitable one until another is considered."""
 
 SEEN_MIN: Final = 512
-"""Notifications that must be seen before: else what they tell is chance, and those that come first
-would pay for most of it."""
+"""Notifications of the statistics that are needed: fewer are chance, and the first matches would
+pay for most of the moves."""
 
 LOOKED_BETWEEN: Final = 2**16
-"""Filters looked at, about, from one attempt to the next: attempts take a third of the time of
-matching, or more than half where thousands are looked at, until they have helped. The fewer a match
-looks at, the rarer they are."""
+"""Filters checked, about, from one attempt to the next: attempts take a third of the time of
+matching, or more than half for matches of thousands, until they have helped. The fewer filters a
+match checks, the rarer they are."""
 
 REHUNG_AT_ONCE: Final = 2
-"""Filters thought of by one match: some tens of microseconds each."""
+"""Filters considered by one match: some tens of microseconds each."""
 
 PATIENCE_MAX: Final = 4_096
-"""Matches from one attempt to hang filters elsewhere to the next, while none helps. Beyond it:
-attempts become no rarer."""
+"""Matches from one failed attempt to reassign filters to the next. Beyond it: attempts become no
+rarer."""
 
 FADING_AFTER: Final = 8_192
-"""Of so many notifications what was seen is left when it is halved; of more where halving takes
-long. No fewer than must be seen to count."""
+"""Notifications after which the statistics are halved; more if halving takes long. At least as many
+as are needed for a decision."""
 
 FADED_EACH: Final = 8
-"""Buckets that are faded per notification between, at most."""
+"""Buckets that are halved per notification between, at most."""
 
 
 class Assignment:
     """Filters, by their numbers, in buckets and pools.
 
-    Invariant, held by `validate`: a filter that hangs is in the buckets that its PLACE names, each
-    of them once, or has a bit in a pool.
+    Invariant, checked by `validate`: an assigned filter is in the buckets of its PLACE, each of
+    them once, or has a bit in a pool.
     """
 
     def __init__(
@@ -105,12 +104,12 @@ class Assignment:
         self._exact = exact
         self.pools = Pools(arrays)
         self.statistics: Arrays | None = None
-        """What was seen, where that is another generation's."""
+        """The arrays with the statistics, if they are another segment's."""
         self.is_crowded = False
-        """Whether a tree is worth renewing."""
+        """Whether a tree should be renewed."""
 
     def filter(self, number: int) -> Filter:
-        """The filter of a number: its program says which, where it is not kept as it was given."""
+        """Returns the filter of a number, decoded from its program unless it is kept."""
         exact = self._exact.get(number)
         if exact is not None:
             return exact
@@ -119,7 +118,7 @@ class Assignment:
     def hang(
         self, number: int, of: Filter, constraints: list[CompiledConstraint] | None = None
     ) -> None:
-        """Hangs a filter at its best place; who knows its constraints may tell them."""
+        """Assigns a filter to its best place; `constraints` are decoded if not given."""
         statistics = self.statistics or self.arrays
         cheapest = self.arrays.hang_at_value(number, statistics)
         if cheapest is None:  # It hangs by a single value, the usual case, in one compiled call.
@@ -146,7 +145,7 @@ class Assignment:
     def _pooled(
         self, number: int, constraints: list[CompiledConstraint], choice: AccessChoice
     ) -> bool:
-        """Puts a filter into a pool, where that is better than its best place."""
+        """Pools a filter if that is better than its best place."""
         if choice.places or choice.bins is None:
             return False
         if not self.pools.suits(constraints, choice.cost):
@@ -196,7 +195,7 @@ class Assignment:
         return bucket  # type: ignore[no-any-return]
 
     def unhang(self, number: int) -> None:
-        """Takes a filter from its places."""
+        """Removes a filter from its places."""
         filters = self.arrays.filters
         place, at = filters.place[number], filters.at[number]
         if at < 0:
@@ -215,7 +214,7 @@ class Assignment:
         return numbers
 
     def show_key(self, number: int) -> None:
-        """To be called when a filter that hangs gets other keys: its entry may show them."""
+        """Updates the entry of a filter after a change of its keys: it may show them."""
         filters = self.arrays.filters
         place, at = filters.place[number], filters.at[number]
         if place >= 0 and at >= 0:
@@ -226,9 +225,9 @@ class Assignment:
     # --- other places ---------------------------------------------------------------------------
 
     def most_looked_through(self) -> int:
-        """Of the buckets that the last notification came by, the one with the most filters.
+        """Returns the bucket with the most filters among those that the last notification reached.
 
-        -1 where too few notifications come by it for its filters to be worth moving.
+        -1 if too few notifications reach it for a move to be worth it.
         """
         counters, buckets = self.arrays.counters, self.arrays.buckets
         listed = (self.arrays.of["bucket_list"][: counters.buckets[0]] >> 1).tolist()
@@ -237,9 +236,10 @@ class Assignment:
         return longest if is_worth else -1
 
     def rehang(self, bucket: int, place: int) -> bool:
-        """Hangs one of a bucket's filters where much fewer notifications come by, if it can.
+        """Reassigns one of a bucket's filters to a much rarer place, if there is one; whether it
+        moved.
 
-        Which, a number says that may be any. Whether it hangs elsewhere now.
+        Any number may choose the filter.
         """
         hanging = self.hanging_in(bucket)
         if not hanging:
@@ -265,9 +265,9 @@ class Assignment:
     def note_ranges(
         self, number: int, of: Filter, constraints: list[CompiledConstraint] | None
     ) -> None:
-        """Counts the ranges that a filter asks for, wherever it will hang; cuts bins in time.
+        """Counts the ranges of a filter, wherever it will be assigned; cuts bins in time.
 
-        All count: if only those did that hang by their range, none would begin to.
+        All count: if only those of filters assigned to ranges did, none would become the first.
         """
         arrays = self.arrays
         answer = note_ranges(number, arrays.memory)
@@ -292,7 +292,7 @@ class Assignment:
             self._look_at_bins(attr)
 
     def _look_at_bins(self, attr: int) -> None:
-        """Cuts bins, or better ones, where it is time; and judges them."""
+        """Cuts bins, or better ones, when they are due; and judges them."""
         count, ends = self.arrays.attrs.ranges[attr], self.arrays.ends_of(attr)
         # A generation that replaces another knows the other's ends from the beginning, and has no
         # better ones until it has half as many of its own. It is not judged: it is being renewed.
@@ -305,7 +305,7 @@ class Assignment:
             self.is_crowded = True
 
     def _crowds(self, attr: int, ends: list[End]) -> bool:
-        """Whether filters hang in a tree, and too many of the ends of its ranges in one bin."""
+        """Whether a tree has filters, and too many of the ends of its ranges in one bin."""
         tree = self.arrays.attrs.tree[attr]
         some = sorted(set(ends))[::CROWDED_STEP]
         if tree < 0 or len(some) <= PIVOTS:
@@ -314,12 +314,12 @@ class Assignment:
         return max(bins.values()) > CROWDED_SHARE * len(some)
 
     def _known_ends(self, attr: int) -> list[End]:
-        """Returns the ends that are known of an attribute, here or in what this goes on from."""
+        """Returns the known ends of an attribute's ranges, in this or the former segment."""
         before = self.statistics.ends_of(attr) if self.statistics else []
         return max(before, self.arrays.ends_of(attr), key=len)
 
     def _new_pivots(self, attr: int, ends: list[End]) -> None:
-        """Cuts the attribute's values where the ends of its ranges are, and hangs these anew."""
+        """Cuts the attribute's values at the ends of its ranges, and reassigns these filters."""
         # All are taken out before and hung after: the same node stands for other values then. So
         # are those that hang by presence: without bins they had no better place.
         hanging = self._ranged_filters(attr)
@@ -333,7 +333,7 @@ class Assignment:
             self.hang(number, self.filter(number))
 
     def _tree_buckets(self, attr: int) -> int:
-        """The first bucket of an attribute's tree, which has none before a filter hangs there."""
+        """Returns the first bucket of an attribute's tree, or -1 without one."""
         tree = self.arrays.attrs.cuts[attr]
         if self.arrays.attrs.tree[attr] < 0:
             self.arrays.trees.first_bucket[tree] = self.arrays.nameless_buckets(2 * (PIVOTS + 1))
@@ -341,7 +341,7 @@ class Assignment:
         return self.arrays.trees.first_bucket[tree]  # type: ignore[no-any-return]
 
     def _ranged_filters(self, attr: int) -> list[int]:
-        """Returns the filters that hang in the attribute's tree or by its presence."""
+        """Returns the filters in the attribute's tree or at its presence."""
         buckets = []
         presence, tree = self.arrays.attrs.presence[attr], self.arrays.attrs.tree[attr]
         if presence >= 0:
@@ -358,7 +358,7 @@ class Assignment:
     # --- checks -----------------------------------------------------------------------------------
 
     def validate(self, live: list[int]) -> None:
-        """Checks that just these filters hang; AssertionError says which does not."""
+        """Checks that exactly these filters are assigned; AssertionError names another."""
         hanging: dict[int, list[int]] = {}
         for bucket in range(self.arrays.used["buckets"]):
             for number in self.hanging_in(bucket):
@@ -386,14 +386,13 @@ class Assignment:
 
 
 class Drift:
-    """Hangs filters elsewhere that hang where many notifications come by, a few at a time.
+    """Moves filters from places that many notifications reach, a few at a time.
 
-    Where a filter hangs is chosen when it is added, by what is known then; and what comes changes.
-    So a match that had to look at many filters pays for hanging some of them anew, from the bucket
-    that took it the longest. It is tried again when so much was looked at that it takes a small
-    part of the time of matching, after the match that is `due`; where it did not help,
-    twice as many matches pass each time. What was seen is halved now and then, so that old
-    notifications count less and less.
+    A filter's place is chosen when it is added, by the statistics of that time; and the stream
+    changes. So a match that checked many filters pays for reassigning some of them, from its
+    slowest bucket. Attempts are spaced so that they take a small part of the time of matching, each
+    after the match that is `due`; after a failure twice as many matches pass each time. The
+    statistics are halved now and then, so that old notifications count less and less.
 
     Invariant: matching is exact all the time, and a match pays for `REHUNG_AT_ONCE` filters at
     most.
@@ -404,7 +403,7 @@ class Drift:
         self._cursor = 0
 
     def mend(self, hanging: Assignment) -> None:
-        """To be called after a match that is due; hangs some filters anew if it looked at many."""
+        """Reassigns some filters if the match that was due checked many."""
         arrays = hanging.arrays
         counters = arrays.counters
         if counters.looked[0] < LOOKED_MIN or counters.seen[0] < SEEN_MIN:
@@ -418,7 +417,7 @@ class Drift:
         counters.due[0] = counters.matched[0] + wait
 
     def _rehung(self, hanging: Assignment) -> int:
-        """Returns the number of filters of the bucket that took the longest hang elsewhere now."""
+        """Reassigns filters of the slowest bucket; returns their number."""
         bucket = hanging.most_looked_through()
         if bucket < 0:
             return 0

@@ -1,9 +1,9 @@
-"""Filters as programs: a few integers per constraint, and back.
+"""`Compiler`: filters as programs, a few integers per constraint, and back.
 
-A constraint whose set is one value or one interval of one domain stands in the program itself;
-any other set is interned by attribute and form, and the program refers to it. What integers
-cannot tell exactly (an operator that only the model can apply, a number that no double equals)
-is kept wider, and the filter is marked to be verified on the values themselves.
+A constraint of one value or one interval of one domain is in the program itself; any other set is
+interned by attribute and form, and the program refers to it. A constraint that integers cannot
+represent (an operator of the model alone, a number that no double equals) is widened, and the
+filter is marked for evaluation on the values themselves.
 
 Numbers become the bits of their double, as an integer in the order of doubles.
 """
@@ -94,9 +94,9 @@ class CompiledConstraint(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A filter's constraints as they stand in the arrays, and what else is to be known of them.
+    """A filter's constraints in the form of the arrays, with further properties.
 
-    `opaque` are the sets that only the model can decide; the words may refer to sets and to texts.
+    `opaque` are the sets that need the model; the words may refer to sets and to texts.
     """
 
     words: list[int]
@@ -107,7 +107,7 @@ class Program(NamedTuple):
 
 
 def constraints_of(words: list[int]) -> list[CompiledConstraint]:
-    """Returns the constraints of a program as it stands in the arrays."""
+    """Decodes the constraints of a program in the arrays."""
     found: list[CompiledConstraint] = []
     at = 0
     while at < len(words):
@@ -121,7 +121,7 @@ def constraints_of(words: list[int]) -> list[CompiledConstraint]:
 
 
 def popped(held: dict[Any, Any] | list[Any], units: int) -> bool:
-    """Takes at most so many entries out of a table; whether more are left."""
+    """Removes up to `units` entries from a table; returns whether more are left."""
     take = held.popitem if isinstance(held, dict) else held.pop
     for _ in range(min(units, len(held))):
         take()
@@ -132,7 +132,7 @@ class Compiler:
     """Attributes, texts and sets by number; they are shared by all filters of an index."""
 
     def __init__(self, arrays: Arrays, before: "Compiler | None" = None) -> None:
-        """One that goes on from another gives its attributes the same rows, as they are needed."""
+        """With a former compiler, attributes get the same rows, as they are needed."""
         self._arrays = arrays
         self._before = before
         self._free_rows: list[int] = []
@@ -153,7 +153,7 @@ class Compiler:
             self._take_rows(len(before.names))
 
     def programs(self, members: Iterable[Filter]) -> list[Program]:
-        """The programs of filters. Raises LimitError; what was stored then counts as unused."""
+        """Returns the programs of filters. After a LimitError the stored parts count as unused."""
         used = self._arrays.used
         texts, sets = used["texts"], used["sets"]
         try:
@@ -163,7 +163,7 @@ class Compiler:
             raise
 
     def program(self, of: Filter) -> Program:
-        """The filter's program. Cost: linear; sets that were seen before are found again."""
+        """Returns the filter's program. Cost: linear; known sets are reused."""
         words: list[int] = []
         opaque: list[int] = []
         inexact = sets = references = False
@@ -189,7 +189,7 @@ class Compiler:
         return Program(words, opaque, inexact, sets, references)
 
     def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
-        """What is not in the arrays, for `saving`."""
+        """Returns the state outside the arrays, for `index_file`."""
         return {
             "names": self.names,
             "texts": list(self._texts.values()),
@@ -202,7 +202,7 @@ class Compiler:
         }
 
     def restore(self, state: dict[str, Any], unpacked: Callable[[bytes], Any]) -> None:
-        """Becomes the compiler that was saved; the arrays are those of then."""
+        """Restores a saved state; the arrays are restored already."""
         self.names = list(state["names"])
         self.attrs = {name: row for row, name in enumerate(self.names) if name}
         self.system_names = sum(map(is_system_name, self.attrs))
@@ -223,7 +223,7 @@ class Compiler:
         self.bytes_unused = sum(self._unused.values())
 
     def filter_of(self, words: list[int]) -> Filter:
-        """Returns the filter that a program was made of; not for one whose numbers were widened."""
+        """Returns the filter of a program; not for one with widened numbers."""
         return Filter.of_sets(
             {
                 self.names[attr]: self._value_set(op, domain, operands)
@@ -251,7 +251,7 @@ class Compiler:
         return text
 
     def attr(self, name: str) -> int:
-        """Returns the row of an attribute, made where it is missing."""
+        """Returns the row of an attribute, made if it is missing."""
         row = self.attrs.get(name)
         if row is None:
             row = self._row_for(name)
@@ -276,7 +276,7 @@ class Compiler:
         return row
 
     def forget_before(self) -> None:
-        """To be called when the other goes: rows that it alone needed are free now."""
+        """Forgets the former compiler, and frees the rows that it alone needed."""
         self._before = None
         self._free_rows = [row for row, name in enumerate(self.names) if not name]
 
@@ -289,14 +289,14 @@ class Compiler:
         return row
 
     def _take_rows(self, count: int) -> None:
-        """Fresh rows, without names."""
+        """Returns unused rows, without names."""
         if len(self.names) + count > ATTRS_MAX:
             raise LimitError("ATTRS_MAX", ATTRS_MAX)
         self._arrays.take("attrs", count)
         self.names += [""] * count
 
     def use(self, constraints: list[CompiledConstraint]) -> None:
-        """Counts one more filter that has these texts and sets."""
+        """Counts one more filter with these texts and sets."""
         for each in self._kept(constraints):
             users = self._users.get(each, 0)
             self._users[each] = users + 1
@@ -304,7 +304,7 @@ class Compiler:
                 self.bytes_unused -= self._unused.pop(each)
 
     def disuse(self, constraints: list[CompiledConstraint]) -> None:
-        """Counts one filter less; what none has any more is unused."""
+        """Counts one filter less; texts and sets of none are unused."""
         for each in self._kept(constraints):
             self._users[each] -= 1
             if not self._users[each]:
@@ -315,7 +315,7 @@ class Compiler:
 
     @staticmethod
     def _kept(constraints: list[CompiledConstraint]) -> Iterator[tuple[bool, int]]:
-        """Yields the texts and sets of constraints: whether it is a set, and which."""
+        """Yields the texts and sets of constraints: whether it is a set, and its number."""
         for each in constraints:
             if each.op in (OP_TEXT, OP_TEXT_RANGE):
                 yield from ((False, ref) for ref in each.operands if ref >= 0)
@@ -323,14 +323,14 @@ class Compiler:
                 yield True, each.operands[0]
 
     def dissolve(self, units: int) -> bool:
-        """Frees so many entries; whether more are there. Nothing else may be asked any more."""
+        """Frees up to `units` entries; returns whether more are left. No other call may follow."""
         held: tuple[dict[Any, Any], ...] = (
             self._texts, self._sets, self._users, self._unused, self.opaque_sets, self.attrs
         )  # fmt: skip
         return any(popped(each, units) for each in held) or popped(self.set_values, units)
 
     def text(self, text: bytes) -> int:
-        """Returns the reference to a text, kept once."""
+        """Returns the reference to a text, stored once."""
         ref = self._texts.get(text)
         if ref is None:
             if len(text) > TEXT_BYTES_MAX:
@@ -346,7 +346,7 @@ class Compiler:
         return self._texts.get(text, -1)
 
     def _put_text_interval(self, attr: int, cuts: Cuts, words: list[int]) -> bool:
-        """Appends the constraint of one interval of texts; that it is not wider than the set."""
+        """Appends the constraint of one interval of texts; returns that it is exact."""
         first = _text_of(cuts[0])
         end = cuts[1] if len(cuts) == 2 else None
         text = self.text(first)
@@ -394,7 +394,7 @@ class Compiler:
         return [*words, len(expression), *expression], inexact, opaque
 
     def _expression(self, of: Language, words: list[int]) -> bool:
-        """Appends a text expression in postfix form; whether an atom is left to the model."""
+        """Appends a text expression in postfix form; returns whether an atom needs the model."""
         if isinstance(of, Pieces):
             pieces = list(line.pieces(of.cuts))
             words += (X_PIECES, len(pieces))
@@ -432,9 +432,9 @@ _BITS: Final = memoryview(_DOUBLE.obj).cast("q")
 
 
 def number_key(number: int | float) -> tuple[int, bool]:
-    """Returns a number's key, and whether doubles alone are its neighbours.
+    """Returns a number's key, and whether its neighbours are doubles.
 
-    Between 2^53 and 2^63 integers lie between the doubles.
+    Between 2^53 and 2^63 there are integers between the doubles.
     """
     _DOUBLE[0] = number
     bits = _BITS[0]
@@ -444,9 +444,9 @@ def number_key(number: int | float) -> tuple[int, bool]:
 
 
 def _put_interval(attr: int, cuts: Cuts, words: list[int]) -> bool | None:
-    """Appends the constraint of one interval of one domain but text; None where it is none.
+    """Appends the constraint of one interval of one domain except text; None for other sets.
 
-    Answers whether the constraint is wider than the set.
+    Returns whether the constraint is wider than the set.
     """
     if len(cuts) != 2:
         return None
@@ -463,7 +463,7 @@ def _put_interval(attr: int, cuts: Cuts, words: list[int]) -> bool | None:
 
 
 def _ends(tag: int, start: line.Cut, end: line.Cut) -> tuple[int, int, bool]:
-    """The lowest and the highest key of an interval, and whether doubles alone are its ends."""
+    """Returns the lowest and the highest key of an interval, and whether its ends are doubles."""
     if tag == NUMBER and len(start) == len(end) == 2:
         first: Any = start[1]
         after: Any = end[1]
@@ -493,7 +493,7 @@ def _key_at(tag: int, comparable: int) -> Key:
 
 
 def low_key(cut: line.Cut) -> tuple[int, bool]:
-    """Returns the key of the first value after a cut; one lower where no double equals it."""
+    """Returns the key of the first value after a cut; one lower if no double equals it."""
     domain, comparable = line.first_key(cut)
     if domain != NUMBER:
         return (_FIRST.get(domain, 0) if len(cut) == 1 else int(comparable)), True
@@ -503,7 +503,7 @@ def low_key(cut: line.Cut) -> tuple[int, bool]:
 
 
 def high_key(tag: int, end: line.Cut) -> tuple[int, bool]:
-    """The key of the last value before a cut of a domain; one higher where that is no double."""
+    """Returns the key of the last value before a cut of a domain; one higher if it is no double."""
     if len(end) == 1:
         return (number_key(float("inf"))[0], True) if tag == NUMBER else (_LAST[tag], True)
     comparable = end[1]
@@ -515,7 +515,7 @@ def high_key(tag: int, end: line.Cut) -> tuple[int, bool]:
 
 
 def _intervals(cuts: Cuts) -> tuple[list[tuple[int, int, int]], bool]:
-    """Returns the intervals outside text, domain by domain; whether some are wider."""
+    """Returns the intervals outside text, by domain; and whether some are wider."""
     found: list[tuple[int, int, int]] = []
     inexact = False
     for start, end in line.pieces(cuts):
@@ -531,9 +531,9 @@ def _intervals(cuts: Cuts) -> tuple[list[tuple[int, int, int]], bool]:
 
 
 def other_than(value_set: ValueSet) -> tuple[int, int | bytes] | None:
-    """(domain, key or text) of the one value that a whole domain lacks, or None.
+    """Returns (domain, key or text) of the one value that a whole domain lacks, or None.
 
-    Of numbers NaN may be lacking, too.
+    A set of numbers may lack NaN, too.
     """
     cuts = value_set.line
     if value_set.text is not None or len(cuts) not in (3, 4) or len(cuts[1]) == 1:
@@ -551,7 +551,7 @@ def other_than(value_set: ValueSet) -> tuple[int, int | bytes] | None:
 
 
 def _set_guard(seed: int, attr: int, number: int, value_set: ValueSet) -> tuple[int, int, int]:
-    """What a set is as a guard: of `!=` what is excluded, else the set by its number."""
+    """Returns a set as a guard: of `!=` the excluded value, else the set by its number."""
     excluded = other_than(value_set)
     if excluded is None:
         return GUARD_SET << GUARD_KIND_SHIFT, number, 0
@@ -573,7 +573,7 @@ def _text_of(cut: line.Cut) -> bytes:
 
 
 def _has_nocase(of: Language) -> bool:
-    """Whether folded text is looked up or compared: also for what an operator implies."""
+    """Whether folded text is looked up or compared, also by an implied operator."""
     if isinstance(of, Literal):
         atom = of.atom if of.atom.operator in ATOM_KINDS else implied_by(of.atom)
         return atom is not None and atom.operator.endswith(" nocase")

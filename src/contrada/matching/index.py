@@ -1,10 +1,10 @@
-"""`Index`: which keys' filters match a notification.
+"""`Index`: the keys with filters that match a notification.
 
-Two engines hold the filters. The plain one (`plain`) is made of dictionaries and checks filters one
-by one; the other (`arrayed`) holds them in flat arrays for compiled kernels. An index begins with
-the plain one, and goes over to the arrays where Numba is installed and that pays: they are filled
-in bounded pieces while the plain engine goes on matching, and take over when they hold everything.
-Answers are always exact and the same.
+Two engines hold the filters. The plain one (`plain_engine`) uses dictionaries and checks filters
+one by one; the other (`array_engine`) has flat arrays for compiled kernels. An index begins with
+the plain one, and moves to the arrays if Numba is installed and that pays: the arrays are filled in
+bounded parts while the plain engine continues to match, and replace it when they are complete. The
+answers are always exact and the same.
 
 Source: PODC 2000 §5 (the cost of matching).
 """
@@ -33,32 +33,31 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Hashable)
 
 WORK_PLAIN_MAX: Final = 500_000
-"""Work of the plain engine, where compiled kernels are cached. About as long as loading them takes:
-a notification counts for four, each filter that is checked for one, or more where it has many
-attributes. Beyond it: they are loaded."""
+"""Work of the plain engine until cached kernels are loaded, about as long as loading them takes: a
+notification counts for four, each checked filter for one, or more with many attributes. Beyond it:
+they are loaded."""
 
 WORK_UNCACHED_MAX: Final = 20_000_000
-"""The same work, where the kernels must be compiled first, once per machine. Beyond it: they are
-compiled."""
+"""The same work until kernels are compiled, once per machine. Beyond it: they are compiled."""
 
 WORK_BETWEEN: Final = 1_000
-"""Work of the plain engine from one look whether kernels are loaded to the next."""
+"""Work of the plain engine between two tests for loaded kernels."""
 
 _WORK_OF_ROW: Final = 30
-"""Steps that a row of a table counts for beforehand."""
+"""Steps of work that are counted in advance for a row of a table."""
 
 AT_ONCE_MAX: Final = 256
-"""Keys that a service's index gives from the plain engine to the arrays at once. Beyond it: piece
-by piece."""
+"""Keys that a service's index moves from the plain engine to the arrays at once. Beyond it: in
+parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexStatistics:
-    """What an index holds and did.
+    """The contents and the counters of an index.
 
-    `filters` are distinct in arrays; `everywhere` is how many of them every notification is
-    checked against; `pooled` how many are matched by bitmaps; `candidates` is how many filters the
-    last notification was checked against; `bytes` is the memory of the arrays, 0 where none are.
+    `filters` are distinct in arrays; `everywhere` is the number of those that every notification is
+    checked against; `pooled` the number matched by bitmaps; `candidates` the number that the last
+    notification was checked against; `bytes` is the memory of the arrays, 0 without them.
     """
 
     keys: int
@@ -75,17 +74,18 @@ class IndexStatistics:
 
 
 class Index(Mapping[K, Filter | FilterSet]):
-    """Keys with their filters. `match` gives the keys of which a filter matches.
+    """Keys with their filters. `match` returns the keys with a filter that matches.
 
-    It is a mapping to look at: `index[key]`, `key in index`, iteration, `keys()`, `items()`. It can
-    be pickled, which takes as long as to add all anew; `save` gives a file that is mapped.
+    It can be read as a mapping: `index[key]`, `key in index`, iteration, `keys()`, `items()`. It
+    can be pickled, which takes as long as adding all filters anew; `save` writes a file that can be
+    mapped.
 
-    Matching begins in plain Python. Where Numba is installed, compiled kernels take over where
-    they are loaded already, or as soon as so much was matched that it pays. Then `load` is called,
-    once; by default it loads them, which takes about a second from a cache on disk, and up to a
-    minute once per machine. A service gives a `load` that does so beside its work; until they are
-    there the plain engine goes on, and `maintain` then fills the arrays piece by piece.
-    `compiled=True` loads at once, `compiled=False` never; the answers are the same.
+    Matching begins in plain Python. If Numba is installed, compiled kernels replace it once they
+    are loaded, or as soon as enough was matched for that to pay. Then `load` is called, once; by
+    default it loads them, which takes about a second from a cache on disk, and up to a minute once
+    per machine. A service passes a `load` that works in the background; meanwhile the plain engine
+    continues, and `maintain` then fills the arrays in parts. `compiled=True` loads at once,
+    `compiled=False` never; the answers are the same.
 
     An index is used by one thread at a time.
     """
@@ -110,14 +110,13 @@ class Index(Mapping[K, Filter | FilterSet]):
     # --- keys ---------------------------------------------------------------------------------
 
     def add(self, key: K, subscription: Selects | Rule) -> None:
-        """Gives a key its filter or filters, instead of those it had.
+        """Gives a key its filter or filters, in place of its former ones.
 
-        A text or a mapping may stand for a filter.
+        A text or a mapping is parsed as a filter. The key of another dialect's rule matches as the
+        rule does: its residue is evaluated on the matches of its filters, some microseconds each.
 
-        The key of a rule of another dialect matches where the rule does: what its filters leave
-        open is asked of what they match, some microseconds each.
-        Raises InvalidFilterError for what is no filter, TypeError for what cannot be a key,
-        LimitError for what is too large; then the key keeps what it had. Cost: some microseconds
+        Raises InvalidFilterError for an object that is no filter, TypeError for an invalid key,
+        LimitError for a filter that is too large; it then changes nothing. Cost: some microseconds
         per constraint.
         """
         hash(key)
@@ -134,21 +133,21 @@ class Index(Mapping[K, Filter | FilterSet]):
         self._residues.put(key, holds)
 
     def remove(self, key: K) -> None:
-        """Takes a key and its filters away; a key that is not there is no error."""
+        """Removes a key and its filters; an unknown key is no error."""
         self._residues.put(key, None)
         self._engine.remove(key)
         if self._plain is not None and self._arrays is not None:
             self._arrays.remove(key)
 
     def clear(self) -> None:
-        """Takes all keys away."""
+        """Removes all keys."""
         for key in list(self):
             self.remove(key)
 
     def __getitem__(self, key: K) -> Filter | FilterSet:
-        """The filter, or filter set, of a key; a rule's leave its residue open.
+        """Returns the filter, or filter set, of a key, without the residue of a rule.
 
-        KeyError where there is none.
+        KeyError for an unknown key.
         """
         members = self._engine.members(key)
         return members[0] if len(members) == 1 else FilterSet(members)
@@ -172,10 +171,10 @@ class Index(Mapping[K, Filter | FilterSet]):
     def __contains__(self, key: object) -> bool:
         return key in self._engine
 
-    # --- going over ---------------------------------------------------------------------------
+    # --- the move to arrays ---------------------------------------------------------------------
 
     def _compile_in_time(self) -> None:
-        """Goes over to the arrays once compiled kernels are there, or pay."""
+        """Moves to the arrays once compiled kernels are loaded, or pay."""
         if not self._may_compile or self._plain is None or self._plain.work < self._asked_again_at:
             return
         self._asked_again_at = self._plain.work + WORK_BETWEEN
@@ -190,7 +189,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         return work >= WORK_UNCACHED_MAX or (work >= WORK_PLAIN_MAX and jit.is_cached())
 
     def _go_over_if_loaded(self) -> None:
-        """Begins to fill arrays where kernels are loaded; ends it at once where that is short."""
+        """Begins to fill arrays if kernels are loaded; completes a short move at once."""
         if self._arrays is not None or not jit.is_loaded():
             return
         self._may_compile = jit.loaded()
@@ -205,7 +204,9 @@ class Index(Mapping[K, Filter | FilterSet]):
         self._arrays, self._waiting = arrays, list(self._engine)
 
     def _fill(self, units: int) -> None:
-        """Gives so many of the plain engine's keys to the arrays; after the last they take over."""
+        """Moves up to `units` keys of the plain engine to the arrays; after the last they replace
+        it.
+        """
         assert self._plain is not None
         assert self._arrays is not None
         for _ in range(min(units, len(self._waiting))):
@@ -213,7 +214,9 @@ class Index(Mapping[K, Filter | FilterSet]):
             if key in self._plain and key not in self._arrays:
                 try:
                     self._arrays.add(key, self._plain.members(key))
-                except LimitError:  # the plain engine goes on with what they have no room for
+                except (
+                    LimitError
+                ):  # the plain engine continues with filters that are too large for the arrays
                     self._arrays, self._waiting, self._may_compile = None, [], False
                     return
         if not self._waiting:
@@ -223,11 +226,11 @@ class Index(Mapping[K, Filter | FilterSet]):
     # --- matching -----------------------------------------------------------------------------
 
     def match(self, notification: Given) -> list[K]:
-        """Returns the keys with a filter that matches the notification, each once, in no order.
+        """Returns the keys with a filter that matches the notification, each once, unordered.
 
-        A mapping is taken as the attributes of a notification that is not stamped yet; only what
-        filters ask for is looked at, and the system's names are passed over.
-        Cost: near the size of the answer; see docs/matching.md.
+        A mapping gives the attributes of an unstamped notification; only those that filters name
+        are checked, and the system's names are ignored. Cost: near the size of the answer; see
+        docs/matching.md.
         """
         if self._plain is not None:
             self._compile_in_time()
@@ -237,9 +240,9 @@ class Index(Mapping[K, Filter | FilterSet]):
     def match_span(self, span: bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
         """As `match`, of one span of msgpack: a map of attributes, checked as a notification's are.
 
-        Type marks may stand in it; `@id`, `@publisher` and `@time` are the envelope's. What filters
-        ask for is not checked again; where bytes turn out to be no such map, EncodingError or
-        InvalidNotificationError is raised.
+        It may contain type marks; `@id`, `@publisher` and `@time` are the envelope's. Attributes
+        that filters name are not checked again; bytes that are found to be no such map raise
+        EncodingError or InvalidNotificationError.
         """
         if self._plain is not None:
             self._compile_in_time()
@@ -251,10 +254,10 @@ class Index(Mapping[K, Filter | FilterSet]):
     ) -> tuple[Any, Any]:
         """As `match_batch`, of spans of msgpack: a list, or an Arrow column of binary values.
 
-        NULL is a notification without attributes. `envelope_of` gives the envelope of a span by its
-        number and is called only where `asks_for_envelopes`; without it no span is stamped.
+        NULL is a notification without attributes. `envelope_of` returns the envelope of a span by
+        its number and is called only if `asks_for_envelopes`; without it no span is stamped.
         Errors: as `match_span`, and TypeError for another column. Cost: one call of compiled code,
-        where matching is compiled.
+        with compiled kernels.
         """
         if self._plain is not None:
             self._compile_in_time()
@@ -266,14 +269,14 @@ class Index(Mapping[K, Filter | FilterSet]):
 
     @property
     def asks_for_envelopes(self) -> bool:
-        """Whether some filter asks for `@id`, `@publisher` or `@time`."""
+        """Whether some filter names `@id`, `@publisher` or `@time`."""
         return bool(self._engine.envelope)
 
     def match_runs(self, notifications: Sequence[Notification]) -> Iterator[tuple[list[K], int]]:
-        """The keys for several notifications, matched by one call, and for how many in a row.
+        """Returns the keys for several notifications, matched by one call, and the length of each
+        run.
 
-        What the plain engine does for several is counted as work (see
-        `model.languages.work_budget`).
+        The plain engine's work on several is counted (see `model.languages.work_budget`).
         """
         if len(notifications) <= 1:
             for each in notifications:
@@ -302,13 +305,13 @@ class Index(Mapping[K, Filter | FilterSet]):
         """Returns the keys for each of many notifications: (offsets, keys), two arrays.
 
         The keys of notification i are `keys[offsets[i] : offsets[i + 1]]`; integers of 64 bits as
-        long as all keys are. An Arrow table is a batch of rows, where NULL is absent; its columns
-        are matched as they are. An Arrow column of binary values, and bytes among notifications,
-        are spans as in `match_spans`. Raises InvalidNotificationError for a column with a value
-        that none can have, and for two columns of one name.
+        long as all keys are. An Arrow table is a batch of rows, with NULL as absent; its columns
+        are matched in place. An Arrow column of binary values, and bytes among notifications, are
+        spans as in `match_spans`. Raises InvalidNotificationError for a column with an invalid
+        value, and for two columns of one name.
         """
         if self._plain is not None:
-            # What a table costs is known before: else all of the first were matched plainly.
+            # The cost of a table is known in advance; without it all of the first would be plain.
             self._plain.work += _WORK_OF_ROW * getattr(notifications, "num_rows", 0)
             self._compile_in_time()
         if hasattr(notifications, "column_names"):
@@ -328,10 +331,10 @@ class Index(Mapping[K, Filter | FilterSet]):
         return self._residues.decided_each(*found, lambda row: whole(listed[row]))
 
     def all_match(self, key: K, bundle: Bundle, steps_max: int) -> bool:
-        """Whether a key matches each of a bundle. No also where a call of a kernel cannot tell.
+        """Whether a key matches each of a bundle. No also if one call of a kernel cannot decide it.
 
-        Nor can it in more steps of work than these. Cost: that of the key's filters, one after the
-        other; nothing else is looked at.
+        It cannot in more than `steps_max` steps of work. Cost: that of the key's filters, one after
+        the other; no other filter is checked.
         """
         if self._arrays is None or self._engine is not self._arrays or key in self._residues.of:
             return False
@@ -340,21 +343,21 @@ class Index(Mapping[K, Filter | FilterSet]):
     # --- relations ----------------------------------------------------------------------------
 
     def covering(self, product: Filter) -> list[K]:
-        """Returns the keys whose filter, or union of filters, covers the filter.
+        """Returns the keys with a filter, or union of filters, that covers the filter.
 
-        Exact within the limits of the algebra; a rule with a residue is taken to cover nothing.
+        Exact within the limits of the algebra; a rule with a residue counts as covering nothing.
         Cost: one match, and the candidates.
         """
         example = witness(product)
         keys = self._engine if example is None else self.match(example)
-        # What a residue says of the filter is not known: no is the safe answer.
+        # It is unknown if the residue covers the filter: no is the safe answer.
         decided = [key for key in keys if key not in self._residues.of]
         return [key for key in decided if covers(self[key], product)]
 
     def covered(self, product: Filter | FilterSet) -> list[K]:
-        """Returns the keys whose filter, or union of filters, the filter covers.
+        """Returns the keys with a filter, or union of filters, that the filter covers.
 
-        Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
+        Exact within the limits of the algebra. Cost: a test of every filter, and the candidates.
         """
         near = self._engine.near(product, inside=True)
         found = [key for key in near if covers(product, self[key])]
@@ -362,9 +365,9 @@ class Index(Mapping[K, Filter | FilterSet]):
         return found
 
     def meeting(self, product: Product) -> list[K]:
-        """Returns the keys whose filter meets a filter, an advertisement or a query.
+        """Returns the keys with a filter that meets a filter, an advertisement or a query.
 
-        Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
+        Exact within the limits of the algebra. Cost: a test of every filter, and the candidates.
         """
         near, of = self._engine.near(product, inside=False), self._engine.members
         met = []
@@ -379,7 +382,7 @@ class Index(Mapping[K, Filter | FilterSet]):
     # --- upkeep -------------------------------------------------------------------------------
 
     def maintain(self, units: int = 64) -> bool:
-        """Does a bounded piece of upkeep; whether more is waiting.
+        """Does a bounded part of maintenance; returns whether more is left.
 
         A unit is one key: some tens of microseconds for a key with one filter.
         """
@@ -396,24 +399,24 @@ class Index(Mapping[K, Filter | FilterSet]):
         return self._arrays.maintain(units)
 
     def renew(self) -> None:
-        """Chooses all places anew, by what was seen meanwhile, and frees what is unused.
+        """Chooses all places anew, by the statistics, and frees unused parts.
 
-        An index does so by itself, in pieces, when it is time.
+        An index does so by itself, in parts, when it is due.
         """
         self.begin_renewal()
         while self.maintain(4096):
             pass
 
     def begin_renewal(self) -> None:
-        """Begins to choose all places anew, where filters are in arrays; `maintain` goes on."""
+        """Begins to choose all places anew, if filters are in arrays; `maintain` continues."""
         if self._plain is None and self._arrays is not None:
             self._arrays.begin_renewal()
 
     def save(self, path: str | Path) -> None:
-        """Writes the index to a file that `load` maps. A file of that name is replaced.
+        """Writes the index to a file for `load`. Replaces a file of that name.
 
-        Raises EncodingError for keys that are not None, bool, int, float, str, bytes, or tuples
-        of these, and for rules with a residue. Cost: from the plain engine, filling the arrays.
+        Raises EncodingError for keys that are not None, bool, int, float, str, bytes, or tuples of
+        these, and for rules with a residue. Cost: from the plain engine, filling the arrays.
         """
         self._check_residues()
         arrays = self._arrays
@@ -426,18 +429,18 @@ class Index(Mapping[K, Filter | FilterSet]):
         arrays.save(Path(path))
 
     def _check_residues(self) -> None:
-        """What decides a residue is a function, which cannot be written down."""
+        """Raises EncodingError: a residue is a function, which has no encoding."""
         if self._residues.of:
             reason = f"{len(self._residues.of)} rules leave a residue open, which no bytes hold"
             raise EncodingError("the index", reason, writing=True)
 
     @classmethod
     def load(cls, path: str | Path, *, compiled: bool | None = None) -> "Index[Any]":
-        """Returns the index that was saved.
+        """Returns the saved index.
 
-        Where Numba is installed its arrays are mapped: processes share what none changes. Else, or
-        by `compiled=False`, its filters go to a plain engine.
-        Raises EncodingError for another file or version, OSError where it cannot be read.
+        With Numba its arrays are mapped: processes share unchanged pages. Else, or by
+        `compiled=False`, its filters are in a plain engine. Raises EncodingError for another file
+        or version, OSError if it cannot be read.
         """
         from contrada.matching.array_engine import ArrayEngine
 
@@ -455,7 +458,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         return self
 
     def statistics(self) -> IndexStatistics:
-        """Returns a frozen view of what the index holds and did."""
+        """Returns the contents and the counters of the index."""
         is_filling = self._plain is not None and self._arrays is not None
         is_renewing = self._arrays is not None and self._arrays.is_renewing
         return IndexStatistics(
@@ -466,7 +469,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         )
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
+        """Checks the invariants; the AssertionError names the broken one. Cost: all filters."""
         self._engine.validate()
         if self._plain is not None and self._arrays is not None:
             self._arrays.validate()
@@ -477,19 +480,19 @@ class Index(Mapping[K, Filter | FilterSet]):
 
 
 class Residues(Generic[K]):
-    """What the filters of some keys leave open, asked of what the filters match.
+    """The residues of rules, evaluated on the matches of their filters.
 
-    A rule of another dialect may ask for more than filters can. The index finds it by its filters,
-    which cover it, and its residue then decides, on the whole notification. One that raises says
-    no; see `says_yes`. A key without a residue is decided by its filters.
+    A rule of another dialect may require more than filters can. The index finds it by its filters,
+    which cover it, and its residue then decides, on the whole notification. An error counts as no;
+    see `rule.residue_accepts`. A key without a residue is decided by its filters.
     """
 
     def __init__(self) -> None:
         self.of: dict[K, Callable[[Notification], bool]] = {}
-        """Looked at before each match: mostly empty."""
+        """Tested before each match: mostly empty."""
 
     def put(self, key: K, holds: Callable[[Notification], bool] | None) -> None:
-        """Gives a key its residue, or none."""
+        """Sets or removes the residue of a key."""
         if holds is None:
             self.of.pop(key, None)
         else:
@@ -498,7 +501,7 @@ class Residues(Generic[K]):
     def decided(
         self, keys: list[K], given: Given | bytes, envelope: Envelope = UNSTAMPED
     ) -> list[K]:
-        """Returns those of the keys whose residue holds, too."""
+        """Returns those of the keys with a residue that holds, or without one."""
         of = self.of
         if of.keys().isdisjoint(keys):
             return keys
@@ -508,7 +511,7 @@ class Residues(Generic[K]):
     def decided_each(
         self, offsets: Any, keys: Any, notification_of: Callable[[int], Notification]
     ) -> tuple[Any, Any]:
-        """As `decided`, of several notifications: those keys and their offsets are kept."""
+        """As `decided`, of several notifications: returns the remaining keys and their offsets."""
         import numpy as np
 
         of, listed, bounds = self.of, keys.tolist(), offsets.tolist()
@@ -524,7 +527,7 @@ class Residues(Generic[K]):
 
 
 def _span_at(spans: Any, row: int) -> bytes:
-    """Returns a span of a list or of an Arrow column, where NULL has no attributes."""
+    """Returns a span of a list or of an Arrow column; NULL has no attributes."""
     span = spans[row]
     plain = span.as_py() if hasattr(span, "as_py") else span
     return EMPTY_SPAN if plain is None else bytes(plain)

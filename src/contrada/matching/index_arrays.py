@@ -1,4 +1,4 @@
-"""The index's arrays: how they grow, and the kernels that update them."""
+"""`Arrays`: the index's arrays, their growth, and the kernels that update them."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -35,18 +35,18 @@ from contrada.matching.kernels.scratch import gram_bit
 from contrada.model.languages.work_budget import budget, spend
 
 COPIED_BYTES_MAX: Final = 2**21
-"""Bytes of an array of an index. Beyond it: it gets 64 times the room when it grows, where the
-system promises it, and is hardly copied again."""
+"""Bytes of an array of an index. Beyond it: its growth reserves 64 times the room, if the system
+allows it, and hardly ever copies it again."""
 
 BYTES_PER_STEP: Final = 400
-"""Bytes that a kernel compares in a step of work, where the processor guesses badly what comes."""
+"""Bytes that a kernel compares in a step of work, with badly predicted branches."""
 
 _ROOM: Final = 64
 _UNBOUNDED: Final = 2**62
 _TOUCHING_AT_ONCE: Final = 4096
 
 _PLACES: Final = {name: 2 * place for place, name in enumerate(ARRAYS)}
-"""Where an array's address stands in the table; its length comes next."""
+"""The position of an array's address in the table; its length is next."""
 _PER_ROW: Final = {
     "parts": PART_COLUMNS,
     "pivots": PIVOTS,
@@ -62,7 +62,7 @@ _WITH: Final = {
     "buckets": ("bucket_list",),
     "sets_by_row": ("set_seen",),
 }
-"""Arrays that have room for as many rows as another one."""
+"""Arrays with as many rows as another one."""
 _HASH_TABLES: Final = ("names", "slots", "equal")
 _FIRST: Final = {
     **dict.fromkeys(_HASH_TABLES, 16),
@@ -73,25 +73,26 @@ _FIRST: Final = {
     "pending": PENDING,
     "out": 2 * PENDING,
 }
-"""The rows of arrays that do not begin with eight."""
+"""The first capacity of arrays that do not begin with eight rows."""
 
 
 _SEED: Final = hash("the seed of hashes") & ((1 << HASH_SEED_BITS) - 1)
-"""Python has a secret of each process in the hash of a text, and no other chance is wanted here."""
+"""A secret of each process from Python's hash of a text: this room has no other source of
+chance."""
 
 Cheapest: TypeAlias = tuple[int, int, float, bool]
-"""What `updating.cheapest_value` answers."""
+"""The answer of `update.cheapest_value`."""
 
 
 class Arrays:
-    """All arrays by name, with how many rows are used, and the kernels bound to them.
+    """All arrays by name, with the number of used rows, and the kernels bound to them.
 
-    `arrays.buckets.length[row]` is a number. `of` has the arrays themselves, for whoever wants many
-    rows. `memory` is what entries to kernels are handed.
+    `arrays.buckets.length[row]` is a number. `of` has the arrays themselves, for access to many
+    rows. `memory` is the argument of kernels.
 
-    Invariants: an array has at least as many rows as are used; a hash table's size is a power
-    of two and more than twice what it holds; the views and the table of addresses are those of
-    the arrays.
+    Invariants: an array has at least as many rows as are used; a hash table's size is a power of
+    two and more than twice its entries; the views and the table of addresses are those of the
+    arrays.
     """
 
     if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Arrays:
         self.counters.work[0] = _UNBOUNDED
 
     def put(self, name: str, array: Any, rows: int | None = None) -> None:
-        """Takes an array in place of the one of this name, with so many rows asked for, or all."""
+        """Replaces the array of this name; the number of its used rows, or all."""
         i = _PLACES[name]
         self._rows[name] = len(array) if rows is None else rows
         self.of[name] = array
@@ -122,7 +123,7 @@ class Arrays:
         self._table[i : i + 2] = array.ctypes.data, len(array)
 
     def reserve(self, name: str, rows: int) -> None:
-        """Makes room for so many rows."""
+        """Makes room for this many rows."""
         if rows > self._rows[name]:
             self._rows[name] = rows
             if rows > len(self.of[name]):
@@ -131,7 +132,7 @@ class Arrays:
                 self.reserve(other, rows * _PER_ROW.get(other, 1))
 
     def take(self, name: str, rows: int = 1) -> int:
-        """Returns the first of so many fresh rows."""
+        """Returns the first of this many unused rows."""
         first = self.used[name]
         self.reserve(name, first + rows)
         self.used[name] = first + rows
@@ -140,19 +141,21 @@ class Arrays:
     # --- matching -----------------------------------------------------------------------------
 
     def match(self, message: bytes) -> int:
-        """`checking.match`."""
+        """`match.match`."""
         if budget() is None:
             return match.match(message, self.memory)  # type: ignore[no-any-return]
         return int(self._bounded(match.match, message))
 
     def match_rows(self, rows: Any, row: int, offsets: Any, found: Any) -> tuple[int, int]:
-        """`checking.match_rows` of columns or spans (see `batches`); only of compiled kernels."""
+        """`match.match_rows` of columns or spans (see `record_batches`); only with compiled
+        kernels.
+        """
         of = rows.described, rows.address, rows.starts
         status, row = self._bounded(match.match_rows, *of, row, offsets, found)
         return int(status), int(row)
 
     def all_hold(self, address: int, starts: Any, numbers: Any, steps_max: int) -> bool:
-        """`checking.all_hold`, in no more steps than these; only of compiled kernels."""
+        """`match.all_hold`, in at most `steps_max` steps; only with compiled kernels."""
         self.counters.work[0] = steps_max * BYTES_PER_STEP
         try:
             return bool(match.all_hold(address, starts, numbers, self.memory))
@@ -160,7 +163,7 @@ class Arrays:
             self.counters.work[0] = _UNBOUNDED
 
     def _bounded(self, kernel: Any, *arguments: Any) -> Any:
-        """Runs a kernel, which compares no more than what the budgets around leave."""
+        """Runs a kernel within the work of the outer budgets."""
         work = budget()
         if work is None:
             return kernel(*arguments, self.memory)
@@ -170,12 +173,12 @@ class Arrays:
             return kernel(*arguments, self.memory)
         finally:
             used = left - max(0, self.counters.work[0]) // BYTES_PER_STEP
-            if used:  # It is never more than there is: whoever verifies ends what is over.
+            if used:  # Never more than the budget: the verification ends the rest.
                 spend(used)
             self.counters.work[0] = _UNBOUNDED
 
     def grow_for(self, status: int) -> None:
-        """Doubles what a kernel said it needs more of; or clears the stamps."""
+        """Doubles the array that a kernel asked for; or clears the stamps."""
         if status == NEED_STAMPS:
             self.clear_stamps()
             return
@@ -186,7 +189,7 @@ class Arrays:
         self.reserve(name, 2 * len(self.of[name]))
 
     def clear_stamps(self) -> None:
-        """Starts the numbers of notifications anew."""
+        """Restarts the numbers of notifications."""
         stamped = {"counters": "epoch", "state": "epoch", "buckets": "stamp"}
         for name, field in stamped.items():
             self.of[name][field][: self._rows[name]] = 0
@@ -195,12 +198,12 @@ class Arrays:
         self.fade()
 
     def fade(self) -> None:
-        """Halves what was seen, so that what is seen from now on counts more."""
+        """Halves the statistics, so that later notifications count more."""
         for name, field in (("counters", "seen"), ("attrs", "seen"), ("buckets", "hits")):
             self.of[name][field][: self._rows[name]] //= 2
 
     def seen_again(self) -> None:
-        """To be called before a notification is matched once more."""
+        """Prepares the repeated match of a notification."""
         self.counters.seen[0] -= 1
         self.counters.matched[0] -= 1
 
@@ -214,13 +217,13 @@ class Arrays:
         return words
 
     def constraint_at(self, number: int, word: int) -> tuple[int, int, int]:
-        """(attribute, domain, first operand) of the constraint that begins at a filter's word."""
+        """Returns (attribute, domain, first operand) of the constraint at a filter's word."""
         at = self.filters.begin[number] + 1 + word
         head = self.program[at]
         return head & ATTR_MASK, head >> DOMAIN_SHIFT, self.program[at + 1]
 
     def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
-        """`updating.touching`, for all filters."""
+        """`update.touching`, for all filters."""
         found = np.zeros(_TOUCHING_AT_ONCE + 1, dtype=np.int64)
         first, used = 0, self.used["filters"]
         while first < used:
@@ -231,13 +234,15 @@ class Arrays:
     # --- constants ----------------------------------------------------------------------------
 
     def new_sketch(self) -> int:
-        """Returns a sketch that has counted nothing."""
+        """Returns an empty sketch."""
         row = self.take("sketches")
         self.sketches.chance[row] = SKETCH_REGISTERS << HIGHEST_RANK
         return row
 
     def sketch_of(self, attr: int, column: int, length: int) -> int:
-        """The sketch of an attribute's values; or of parts of texts, of a column and a length."""
+        """Returns the sketch of an attribute's values; or of parts of texts, of a column and a
+        length.
+        """
         if not length:
             return self.attrs.sketch[attr]  # type: ignore[no-any-return]
         part = attr, column, length
@@ -247,7 +252,7 @@ class Arrays:
         return row
 
     def counted(self, row: int) -> float:
-        """Returns the number of distinct constants a sketch counted, about."""
+        """Returns the number of distinct constants of a sketch, about."""
         return self.sketches.counted[row] / COUNT_PARTS  # type: ignore[no-any-return]
 
     # --- buckets ------------------------------------------------------------------------------
@@ -255,7 +260,7 @@ class Arrays:
     def place_bucket(
         self, h: int, attr: int, unseen: float, domain: int, operand: int, statistics: "Arrays"
     ) -> int:
-        """`updating.place_bucket`."""
+        """`update.place_bucket`."""
         used = self.used["buckets"]
         self.reserve("buckets", used + 1)
         if 2 * (used + 1) > len(self.slots):
@@ -267,13 +272,13 @@ class Arrays:
         return found
 
     def nameless_buckets(self, count: int) -> int:
-        """Returns the first of so many fresh buckets that no hash leads to."""
+        """Returns the first of this many unused buckets without a hash."""
         first = self.take("buckets", count)
         self.of["buckets"]["hash"][first : first + count] = -1
         return first
 
     def hang(self, bucket: int, number: int, hung: int, *, by_value: bool, alone: bool) -> int:
-        """`updating.hang`; which entry of the bucket it is."""
+        """`update.hang`; returns its entry in the bucket."""
         used = self.used["entries"]
         length: int = self.buckets.length[bucket]
         self.reserve("entries", used + 2 * length + 1)
@@ -281,7 +286,7 @@ class Arrays:
         return length
 
     def hang_at_value(self, number: int, statistics: "Arrays") -> Cheapest | None:
-        """`updating.hang_at_value`; None where the filter hangs now, else its cheapest value."""
+        """`update.hang_at_value`; None if the filter is assigned now, else its cheapest value."""
         used = self.used
         self.reserve("bucket_list", used["buckets"] + 1)
         entries, buckets, cheapest = update.hang_at_value(
@@ -293,7 +298,7 @@ class Arrays:
         return None
 
     def unhang(self, bucket: int, number: int, at: int) -> None:
-        """`updating.unhang`; the entry must be there."""
+        """`update.unhang`; the entry must exist."""
         found = update.unhang(bucket, number, at, self.memory)
         assert found, f"filter {number} does not hang in bucket {bucket}"
 
@@ -316,7 +321,7 @@ class Arrays:
         self.of["pivots"][first : first + len(pivots)] = pivots
 
     def bin_at(self, tree: int, key: tuple[int, int]) -> int:
-        """Returns the bin of a place among the pivots, as `seeking.bin_of`."""
+        """Returns the bin of a value among the pivots, as `bucket_lookup.bin_of`."""
         pivots = self._pivots.get(tree)
         if pivots is None:
             first = PIVOTS * tree
@@ -325,7 +330,7 @@ class Arrays:
         return bisect_right(pivots, key)
 
     def give_room(self, attr: int) -> None:
-        """Makes room for the ends of one more range of an attribute, where they are remembered."""
+        """Makes room for the ends of one more range of an attribute, if they are remembered."""
         count, room = self.attrs.ranges[attr], self.attrs.room[attr]
         if count < room or room == RANGES_KEPT:
             return
@@ -335,7 +340,7 @@ class Arrays:
         self.attrs.ends[attr], self.attrs.room[attr] = begin, room
 
     def ends_of(self, attr: int) -> list[tuple[int, int]]:
-        """Returns the (domain, key) of the ends of an attribute's ranges, as far as remembered."""
+        """Returns the remembered (domain, key) of the ends of an attribute's ranges."""
         if attr >= self.used["attrs"]:
             return []
         begin, count = self.attrs.ends[attr], min(self.attrs.ranges[attr], RANGES_KEPT)
@@ -345,7 +350,7 @@ class Arrays:
     # --- hash tables --------------------------------------------------------------------------
 
     def name_added(self, row: int, names: int) -> None:
-        """Enters an attribute's name into the hash table, which then has so many."""
+        """Enters an attribute's name into the hash table, which then has `names` names."""
         first, end = row, row + 1
         if 2 * names > len(self.names):
             self._empty("names", names)
@@ -353,19 +358,19 @@ class Arrays:
         update.enter_names(first, end, self.memory)
 
     def rebuild_equal(self, count: int) -> None:
-        """Fills the table of equal filters anew, with room for so many."""
+        """Rebuilds the table of equal filters, with room for `count`."""
         self._empty("equal", count)
         update.rehash_filters(self.used["filters"], self.memory)
 
     def _empty(self, name: str, count: int) -> None:
-        """Puts an empty hash table with room for so many."""
+        """Creates an empty hash table with room for `count`."""
         size = 1 << max(4, (2 * count).bit_length())
         self.put(name, np.zeros(size, dtype=np.int32))
 
     # --- all of them --------------------------------------------------------------------------
 
     def saved(self, name: str) -> Any:
-        """What is to be saved of an array: a hash table whole, of others the rows in use."""
+        """Returns the saved part of an array: a hash table whole, of others the used rows."""
         array, used = self.of[name], self.used
         if name in _HASH_TABLES:
             return array
@@ -373,7 +378,7 @@ class Arrays:
         return array[: max(1, used[owner]) * _PER_ROW.get(name, 1)]
 
     def restore(self, arrays: dict[str, Any], used: dict[str, int]) -> None:
-        """Takes arrays that were saved, and makes room in the scratch for them."""
+        """Restores saved arrays, and makes room in the scratch for them."""
         for name, array in arrays.items():
             self.put(name, array)
         self.used |= used
@@ -383,7 +388,7 @@ class Arrays:
         self.reserve("stack", self.used["sets"] + 1)
 
     def dissolve(self) -> bool:
-        """Frees one array; whether more are there. Nothing else may be asked any more."""
+        """Frees one array; returns whether more are left. No other call may follow."""
         for name in self.of:
             delattr(self, name)
             del self.of[name]
@@ -391,7 +396,7 @@ class Arrays:
         return False
 
     def bytes_used(self) -> int:
-        """Returns bytes of all arrays together, as far as they were asked for."""
+        """Returns the bytes of all arrays together, by their capacity."""
         return sum(self._rows[name] * array.itemsize for name, array in self.of.items())
 
 
@@ -400,11 +405,11 @@ NO_ROW: Final = -1
 
 
 class Chains:
-    """Chains of small numbers in `links`: the keys of a filter, the places where it hangs.
+    """Chains of small numbers in `links`: the keys of a filter, or its places.
 
-    A *head* says all: -1 is no number; a number from 0 on is itself, alone; below -1 it is
-    -2 - row, the row of the first of several. Rows are linked both ways, so that one is taken out
-    without a search, and used again.
+    A *head* is a whole chain: -1 is no number; a number from 0 on is itself, alone; below -1 it is
+    -2 - row, the row of the first of several. Rows are linked both ways, so that one is removed
+    without a search, and reused.
     """
 
     def __init__(self, arrays: Arrays) -> None:
@@ -423,9 +428,9 @@ class Chains:
             row = links.next[row]
 
     def of_places(self, places: list[tuple[int, int]]) -> int:
-        """Returns the head of a chain of buckets; a row also says which entry of its bucket it is.
+        """Returns the head of a chain of buckets; a row also has the entry of its bucket.
 
-        It stands in place of the row before, which such a chain does not need: it goes as a whole.
+        The entry replaces the row before, which such a chain does not need: it is freed as a whole.
         """
         if len(places) == 1:
             return places[0][0]
@@ -438,7 +443,9 @@ class Chains:
         return head
 
     def places(self, head: int, at: int) -> Iterator[tuple[int, int]]:
-        """The buckets of a chain of places, each with its entry; of a single one that is `at`."""
+        """Returns the buckets of a chain of places, each with its entry; of a single one that is
+        `at`.
+        """
         if head >= 0:
             yield head, at
             return
@@ -449,9 +456,9 @@ class Chains:
             row = links.next[row]
 
     def put(self, value: int, head: int) -> tuple[int, int]:
-        """Returns the head of a chain with one more number, and its row; NO_ROW where it is alone.
+        """Returns the head of a chain with one more number, and its row; NO_ROW for a single one.
 
-        One that was alone gets a row, too: the one after.
+        The former single number gets a row, too: the one after.
         """
         if head == EMPTY:
             return value, NO_ROW
@@ -461,7 +468,7 @@ class Chains:
         return head, -2 - head
 
     def take(self, value: int, row: int, head: int) -> int:
-        """Returns the head of a chain without a number, which stands in this row."""
+        """Returns the head of a chain without the number of this row."""
         if head >= 0:
             assert head == value, f"{value} is not in its chain"
             return EMPTY
@@ -498,11 +505,11 @@ class Chains:
 
 
 def grown(array: Any, rows: int) -> Any:
-    """Returns the array with at least so many rows, more where it must be copied.
+    """Returns the array with at least `rows` rows, more if it must be copied.
 
-    Copying a large array would hold up whoever waits for an update. So a large one gets room for
-    many times its rows: memory that is never touched is only promised by the system, not taken.
-    Where the system does not promise that much, there is half as much again.
+    Copying a large array would delay an update. So a large one gets room for many times its rows:
+    the system only reserves memory that is never used. If the system does not allow that, it grows
+    by half.
     """
     have, bigger = len(array), None
     if rows <= have:

@@ -1,17 +1,17 @@
-"""An index in one file, mapped by as many processes as want it.
+"""The file of a saved index, mapped by any number of processes.
 
-The file is a header and the arrays of the store as they are. Loading maps them copy on write:
-pages that nobody changes are shared between processes, and what one process adds to its index
-stays its own. What is no array (names, sets, keys) stands in the header as msgpack.
+The file is a header and the arrays unchanged. Loading maps them copy on write: processes share
+unchanged pages, and the additions of one process to its index are its own. Names, sets and keys are
+in the header as msgpack.
 
     8 bytes  magic and version
-    4 bytes  CRC-32 of all that follows
+    4 bytes  CRC-32 of the rest
     8 bytes  length of the header
     header   msgpack
     arrays   each at a multiple of 64 bytes
 
-The sum tells a file that was damaged, not one that was made to do harm: what the arrays say is not
-looked at. So load what you have saved, or somebody whom you trust.
+The sum detects a damaged file, not a malicious one: the contents of arrays are not checked. So load
+only files that you or a trusted person saved.
 """
 
 import os
@@ -41,11 +41,11 @@ _DAMAGED: Final = (
     *(struct.error, msgspec.MsgspecError, LookupError, TypeError, ValueError),
     *(AttributeError, OverflowError),
 )
-"""What comes of a header whose parts are not what they should be."""
+"""The errors of a header with invalid parts."""
 
 
 def save(path: Path, generation: "IndexSegment", slots: "KeyTable[Any]") -> None:
-    """Writes a generation and whose filters it holds. Replaces the file at once.
+    """Writes a segment and the keys of its slots. Replaces the file atomically.
 
     Raises EncodingError for keys that are not None, bool, int of 64 bits, float, str, bytes, or
     tuples of these.
@@ -78,7 +78,7 @@ def save(path: Path, generation: "IndexSegment", slots: "KeyTable[Any]") -> None
 
 
 def _parts(header: bytes, arrays: dict[str, Any]) -> Iterator[Any]:
-    """What stands in the file after the checksum."""
+    """Yields the parts of the file after the checksum."""
     yield _LENGTH.pack(len(header)) + header
     at = _FIRST.size + _LENGTH.size + len(header)
     for array in arrays.values():
@@ -88,8 +88,8 @@ def _parts(header: bytes, arrays: dict[str, Any]) -> Iterator[Any]:
 
 
 def load(path: Path) -> "tuple[IndexSegment, KeyTable[Any]]":
-    """What `save` wrote; the arrays are mapped. Raises EncodingError, OSError."""
-    # With these come the compiled kernels: who asks for MAGIC alone must not wait for them.
+    """Maps the output of `save`. Raises EncodingError, OSError."""
+    # These imports load the compiled kernels, which MAGIC alone must not.
     from contrada.matching.key_table import KeyTable
     from contrada.matching.segment import IndexSegment
 
@@ -118,7 +118,7 @@ def load(path: Path) -> "tuple[IndexSegment, KeyTable[Any]]":
 
 
 def _mapped(data: Any, at: int, rows: dict[str, int]) -> dict[str, Any]:
-    """Returns the arrays, each a part of what was mapped."""
+    """Returns the arrays as parts of the mapped file."""
     found: dict[str, Any] = {}
     for name in STORE:
         at += -at % ALIGNMENT

@@ -1,12 +1,12 @@
-"""Traits: what every value of a set has one of, so that filters can be found by it.
+"""`IndexKey`: properties of which every value of a set has one, so that filters can be found.
 
-A trait is a single value; or that a text begins, ends, contains or is something, with or without
-case. Both engines file filters by traits of one of their sets. A value with the trait need not be
-in the set: that is checked when the filter is.
+An index key is a single value; or that a text begins with, ends with, contains or is something,
+with or without case. Both engines index filters by the keys of one of their sets. A value with the
+key need not be in the set: the filter is checked afterwards.
 
-The plain engine files them at *places*, to one of which every value of a set leads: where the value
-has a trait, or lies in a cell of a grid of numbers, or beyond the end of an open interval, or
-anywhere. So places may be wide, but never too narrow.
+The plain engine uses *places*, one of which every value of a set reaches: by its key, by a cell of
+a grid of numbers, by the end of an open interval, or by presence. So places may be wide, but never
+too narrow.
 """
 
 import math
@@ -21,13 +21,15 @@ from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Every, Language, Literal, Pieces, Some
 
 _LARGE: Final = 2**63
-"""Above a smaller number there are more than anybody would count, and below it."""
+"""Half-open intervals that begin between minus this number and it hold too many values."""
 
 KINDS: Final = ("=", "prefix", "suffix", "contains")
 
 
 class IndexKey(NamedTuple):
-    """One trait: `is` a value, with its key; or one of KINDS, with a text, folded for `nocase`."""
+    """One key: `is` a value, with its place on the line; or one of KINDS, with a text, folded for
+    `nocase`.
+    """
 
     kind: str
     nocase: bool
@@ -35,7 +37,9 @@ class IndexKey(NamedTuple):
 
 
 def traits_of(of: ValueSet, most: int) -> tuple[IndexKey, ...] | None:
-    """The traits of a set. None if some values have no trait, or the set has more than `most`."""
+    """Returns the keys of a set. None if some values have no key, or the set has more than
+    `most`.
+    """
     found = _of_cuts(of.line, most)
     if found is not None and of.text is not None:
         within = _of_language(of.text, most)
@@ -44,7 +48,7 @@ def traits_of(of: ValueSet, most: int) -> tuple[IndexKey, ...] | None:
 
 
 def prefix_of(start: line.Cut, end: line.Cut | None) -> bytes | None:
-    """Returns the prefix whose texts an interval holds, or None."""
+    """Returns the prefix of all texts of an interval, or None."""
     if len(start) == 1 or start[0] != TEXT:
         return None
     prefix: bytes = start[1]  # type: ignore[assignment]
@@ -53,7 +57,7 @@ def prefix_of(start: line.Cut, end: line.Cut | None) -> bytes | None:
 
 
 def _of_cuts(cuts: line.Cuts, most: int) -> tuple[IndexKey, ...] | None:
-    """Single values, and prefixes."""
+    """Returns single values, and prefixes."""
     if not cuts:  # the usual case of a set that has a language, for speed
         return ()
     if len(cuts) > 2 * most:
@@ -112,12 +116,12 @@ def _of_literal(of: Literal) -> tuple[IndexKey, ...] | None:
 
 
 def _commonness(of: tuple[IndexKey, ...]) -> float:
-    """How many texts have one of these traits, about: a long part of a text is rare."""
+    """Returns about the share of texts with one of these keys: a long part of a text is rare."""
     return sum(0.01 if each.kind in ("is", "=") else 1 / (2 + 8 * _length(each)) for each in of)
 
 
 def _length(of: IndexKey) -> int:
-    """Returns the bytes by which a part of a text is looked up at most, as the engines do about."""
+    """Returns about the bytes by which the engines look up a part of a text."""
     return min(len(of.of), 4 if of.kind == "contains" else 24)
 
 
@@ -125,11 +129,11 @@ def _length(of: IndexKey) -> int:
 
 
 PLAIN_PLACES_MAX: Final = 16
-"""Places under which the plain engine files a filter. Beyond it: it is filed by presence."""
+"""Places of a filter in the plain engine. Beyond it: it is indexed by presence."""
 
 PART_BYTES_MAX: Final = 64
 """Bytes of the beginning or end of a text by which the plain engine looks it up. Beyond it: the
-filters found are told apart when they are checked."""
+filters found are distinguished when they are checked."""
 
 SUBSTRING_BYTES: Final = 4
 """Bytes of a substring by which it is looked up."""
@@ -138,9 +142,10 @@ CELL_BITS: Final = (-40, 60)
 """Cells of numbers have widths from two to the first of these up to two to the second."""
 
 ValuePlace: TypeAlias = tuple[Any, Any]
-"""What of a value leads here, its *shape*, and that part. The shape of a whole value is its domain,
-so that the place is its key; that of an interval's open end is a text, beside its cut. Others are a
-cell with its domain and width, a part of a text, whether folded, with its length, and presence."""
+"""The *shape* of a place, and the part of the value there. The shape of a whole value is its
+domain, so that the place is its key; that of an interval's open end is a text, beside its cut.
+Others are a cell with its domain and width, a part of a text, folded or not, with its length, and
+presence."""
 
 FROM, UNTIL = "from", "until"
 PRESENT: Final = ("present", None, 0)
@@ -148,7 +153,7 @@ _ANYWHERE: Final[ValuePlace] = PRESENT, None
 
 
 def places_of(of: ValueSet) -> tuple[ValuePlace, ...]:
-    """Where a filter can be filed by a set without *absent*."""
+    """Returns the places of a filter by a set without *absent*."""
     index_keys = traits_of(of, PLAIN_PLACES_MAX)
     if index_keys is not None:
         return tuple(
@@ -169,7 +174,9 @@ def places_of(of: ValueSet) -> tuple[ValuePlace, ...]:
 
 
 def _cells(domain: int, start: Any, end: Any) -> tuple[ValuePlace, ...]:
-    """The two or three cells, as wide as an interval, that it touches; none of one too wide."""
+    """Returns the two or three cells, as wide as an interval, that it touches; none if it is too
+    wide.
+    """
     width = float(end) - float(start)
     finest, widest = CELL_BITS
     if not math.isfinite(width) or (bits := max(finest, math.frexp(width)[1])) > widest:
@@ -185,7 +192,7 @@ def _cells(domain: int, start: Any, end: Any) -> tuple[ValuePlace, ...]:
 
 
 def _place(of: IndexKey) -> ValuePlace:
-    """Where values with a trait come by."""
+    """Returns the place of values with a key."""
     kind, nocase, text = of
     if kind == "is":
         return text  # type: ignore[no-any-return]
@@ -200,7 +207,7 @@ def _place(of: IndexKey) -> ValuePlace:
 
 
 def parts_of(shape: Any, key: Any) -> Any:
-    """What of a value has a shape that is neither a domain nor that of an open interval."""
+    """Returns the parts of a value of a shape that is neither a domain nor an open interval's."""
     kind, of, size = shape
     domain, value = key
     if kind == "cell":

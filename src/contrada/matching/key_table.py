@@ -1,10 +1,10 @@
-"""Keys by small numbers, their slots, which is how kernels know them.
+"""`KeyTable`: keys by small numbers, their slots, as kernels use them.
 
-As long as all keys are integers of 64 bits they stand in one array, with a hash table of their
-slots beside it: nothing for the garbage collector, and a fifth of the memory of a dictionary.
-With the first other key all become objects, in an array of objects and a dictionary.
+As long as all keys are integers of 64 bits they are in one array, with a hash table of their slots:
+no work for the garbage collector, and a fifth of the memory of a dictionary. With the first other
+key all become objects, in an array of objects and a dictionary.
 
-Invariant, held by `validate`: a key's slot leads to the key, and the free slots to none.
+Invariant, checked by `validate`: a key's slot leads to the key, and the free slots to none.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -40,9 +40,9 @@ class KeyTable(Generic[K]):
         return -1 if number is None else int(find_key(number, self.keys, self._hashed))
 
     def take(self, key: K, found: int) -> int:
-        """A slot for a key that has none: `found` is what `find` said last, nothing changed since.
+        """Returns a slot for a new key: `found` is the last result of `find`, with no change since.
 
-        Raises TypeError for what cannot be a key.
+        Raises TypeError for an invalid key.
         """
         hash(key)
         if self.are_int and (type(key) is not int or _as_int(key) is None):
@@ -58,7 +58,7 @@ class KeyTable(Generic[K]):
         return slot
 
     def _put(self, key: K, slot: int, found: int | None = None) -> None:
-        """Gives a key a slot; `found` is what `find_key` says."""
+        """Gives a key a slot; `found` is the result of `find_key`."""
         if self.are_int:
             place = find_key(key, self.keys, self._hashed) if found is None else found
             self._hashed.data[-1 - place] = slot + 1
@@ -79,12 +79,12 @@ class KeyTable(Generic[K]):
         return self.used - len(self._free)
 
     def __iter__(self) -> Iterator[int]:
-        """The slots of all keys."""
+        """Iterates over the slots of all keys."""
         free = set(self._free)
         return (slot for slot in range(self.used) if slot not in free)
 
     def reserve(self, slots: int) -> None:
-        """Makes room for so many."""
+        """Makes room for this many slots."""
         if slots > len(self.keys):
             self.keys = grown(self.keys, slots)
             if not self.are_int:
@@ -110,7 +110,7 @@ class KeyTable(Generic[K]):
 
     @classmethod
     def of(cls, keys: list[K], free: list[int]) -> "KeyTable[K]":
-        """Returns the slots that `by_slot` and `free` told of."""
+        """Returns the slots of `by_slot` and `free`."""
         slots: KeyTable[K] = cls()
         slots.used, slots._free = len(keys), list(free)
         slots.reserve(slots.used)

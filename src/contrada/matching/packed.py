@@ -1,11 +1,11 @@
-"""Notifications as bytes: the span of one, and several that came together.
+"""Notifications as bytes: the span of one, and a `Bundle` of several.
 
 A span is a map of checked attributes, encoded as a notification's are, type marks among them; the
-envelope is no part of it. What matches is given as a notification, as a mapping of the attributes
-of one that is not stamped, or as a span and an envelope.
+envelope is no part of it. A match takes a notification, a mapping with the attributes of an
+unstamped one, or a span and an envelope.
 
-What comes together is passed on as the bytes it is, in a `Bundle`: a kernel has looked at all of
-them by one call, and a notification is made of one when somebody looks.
+Notifications that arrive together are forwarded as bytes, in a `Bundle`: one call of a kernel
+checks all of them, and a notification is decoded at its first access.
 """
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from contrada.model.domains.values import Key, datetime_of, is_system_name, key_
 Attributes: TypeAlias = Mapping[str, Any]
 
 Given: TypeAlias = Notification | Attributes
-"""What is matched: a notification, or the attributes of one that is not stamped."""
+"""The argument of a match: a notification, or the attributes of an unstamped one."""
 
 EMPTY_SPAN: Final = b"\x80"
 """A map of no attributes."""
@@ -51,7 +51,7 @@ def decoded(span: bytes) -> dict[str, Any]:
 
 
 def exactly(given: Given | bytes, envelope: Envelope, asked: Container[str]) -> Notification:
-    """The notification that is given, of a mapping with those attributes that are asked for.
+    """Returns the notification, of a mapping with only the attributes that are asked for.
 
     Raises EncodingError, InvalidNotificationError.
     """
@@ -64,9 +64,9 @@ def exactly(given: Given | bytes, envelope: Envelope, asked: Container[str]) -> 
 
 
 def whole(given: Given | bytes, envelope: Envelope = UNSTAMPED) -> Notification:
-    """Returns the notification that is given, with all its attributes.
+    """Returns the notification with all its attributes.
 
-    Raises InvalidNotificationError where some attribute of a mapping is none.
+    Raises InvalidNotificationError for an invalid attribute of a mapping.
     """
     if isinstance(given, Notification):
         return given
@@ -76,16 +76,18 @@ def whole(given: Given | bytes, envelope: Envelope = UNSTAMPED) -> Notification:
 
 
 def rewritten_of(notification: Notification) -> Notification:
-    """Returns the notification with its span as this package writes it.
+    """Returns the notification with its span as this package encodes it.
 
-    msgpack has more ways to write a value than kernels read: numbers of 32 bits with a point, times
+    msgpack has more encodings of a value than kernels read: numbers of 32 bits with a point, times
     with a longer header.
     """
     return Notification.restored(dict(notification), b"", "", notification.envelope)
 
 
 def asked_for(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:
-    """Those attributes of a mapping that are asked for and that a mapping may have, all levels."""
+    """Returns those attributes of a mapping that are asked for and are not the system's, all
+    levels.
+    """
     flat, _ = flattened(attributes)
     return {n: each for n, each in flat.items() if n in asked and not is_system_name(n)}
 
@@ -93,7 +95,7 @@ def asked_for(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:
 def keys_asked(
     given: Given | bytes, envelope: Envelope, asked: Collection[str], of_envelope: tuple[str, ...]
 ) -> dict[str, tuple[Key, ...]]:
-    """The keys of those attributes that are asked for and not absent, and these of the envelope."""
+    """Returns the keys of present attributes that are asked for, and these of the envelope."""
     if isinstance(given, Notification):
         known = given.keys_among(asked)
     else:
@@ -105,7 +107,7 @@ def keys_asked(
                 for name, value in attributes.items()
                 if name in asked and (name[0] != "@" or is_span or not is_system_name(name))
             }
-        except InvalidValueError:  # several values, or what is refused with a reason
+        except InvalidValueError:  # several values, or a refusal with a reason
             return keys_asked(exactly(given, envelope, asked), envelope, asked, of_envelope)
     if of_envelope:
         if not isinstance(given, Notification):
@@ -123,7 +125,7 @@ def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> by
         begin = 3 if lead == 0xDE else 5
         count = int.from_bytes(span[1:begin], "big")
     else:
-        return span  # no map: whoever reads it will say so
+        return span  # no map: its reader will raise
     more = encode({name: _ENVELOPE[name](envelope) for name in names})
     head = b"\xdf" + (count + len(names)).to_bytes(4, "big")
     return head + span[begin:] + more[1:]
@@ -133,7 +135,7 @@ def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> by
 
 
 BUNDLE_MIN: Final = 4
-"""Notifications of a bundle, at least: what a call costs is more than looking at fewer."""
+"""Notifications of a bundle, at least: for fewer a call costs more than it saves."""
 
 _PADDING: Final = bytes(16)
 
@@ -142,9 +144,9 @@ _PADDING: Final = bytes(16)
 class Bundle(Sequence[Notification]):
     """Several notifications as their encodings.
 
-    Each is stamped, best effort, of the default priority and without an end, as most are; else
-    there is no bundle. It has no subclasses, so `type(x) is Bundle` asks whether something is one,
-    as is done for each publication: of an abstract class `isinstance` takes five times as long.
+    Each is stamped, best effort, of the default priority and without a lifetime, as most are; else
+    there is no bundle. It has no subclasses, so `type(x) is Bundle` tests for it, once for each
+    publication: for an abstract class `isinstance` takes five times as long.
     """
 
     __slots__ = ("_is_of_one", "_joined", "_parts", "_spans", "_starts", "encodings")
@@ -159,10 +161,10 @@ class Bundle(Sequence[Notification]):
 
     @classmethod
     def of(cls, encodings: list[bytes]) -> "Bundle | None":
-        """A bundle of these; None where one of them is not as most are, or no kernel is there."""
+        """Returns a bundle of these; None if one of them is unusual, or without kernels."""
         if len(encodings) < BUNDLE_MIN or not jit.loaded():
             return None
-        import numpy as np  # What kernels need is loaded with them.
+        import numpy as np  # The requirements of kernels are loaded with them.
 
         from contrada.matching.kernels import batch_validate
 
@@ -201,12 +203,14 @@ class Bundle(Sequence[Notification]):
 
     @property
     def joined_bytes(self) -> int:
-        """What it holds beside the encodings: all of them in a row, also where it is a slice."""
+        """The size of its memory beside the encodings: all of them in sequence, also for a
+        slice.
+        """
         return len(self._joined)
 
     def spans(self) -> tuple[int, Any, Any]:
-        """Their attributes, the data of a `PackedBatch`; behind each is its envelope."""
-        if self._spans is None:  # They are matched twice where it is looked at who may publish.
+        """Returns their attributes as the data of a `PackedBatch`; behind each is its envelope."""
+        if self._spans is None:  # They are matched twice if permissions to publish are checked.
             starts = self._starts.copy()
             starts[:-1] = self._parts[:, 0]
             self._spans = self._joined.ctypes.data, starts, self._joined
@@ -214,11 +218,11 @@ class Bundle(Sequence[Notification]):
 
     @property
     def times_us(self) -> list[int]:
-        """When each was published."""
+        """The times of publication."""
         return self._parts[:, 1].tolist()  # type: ignore[no-any-return]
 
     def publishers(self) -> set[str]:
-        """Who published them: mostly one, as was seen when they were looked at."""
+        """Returns the publishers: mostly one, as the check has found."""
         if not self._is_of_one:
             return {publisher for publisher, _ in self.identities()}
         begin, length = self._parts[0, 4:].tolist()

@@ -1,10 +1,10 @@
-"""The plain engine: dictionaries, sorted lists, and `Filter.matches`.
+"""`PlainEngine`: dictionaries, sorted lists, and `Filter.matches`.
 
-Each filter is filed under one of the attributes that it needs, at *places* one of which every value
-of its set leads to: the value itself, a part of a text, a cell of a grid of numbers, or where an
-open interval begins or ends. What has none of these is filed under the attribute's presence, and
-what needs no attribute is checked always. A place may lead to too many filters, never to too few:
-the filters that a notification leads to are checked one by one.
+Each filter is indexed under one of the attributes that it needs, at *places* one of which every
+value of its set reaches: the value itself, a part of a text, a cell of a grid of numbers, or the
+end of an open interval. A filter without these is indexed under the attribute's presence, and one
+that needs no attribute is always checked. A place may lead to too many filters, never to too few:
+the filters that a notification reaches are checked one by one.
 
 An index begins with this engine: it is filled ten times faster than the arrays, needs neither numpy
 nor Numba, and matches as fast as compiled kernels while filters are few.
@@ -27,24 +27,24 @@ from contrada.model.domains.values import TEXT, Key
 K = TypeVar("K", bound=Hashable)
 
 PARTS_LOOKED_UP_MAX: Final = 524_288
-"""Parts of a notification's texts, of each length that is asked for, that are looked up. Beyond it:
-every filter of the attribute that asks for one of such a length is checked."""
+"""Parts of a notification's texts, of each length, that are looked up. Beyond it: every filter of
+the attribute with a part of such a length is checked."""
 
 _WORK: Final = 4
-"""What a notification counts for, where a filter that is checked counts for one."""
+"""The work of a notification, relative to one checked filter."""
 
 _FEW: Final = 64
-"""Filters that count for no more. Where more are checked, two of their attributes count for one."""
+"""Checked filters without further work. Beyond it: two of their attributes count as one unit."""
 
 _PARTS_PER_STEP: Final = 8
-"""Parts of texts that are looked up, and count for one."""
+"""Look-ups of parts of texts that count as one unit."""
 
 _COSTS: Final = {FROM: 8, UNTIL: 8, PRESENT: 32}
-"""As many filters at a single value cost about as much as one place of these shapes."""
+"""The number of filters at a single value that cost about as much as one place of these shapes."""
 
 
 class _Entry(Generic[K]):
-    """A filter of a key, and where it is filed."""
+    """A filter of a key, and its places."""
 
     __slots__ = ("file", "filter", "key", "places", "sets")
 
@@ -57,10 +57,10 @@ class _Entry(Generic[K]):
 
 
 class _File:
-    """The entries that are filed under one attribute.
+    """The entries that are indexed under one attribute.
 
-    `tables` has by shape and part an entry, or a dict of all; `open` the cuts of open intervals, in
-    order, and beside them their entries.
+    `tables` has by shape and part an entry, or a dict of all; `open` the sorted cuts of open
+    intervals, and beside them their entries.
     """
 
     __slots__ = ("asked", "met", "open", "tables")
@@ -72,9 +72,10 @@ class _File:
         self.open: dict[str, tuple[list[Any], list[Any]]] = {}
 
     def cost(self, places: tuple[ValuePlace, ...]) -> int:
-        """How often, about, what is filed there would be checked.
+        """Returns about the frequency of checks of an entry at these places.
 
-        Where filters crowd, notifications do, too; and they come only if they have the attribute.
+        Notifications are likely at values with many filters; and only those with the attribute
+        count.
         """
         cost = 0
         for shape, part in places:
@@ -86,7 +87,7 @@ class _File:
         return cost * (1 + self.met)
 
     def put(self, entry: _Entry[Any]) -> None:
-        """Files an entry where it says."""
+        """Adds an entry at its places."""
         for shape, part in entry.places:
             if type(shape) is str:
                 cuts, entries = self.open.setdefault(shape, ([], []))
@@ -106,7 +107,7 @@ class _File:
                 entry.places = first.places
 
     def drop(self, entry: _Entry[Any]) -> None:
-        """Takes out an entry."""
+        """Removes an entry."""
         for shape, part in entry.places:
             if type(shape) is str:
                 cuts, entries = self.open[shape]
@@ -122,9 +123,9 @@ class _File:
                 del self.tables[shape]
 
     def find(self, keys: tuple[Any, ...], found: list[_Entry[Any]], room: int) -> int:
-        """Adds the entries that the values, in order, lead to, some perhaps more than once.
+        """Adds the entries that sorted values reach, some perhaps more than once.
 
-        `room` is how many parts of texts may be looked up; what is left is returned.
+        `room` limits the look-ups of parts of texts; the rest of it is returned.
         """
         if self.open:  # for speed: most have none
             for shape, (cuts, entries) in self.open.items():
@@ -156,7 +157,7 @@ class _File:
 
 
 class PlainEngine(Generic[K]):
-    """Keys with their filters, as objects. `work` counts what was done in matching."""
+    """Keys with their filters, as objects. `work` counts the work of matching."""
 
     is_compiled = False
 
@@ -172,7 +173,7 @@ class PlainEngine(Generic[K]):
         self._always: dict[_Entry[K], None] = {}
 
     def add(self, key: K, members: tuple[Filter, ...]) -> None:
-        """Gives a key its filters, instead of those it had."""
+        """Gives a key its filters, in place of its former ones."""
         self.remove(key)
         places: dict[int, tuple[ValuePlace, ...]] = {}  # of sets that members share, by identity
         entries = tuple([self._filed(key, member, places) for member in members])
@@ -207,7 +208,7 @@ class PlainEngine(Generic[K]):
         self.envelope = tuple(name for name in ENVELOPE_SETS if name in self._files)
 
     def remove(self, key: K) -> None:
-        """Takes a key and its filters away; a key that is not there is no error."""
+        """Removes a key and its filters; an unknown key is no error."""
         entries = _listed(self._entries.pop(key, None))
         self._several -= len(entries) > 1
         for entry in entries:
@@ -222,16 +223,16 @@ class PlainEngine(Generic[K]):
                     self._find_envelope()
 
     def members(self, key: K) -> tuple[Filter, ...]:
-        """Returns the filters of a key. KeyError where there is none."""
+        """Returns the filters of a key. KeyError for an unknown one."""
         held = self._entries[key]
         return (
             (held.filter,) if isinstance(held, _Entry) else tuple([it.filter for it in held or ()])
         )
 
     def near(self, _product: object, *, inside: bool) -> list[K]:
-        """Returns the keys with a filter that may meet a product, or lie inside it: all."""
+        """Returns all keys: each may have a filter that meets a product, or lies inside it."""
         del inside
-        self.work += len(self._entries)  # Whoever asks looks at each by the algebra.
+        self.work += len(self._entries)  # The caller tests each by the algebra.
         return list(self._entries)
 
     def __len__(self) -> int:
@@ -292,14 +293,14 @@ class PlainEngine(Generic[K]):
         )
 
     def dissolve(self, units: int) -> bool:
-        """Frees so many filters; whether more are left. Nothing else may be asked any more."""
+        """Frees up to `units` filters; returns whether more are left. No other call may follow."""
         self._files.clear()
         for _ in range(min(units, len(self._entries))):
             self._entries.popitem()
         return bool(self._entries)
 
     def sizes(self) -> dict[str, int]:
-        """Figures for `IndexStatistics`."""
+        """Returns figures for `IndexStatistics`."""
         tables = [each for file in self._files.values() for each in file.tables.items()]
         return {
             "filters": sum(len(_listed(each)) for each in self._entries.values()),
@@ -313,7 +314,7 @@ class PlainEngine(Generic[K]):
         }
 
     def validate(self) -> None:
-        """Checks that every filter is found where it is filed, and none else. Cost: all filters."""
+        """Checks that exactly the indexed filters are found at their places. Cost: all filters."""
         entries = [entry for each in self._entries.values() for entry in _listed(each)]
         filed = Counter[Any]((each, None) for each in self._always)
         for file in self._files.values():
@@ -334,12 +335,12 @@ class PlainEngine(Generic[K]):
 
 
 def _listed(of: Any) -> Any:
-    """What is held as the only one, or as several, or not at all."""
+    """Returns the entries of one, of several, or of none."""
     return (of,) if isinstance(of, _Entry) else of or ()
 
 
 def _holds(sets: Mapping[str, ValueSet], known: dict[str, tuple[Key, ...]]) -> bool:
-    """As `Filter.matches`, on keys; an operator that nobody registered accepts every text."""
+    """As `Filter.matches`, on keys; an unregistered operator accepts every text."""
     for name, of in sets.items():
         keys = known.get(name)
         if keys is None:

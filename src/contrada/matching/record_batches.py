@@ -1,9 +1,8 @@
-"""Batches, matched by one call without making a notification of each row.
+"""Batches of rows and spans, matched by one call without a notification for each row.
 
-A batch is a table in columns, or spans of msgpack, one behind another. Kernels read a column where
-Arrow has it in memory; NULL is absent. What they cannot read there (several values, types that are
-rarer) is left to matching row by row. A span is a map of checked attributes, as a notification's
-are encoded; kernels read it as it is.
+A batch is a table in columns, or spans of msgpack in sequence. Kernels read a column in Arrow's own
+memory; NULL is absent. Unsupported columns (several values, rare types) are matched row by row. A
+span is a map of checked attributes, as a notification's are encoded; kernels read it in place.
 
 pyarrow is not imported here: a table is known by its methods.
 """
@@ -22,7 +21,7 @@ from contrada.matching.packed import EMPTY_SPAN
 from contrada.model.domains.values import is_system_name
 
 ROWS_AT_ONCE: Final = 256
-"""Rows that are read at once where one must be matched by itself."""
+"""Rows that are read together if one must be matched by itself."""
 
 _TIME: Final = "timestamp[us, tz="
 
@@ -30,13 +29,13 @@ _NO_COLUMNS: Final[Any] = np.zeros(0, dtype=COLUMN)
 _NO_STARTS: Final[Any] = np.zeros(1, dtype=np.int64)
 
 _PADDING: Final = bytes(16)
-"""What follows the last span, so that a header that is cut off can be read."""
+"""Bytes behind the last span, so that a truncated header can be read."""
 
 
 class Columns:
-    """The columns of a table that filters ask for, as kernels want them.
+    """The columns of a table that filters ask for, in the form of kernels.
 
-    `described` has a row per column; its addresses are good as long as this is kept.
+    `described` has a row per column; its addresses are valid as long as this object lives.
     """
 
     def __init__(self, rows: int, arrays: list[tuple[int, int, Any]]) -> None:
@@ -52,9 +51,9 @@ class Columns:
 
 
 class PackedBatch:
-    """Spans of msgpack one behind another in memory, of which `starts` says where each begins.
+    """Spans of msgpack in sequence in memory, with the beginning of each in `starts`.
 
-    The last number of `starts` is where the last one ends. `kept` owns the memory.
+    The last number of `starts` is the end of the last one. `kept` owns the memory.
     """
 
     described = _NO_COLUMNS
@@ -66,14 +65,14 @@ class PackedBatch:
 
 
 def spans_of(spans: Sequence[bytes]) -> PackedBatch:
-    """Spans put together. Cost: a copy of them."""
+    """Joins spans. Cost: a copy of them."""
     starts = starts_of(np.fromiter(map(len, spans), dtype=np.int64, count=len(spans)))
     joined = np.frombuffer(b"".join((*spans, _PADDING)), dtype=np.uint8)
     return PackedBatch(joined.ctypes.data, starts, joined)
 
 
 def spans_at(column: Any) -> PackedBatch:
-    """The spans of an Arrow column of binary values, where they lie; TypeError for another one.
+    """Returns the spans of an Arrow column of binary values, uncopied; TypeError for another one.
 
     NULL is a notification without attributes.
     """
@@ -108,7 +107,7 @@ def span_in(column: Any, row: int) -> bytes:
 
 
 def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
-    """Returns the columns that filters ask for; None where one must be taken row by row."""
+    """Returns the columns that filters ask for; None if one must be matched row by row."""
     found = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in attrs and not is_system_name(name):
@@ -126,7 +125,7 @@ def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
 
 
 def check_columns(table: Any) -> None:
-    """Raises InvalidNotificationError where two columns have one name."""
+    """Raises InvalidNotificationError for two columns of one name."""
     seen: set[str] = set()
     for name in table.column_names:
         if name in seen:
@@ -135,7 +134,7 @@ def check_columns(table: Any) -> None:
 
 
 def rows_of(table: Any) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a table, without what is NULL. Raises InvalidNotificationError."""
+    """Yields the rows of a table, without NULL values. Raises InvalidNotificationError."""
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
@@ -148,14 +147,14 @@ def rows_of(table: Any) -> Iterator[dict[str, Any]]:
 
 
 def asked_columns(table: Any, names: Container[str]) -> Any:
-    """Returns the columns of these names only: what else is there is never looked at."""
+    """Returns the columns of these names only: others are never checked."""
     return table.select([name for name in table.column_names if name in names])
 
 
 def row_of(table: Any, names: Container[str]) -> Callable[[int], dict[str, Any]]:
-    """Rows of a table by number, of these names only.
+    """Returns a function for rows of a table by number, of these names only.
 
-    Some are read at once: those asked for are near each other.
+    It reads some rows at once: those asked for are near each other.
     """
     table = asked_columns(table, names)
     begin = 0
@@ -173,7 +172,7 @@ def row_of(table: Any, names: Container[str]) -> Callable[[int], dict[str, Any]]
 def match_rows(
     arrays: Arrays, rows: Columns | PackedBatch, matched_row: Callable[[int], list[int]]
 ) -> tuple[Any, Any]:
-    """(offsets, what was found) for each row; asks for a row of which only the model can tell."""
+    """Returns (offsets, results) for each row; `matched_row` matches one that needs the model."""
     offsets = np.zeros(rows.rows + 1, dtype=np.int64)
     found = np.zeros(4 * rows.rows + 64, dtype=np.int64)
     row = 0
@@ -195,7 +194,7 @@ def match_rows(
 
 
 def runs_of(offsets: Any, keys: Any) -> list[int]:
-    """Where runs of rows with the same keys begin, and where the last one ends."""
+    """Returns the beginnings of runs of rows with the same keys, and the end of the last one."""
     counts = np.diff(offsets)
     is_new = counts[1:] != counts[:-1]
     if not len(keys):
@@ -211,7 +210,7 @@ def runs_of(offsets: Any, keys: Any) -> list[int]:
 
 
 def joined(rows: Iterable[list[Any]], *, are_int: bool) -> tuple[Any, Any]:
-    """(offsets, keys) of rows that were matched one by one."""
+    """Returns (offsets, keys) of rows that were matched one by one."""
     found = list(rows)
     offsets = starts_of(np.fromiter(map(len, found), dtype=np.int64, count=len(found)))
     kind: Any = np.int64 if are_int else object

@@ -1,12 +1,12 @@
-"""One generation of an index: distinct filters in arrays, each hanging at its places.
+"""`IndexSegment`: distinct filters in arrays, each assigned to its places.
 
-A generation knows slots of keys, not keys. Equal filters are stored once, with the slots of all
-their keys. Removing leaves unused words, texts, sets and places behind; the words are counted, and
-in time a new generation is filled, piece by piece (see `index`).
+A segment has slots of keys, not keys. Equal filters are stored once, with the slots of all their
+keys. A removal leaves unused words, texts, sets and places behind; the words are counted, and in
+time a new segment is filled, in parts (see `array_engine`).
 
-Invariants, held by `validate`: just the filters that are not gone hang (see `hanging`); the
-equal-filter table leads to every filter that is not gone. That every notification that a filter
-matches comes by its place is held by the tests against plain evaluation.
+Invariants, checked by `validate`: exactly the live filters are assigned (see `assignment`); the
+equal-filter table leads to every live filter. Tests against plain evaluation check that every
+notification that a filter matches reaches its place.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,11 +35,11 @@ from contrada.model.languages.language import Every, Literal, Some
 
 NO_KEY: Final = -1
 UNUSED_BYTES_MIN: Final = 2**19
-"""A generation is worn when at least as many of its bytes, and half of them, are unused."""
+"""A segment is worn if at least as many of its bytes, and half of them, are unused."""
 
 
 class IndexSegment:
-    """Filters by number, their keys' slots, and where they hang."""
+    """Filters by number, their keys' slots, and their places."""
 
     def __init__(self, statistics: "IndexSegment | None" = None) -> None:
         self.arrays = Arrays()
@@ -66,7 +66,7 @@ class IndexSegment:
             self.arrays.counters.seen[0] = statistics.notifications
 
     def forget_statistics(self) -> None:
-        """To be called when the generation that this one inherited from goes."""
+        """Forgets the segment of the inherited statistics."""
         statistics = self.hanging.statistics
         assert statistics is not None
         self.arrays.counters.matched[0] = statistics.counters.matched[0]
@@ -76,7 +76,7 @@ class IndexSegment:
     # --- filters ----------------------------------------------------------------------------
 
     def add(self, slot: int, members: Iterable[Filter], programs: Iterable[Program]) -> None:
-        """Gives a key's slot its filters, whose programs these are; equal ones once."""
+        """Gives a key's slot its filters with these programs; equal ones once."""
         self._reserve_slots(slot + 1)
         taken: dict[int, int] = {}
         for member, program in zip(members, programs, strict=True):
@@ -93,7 +93,7 @@ class IndexSegment:
             self._several[slot] = tuple(taken.items())
 
     def remove(self, slot: int) -> None:
-        """Takes its filters from a key's slot; a filter without any key is gone."""
+        """Removes the filters of a key's slot; a filter without any key is removed."""
         if not self.knows(slot):
             return
         for number, row in self._links_of(slot):
@@ -102,7 +102,7 @@ class IndexSegment:
         self._several.pop(slot, None)
 
     def knows(self, slot: int) -> bool:
-        """Whether a slot was given its filters, be they none."""
+        """Whether a slot has its filters, even if none."""
         return slot < self._slots and (self._only[slot] > 0 or slot in self._several)
 
     def filters_of(self, slot: int) -> list[Filter]:
@@ -110,7 +110,7 @@ class IndexSegment:
         return [self.filter(number) for number in self.numbers(slot)]
 
     def name_keys(self, keys: Any, used: int) -> None:
-        """Lets kernels put out keys by their slots, of which so many are used."""
+        """Passes the keys by their slots to kernels, and the number of used ones."""
         are_int = keys.dtype != object
         self.arrays.counters.int_keys[0] = int(are_int)
         if are_int and self.arrays.of["keys"] is not keys:
@@ -135,7 +135,7 @@ class IndexSegment:
             self._slots = slots
 
     def _hang(self, number: int, of: Filter, program: Program) -> None:
-        """Hangs a filter that is new, and keeps what its program does not tell."""
+        """Assigns a new filter, and keeps the properties that its program lacks."""
         verify = bool(program.opaque) or program.is_inexact
         if verify:
             marks = VERIFY | WIDER if program.is_inexact else VERIFY
@@ -153,7 +153,7 @@ class IndexSegment:
         self.hanging.hang(number, of, constraints)
 
     def _link(self, number: int, slot: int) -> int:
-        """Gives a filter one more key's slot; the row in `links` that leads back."""
+        """Gives a filter one more key's slot; returns the row in `links` that leads back."""
         filters = self.arrays.filters
         before = filters.key[number]
         filters.key[number], row = self._chains.put(slot, before)
@@ -164,7 +164,7 @@ class IndexSegment:
         return row
 
     def _set_row(self, slot: int, number: int, row: int) -> None:
-        """Writes down in which row of `links` a slot of a filter stands."""
+        """Sets the row of `links` for a slot of a filter."""
         if self._only[slot] == number + 1:
             self._links[slot] = row
         else:
@@ -172,7 +172,7 @@ class IndexSegment:
             self._several[slot] = tuple((n, row if n == number else other) for n, other in links)
 
     def _release(self, number: int, slot: int, row: int) -> None:
-        """Takes a key's slot from a filter; without any the filter is gone."""
+        """Removes a key's slot from a filter, which is removed without any."""
         filters = self.arrays.filters
         filters.key[number] = self._chains.take(slot, row, filters.key[number])
         if filters.key[number] != NO_KEY:
@@ -194,9 +194,10 @@ class IndexSegment:
         return self.hanging.filter(number)
 
     def touching(self, product: Product, *, inside: bool) -> list[int]:
-        """The filters that may meet a product, or may lie inside it, by the hulls of its sets.
+        """Returns the filters that may meet a product, or may lie inside it, by the hulls of its
+        sets.
 
-        Cost: a look at every filter.
+        Cost: a test of every filter.
         """
         attrs = self.compiler.attrs
         rows: list[int] = []
@@ -213,9 +214,10 @@ class IndexSegment:
         return list(self.arrays.touching(box, closed, inside))
 
     def empty(self) -> set[int]:
-        """The filters that can match nothing: no set of theirs, or none that can be decided.
+        """Returns the filters that can match nothing: without a set, or without one that can be
+        decided.
 
-        One that can match something is asked once, unless its operator may be registered later.
+        A satisfiable one is decided once, unless its operator may be registered later.
         """
         used = self.arrays.used["filters"]
         nowhere = np.flatnonzero(self.arrays.of["filters"]["place"][:used] == NO_KEY)
@@ -224,7 +226,7 @@ class IndexSegment:
         return empty.union(set(nowhere.tolist()).difference(self._free)) if len(nowhere) else empty
 
     def slots_within(self, numbers: set[int]) -> set[int]:
-        """Returns the slots all of whose filters are among these; also those that have none."""
+        """Returns the slots with filters only among these; also those without any."""
         slots = {slot for number in numbers for slot in self.slots(number)}
         found = {slot for slot in slots if numbers.issuperset(self.numbers(slot))}
         return found.union(slot for slot, links in self._several.items() if not links)
@@ -234,7 +236,7 @@ class IndexSegment:
         yield from self._chains.values(self.arrays.filters.key[number])
 
     def _entered(self, words: list[int], *, is_wider: bool) -> tuple[int, bool]:
-        """The filter with these words, and whether it is new; one that is wider always is."""
+        """Returns the filter with these words, and whether it is new; a wider one always is."""
         arrays = self.arrays
         count = len(words)
         if 2 * (self._equal_used + 1) > len(arrays.of["equal"]):
@@ -260,22 +262,24 @@ class IndexSegment:
         return number, True
 
     def _note_sets(self, number: int, of: Filter) -> None:
-        """Writes down what a filter's sets ask of its attributes, and whether it may be empty."""
+        """Stores a filter's requirements of its attributes, and whether it may be empty."""
         for attr in self.compiler.marks_nocase(of):
             self.arrays.attrs.nocase[attr] = 1
         if any(map(_may_be_empty, of.sets.values())):
             self.fallback.add(number)
 
-    # --- what was seen --------------------------------------------------------------------------
+    # --- statistics ------------------------------------------------------------------------------
 
     @property
     def notifications(self) -> int:
-        """How many were matched, those before the last `fade` counted by half, and so on."""
+        """The number of matched notifications, those before the last `fade` counted by half, and so
+        on.
+        """
         return int(self.arrays.counters.seen[0])
 
     @property
     def is_worn(self) -> bool:
-        """Whether half of what it holds is what gone filters left behind, or a tree is crowded."""
+        """Whether half of it is left behind by removed filters, or a tree is crowded."""
         unused = 8 * self.words_unused + self.compiler.bytes_unused
         if self.hanging.is_crowded or unused < UNUSED_BYTES_MIN:
             return self.hanging.is_crowded
@@ -286,7 +290,7 @@ class IndexSegment:
     # --- saving -------------------------------------------------------------------------------
 
     def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
-        """What is not in the arrays, for `saving`."""
+        """Returns the state outside the arrays, for `index_file`."""
         return {
             "free": self._free,
             "free_links": self._chains.free_rows,
@@ -314,7 +318,7 @@ class IndexSegment:
         state: dict[str, Any],
         unpacked: Callable[[bytes], Any],
     ) -> None:
-        """Becomes the generation that was saved."""
+        """Restores a saved segment."""
         self.arrays.restore(arrays, used)
         self._free = list(state["free"])
         self._chains.free_rows = list(state["free_links"])
@@ -340,9 +344,9 @@ class IndexSegment:
     # --- the end ------------------------------------------------------------------------------
 
     def dissolve(self, units: int) -> bool:
-        """Frees so many entries of its tables, or one array; whether more is left.
+        """Frees up to `units` entries of its tables, or one array; returns whether more are left.
 
-        To free all of a large generation at once would hold up whoever waits for an update.
+        To free a large segment at once would delay an update.
         """
         held = (self.exact, self.opaque, self._several, self._free, self._chains.free_rows)
         if any(popped(each, units) for each in held) or self.compiler.dissolve(units):
@@ -352,12 +356,12 @@ class IndexSegment:
     # --- checks -------------------------------------------------------------------------------
 
     def live(self) -> list[int]:
-        """Returns the numbers of the filters that are not gone."""
+        """Returns the numbers of the live filters."""
         gone = set(self._free)
         return [n for n in range(self.arrays.used["filters"]) if n not in gone]
 
     def validate(self, slots: list[int]) -> None:
-        """Checks the invariants for these slots of keys; AssertionError says which is broken.
+        """Checks the invariants for these slots of keys; the AssertionError names the broken one.
 
         Cost: all filters.
         """
@@ -379,7 +383,7 @@ class IndexSegment:
                 assert number in self.numbers(slot), f"filter {number} has a key that has it not"
 
     def sizes(self) -> dict[str, Any]:
-        """Figures for `statistics`."""
+        """Returns figures for `statistics`."""
         return {
             "filters": self.arrays.used["filters"] - len(self._free),
             "attributes": len(self.compiler.attrs),
@@ -391,7 +395,7 @@ class IndexSegment:
 
 
 def _may_be_empty(value_set: ValueSet) -> bool:
-    """Whether a set could turn out empty only by deciding about its text."""
+    """Whether only a decision about its text can show a set to be empty."""
     text = value_set.text
     if isinstance(text, Literal):
         return not value_set.line and text.atom.operator not in ATOM_KINDS
@@ -403,9 +407,9 @@ _PRESENT: Final = ValueSet(((1,),))
 
 
 def _hull(value_set: ValueSet, compiler: Compiler) -> tuple[int, int, int]:
-    """(domain, lowest key, highest key) of a set of one domain, else any domain.
+    """Returns (domain, lowest key, highest key) of a set of one domain, else any domain.
 
-    Of texts only a single one has a hull: the reference to it.
+    Of texts only a single one has a hull: its reference.
     """
     cuts = value_set.line
     if value_set.text is None and len(cuts) >= 2 and not len(cuts) & 1:

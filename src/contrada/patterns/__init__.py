@@ -1,10 +1,11 @@
-"""Finding the sequences of notifications that patterns ask for.
+"""Matching of patterns: sequences of notifications.
 
-- `engine`: many patterns fed from one buffer
-- `assembly`: one pattern whose parts come from several sides
-- `matcher`: patterns by hand, without a service
-- `runs`: the runs of one pattern, which both fill, and matches
-- `reordering`: putting what comes into the order of time
+- `pattern_engine`: many patterns fed from one buffer
+- `pattern_assembly`: one pattern assembled from parts of several servers
+- `pattern_matcher`: patterns without a service
+- `runs`: the runs of one pattern, used by both, and matches
+- `reorder_buffer`: notifications in order of time
+- `array_runs`: many patterns over batches of rows
 """
 
 from contrada.patterns.runs import Match

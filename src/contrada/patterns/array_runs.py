@@ -1,16 +1,16 @@
-"""`ArrayRuns`: many patterns over batches of notifications that were told apart by columns.
+"""`ArrayRuns`: the runs of many patterns over batches of rows, in arrays.
 
     batch ──► rows (time, group, steps, notification) ──► waiting ──► runs ──► matches
-                 `Steps`: which places of which patterns      (watermark)  (kernels)
+                 `StepIndex`: places of patterns           (watermark)  (kernels)
 
-The results are those of `contrada.patterns.pattern_engine`, whose meanings are these, with arrays
-in place of objects. All that is held is arrays, too: `saved` writes it down, and what goes on from
-there does the same again. A notification that takes part in several groups comes as a row for each.
+The results are those of `contrada.patterns.pattern_engine`, by the same rules, with arrays in place
+of objects. All state is arrays, too: `saved` encodes it, and a restored copy continues identically.
+A notification in several groups has a row for each.
 
-Where a batch is taken by several, each has the groups that fall to it, and all are told one
-watermark. Then each of them holds the limits for itself. Limits of runs in a group are held at
-each notification; those of groups, of all runs and of what waits, at the end of a batch: what a
-batch itself needs is not bounded by them. A duplicate is counted in each group.
+Several workers may share a batch: each has the groups assigned to it, and all get one watermark.
+Then each applies the limits to its own groups. Limits of runs in a group apply at each
+notification; those of groups, of all runs and of waiting rows at the end of a batch, so they do not
+bound the batch itself. A duplicate is counted in each group.
 
 Source: PODC 2000 §2, figure 4.
 """
@@ -38,17 +38,17 @@ from contrada.patterns.runs import (
 )
 
 FORCED: Final = "forced"
-"""How often more notifications waited for the watermark than `pending_max`."""
+"""The counter of notifications that waited for the watermark beyond `pending_max`."""
 
 _SPAN_MAX_US: Final = 2**60
-"""A span that no two times are apart."""
+"""Longer than the time between any two notifications."""
 
 
 class StepRows(NamedTuple):
-    """Notifications, each in one group: its time, the group, which places its filters match.
+    """Notifications, each in one group: its time, the group, and the places that it matches.
 
-    The steps of row i are `steps[begins[i] : begins[i + 1]]`, pairs of a pattern's number and a
-    set of places, a bit for each. `packed` are the notifications.
+    The steps of row i are `steps[begins[i] : begins[i + 1]]`, pairs of a pattern's number and a set
+    of places, a bit for each. `packed` are the notifications.
     """
 
     times: Any
@@ -85,7 +85,7 @@ NO_ROWS: Final = StepRows(
 
 
 class FoundRuns(NamedTuple):
-    """Matches: of which pattern, in which group, and their notifications, one for each filter.
+    """Matches: the pattern, the group, and the notifications, one for each filter.
 
     Those of match i are `rows[begins[i] : begins[i + 1]]`, in `packed` and `times`.
     """
@@ -100,10 +100,10 @@ class FoundRuns(NamedTuple):
 
 
 class ArrayRuns:
-    """The runs of many patterns, which goes on batch by batch.
+    """The runs of many patterns, continued batch by batch.
 
-    `key_of` gives, from a notification's bytes, the key that orders it among those of the same time
-    and group. Two copies of one notification have equal keys.
+    `key_of` returns, from a notification's bytes, its sort key among those of the same time and
+    group. Two copies of one notification have equal keys.
     """
 
     def __init__(
@@ -126,16 +126,16 @@ class ArrayRuns:
         self.matched = 0
         none = np.zeros(0, dtype=np.int64)
         self._runs: tuple[Any, ...] = (none,) * 5
-        """As kernels take them: automata, starts, stages, begins, rows."""
+        """In the form of the kernels: automata, starts, stages, begins, rows."""
         self._groups = blobs_of([])
         """Each once; its place is its number."""
         self._held = _HeldRows(none, none, starts_of(none), none.reshape(0, 2), blobs_of([]))
 
     def advance(self, rows: StepRows, watermark_us: int) -> FoundRuns:
-        """Takes a batch in, and then learns that nothing below the watermark will come.
+        """Adds a batch, and then moves the watermark.
 
-        Cost: some hundred nanoseconds for each row that it brings or that waits, and a copy of all
-        that is held. Raises EncodingError for what orders notifications where it is malformed.
+        Cost: some hundred nanoseconds for each new or waiting row, and a copy of the whole state.
+        Raises EncodingError for a malformed sort key.
         """
         held = self._taken_in(rows)
         self.watermark_us = max(self.watermark_us, watermark_us)
@@ -152,14 +152,14 @@ class ArrayRuns:
     # --- taking in ----------------------------------------------------------------------------
 
     def _taken_in(self, rows: StepRows) -> "_HeldRows":
-        """What is held, and a batch after it, with the numbers of its groups."""
+        """Returns the held rows and a batch after them, with the numbers of its groups."""
         late = rows.times < self.watermark_us
         if late.any():
             self.dropped[LATE] += int(late.sum())
             rows = rows.taken(np.flatnonzero(~late))
         held, known = self._held, self._groups.size
         names = joined([self._groups, rows.groups])
-        # Numbers are in the order of first rows, and known groups come first: they keep theirs.
+        # Numbers follow the order of first rows, and known groups are first: they keep theirs.
         codes, firsts = names.codes()
         self._groups = names.taken(firsts) if len(firsts) < names.size else names
         return _HeldRows(
@@ -171,7 +171,7 @@ class ArrayRuns:
         )
 
     def _force(self, held: "_HeldRows") -> None:
-        """Raises the watermark where more would wait than may."""
+        """Raises the watermark if more rows wait than the limit."""
         waiting = held.times[held.waits & (held.times >= self.watermark_us)]
         excess = len(waiting) - self._limits.pending_max
         if excess > 0:
@@ -179,7 +179,7 @@ class ArrayRuns:
             self.dropped[FORCED] += 1
 
     def _in_order(self, held: "_HeldRows", ready: Any) -> Any:
-        """Rows by group, and in a group in the order of all notifications, none twice."""
+        """Returns rows by group, in the order of all notifications, without duplicates."""
         # By time, and then by group without changing that order.
         by_time = ready[np.argsort(held.times[ready], kind="stable")]
         order = np.empty_like(by_time)
@@ -198,7 +198,7 @@ class ArrayRuns:
         return order[keep]
 
     def _part_tied(self, held: "_HeldRows", rows: Any, keep: Any) -> None:
-        """Puts rows of one group and time in order, and keeps one row of each set of duplicates."""
+        """Sorts rows of one group and time, and keeps one row of each set of duplicates."""
         packed = {row: held.packed.at(row) for row in rows.tolist()}
         keys = {row: self._key_of(each) for row, each in packed.items()}
         rows[:] = sorted(packed, key=lambda row: (keys[row], packed[row]))
@@ -207,10 +207,10 @@ class ArrayRuns:
                 keep[place] = False
                 self.dropped[DUPLICATE] += 1
 
-    # --- going on -----------------------------------------------------------------------------
+    # --- stepping the runs ----------------------------------------------------------------------
 
     def _follow(self, held: "_HeldRows", order: Any) -> tuple[Any, Any]:
-        """Steps the runs through rows in order; the runs that go on, and the matches."""
+        """Steps the runs through sorted rows; returns the open runs, and the matches."""
         begins, places = spread(held.begins, order)
         rows = np.repeat(order, np.diff(begins))
         patterns, steps = held.steps[places, 0], held.steps[places, 1].copy()
@@ -219,8 +219,8 @@ class ArrayRuns:
             by_automaton = np.argsort(automata, kind="stable")
             automata, rows = automata[by_automaton], rows[by_automaton]
             steps, patterns = steps[by_automaton], patterns[by_automaton]
-        # A run was there before or is opened by a start, and goes on or becomes a match: so many of
-        # each at most, with as many notifications as their patterns have filters.
+        # Each run is open already or opened by a start, and remains open or becomes a match. This
+        # bounds each, with as many notifications as their patterns have filters.
         starts = np.bincount(patterns[(steps & 1) == 1], minlength=self._count)
         starts += np.bincount(self._runs[0] % self._count, minlength=self._count)
         room, refs = int(starts.sum()), int(starts @ self._patterns[0])
@@ -243,7 +243,7 @@ class ArrayRuns:
         return _cut(out[0], *ends[:2]), _cut(out[1], *ends[2:])
 
     def _within_limits(self, runs: Any) -> Any:
-        """Returns the runs that are not outlived, within the limits of groups and of all."""
+        """Returns the runs within their span, and within the limits of groups and of all."""
         automata, starts = runs[0], runs[1]
         patterns = automata % self._count
         spans = self._patterns[1][patterns]
@@ -251,7 +251,7 @@ class ArrayRuns:
         return self._dropped_oldest(self._dropped_groups(runs))
 
     def _dropped_groups(self, runs: Any) -> Any:
-        """Without the groups of a pattern beyond the limit: those that opened a run longest ago."""
+        """Drops the groups of a pattern beyond the limit: those that opened a run longest ago."""
         automata, starts = runs[0], runs[1]
         # The runs of an automaton lie oldest first, so its last one is its newest.
         lasts = np.flatnonzero(np.append(automata[1:] != automata[:-1], True)[: len(automata)])
@@ -270,7 +270,7 @@ class ArrayRuns:
         return _chosen(runs, keep)
 
     def _dropped_oldest(self, runs: Any) -> Any:
-        """Without the oldest runs beyond the limit of all."""
+        """Drops the oldest runs beyond the limit of all."""
         excess = len(runs[0]) - self._limits.runs_max
         if excess <= 0:
             return runs
@@ -289,7 +289,7 @@ class ArrayRuns:
         return FoundRuns(patterns, of, starts_of(lengths), places, group_names, packed, times)
 
     def _keep(self, held: "_HeldRows", waits: Any) -> None:
-        """Keeps the rows that wait or that a run has, and their groups."""
+        """Keeps the rows that wait or belong to a run, and their groups."""
         automata, starts, stages, begins, refs = self._runs
         needed = waits.copy()
         needed[refs] = True
@@ -312,20 +312,20 @@ class ArrayRuns:
             held.packed.taken(rows),
         )
 
-    # --- what is held -------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------
 
     @property
     def run_count(self) -> int:
-        """How many runs are open."""
+        """The number of open runs."""
         return len(self._runs[0])
 
     @property
     def waiting_count(self) -> int:
-        """How many notifications wait for the watermark."""
+        """The number of notifications that wait for the watermark."""
         return int(self._held.waits.sum())
 
     def counts(self) -> dict[str, Any]:
-        """What is held and was done so far, as `PatternMatcher.statistics` calls it."""
+        """Returns statistics under the names of `PatternMatcher.statistics`."""
         return {
             "groups": self._groups.size,
             "runs": self.run_count,
@@ -336,7 +336,7 @@ class ArrayRuns:
         }
 
     def saved(self) -> bytes:
-        """Returns all that is held, for `restore`: the same bytes for the same, on any machine."""
+        """Encodes the state for `restore`: equal states give equal bytes on any machine."""
         held = self._held
         arrays = {
             "patterns": np.stack(self._patterns),
@@ -354,7 +354,7 @@ class ArrayRuns:
         return out.getvalue()
 
     def restore(self, saved: bytes) -> None:
-        """Goes on from what was saved. Raises EncodingError where that is of other patterns."""
+        """Restores a saved state. Raises EncodingError if it is of other patterns."""
         try:
             with np.load(io.BytesIO(saved)) as arrays:
                 of = dict(arrays)
@@ -375,7 +375,7 @@ _HELD_NAMES: Final = ("times", "row_groups", "begins", "steps")
 
 
 class _HeldRows(NamedTuple):
-    """As `StepRows`, with the number of each row's group. What waits has steps."""
+    """As `StepRows`, with the number of each row's group. Waiting rows have steps."""
 
     times: Any
     groups: Any
@@ -385,12 +385,12 @@ class _HeldRows(NamedTuple):
 
     @property
     def waits(self) -> Any:
-        """Which rows wait for the watermark, or have just been released."""
+        """Marks rows that wait for the watermark, or have just been released."""
         return np.diff(self.begins) > 0
 
 
 def spread(begins: Any, rows: Any) -> tuple[Any, Any]:
-    """Where the items of some rows begin when put one behind another, and which items these are."""
+    """Returns the positions of the items of some rows in a sequence, and the items' indices."""
     lengths = (begins[1:] - begins[:-1])[rows]
     starts = starts_of(lengths)
     return starts, np.arange(starts[-1]) + np.repeat(begins[:-1][rows] - starts[:-1], lengths)
@@ -402,7 +402,7 @@ def _cut(table: Any, rows: int, refs: int) -> tuple[Any, ...]:
 
 
 def _chosen(runs: Any, keep: Any) -> Any:
-    """Returns some of the runs, without what only others have."""
+    """Returns some of the runs, without rows that only others have."""
     if keep.all():
         return runs
     automata, starts, stages, begins, refs = runs

@@ -1,11 +1,11 @@
-"""`Assembly`: one pattern whose parts come from several sides, each with a watermark of its own.
+"""`Assembly`: one pattern assembled from parts of several servers, each with its own watermark.
 
     singles   a    b         from here, in any order
-    chains           (c d)   from whoever assembles a part
+    chains           (c d)   from the server that assembles a part
                 |
-                `---> in order, up to the watermark that the owner tells ---> runs ---> matches
+                `---> in order, up to the owner's watermark ---> runs ---> matches
 
-All that it has can be taken out as *pieces*, single notifications for one place, and handed to
+The whole state can be taken out as *pieces*, single notifications for one place, and handed to
 another assembly of the same pattern, or of a part of it.
 
 Source: PODC 2000 §4 (servers assemble sequences from small subsequences or single notifications).
@@ -21,15 +21,16 @@ from contrada.patterns.reorder_buffer import Order, ReorderBuffer, order_of
 from contrada.patterns.runs import Group, Run, RunBudget, Runs, groups_of
 
 GATHERED_FULL: Final = "gathered by a delegate"
-"""Why a notification takes no part: `pending_max`, where the watermark cannot be forced."""
+"""The reason that a notification takes no part: `pending_max`, and the watermark cannot be
+forced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A notification for one place of a pattern, counted from 0.
 
-    `by` is the one group for which it is still needed, by the values of the pattern's `by`; None
-    where it is needed for each of its groups.
+    `by` is the one group that still needs it, by the values of the pattern's `by`; None for each of
+    its groups.
     """
 
     place: int
@@ -38,7 +39,7 @@ class Piece:
 
 
 class _HeldChain(NamedTuple):
-    """A chain that waits; a single notification is for all of its groups where `group` is None."""
+    """A waiting chain; a single notification with `group` None is for all of its groups."""
 
     place: int
     group: Group | None
@@ -51,10 +52,10 @@ class _HeldChain(NamedTuple):
 
 
 class Assembly:
-    """What waits for one pattern, and its runs.
+    """The waiting chains of one pattern, and its runs.
 
-    While it `gathers`, all is held and nothing assembled: beyond `pending_max` chains the newest is
-    dropped. Otherwise the watermark is forced then, as in any `ReorderBuffer`.
+    While it `gathers`, everything is held and nothing assembled: beyond `pending_max` chains the
+    newest is dropped. Otherwise the watermark is forced then, as in any `ReorderBuffer`.
 
     Invariant: the watermark never falls.
     """
@@ -67,12 +68,12 @@ class Assembly:
         self.waiting: ReorderBuffer[_HeldChain] = ReorderBuffer(budget.limits.pending_max)
 
     def __len__(self) -> int:
-        """How many chains wait."""
+        """The number of waiting chains."""
         return len(self.waiting)
 
     @property
     def watermark_us(self) -> int:
-        """All below it is assembled."""
+        """The time below which everything is assembled."""
         return self.waiting.watermark_us
 
     # --- taking in ----------------------------------------------------------------------------
@@ -82,33 +83,33 @@ class Assembly:
         return self.waiting.is_late(time_us)
 
     def hold(self, place: int, chain: Run, group: Group | None = None) -> None:
-        """Takes a chain that fills the places from `place` on. Cost: O(log waiting)."""
+        """Adds a chain that fills the places from `place` on. Cost: O(log waiting)."""
         part = _HeldChain(place, group, chain)
-        # Of one notification the later place comes first, so that it fills one place of a run.
+        # The later place of one notification is first, so that it fills one place of a run.
         if not self.waiting.hold(order_of(chain[-1]), part, -place, forces=not self.gathers):
             self._budget.dropped[GATHERED_FULL] += 1
 
     def hold_pieces(self, first: int, pieces: Iterable[Piece]) -> None:
-        """Takes what another held of places from `first` on, also below the watermark."""
+        """Adds another assembly's state of places from `first` on, also below the watermark."""
         for piece in pieces:
             group = None if piece.by is None else tuple(map(key_of, piece.by))
             self.hold(first + piece.place, (piece.notification,), group)
 
     def begin(self, watermark_us: int, pieces: Iterable[Piece]) -> None:
-        """Begins with what another has gathered: all that it has below its watermark."""
+        """Begins with another assembly's gathered state below its watermark."""
         self.waiting.take_out(lambda part: part.chain[-1].envelope.at_us < watermark_us)
         self.waiting.raise_watermark(watermark_us)
         self.hold_pieces(0, pieces)
 
-    # --- going on -----------------------------------------------------------------------------
+    # --- stepping the runs ----------------------------------------------------------------------
 
     def advance(
         self, watermark_us: int, *, has_all_starts: bool = True
     ) -> list[tuple[tuple[Value, ...], Run]]:
-        """Goes on up to a watermark; the matches, each with the values of `by`.
+        """Moves the watermark and returns the matches, each with the values of `by`.
 
-        `has_all_starts` says that no start will come from below the watermark.
-        Cost: what is released, and the runs that it moves.
+        `has_all_starts` means that no start will arrive from below the watermark. Cost: the
+        released chains, and the runs that they move.
         """
         waiting, runs, by_names = self.waiting, self.runs, self.pattern.by
         waiting.raise_watermark(watermark_us)
@@ -127,9 +128,9 @@ class Assembly:
     # --- handing over -------------------------------------------------------------------------
 
     def take_out(self, first: int, end: int) -> tuple[Piece, ...]:
-        """Takes out all that fills the places from `first` to before `end`: who gets it has it all.
+        """Removes and returns all state of the places from `first` to before `end`.
 
-        The pieces count from `first`. Cost: all that is held.
+        The pieces count from `first`. Cost: the whole state.
         """
         taken = list(self.runs.roll_back(first, end))
         held: list[tuple[int, Group | None, Notification]] = [*taken]
@@ -143,17 +144,17 @@ class Assembly:
         return tuple(pieces.values())
 
     def take_apart(self, first: int, end: int) -> None:
-        """Makes single notifications of the chains that wait at the places up to before `end`."""
+        """Splits the waiting chains at the places before `end` into single notifications."""
         for part in self.waiting.take_out(lambda each: first <= each.place < end):
             for place, group, notification in part.singles():
                 self.hold(place, (notification,), group)
 
     def clear(self) -> None:
-        """Drops all that is held."""
+        """Drops the whole state."""
         self.runs.clear()
         self.waiting.clear()
 
     def validate(self) -> int:
-        """Checks the invariants; the number of runs. Cost: all that is held."""
+        """Checks the invariants; returns the number of runs. Cost: the whole state."""
         self.waiting.validate()
         return self.runs.validate()

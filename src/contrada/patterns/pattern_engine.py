@@ -3,46 +3,45 @@
     notification, with the     ──► reorder buffer ──► runs of the patterns ──► matches
     numbers of its filters         (watermark)        (per pattern and group)
 
-A pure state machine: time is what the envelopes of notifications say, and what `advance` says.
-Whoever uses it matches notifications against the filters of all patterns, equal ones once, and
-holds what matches one; a router does so by the index in which all is that it was asked for.
+A pure state machine: time is given by the envelopes of notifications and by `advance`. The caller
+matches notifications against the distinct filters of all patterns and passes those that match one;
+a router does so with its index of all subscriptions.
 
 A notification costs, when the watermark has passed it, the runs that it moves or opens. A pattern
-costs nothing where no filter of it matches, or none that a run of the notification's group waits
-for.
+costs nothing if no filter of it matches, or none that a run of the notification's group waits for.
 
-Meanings (each for itself in every group, the notifications with given values of `by`):
-- Notifications are ordered by (timestamp, publisher, sequence number), strictly. Where these are
-  the same, by id and then by content, byte for byte: in an order that says nothing of time, but is
-  the same wherever they are matched and however they come.
-- A run begins with the first notification that matches the first filter; each further filter
-  takes the first notification after the one before. One run at a time; after a match the next
-  run begins with the next notification.
-- A run whose last notification would come more than `within` after its first is dropped, and
-  matching resumes at the notification after its first.
+Definitions (for each group, the notifications with given values of `by`):
+- Notifications are ordered by (timestamp, publisher, sequence number), strictly. If these are the
+  same, by id and then by content, byte for byte: this order has no meaning in time, but it is the
+  same on every server and for every order of arrival.
+- A run begins with the first notification that matches the first filter; each further filter takes
+  the first notification after the one before. One run at a time; after a match the next run begins
+  with the next notification.
+- A run is dropped if its last notification would be more than `within` after its first; matching
+  resumes at the notification after its first.
 - With `every`, each notification that matches the first filter begins a run of its own.
 
-Decisions, where that leaves room:
-- *Late* is what lies below the watermark, which its owner keeps a slack below the largest timestamp
-  seen. At the watermark it is in time, so what lies there waits.
-- Two notifications of the same place in order, content included, are the same one: a pattern
-  takes it once; the other is counted, where any pattern has asked for it.
-- A pattern sees the notifications that are pushed after it was added, and no others, also
-  where they wait together for the watermark.
+Decisions of this project:
+- A notification is *late* below the watermark, which its owner keeps a slack below the largest
+  timestamp seen. At the watermark it is in time, so notifications there wait.
+- Two notifications of the same place in order, content included, are the same: a pattern takes it
+  once; the other is counted, if any pattern has asked for it.
+- A pattern matches only the notifications that are pushed after it was added, also if others wait
+  with them for the watermark.
 - With `every`, the notification that completes a match may also begin a run; without, it may not.
-- A run that nothing completes by the end of the stream is no match and keeps later ones back;
-  these could not be complete either (see `contrada.patterns.runs`).
-- Several attributes in `by` with several values: a notification takes part in each combination.
-  A match that lies in several groups is reported for each, with the group's values.
-- Values of `by` are the same when the model holds them for the same: 1 and 1.0, text and its
-  UTF-8 bytes; NaN is the same as NaN, null as null. An envelope's name may stand in `by`.
-- A full table of starts loses its oldest also without `every`: the run that goes on, so that the
-  match may begin later, or come later, than it should. This is counted.
-- Matches come in the order of their last notifications; those of one notification in the order
-  in which the patterns were added, then by group in the order of values, then oldest start first.
+- A run that nothing completes by the end of the stream is no match and blocks later ones; these
+  could not be complete either (see `contrada.patterns.runs`).
+- Several attributes in `by` with several values: a notification takes part in each combination. A
+  match in several groups is reported for each, with the group's values.
+- Values of `by` are equal as in the model: 1 and 1.0, text and its UTF-8 bytes; NaN equals NaN,
+  null equals null. A field of the envelope may be in `by`.
+- A full table of starts loses its oldest also without `every`: the current run, so that the match
+  may begin or end later than it should. This is counted.
+- Matches are ordered by their last notifications; those of one notification by the order in which
+  the patterns were added, then by group in the order of values, then oldest start first.
 
-What the caller holds: timestamps are believed. One far in the future makes all others late, so
-whoever stamps must bound them.
+Timestamps are trusted. One far in the future makes all others late, so the access point that stamps
+them must bound them.
 
 Source: PODC 2000 §2, figure 4.
 """
@@ -63,17 +62,17 @@ PATTERNS_MAX: Final = 100_000
 """Patterns of a server. Beyond it: LimitError; a neighbour's is handed back."""
 
 LATE: Final = "late"
-"""Why a notification takes no part: the watermark has passed it."""
+"""The reason that a notification takes no part: the watermark has passed it."""
 
 DUPLICATE: Final = "duplicate"
-"""Why a notification takes no part: the same one did."""
+"""The reason that a notification takes no part: it is a duplicate."""
 
 _Waiting: TypeAlias = tuple[Notification, list[SharedFilter], int]
-"""A notification, the filters that match it, and the first number of a pattern it came before."""
+"""A notification, its matching filters, and the first number of a pattern added after it."""
 
 
 def check_pattern(pattern: Pattern) -> None:
-    """Raises InvalidFilterError where this is no pattern, UnknownOperatorError."""
+    """Raises InvalidFilterError for an invalid pattern, UnknownOperatorError."""
     if not isinstance(pattern, Pattern):
         raise InvalidFilterError("->", (pattern,), "expected a Pattern")
     for operator in itertools.chain.from_iterable(part.unknown() for part in pattern.filters):
@@ -81,7 +80,7 @@ def check_pattern(pattern: Pattern) -> None:
 
 
 class SharedFilters:
-    """The filters of all patterns, equal ones once, each under a number."""
+    """The distinct filters of all patterns, each under a number."""
 
     def __init__(self) -> None:
         self._by_filter: dict[Filter, SharedFilter] = {}
@@ -98,7 +97,7 @@ class SharedFilters:
         return shared
 
     def leave(self, shared: SharedFilter) -> bool:
-        """Counts one use less; whether that was the last, and the filter is gone."""
+        """Counts one use less; returns whether it was the last, which removes the filter."""
         shared.uses -= 1
         if shared.uses:
             return False
@@ -125,7 +124,7 @@ class SharedFilters:
 class PatternEngine:
     """Patterns by number, in the order in which they were added.
 
-    `filters` are shared with whoever else uses some of the same server, and so is the `budget`.
+    Other users of filters on the same server share `filters` and `budget`.
     """
 
     def __init__(self, filters: SharedFilters, budget: RunBudget) -> None:
@@ -138,11 +137,11 @@ class PatternEngine:
         self._deadlines: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
-        """How many patterns there are."""
+        """The number of patterns."""
         return len(self._patterns)
 
     def add(self, pattern: Pattern) -> tuple[int, list[SharedFilter]]:
-        """Adds a pattern that was checked; its number, and its filters that are new.
+        """Adds a checked pattern; returns its number and its new filters.
 
         Notifications that were pushed before take no part in it.
         """
@@ -153,39 +152,39 @@ class PatternEngine:
         return number, list(new.values())
 
     def remove(self, number: int) -> list[int]:
-        """Removes a pattern and its runs; the numbers of the filters that are gone."""
+        """Removes a pattern and its runs; returns the numbers of its removed filters."""
         runs = self._patterns.pop(number)
         runs.clear()
         if not self._patterns:
-            self.waiting.clear()  # What waits is for none of the patterns that may come.
+            self.waiting.clear()  # Waiting notifications are for none of the later patterns.
         if len(self._deadlines) > 2 * len(self._patterns) + 64:
             self._deadlines = [each for each in self._deadlines if each[1] in self._patterns]
             heapq.heapify(self._deadlines)
         return [shared.number for shared in runs.filters if self._filters.leave(shared)]
 
     def is_late(self, time_us: int) -> bool:
-        """Whether the watermark has passed a time; then it is counted."""
+        """Whether the watermark has passed a time, which is then counted."""
         if time_us >= self.waiting.watermark_us:
             return False
         self._budget.dropped[LATE] += 1
         return True
 
     def hold(self, notification: Notification, filters: list[SharedFilter]) -> None:
-        """Takes in a notification that is not late, with the filters that match it."""
+        """Adds a notification that is not late, with its matching filters."""
         entry = notification, filters, self._next_pattern
         self.waiting.hold(order_of(notification), entry)
 
     def advance(self, watermark_us: int) -> list[Match[int]]:
-        """Learns that nothing below this time will come; the matches, by number, in order.
+        """Moves the watermark; returns the matches, by number, in order.
 
-        Steps all runs through what the watermark has passed, and frees what it outlived.
+        Steps all runs through the released notifications, and frees outlived runs.
         """
         self.waiting.raise_watermark(watermark_us)
         matches: list[Match[int]] = []
         last: Order | None = None
         since = 0
         for order, (notification, filters, before) in self.waiting.release():
-            self._expire(order[0])  # What is outlived must not cost others their place.
+            self._expire(order[0])  # Outlived runs must not take the place of others.
             if order == last:
                 self._budget.dropped[DUPLICATE] += 1  # Only patterns added since then see it.
             else:
@@ -205,10 +204,10 @@ class PatternEngine:
     def _touched(
         self, notification: Notification, filters: Iterable[SharedFilter], since: int, before: int
     ) -> Iterator[tuple[Runs, Group, list[int]]]:
-        """The groups that a notification may open or whose runs wait for it, and at which places.
+        """Returns the groups with a run to open or to move, each with the places.
 
-        In the order of the patterns' numbers, only from `since` and below `before`, then of the
-        groups' values; highest place first.
+        Sorted by the patterns' numbers, only from `since` and below `before`, then by the groups'
+        values; highest place first.
         """
         groups: dict[By, list[Group]] = {}
         touched: list[tuple[int, Group, int, Runs]] = []
@@ -239,7 +238,7 @@ class PatternEngine:
             heapq.heappush(self._deadlines, (deadline_us, runs.number))
 
     def _expire(self, time_us: int) -> None:
-        """Frees what can have no match from this time on.
+        """Frees the state that can have no match from this time on.
 
         Cost: O(log patterns) for each run that was opened, once.
         """
@@ -252,7 +251,7 @@ class PatternEngine:
                 self._schedule(runs)
 
     def validate(self) -> int:
-        """Checks the invariants; the number of runs. Cost: everything held, with its filters."""
+        """Checks the invariants; returns the number of runs. Cost: the whole state."""
         self.waiting.validate()
         waiting = [each.envelope.at_us for each, *_ in self.waiting]
         assert not any(map(self.waiting.is_late, waiting)), "released too late"

@@ -1,9 +1,9 @@
-"""Kernels of patterns: functions over arrays that Numba compiles, and plain Python without it.
+"""Kernels of patterns: functions over arrays, compiled by Numba or run as plain Python.
 
 An *automaton* is a pattern in one group, under the number `group * patterns + pattern`. Its runs
-lie in a row, the oldest first, between `head` and `tail`. By the proof in `runs` the highest stage
-comes first, so that a stage is an interval: it begins at `ends[stage + 1]` and ends before
-`ends[stage]`. To move all runs of a stage is to note the notification in each, and to set one end.
+are in a row, the oldest first, between `head` and `tail`. By the proof in `runs` the highest stage
+is first, so that a stage is an interval: it begins at `ends[stage + 1]` and ends before
+`ends[stage]`. A move of all runs of a stage writes the notification to each, and changes one end.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ RUNS, RUN_REFS, MATCHES, MATCH_REFS, DROPPED, COUNTS = range(6)
 
 @kernel
 def regroup(order: Any, groups: Any, places: Any, out: Any) -> None:
-    """Puts rows by groups, within a group as they come; `places` is where each group begins."""
+    """Puts rows by groups, stable within a group; `places` has the beginning of each group."""
     for row in order:
         group = groups[row]
         out[places[group]] = row
@@ -27,7 +27,7 @@ def regroup(order: Any, groups: Any, places: Any, out: Any) -> None:
 
 @kernel
 def new_table(room: Any, longest: Any) -> Any:
-    """Where the runs of one automaton lie: (starts, notifications, ends, (head, tail))."""
+    """Returns the runs of one automaton: (starts, notifications, ends, (head, tail))."""
     starts = np.empty(room, dtype=np.int64)
     rows = np.empty((room, longest), dtype=np.int64)
     return starts, rows, np.zeros(longest + 1, dtype=np.int64), np.zeros(2, dtype=np.int64)
@@ -44,7 +44,7 @@ def longest(lengths: Any) -> Any:
 
 @kernel
 def most_of_one(automata: Any) -> Any:
-    """Returns the number of runs the automaton with most of them has."""
+    """Returns the largest number of runs of one automaton."""
     most = count = 0
     for run in range(len(automata)):
         count = count + 1 if run and automata[run] == automata[run - 1] else 1
@@ -54,7 +54,7 @@ def most_of_one(automata: Any) -> Any:
 
 @kernel
 def load(table: Any, runs: Any, run: Any, automaton: Any) -> Any:
-    """Takes the runs of an automaton into an empty table; the number of the next run."""
+    """Loads the runs of an automaton into an empty table; returns the number of the next run."""
     automata, begun, stages, begins, noted = runs
     starts, rows, ends, span = table
     ends[:] = 0
@@ -82,7 +82,7 @@ def drop_to(table: Any, head: Any) -> None:
 
 @kernel
 def outlive(table: Any, within: Any, time: Any) -> None:
-    """Drops the runs whose span ends before a time."""
+    """Drops the runs with a span that ends before a time."""
     starts, span = table[0], table[3]
     head = span[HEAD]
     if within < 0 or head == span[TAIL] or starts[head] >= time - within:
@@ -96,7 +96,7 @@ def outlive(table: Any, within: Any, time: Any) -> None:
 def take(
     table: Any, patterns: Any, automaton: Any, bits: Any, row: Any, matches: Any, counts: Any
 ) -> Any:
-    """Moves the runs that wait for a notification; whether it may begin a run."""
+    """Moves the runs that wait for a notification; returns whether it may begin a run."""
     rows, ends, span = table[1], table[2], table[3]
     pattern = automaton % len(patterns[0])
     length, is_every = patterns[0][pattern], patterns[2][pattern]
@@ -149,7 +149,7 @@ def open_run(
 
 @kernel
 def unload(table: Any, automaton: Any, length: Any, runs: Any, counts: Any) -> None:
-    """Writes down the runs that go on, the oldest first."""
+    """Writes the open runs, the oldest first."""
     starts, rows, ends, span = table
     ends[length] = span[HEAD]
     for stage in range(length - 1, 0, -1):
@@ -160,7 +160,7 @@ def unload(table: Any, automaton: Any, length: Any, runs: Any, counts: Any) -> N
 
 @kernel
 def put(out: Any, automaton: Any, rows: Any, stage: Any, counts: Any, which: Any) -> None:
-    """Writes down one run with the notifications of its first places."""
+    """Writes one run with the notifications of its first places."""
     number, begin = counts[which], counts[which + 1]
     out[0][number], out[2][number], out[3][number] = automaton, stage, begin
     for place in range(stage):
@@ -173,10 +173,10 @@ def follow(entries: Any, runs: Any, patterns: Any, capacity: Any, out: Any, coun
     """Steps the runs of all automata through their entries.
 
     `entries` are (automata, times, steps, rows), by automaton and then in order; `steps` has a bit
-    for each place whose filter matches. `runs` are (automata, starts, stages, begins, rows), by
+    for each place with a matching filter. `runs` are (automata, starts, stages, begins, rows), by
     automaton and the oldest first: `rows[begins[i]:]` are the notifications of run i. `patterns`
-    are (lengths, spans, whether `every`); a span of -1 is none. `out` are two such tables, of the
-    runs that go on and of the matches, with room for all; `counts` gets their lengths.
+    are (lengths, spans, `every` or not); a span of -1 is none. `out` are two such tables, of the
+    open runs and of the matches, with room for all; `counts` gets their lengths.
     """
     automata, times, steps, rows = entries
     of_runs, lengths = runs[0], patterns[0]

@@ -1,6 +1,6 @@
-"""Many patterns matched by hand, without a service: the engine, an index of its own, and a slack.
+"""`PatternMatcher`: many patterns without a service, with an engine, an index and a slack.
 
-What is pushed is told apart by `index`, and put together by `engine`; all meanings are theirs.
+The index finds the matching filters, and the engine assembles the matches by its definitions.
 """
 
 from collections.abc import Hashable, Mapping
@@ -18,12 +18,11 @@ K = TypeVar("K", bound=Hashable)
 
 
 class PatternStatistics(NamedTuple):
-    """What a matcher holds, and what it did so far.
+    """The state and the counters of a matcher.
 
-    `filters` counts distinct ones, `groups` the groups of `by`, `runs` those that are open,
-    `pending` notifications that wait for the watermark: nothing below it will come, in microseconds
-    since 1970. `matched` counts matches, `forced` what went on before its time for want of room,
-    `dropped` what was left out, by reason.
+    `filters` counts distinct ones, `groups` the groups of `by`, `runs` the open ones, `pending`
+    notifications that wait for the watermark, in microseconds since 1970. `matched` counts matches,
+    `forced` early releases for want of room, `dropped` other losses, by reason.
     """
 
     filters: int
@@ -37,21 +36,21 @@ class PatternStatistics(NamedTuple):
 
 
 class PatternMatcher(Generic[K]):
-    """Patterns under keys; `push` gives the matches that a notification allows to be known.
+    """Patterns under keys; `push` returns the matches that a notification completes for certain.
 
     `PatternMatcher()`, `matcher.add("storm", "gust > 35 -> dep_delay > 120 within 2 h")`,
-    `matcher.push(notification)`. Time is what the envelopes say: without, all were in the first
-    moment of 1970, and none follows another. A notification may come up to `slack_us` microseconds
-    after a later one; what comes after that takes no part. A match is known once the time of its
-    last notification has passed, less the slack; `flush` ends the stream.
-    With a slack of None only `advance` moves the watermark.
+    `matcher.push(notification)`. Time is that of the envelopes: notifications without a time are
+    all at the first moment of 1970, and none follows another. A notification may arrive up to
+    `slack_us` microseconds after a later one; beyond that it is late and ignored. A match is
+    certain once the time of its last notification has passed, less the slack; `flush` ends the
+    stream. With a slack of None only `advance` moves the watermark.
 
-    A matcher is used by one thread at a time.
-    Source: PODC 2000 §2, figure 4; all meanings are in `contrada.patterns.pattern_engine`.
+    A matcher is used by one thread at a time. Source: PODC 2000 §2, figure 4; all definitions are
+    in `contrada.patterns.pattern_engine`.
     """
 
     def __init__(self, *, slack_us: int | None = 0, limits: PatternLimits = DEFAULT_LIMITS) -> None:
-        """Raises InvalidValueError for a slack that makes no sense."""
+        """Raises InvalidValueError for an invalid slack."""
         self._slack_us = None if slack_us is None else check_slack(slack_us)
         self._index: Index[int] = Index()
         self._filters = SharedFilters()
@@ -99,7 +98,7 @@ class PatternMatcher(Generic[K]):
                 self._index.remove(gone)
 
     def push(self, notification: Notification | Mapping[str, Any]) -> list[Match[K]]:
-        """Takes in a notification; the matches that are known now, in order of their last ones."""
+        """Adds a notification; returns the matches that are certain now, in order."""
         if not isinstance(notification, Notification):
             notification = Notification(notification)
         time_us = notification.envelope.at_us
@@ -114,17 +113,17 @@ class PatternMatcher(Generic[K]):
         )
 
     def advance(self, watermark_us: int) -> list[Match[K]]:
-        """Learns that nothing below this time will come; the matches that are known now."""
+        """Moves the watermark to this time; returns the matches that are certain now."""
         found = self._engine.advance(watermark_us)
         self._matched += len(found)
         return [Match(self._keys[each.key], each.by, each.notifications) for each in found]
 
     def flush(self) -> list[Match[K]]:
-        """Learns that nothing up to the largest timestamp seen will come, as at a stream's end."""
+        """Moves the watermark past the largest timestamp seen, as at a stream's end."""
         return self.advance(self._seen_us + 1)
 
     def statistics(self) -> PatternStatistics:
-        """What is held and was done so far."""
+        """Returns the state and the counters."""
         engine, budget = self._engine, self._budget
         return PatternStatistics(
             filters=len(self._filters),

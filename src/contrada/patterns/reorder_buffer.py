@@ -1,18 +1,18 @@
-"""Putting notifications into the order of their timestamps, with bounded patience.
+"""`ReorderBuffer`: notifications in the order of their timestamps, within a bounded delay.
 
     hold ──► [ heap by (time, publisher, sequence, …) ] ──► released, in order
                           watermark
 
-The watermark is a promise: nothing below it is taken in any more. It is what the owner says, mostly
-the largest timestamp seen less the slack.
+The watermark is a guarantee: the owner adds nothing below it. It is mostly the largest timestamp
+seen less the slack.
 
 Invariants:
-- the watermark never falls, and what is released lies below it;
-- where nothing late is held, what is released is in order over the whole life of the buffer;
-- at most `pending_max` are held. When there is one more, the watermark is forced above the
-  earliest timestamp held, whose notifications are released early; nothing that is held is lost,
-  but what comes below the forced watermark is late. Where nothing may be released, the newest is
-  dropped instead. Both are counted (`forced`).
+- the watermark never falls, and released items lie below it;
+- without late items, the released ones are in order over the whole life of the buffer;
+- at most `pending_max` are held. Beyond that the watermark is forced above the earliest timestamp
+  held, and its notifications are released early; no held one is lost, but later arrivals below the
+  forced watermark are late. If nothing may be released, the newest is dropped instead. Both are
+  counted (`forced`).
 
 Source: PODC 2000 §2 (timestamps account for latency within certain limits).
 """
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 Order: TypeAlias = tuple[int, str, int, str, bytes, bytes, str]
 """A notification's place in the one order of all: timestamp, publisher, its sequence number; then,
-where sources are unknown or do not number what they publish, id, attributes, body and its type."""
+for unknown sources or ones without sequence numbers, id, attributes, body and its type."""
 
 PENDING_MAX: Final = 100_000
 """Notifications that wait for the watermark, in a network those of one pattern. Beyond it: the
@@ -40,7 +40,7 @@ counted."""
 def order_of(notification: Notification) -> Order:
     """Returns the place of a notification in the one order of all notifications.
 
-    Two of one place are the same one, byte for byte.
+    Two with equal places are the same notification, byte for byte.
     """
     envelope = notification.envelope
     return (
@@ -55,29 +55,29 @@ def order_of(notification: Notification) -> Order:
 
 
 def check_slack(slack_us: int) -> int:
-    """Returns a slack as it may be given. Raises InvalidValueError for any other."""
+    """Returns a valid slack. Raises InvalidValueError for another."""
     if type(slack_us) is not int or slack_us < 0:
         raise InvalidValueError(slack_us, "slack_us: expected microseconds as an int from 0")
     return slack_us
 
 
 class ReorderBuffer(Generic[T]):
-    """Items in the order of their notifications, each until no earlier one can come."""
+    """Items in the order of their notifications, held until no earlier one can arrive."""
 
     def __init__(self, pending_max: int = PENDING_MAX) -> None:
         self._pending_max = pending_max
-        # The count of arrivals parts what is equal, so that items are never compared.
+        # The count of arrivals separates equal orders, so that items are never compared.
         self._heap: list[tuple[Order, int, int, T]] = []
         self._arrivals = 0
         self.watermark_us = TIME_MIN_US
         self.forced = 0
-        """How often there was one too many."""
+        """The number of items beyond `pending_max`."""
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def __iter__(self) -> Iterator[T]:
-        """What is held, in no order."""
+        """Iterates over the held items, unordered."""
         return (item for *_, item in self._heap)
 
     def is_late(self, time_us: int) -> bool:
@@ -90,10 +90,10 @@ class ReorderBuffer(Generic[T]):
         return self._heap[0][0][0] if self._heap else None
 
     def hold(self, order: Order, item: T, rank: int = 0, *, forces: bool = True) -> bool:
-        """Takes an item in; of equal orders the lower rank is released first, then the elder.
+        """Adds an item; of equal orders the lower rank is released first, then the elder.
 
-        Where there is one too many the watermark is forced, or else the newest dropped: then False.
-        Cost: O(log held), and O(held) to drop.
+        Beyond `pending_max` the watermark is forced, or else the newest dropped: then it returns
+        False. Cost: O(log held), and O(held) to drop.
         """
         self._arrivals += 1
         heapq.heappush(self._heap, (order, rank, self._arrivals, item))
@@ -108,12 +108,15 @@ class ReorderBuffer(Generic[T]):
         return forces
 
     def raise_watermark(self, watermark_us: int) -> None:
-        """Learns that nothing below this will come; a lower watermark than before is no news."""
+        """Raises the watermark; a lower one is ignored."""
         if watermark_us > self.watermark_us:
             self.watermark_us = watermark_us
 
     def release(self) -> list[tuple[Order, T]]:
-        """Gives what the watermark has passed, in order. Cost: O(log held) for each."""
+        """Removes and returns the items below the watermark, in order.
+
+        Cost: O(log held) for each.
+        """
         heap, watermark_us = self._heap, self.watermark_us
         released: list[tuple[Order, T]] = []
         while heap and heap[0][0][0] < watermark_us:
@@ -122,18 +125,18 @@ class ReorderBuffer(Generic[T]):
         return released
 
     def take_out(self, is_taken: Callable[[T], bool]) -> list[T]:
-        """Takes out the items of which that holds, in order. Cost: O(held log held)."""
+        """Removes and returns the items of a predicate, in order. Cost: O(held log held)."""
         entries = sorted(self._heap)
         self._heap = [entry for entry in entries if not is_taken(entry[3])]  # In order: a heap.
         return [entry[3] for entry in entries if is_taken(entry[3])]
 
     def clear(self) -> None:
-        """Drops all that is held."""
+        """Drops all items."""
         self._heap.clear()
 
     def validate(self) -> None:
         """Checks the invariants. Cost: O(held)."""
-        # A forced watermark lets the owner release what is too much.
+        # A forced watermark lets the owner release the surplus.
         late = sum(self.is_late(entry[0][0]) for entry in self._heap)
         assert len(self._heap) - late <= self._pending_max, "too many are held"
         assert not self._heap or self._heap[0] == min(self._heap), "what is held is no heap"

@@ -1,4 +1,4 @@
-"""The runs of one pattern: which notifications have filled its first places.
+"""`Runs`: the runs of one pattern, the notifications that have filled its first places.
 
 A run is the tuple of the notifications that fill the first places of a match. Runs are kept by
 group (the values of `by`), and in a group by *stage*, the number of filled places:
@@ -7,57 +7,55 @@ group (the values of `by`), and in a group by *stage*, the number of filled plac
       by-values ──► { 3: [run],  1: [run, run, run] }      oldest run first, highest stage first
                                                 newest ┘
 
-What comes is a *chain*: notifications that fill consecutive places. A single notification is a
-chain of one. Longer ones are reported by a server that assembles a part of the pattern: the first
-notification is a start of this part, the others are its earliest completion. Chains are taken in
-the order of their last notifications:
+The input is *chains*: notifications that fill consecutive places. A single notification is a chain
+of one. A server that assembles a part of the pattern reports longer ones: the first notification is
+a start of this part, the others are its earliest completion. Chains are added in the order of their
+last notifications:
 
     places      0      1      2      3          a run (a1 b2) has filled 0 and 1, and waits at 2
     single      a
-    single             b                        it takes the first chain (c d) whose c is after b2
+    single             b                        it takes the first chain (c d) with a c after b2
     reported                  c      d
 
-A chain that begins at place k moves the runs of stage k in its group. Where a notification matches
+A chain that begins at place k moves the runs of stage k in its group. If a notification matches
 several filters, higher stages move first, so that it fills one place of a run.
 
-Why this is the definition. Let a *start* be a notification that matches the first filter, and
-the *completion* of a start the place where it ends when each further filter takes the first
-notification after the one before. No match from this start ends earlier. A later start is never
-at a higher stage than an earlier one (by induction over the stages: what moves the later one to
-stage k comes after it was at stage k - 1, hence after the earlier one was there or beyond), so:
+Proof of the definition. Let a *start* be a notification that matches the first filter, and the
+*completion* of a start the end of the sequence in which each further filter takes the first
+notification after the one before. No match from this start ends earlier. A later start is never at
+a higher stage than an earlier one (by induction over the stages: the notification that moves the
+later one to stage k is after its arrival at stage k - 1, hence after that of the earlier one), so:
 
 - the stages of a group, highest first, hold its starts oldest first;
 - the completion of a later start is the same or later.
 
-`every` asks for each start whose completion comes within the span: every run in the table.
-Otherwise one run goes on at a time. It is the oldest start; when it outlives the span, matching
-resumes after it, which means to read what followed again: the next run is the next start, and
-its stage is where reading again would bring it. So all starts within the span are kept in the
-table with their stages, and nothing is read twice. None of the later starts can have been
-complete before: it would have completed at or after the oldest, hence the oldest within its
-span. At a completion the oldest start that is left is the match, and the group begins anew
-after it, since each other start in the table lies before. Without `within` a run is never
-outlived, and its group needs no other start.
+`every` asks for each start with a completion within the span: every run in the table. Otherwise
+there is one current run, the oldest start; when it outlives the span, matching resumes after it,
+which means to read the stream again: the next run is the next start, and its stage is the one that
+reading again would give. So all starts within the span are kept in the table with their stages, and
+nothing is read twice. None of the later starts can have been complete before: it would have
+completed at or after the oldest, hence the oldest within its span. At a completion the oldest
+remaining start is the match, and the group begins anew after it, since each other start in the
+table is before. Without `within` a run is never outlived, and its group needs no other start.
 
-Why longer chains change nothing. Each start of the part is reported with its earliest completion,
-and a later start is never complete before an earlier one. A run that waits for the part would take
-the first notification after its last one that matches the part's first filter, hence the first
-start after it, and then what the report took. So it moves by the first chain that begins after its
-last notification. Chains come in the order of their starts, and one that the run could have taken
-before would have moved it. On one stage a later start never has an earlier last notification (by
-the same induction), so those that a chain moves are the oldest.
+Proof for longer chains. Each start of the part is reported with its earliest completion, and a
+later start is never complete before an earlier one. A run that waits for the part would take the
+first notification after its last one that matches the part's first filter, hence the first start
+after it, and then the completion in the report. So it moves by the first chain that begins after
+its last notification. Chains are in the order of their starts, and an earlier suitable one would
+have moved the run. On one stage a later start never has an earlier last notification (by the same
+induction), so a chain moves the oldest runs.
 
-Giving a run only the notifications that some run needs changes nothing either: the first of all
-that match is the first of these. So runs are handed over as single notifications for one place and
-group, and are built again by taking these in order (`roll_back`).
+A run may be given only the notifications that some run needs: the first match among all is the
+first among these. So runs are handed over as single notifications for one place and group, and are
+built again from these in order (`roll_back`).
 
 Without `every`, starts up to the end of a match are void. Reports may bring such a start later, so
-there the end is remembered, by group.
+the end is remembered there, by group.
 
-Invariants: no group and no stage is empty; on one stage the last notifications are in order. Where
-one buffer feeds all patterns (`filters` are given), the newest starts of groups are in the order of
-the groups, and a filter knows the group of a pattern exactly while a run of this group waits for
-it.
+Invariants: no group and no stage is empty; on one stage the last notifications are in order. If one
+buffer feeds all patterns (`filters` are given), the newest starts of groups are in the order of the
+groups, and a filter knows the group of a pattern exactly while a run of this group waits for it.
 
 Source: PODC 2000 §2, figure 4; §4 (sequences are assembled from small subsequences).
 """
@@ -88,48 +86,49 @@ RUNS_PER_GROUP_MAX: Final = 1_024
 none, counted, and hands the pattern back."""
 
 GROUPS_PER_PATTERN_MAX: Final = 100_000
-"""Groups of a pattern; in a network also groups of which the end of the last match is kept. Beyond
-it: the group that opened a run longest ago is dropped, counted, or the pattern handed back; what
-may lie before a forgotten end opens no run, counted."""
+"""Groups of a pattern; in a network also groups with a remembered end of the last match. Beyond it:
+the group that opened a run longest ago is dropped, counted, or the pattern handed back; a start
+that may lie before a forgotten end opens no run, counted."""
 
 RUNS_MAX: Final = 1_000_000
 """Runs of all patterns. Beyond it: the pattern's oldest is dropped, or none opened, counted, or
 the pattern handed back."""
 
 COMBINATIONS_MAX: Final = 4_096
-"""Groups that one notification takes part in, by several values of the attributes of `by`. Beyond
-it: the first in the order of values are taken, the others counted."""
+"""Groups of one notification, by several values of the attributes of `by`. Beyond it: the first in
+the order of values are used, the others counted."""
 
 NOTIFICATION_BYTES_MAX: Final = 16 * 2**20
 """Bytes of a notification for patterns. Beyond it: it takes part in none, counted."""
 
 GROUP_FULL: Final = "runs of a group"
-"""Why a run is dropped: RUNS_PER_GROUP_MAX."""
+"""The reason that a run is dropped: RUNS_PER_GROUP_MAX."""
 
 PATTERN_FULL: Final = "groups of a pattern"
-"""Why runs are dropped: GROUPS_PER_PATTERN_MAX."""
+"""The reason that runs are dropped: GROUPS_PER_PATTERN_MAX."""
 
 TABLE_FULL: Final = "runs"
-"""Why a run is dropped or not opened: RUNS_MAX."""
+"""The reason that a run is dropped or not opened: RUNS_MAX."""
 
 TOO_LARGE: Final = "too large for patterns"
-"""Why a notification takes no part: NOTIFICATION_BYTES_MAX."""
+"""The reason that a notification takes no part: NOTIFICATION_BYTES_MAX."""
 
 REFUSED: Final = "starts of a delegate"
-"""Why a run is not opened: a table of a delegate is full. It hands its sub-pattern back."""
+"""The reason that a run is not opened: a table of a delegate is full. It hands its sub-pattern
+back."""
 
 ENDS_FULL: Final = "ends of matches"
-"""Why a start is not opened: it may lie before the end of a match that was forgotten. The ends of
-`groups_per_pattern_max` groups are remembered."""
+"""The reason that a start is not opened: it may lie before the forgotten end of a match. The ends
+of `groups_per_pattern_max` groups are remembered."""
 
 COMBINATIONS: Final = "combinations of by"
-"""Why a notification takes no part in a group: COMBINATIONS_MAX. Counted once for all patterns
-with the same `by` that one buffer feeds."""
+"""The reason that a notification takes no part in a group: COMBINATIONS_MAX. Counted once for all
+patterns with the same `by` that one buffer feeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatternLimits:
-    """The limits of patterns that are matched together; at its default is said what happens."""
+    """The limits of patterns that are matched together; each default documents its effect."""
 
     pending_max: int = PENDING_MAX
     runs_per_group_max: int = RUNS_PER_GROUP_MAX
@@ -152,8 +151,7 @@ DEFAULT_LIMITS: Final = PatternLimits()
 class Match(Generic[K]):
     """One match of a pattern: its notifications, one for each filter, in order.
 
-    `by` are the values of the pattern's `by`, as they stand in the model. The match is stamped
-    as its last notification.
+    `by` are the values of the pattern's `by`. The match has the envelope of its last notification.
 
     Source: PODC 2000 §2, figure 4.
     """
@@ -164,20 +162,20 @@ class Match(Generic[K]):
 
     @property
     def envelope(self) -> Envelope:
-        """The envelope of the last notification: when the match was complete."""
+        """The envelope of the last notification, which completed the match."""
         return self.notifications[-1].envelope
 
 
 @dataclass(slots=True)
 class RunBudget:
-    """What patterns that are matched together share: the runs held, and what was dropped."""
+    """The shared budget of patterns that are matched together: the held runs, and the losses."""
 
     limits: PatternLimits
     held: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
 
     def admits(self, notification: Notification) -> bool:
-        """Whether a notification is small enough to be held; one that is not is counted."""
+        """Whether a notification is small enough to be held; a larger one is counted."""
         size = len(notification.packed) or len(notification.span) + len(notification.body)
         if size > self.limits.notification_bytes_max:
             self.dropped[TOO_LARGE] += 1
@@ -186,11 +184,11 @@ class RunBudget:
 
 
 class SharedFilter:
-    """A filter of one or more patterns, and who waits for it now.
+    """A filter of one or more patterns, and the runs that wait for it.
 
-    `starts` are the patterns whose first filter it is, by number. `waiting` finds, by the names
-    of `by` and the values of a group, the patterns with a run of this group that waits for the
-    filter, under (number of the pattern, minus the place). `uses` counts places in patterns.
+    `starts` are the patterns with it as first filter, by number. `waiting` finds, by the names of
+    `by` and the values of a group, the patterns with a run of this group that waits for the filter,
+    under (number of the pattern, minus the place). `uses` counts places in patterns.
     """
 
     __slots__ = ("filter", "number", "starts", "uses", "waiting")
@@ -206,9 +204,9 @@ class SharedFilter:
 class Runs:
     """The runs of one pattern, by group and stage, within the limits.
 
-    `filters` are given where one buffer feeds many patterns: then each notification comes once and
-    in order, and the filters know which runs wait for them. With `refuses`, where the table is full
-    no new run is opened, and it is `full` from then on; otherwise the oldest run goes.
+    `filters` are given if one buffer feeds many patterns: then each notification is added once and
+    in order, and the filters know the runs that wait for them. With `refuses`, a full table opens
+    no new run, and is `full` from then on; otherwise the oldest run is dropped.
     """
 
     __slots__ = (
@@ -239,7 +237,7 @@ class Runs:
         self.filters = filters
         self.full = False
         self.scheduled = False
-        """Whether the owner has noted when to call `expire`."""
+        """Whether the owner has noted the time to call `expire`."""
         self._budget = budget
         self._groups: OrderedDict[Group, Stages] = OrderedDict()
         self._keeps_starts = pattern.every or pattern.within_us is not None
@@ -250,16 +248,16 @@ class Runs:
             filters[0].starts[number] = self
 
     def __len__(self) -> int:
-        """How many groups have runs."""
+        """The number of groups with runs."""
         return len(self._groups)
 
     # --- taking in ----------------------------------------------------------------------------
 
     def take(self, group: Group, places: Sequence[int], chain: Run) -> Sequence[Run]:
-        """Takes the next chain of a group, which fills the places from each of `places` on.
+        """Adds the next chain of a group, which fills the places from each of `places` on.
 
-        These come highest first. Returns the matches that it completes, the older start first.
-        Cost: the runs that move or are outlived.
+        The places are sorted, highest first. Returns the matches that it completes, the older start
+        first. Cost: the runs that move or are outlived.
         """
         matches: Sequence[Run] = ()
         stages = self._groups.get(group)
@@ -278,7 +276,7 @@ class Runs:
         return matches
 
     def _move(self, group: Group, stages: Stages, place: int, chain: Run) -> Sequence[Run]:
-        """Moves the runs of a stage that end before a chain; the matches, which leave the table."""
+        """Moves the runs of a stage that end before a chain; removes and returns the matches."""
         runs = stages[place]
         # Usually all of them: one buffer releases nothing twice.
         count = len(runs) if self.filters else bisect_left(runs, order_of(chain[0]), key=_end_of)
@@ -323,7 +321,7 @@ class Runs:
         return False
 
     def _end(self, group: Group, match: Run) -> Sequence[Run]:
-        """Remembers the end of a match, before which no other may begin."""
+        """Remembers the end of a match; no other may begin before it."""
         if not self.pattern.every and not self.filters:
             self._ends[group] = order_of(match[-1])
             self._ends.move_to_end(group)
@@ -340,7 +338,7 @@ class Runs:
         return sum(map(len, self._groups.get(group, {}).values()))
 
     def _make_room(self, group: Group) -> bool:
-        """Keeps the limits for one more run of the group; whether there is room."""
+        """Keeps the limits for one more run of the group; returns whether there is room."""
         budget, limits, groups = self._budget, self._budget.limits, self._groups
         is_group_full = self._held_in(group) >= limits.runs_per_group_max
         is_pattern_full = group not in groups and len(groups) >= limits.groups_per_pattern_max
@@ -364,14 +362,14 @@ class Runs:
         return True
 
     def _drop(self, group: Group) -> int:
-        """Drops a group; how many runs it had."""
+        """Drops a group; returns the number of its runs."""
         stages = self._groups.pop(group)
         dropped = sum(len(self._clear_stage(group, stages, stage)) for stage in list(stages))
         self._budget.held -= dropped
         return dropped
 
     def _drop_oldest(self, group: Group) -> None:
-        """Drops the oldest run of a group, and the group when it was the only one."""
+        """Drops the oldest run of a group, and the group with its only one."""
         stages = self._groups[group]
         stage = max(stages)  # on which the oldest runs are
         if len(stages[stage]) > 1:
@@ -383,7 +381,7 @@ class Runs:
             del self._groups[group]
 
     def clear(self) -> None:
-        """Drops all runs, and waits for nothing any more."""
+        """Drops all runs."""
         for group in list(self._groups):
             self._drop(group)
         if self.filters:
@@ -392,7 +390,7 @@ class Runs:
     # --- time ---------------------------------------------------------------------------------
 
     def _outlive(self, group: Group, stages: Stages, time_us: int) -> None:
-        """Drops the runs of a group whose span ends before a time; the group stays."""
+        """Drops the runs of a group with a span that ends before a time; the group remains."""
         if self.pattern.within_us is None:
             return
         first_us = time_us - self.pattern.within_us
@@ -407,9 +405,9 @@ class Runs:
             self._clear_stage(group, stages, stage)
 
     def expire(self, watermark_us: int) -> None:
-        """Frees the groups whose newest run outlived the span: nothing comes below this time.
+        """Frees the outlived groups, given that nothing arrives below this time.
 
-        Cost: the groups that are freed. Other outlived runs go when their group is touched.
+        Cost: the freed groups. Other outlived runs are dropped when their group is next used.
         """
         within_us = self.pattern.within_us
         while within_us is not None and self._groups:
@@ -419,9 +417,9 @@ class Runs:
             self._drop(group)
 
     def forget_ends(self, starts_from_us: int) -> None:
-        """Frees the ends of matches before which no start will come: all come from this time on.
+        """Frees the ends of matches before which no start will arrive: all are from this time on.
 
-        Cost: what is freed.
+        Cost: the freed ends.
         """
         while self._ends:
             group, end = next(iter(self._ends.items()))
@@ -431,7 +429,7 @@ class Runs:
 
     @property
     def deadline_us(self) -> int | None:
-        """The last time at which nothing can be freed by `expire`; None when there is nothing."""
+        """The last time at which `expire` can free nothing; None without runs."""
         if self.pattern.within_us is None or not self._groups:
             return None
         return _newest(next(iter(self._groups.values())))[0] + self.pattern.within_us
@@ -439,9 +437,9 @@ class Runs:
     # --- handing over -------------------------------------------------------------------------
 
     def roll_back(self, first: int, end: int) -> Iterator[tuple[int, Group, Notification]]:
-        """Takes back what runs have filled of the places from `first`, where they lie before `end`.
+        """Removes the notifications that runs have in places from `first` to before `end`.
 
-        Gives that, each notification with its place and group. These runs wait at `first` again.
+        Returns them, each with its place and group. These runs wait at `first` again.
         """
         for group, stages in list(self._groups.items()):
             undone: list[Run] = []
@@ -471,7 +469,7 @@ class Runs:
             groups.setdefault(group, {})[self.number, -stage] = self
 
     def _clear_stage(self, group: Group, stages: Stages, stage: int) -> list[Run]:
-        """Takes all runs out of a stage, which wait for a filter no more."""
+        """Removes all runs of a stage, which no longer wait for a filter."""
         if self.filters:
             waiting, by = self.filters[stage].waiting, self.pattern.by
             groups = waiting[by]
@@ -482,10 +480,10 @@ class Runs:
                     del waiting[by]
         return stages.pop(stage)
 
-    # --- what must hold -----------------------------------------------------------------------
+    # --- invariants -----------------------------------------------------------------------------
 
     def validate(self) -> int:
-        """Checks the invariants; the number of runs. Cost: all runs, and their filters."""
+        """Checks the invariants; returns the number of runs. Cost: all runs, and their filters."""
         limits = self._budget.limits
         assert len(self._groups) <= limits.groups_per_pattern_max, "too many groups"
         assert len(self._ends) <= limits.groups_per_pattern_max, "too many ends"
@@ -523,10 +521,10 @@ class Runs:
 
 
 def groups_of(notification: Notification, by: By, budget: RunBudget) -> list[Group]:
-    """Returns the groups in which a notification takes part, in the order of values.
+    """Returns the groups of a notification, in the order of values.
 
-    None where one of the attributes is absent; beyond COMBINATIONS_MAX the first ones, and the
-    others are counted.
+    None if one of the attributes is absent; beyond COMBINATIONS_MAX the first ones, and the others
+    are counted.
     """
     if not by:
         return [()]
@@ -553,6 +551,6 @@ def _newest(stages: Stages) -> Order:
 
 
 def _within(pattern: Pattern, match: Run) -> bool:
-    """Whether a match that came as one chain keeps the span."""
+    """Whether a match that arrived as one chain keeps the span."""
     within_us = pattern.within_us
     return within_us is None or match[-1].envelope.at_us - match[0].envelope.at_us <= within_us

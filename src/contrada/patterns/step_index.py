@@ -1,6 +1,6 @@
-"""`StepIndex`: which places of which patterns the notifications of a batch match.
+"""`StepIndex`: the places of patterns that the notifications of a batch match.
 
-Equal filters are matched once, by an index; what it finds is told as *steps*: pairs of a pattern's
+Equal filters are matched once, by an index; the result is given as *steps*: pairs of a pattern's
 number and a set of places, a bit for each.
 """
 
@@ -55,7 +55,7 @@ class StepIndex:
         return frozenset((*filters, *(name for by in self.by for name in by)))
 
     def rows_of(self, notifications: Sequence[Notification], budget: RunBudget) -> list[StepRows]:
-        """Returns the rows of notifications, for each of `by`; what takes no part is counted.
+        """Returns the rows of notifications, for each of `by`; counts notifications without a part.
 
         Cost: some microseconds for each that matches. For rows of columns see `steps`.
         """
@@ -78,10 +78,10 @@ class StepIndex:
         return found
 
     def steps(self, offsets: Any, filters: Any) -> list[tuple[Any, Any, Any]]:
-        """For each of `by`: the rows that match, where the steps of each begin, and the steps.
+        """Returns for each of `by` the matching rows, the beginnings of their steps, and the steps.
 
-        What the index found is given: the filters of row i are `filters[offsets[i] :
-        offsets[i + 1]]`. Cost: some tens of nanoseconds for each place that matches.
+        The result of the index is given: the filters of row i are `filters[offsets[i] : offsets[i +
+        1]]`. Cost: some tens of nanoseconds for each matching place.
         """
         rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         begins, places = spread(self._begins, filters)
@@ -101,16 +101,16 @@ class StepIndex:
 
 
 def _of_rows(rows: Any, steps: Any) -> tuple[Any, Any, Any]:
-    """Rows each once, where the steps of each begin, and the steps."""
+    """Returns the distinct rows, the beginnings of their steps, and the steps."""
     firsts = np.flatnonzero(np.append(True, rows[1:] != rows[:-1])[: len(rows)])
     return rows[firsts], np.append(firsts, len(rows)), steps
 
 
 def group_name(by: By, group: Group) -> bytes:
-    """A group as bytes: the values of `by` as one map of msgpack, equal values written alike."""
+    """Encodes a group: the values of `by` as one map of msgpack, the same for equal values."""
     return _encode(dict(zip(by, map(value_of, group), strict=True)))
 
 
 def packed_order(packed: bytes) -> tuple[Any, ...]:
-    """What orders a notification among those of its time. Raises EncodingError."""
+    """Returns the sort key of a notification among those of its time. Raises EncodingError."""
     return order_of(notification_from_msgpack(packed))[1:]

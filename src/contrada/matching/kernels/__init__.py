@@ -1,6 +1,6 @@
 """Kernels: functions that Numba compiles, and the memory that they work on.
 
-`schema` says what the arrays hold, `memory` what a kernel is. Of the kernels, `reading` brings a
-notification into the scratch, `seeking` finds the buckets that it comes by, `holding` and
-`checking` the filters there that match, and `updating` puts filters there. `jit` loads all.
+`schema` lists the contents of the arrays, `memory` defines a kernel. `scratch` loads a notification
+into the scratch, `bucket_lookup` finds its buckets, `evaluate` and `match` find the matching
+filters there, and `update` assigns filters to buckets. `jit` loads all.
 """

@@ -1,9 +1,9 @@
-"""The kernel that looks whether packed notifications are as most are, and where their parts stand.
+"""The kernel that recognizes packed notifications of the usual form, and finds their parts.
 
-Such a notification is written as `model.codec` writes it, and all that is checked of one that
-comes from elsewhere holds of it: names are ASCII, none is a system's, no two are the same, values
-are single ones. It is stamped, best effort, of the default priority, and without an end. Of any
-other the kernel says only that it is another: Python looks at it then.
+Such a notification is encoded as `model.codec` does, and passes all checks of a received one: names
+are ASCII, none is reserved, no two are equal, values are single ones. It is stamped, best effort,
+of the default priority, and without a lifetime. Of any other the kernel only detects that it is
+different: Python checks it then.
 """
 
 from typing import Any
@@ -30,19 +30,19 @@ TAIL = np.frombuffer(
 
 SECOND_NS = 10**9
 NAMES_MAX = 32
-"""Attributes that are compared with each other. Of one that has more Python looks at all."""
+"""Attributes that are compared with each other. One with more is checked by Python."""
 
 PARTS = 6
-"""What is told of a notification: where its attributes begin, its time, and for the texts of id and
-publisher where they begin and how long they are."""
+"""The parts of a notification: the position of its attributes, its time, and for the texts of id
+and publisher their position and length."""
 
 PLAIN, SAME = 1, 2
-"""What is answered of notifications: they are as most are; and have the same publisher."""
+"""The result for notifications: they have the usual form; and the same publisher."""
 
 
 @kernel
 def stands(msg: Any, at: Any, text: Any) -> Any:
-    """Whether a text stands there."""
+    """Whether a text is at a position."""
     if at + len(text) > len(msg):
         return False
     for i in range(len(text)):
@@ -53,7 +53,7 @@ def stands(msg: Any, at: Any, text: Any) -> Any:
 
 @kernel
 def same(msg: Any, at: Any, other: Any, length: Any) -> Any:
-    """Whether so many bytes are the same at two places."""
+    """Whether `length` bytes are the same at two positions."""
     for i in range(length):
         if msg[at + i] != msg[other + i]:
             return False
@@ -62,7 +62,7 @@ def same(msg: Any, at: Any, other: Any, length: Any) -> Any:
 
 @kernel
 def is_name(msg: Any, at: Any, length: Any) -> Any:
-    """Whether this is a name that a user may give, of printable ASCII."""
+    """Whether this is a valid user name of printable ASCII."""
     if length < 1 or length > NAME_BYTES_MAX or msg[at] == 0x40:
         return False
     for i in range(at, at + length):
@@ -73,7 +73,7 @@ def is_name(msg: Any, at: Any, length: Any) -> Any:
 
 @kernel
 def is_ascii(msg: Any, at: Any, length: Any) -> Any:
-    """Whether this is ASCII. Without a way out of the loop many bytes are looked at together."""
+    """Whether this is ASCII. A loop without an exit handles many bytes together."""
     together = 0
     for i in range(at, at + length):
         together |= msg[i]
@@ -99,7 +99,7 @@ def is_text(msg: Any, at: Any, length: Any) -> Any:
 
 @kernel
 def after_value(msg: Any, at: Any, end: Any) -> Any:
-    """The place after a single value; -1 where it is another, or none."""
+    """Returns the position after a single value; -1 for another, or none."""
     if at >= end:
         return -1
     lead = msg[at] + 0
@@ -119,7 +119,7 @@ def after_value(msg: Any, at: Any, end: Any) -> Any:
 
 @kernel
 def after_attributes(msg: Any, at: Any, end: Any, names: Any) -> Any:
-    """The place after the attributes; -1 where they are not plain."""
+    """Returns the position after the attributes; -1 if they are not plain."""
     kind, pairs, at = header(msg, at)
     if kind != 6 or pairs > min(NAMES_MAX, ATTRIBUTES_MAX):
         return -1
@@ -143,7 +143,7 @@ def after_attributes(msg: Any, at: Any, end: Any, names: Any) -> Any:
 
 @kernel
 def ascii_text(msg: Any, at: Any, end: Any) -> Any:
-    """Where a text of the envelope begins, and its length; -1 where it is not of ASCII."""
+    """Returns the position of a text of the envelope, and its length; -1 if it is not ASCII."""
     if at >= end:
         return -1, 0
     lead = msg[at] + 0
@@ -155,7 +155,7 @@ def ascii_text(msg: Any, at: Any, end: Any) -> Any:
 
 @kernel
 def read_parts(msg: Any, start: Any, end: Any, parts: Any, names: Any) -> Any:
-    """Notes the parts of one notification; False where it is not as most are."""
+    """Stores the parts of one notification; False for an unusual one."""
     if not stands(msg, start, HEAD):
         return False
     parts[0] = start + len(HEAD)
@@ -187,7 +187,7 @@ def read_parts(msg: Any, start: Any, end: Any, parts: Any, names: Any) -> Any:
 
 @entry
 def are_plain(data: int, starts: Ints, parts: Ints) -> Any:
-    """PLAIN where all notifications that begin and end there at `starts` are as most are, or SAME.
+    """PLAIN, or SAME, if all notifications at `starts` have the usual form.
 
     Else 0. `parts` gets `PARTS` numbers of each. Behind the last one there is room for a header.
     """

@@ -1,9 +1,9 @@
-"""Kernels that find the buckets which the notification in the scratch comes by, and how often.
+"""Kernels that find the buckets of the notification in the scratch, and their frequencies.
 
-Buckets of its values, of parts of its texts, of the nodes above its bins, and of the presence of
-its attributes. Memory begins to bring what hangs there.
+They are the buckets of its values, of parts of its texts, of the nodes above its bins, and of the
+presence of its attributes. The entries are prefetched.
 
-How often notifications come by a place is told in shares, which are floats.
+Frequencies are shares of all notifications, as floats.
 """
 
 from typing import Any
@@ -48,26 +48,28 @@ from contrada.matching.kernels.scratch import (
 )
 
 NOTIFICATIONS_MIN = 256
-"""Notifications that must be seen before they count."""
+"""Notifications from which on the statistics count."""
 POINTS_EXPECTED = 10
-"""Values that an attribute is thought to have besides those that filters ask for."""
+"""Values that an attribute is expected to have besides those in filters."""
 
 
 PREFETCHED_ENTRIES = 32
-"""Entries of a bucket that are asked for ahead, two a line of memory; then the processor knows."""
+"""Entries of a bucket that are prefetched, two a cache line; then the processor does it by
+itself."""
 LENGTHS_MAX = 24
-"""Prefixes and suffixes are looked up by at most so many bytes; the check sees all of them."""
+"""Prefixes and suffixes are looked up by at most this many bytes; the check compares all of
+them."""
 GRAM_BYTES_MAX = 4
-"""A substring is looked up by at most so many of its bytes."""
+"""A substring is looked up by at most this many of its bytes."""
 GRAMS_AT_ONCE = 256
-"""Runs of bytes of a text that are asked for at a time."""
+"""Runs of bytes of a text that are looked up together."""
 ASKED_BY_VALUE = 4 * LENGTHS_MAX + 8
-"""Places that one value asks for at most, those of its substrings aside."""
+"""Places of one value at most, without those of its substrings."""
 
 
 @kernel
 def find_bucket(m: Any, h: Any) -> Any:
-    """The bucket of a place by its hash, or -1."""
+    """Returns the bucket of a place by its hash, or -1."""
     mask = len(m.slots) - 1
     slot = h & mask
     while True:
@@ -81,7 +83,7 @@ def find_bucket(m: Any, h: Any) -> Any:
 
 @kernel
 def note(bucket: Any, by_value: Any, m: Any) -> Any:
-    """Puts a bucket on the list of those to look through, once."""
+    """Adds a bucket to the list of buckets to check, once."""
     counters = m.counters[0]
     if m.buckets[bucket].stamp != counters.epoch:
         m.buckets[bucket].stamp = counters.epoch
@@ -94,9 +96,9 @@ def note(bucket: Any, by_value: Any, m: Any) -> Any:
 
 @kernel
 def ask(h: Any, row: Any, m: Any) -> Any:
-    """Writes down the hash of a place, to be looked up later, when memory has brought its slot.
+    """Stores the hash of a place, to be looked up when its slot is in the cache.
 
-    `row` is that of the value which alone leads to this place; -1 for a part of a text.
+    `row` is that of the value that alone leads to this place; -1 for a part of a text.
     """
     counters = m.counters[0]
     m.pending[counters.asked] = (h << 32) + row + 1
@@ -106,14 +108,14 @@ def ask(h: Any, row: Any, m: Any) -> Any:
 
 @kernel
 def look_up(m: Any) -> Any:
-    """Notes the buckets of the places that were asked for.
+    """Adds the buckets of the stored places.
 
-    First memory begins to bring all of them, so that the processor waits for many at once.
+    All are prefetched first, so that the processor waits for many at once.
     """
     counters, pending, slots, buckets = m.counters[0], m.pending, m.slots, m.buckets
     mask = len(slots) - 1
     for n in range(counters.asked):
-        # The first slot mostly has it; a free one says row -1, and no harm is in asking for row 0.
+        # The first slot mostly has it; a free one has row -1, and row 0 can be read without harm.
         prefetch(buckets, max(slots[(pending[n] >> 32) & mask] - 1, 0))
     for n in range(counters.asked):
         bucket = find_bucket(m, pending[n] >> 32)
@@ -128,7 +130,7 @@ def look_up(m: Any) -> Any:
 
 @kernel
 def is_led_to(bucket: Any, row: Any, m: Any) -> Any:
-    """Whether a bucket of one value alone is this value's, and not another's with the same hash."""
+    """Whether a bucket of one value is this value's, and not another's with the same hash."""
     buckets, values = m.buckets, m.values
     domain = values[row].domain
     if buckets[bucket].of_attr != values[row].attr or buckets[bucket].of_domain != domain:
@@ -142,7 +144,7 @@ def is_led_to(bucket: Any, row: Any, m: Any) -> Any:
 
 @kernel
 def ask_by_text(attr: Any, case: Any, start: Any, length: Any, m: Any) -> Any:
-    """Asks for prefixes, suffixes and substrings of one text. `case` is 0, or 1 without case."""
+    """Stores prefixes, suffixes and substrings of one text. `case` is 0, or 1 without case."""
     text, parts, seed = m.text, m.parts, m.seed[0]
     prefixes = parts[PART_COLUMNS * attr + PREFIXES + case]
     suffixes = parts[PART_COLUMNS * attr + SUFFIXES + case]
@@ -165,9 +167,9 @@ def ask_by_text(attr: Any, case: Any, start: Any, length: Any, m: Any) -> Any:
 
 @kernel
 def ask_by_grams(attr: Any, case: Any, grams: Any, start: Any, length: Any, m: Any) -> Any:
-    """Asks for the runs of as many bytes as filters name, of a long text some at a time.
+    """Stores the runs of bytes that filters may name, of a long text some at a time.
 
-    Most have no bit, and those that have one are written down first: without branches.
+    Most have no bit, and those with one are stored first: without branches.
     """
     text, bits, counters, pending = m.text, m.gram_bits, m.counters[0], m.pending
     count, seed = 8 * len(bits), m.seed[0]
@@ -188,14 +190,14 @@ def ask_by_grams(attr: Any, case: Any, grams: Any, start: Any, length: Any, m: A
                 bit = gram_bit(attr, gram, count)
                 found += (bits[bit >> 3] >> (bit & 7)) & 1
             for n in range(counters.asked, found):
-                # `ask` writes to `pending` at `asked`, which is never past what was read here.
+                # `ask` writes to `pending` at `asked`, which is never past the position read here.
                 h = mixed(seed, mixed(seed, seed & MASK, pending[n]), size)
                 ask(place_hash(seed, attr, KIND_GRAM + case, h), -1, m)
 
 
 @kernel
 def ask_by_value(row: Any, m: Any) -> Any:
-    """Asks for the places that one value leads to."""
+    """Stores the places of one value."""
     values, seed = m.values, m.seed[0]
     attr = values[row].attr
     domain = values[row].domain
@@ -214,7 +216,7 @@ def ask_by_value(row: Any, m: Any) -> Any:
 
 @kernel
 def tree_key(domain: Any, low: Any, text: Any, start: Any, length: Any) -> Any:
-    """Where a value stands among the pivots: text by its first seven bytes."""
+    """Returns the position of a value among the pivots: text by its first seven bytes."""
     if domain != TEXT:
         return low
     key = 0
@@ -225,7 +227,7 @@ def tree_key(domain: Any, low: Any, text: Any, start: Any, length: Any) -> Any:
 
 @kernel
 def bin_of(tree: Any, domain: Any, key: Any, m: Any) -> Any:
-    """The bin of a value: how many pivots are not above it."""
+    """Returns the bin of a value: the number of pivots that are not above it."""
     low, high = 0, m.trees[tree].count
     while low < high:
         middle = (low + high) >> 1
@@ -239,7 +241,7 @@ def bin_of(tree: Any, domain: Any, key: Any, m: Any) -> Any:
 
 @kernel
 def collect_by_range(row: Any, tree: Any, m: Any) -> Any:
-    """Notes the nodes above the bins of a value, or of the two doubles around it."""
+    """Adds the nodes above the bins of a value, or of the two doubles around it."""
     values = m.values
     domain = values[row].domain
     start, length = values[row].start, values[row].length
@@ -249,7 +251,7 @@ def collect_by_range(row: Any, tree: Any, m: Any) -> Any:
     if domain != TEXT and values[row].high != values[row].low:
         last = bin_of(tree, domain, values[row].high, m)
     for leaf in range(first, last + 1):
-        # As in a heap: 1 is the root, 2n and 2n + 1 are below n, and the leaves come last.
+        # As in a heap: 1 is the root, 2n and 2n + 1 are below n, and the leaves are last.
         node = PIVOTS + 1 + leaf
         while node > 0:
             bucket = m.trees[tree].first_bucket + node
@@ -260,7 +262,7 @@ def collect_by_range(row: Any, tree: Any, m: Any) -> Any:
 
 @kernel
 def collect(m: Any) -> Any:
-    """Lists every bucket that the notification comes by."""
+    """Lists every bucket of the notification."""
     counters = m.counters[0]
     counters.buckets = 0
     counters.asked = 0
@@ -287,7 +289,7 @@ def collect(m: Any) -> Any:
 
 @entry
 def presence_of(attr: int, memory: Memory) -> Any:
-    """The share of notifications that have an attribute."""
+    """Returns the share of notifications that have an attribute."""
     m = memory_at(memory)
     seen = m.counters[0].seen
     if seen < NOTIFICATIONS_MIN:
@@ -299,9 +301,9 @@ def presence_of(attr: int, memory: Memory) -> Any:
 def count(row: int, h: int, memory: Memory) -> None:
     """Counts a constant by the hash of its place, each once, in the memory of a sketch.
 
-    A register keeps the most zeros that a hash which fell to it ended with. The likelier the next
-    new hash raises a register, the fewer there were: so each that does counts for one over that
-    chance. One that was counted before can raise nothing.
+    A register keeps the largest number of trailing zeros of its hashes. The likelier a new hash is
+    to raise a register, the fewer there were: so each that does counts for one over that
+    probability. A repeated one can raise nothing.
 
     Source: E. Cohen, All-distances sketches, revisited (2015): historic inverse probability.
     """
@@ -321,16 +323,16 @@ def count(row: int, h: int, memory: Memory) -> None:
 
 @kernel
 def unseen_value(attr: Any, m: Any) -> Any:
-    """The share of the notifications with an attribute that have a value nobody has looked at."""
+    """The share of the notifications with an attribute that have a value without statistics."""
     counted = m.sketches[m.attrs[attr].sketch].counted
     return 1.0 / (counted / COUNT_PARTS + POINTS_EXPECTED)
 
 
 @entry
 def share(h: int, attr: int, unseen: float, memory: Memory) -> Any:
-    """The share of the notifications with an attribute that come by the place of a hash.
+    """Returns the share of the notifications with an attribute that reach the place of a hash.
 
-    Where they were not looked at, it is `unseen`.
+    Without statistics it is `unseen`.
     """
     m = memory_at(memory)
     seen = m.attrs[attr].seen
@@ -343,10 +345,10 @@ def share(h: int, attr: int, unseen: float, memory: Memory) -> Any:
 
 @entry
 def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, memory: Memory) -> Any:
-    """Counts a range, and remembers its ends; whether ranges are twice as many as before.
+    """Counts a range, and remembers its ends; whether ranges have doubled.
 
-    All of the first are remembered, and then fewer and fewer, so that each is as likely to be.
-    There must be room for it.
+    All of the first are remembered, and then fewer and fewer, so that each is equally likely. There
+    must be room for it.
     """
     m = memory_at(memory)
     its = m.attrs[attr]
@@ -365,11 +367,11 @@ def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, mem
 
 @entry
 def note_ranges(number: int, memory: Memory) -> Any:
-    """Counts the ranges of numbers and times that a filter asks for.
+    """Counts the ranges of numbers and times of a filter.
 
-    Answers -1, less 1 where some attribute has twice as many ranges as before, less 2 where the
-    filter asks for sets or for intervals of texts, too. An attribute that needs room for the ends
-    of more ranges is answered before any is counted.
+    Answers -1, less 1 if some attribute has twice as many ranges as before, less 2 if the filter
+    has sets or intervals of texts, too. An attribute that needs room for the ends of more ranges is
+    answered before any is counted.
     """
     m = memory_at(memory)
     program, begin = m.program, m.filters[number].begin + 1
@@ -396,7 +398,7 @@ def note_ranges(number: int, memory: Memory) -> Any:
 
 @kernel
 def range_share(attr: Any, domain: Any, low: Any, high: Any, m: Any) -> Any:
-    """The share of an attribute's bins that a range lies in; all where it has none."""
+    """Returns the share of an attribute's bins that a range touches; all without bins."""
     tree = m.attrs[attr].cuts
     if tree < 0:
         return 1.0

@@ -1,10 +1,10 @@
 """Kernels that read lines of CSV: cells between delimiters, with or without quotes around them.
 
-What is read are the places of cells, and what is plainly a number, a truth value or a text by the
-rules of `contrada.integrations.files.read_options`. Left to others are lines with other quotes than
-around whole cells, and those of too few or too many cells.
+They find the positions of cells, and cells that are plainly numbers, truth values or texts by the
+rules of `contrada.integrations.files.read_options`. Fallback rows are lines with other quotes than around
+whole cells, and those of too few or too many cells.
 
-As in `walking`, each line ends with LF, and eight more bytes can be read behind the last one.
+As in `json_scanner`, each line ends with LF, and eight more bytes can be read behind the last one.
 """
 
 from typing import Any
@@ -35,13 +35,13 @@ from contrada.matching.kernels.schema import Bytes, Flags, GivenBytes, GivenInts
 NO_QUOTE = -1
 
 CHECKED = -2
-"""In place of a column: of cells that are only to be numbers, or to hold no value."""
+"""In place of a column: of cells that must be numbers, or empty."""
 
 
 @kernel
 def next_sign(data: Any, base: Any, marks: Any, sign: Any, other: Any) -> Any:
-    """Where the next of two signs stands, or LF; and the eight bytes that are looked at, with the
-    marks behind it.
+    """The position of the next of two signs, or of LF; and the eight bytes there, with the marks
+    behind it.
     """
     while marks == 0:
         base += 8
@@ -51,7 +51,7 @@ def next_sign(data: Any, base: Any, marks: Any, sign: Any, other: Any) -> Any:
 
 @kernel
 def is_absent(data: Any, begin: Any, end: Any, starts: Any, texts: Any) -> Any:
-    """Whether a cell holds no value: it is empty, or one of these texts."""
+    """Whether a cell has no value: it is empty, or one of these texts."""
     if begin == end:
         return True
     for row in range(len(starts) - 1):
@@ -65,7 +65,7 @@ def is_absent(data: Any, begin: Any, end: Any, starts: Any, texts: Any) -> Any:
 def note_cells(
     data: Any, line: Any, ends: Any, signs: Any, places: Any, absent: Any, spans: Any
 ) -> Any:
-    """Notes the cells of a line; False where it is doubtful."""
+    """Stores the cells of a line; False for a fallback row."""
     sign, quote = signs
     starts, texts = absent
     begins, lasts = spans
@@ -110,10 +110,10 @@ def part(
     spans: tuple[Grid, Grid],
     is_doubtful: Flags,
 ) -> None:
-    """Notes where the cells of columns stand in lines that hold a value, and which are doubtful.
+    """Stores the positions of the cells of columns in lines with a value, and marks fallback rows.
 
     `signs` are the delimiter and the quote, or NO_QUOTE; `places` the column of each cell. Lines
-    that are doubtful already and empty ones are passed over.
+    that are marked already and empty ones are skipped.
     """
     for line in range(len(ends)):
         begin = ends[line - 1] + 1 if line else 0
@@ -130,7 +130,8 @@ def cells_of(
     kinds: Bytes,
     values: Ints,
 ) -> Any:
-    """What cells are, as `walking.values_of`: OTHER where only the rule of a cell can tell.
+    """The kinds and values of cells, as `json_scanner.values_of`: OTHER if only a cell's rule can
+    decide.
 
     `has_words`: whether there are also truth values and texts.
     """

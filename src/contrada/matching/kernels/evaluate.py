@@ -1,7 +1,7 @@
-"""Whether what a filter asks for holds for the notification in the scratch.
+"""Kernels that evaluate filters on the notification in the scratch.
 
-Texts, operators on text, sets, and whole programs of constraints. See `kernels` for how these
-functions are written and run.
+They handle texts, operators on text, sets, and whole programs of constraints. See `memory` for the
+form of these functions.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ from contrada.matching.kernels.scratch import TEXT
 
 MAYBE = 2
 STEP_WORK = 16
-"""Bytes whose comparison costs as much as a step of an expression."""
+"""Bytes that are compared in a step of an expression."""
 
 
 @kernel
@@ -51,7 +51,7 @@ def same_text(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
 
 @kernel
 def is_at(m: Any, ref: Any, text: Any, start: Any) -> Any:
-    """Whether a text of the store stands at a place, which has room for it."""
+    """Whether a text of the store is at a position, which has room for it."""
     at = ref >> TEXT_SHIFT
     for i in range(ref & LENGTH_MASK):
         if m.texts[at + i] != text[start + i]:
@@ -61,7 +61,7 @@ def is_at(m: Any, ref: Any, text: Any, start: Any) -> Any:
 
 @kernel
 def is_before(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
-    """Whether a text of the store comes before the notification's, or equals it."""
+    """Whether a text of the store is less than the notification's, or equal."""
     at, size = ref >> TEXT_SHIFT, ref & LENGTH_MASK
     for i in range(min(size, length)):
         a, b = m.texts[at + i], text[start + i]
@@ -128,9 +128,9 @@ def atom_holds(kind: Any, ref: Any, m: Any, row: Any) -> Any:
 
 @kernel
 def expression_holds(at: Any, end: Any, m: Any, row: Any) -> Any:
-    """The value of an expression on text: 0, 1, or MAYBE where only the model can tell.
+    """Returns the value of an expression on text: 0, 1, or MAYBE if it needs the model.
 
-    Nor is it told where the work is used up: the model then decides what may still be looked at.
+    It is also MAYBE without work left: the model then decides how much to check.
     """
     sets, stack, values, counters = m.sets, m.stack, m.values, m.counters[0]
     top = 0
@@ -221,7 +221,7 @@ def set_holds(number: Any, m: Any) -> Any:
             if holds == 1:
                 result = 1
                 break
-            if holds == MAYBE:  # another value may still say yes
+            if holds == MAYBE:  # another value may still hold
                 result = MAYBE
     m.set_seen[number] = epoch * 4 + result
     return result
@@ -246,7 +246,9 @@ def value_in(op: Any, domain: Any, at: Any, m: Any, row: Any) -> Any:
 
 @kernel
 def program_holds(begin: Any, m: Any) -> Any:
-    """Whether a filter matches what is in the scratch, opaque operators and doubts apart."""
+    """Whether a filter matches the notification in the scratch, opaque operators and MAYBE
+    apart.
+    """
     program, state = m.program, m.state
     epoch = m.counters[0].epoch
     at = begin + 1

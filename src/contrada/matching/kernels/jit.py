@@ -1,6 +1,6 @@
-"""Whether and when kernels are compiled. What they are is told in `memory`.
+"""The compilation of kernels: if and when. `memory` defines them.
 
-Loading them takes about a second, so that an index begins without them (see `index`).
+Loading them takes about a second, so an index begins without them (see `index`).
 """
 
 import hashlib
@@ -16,13 +16,13 @@ from typing import Final
 _log = logging.getLogger("contrada.matching")
 
 PURE_VARIABLE: Final = "CONTRADA_PURE"
-"""Set to anything but empty or 0, this environment variable keeps everything uncompiled."""
+"""This environment variable, unless empty or 0, keeps everything uncompiled."""
 
 KERNELS: Final = ("scratch", "evaluate", "bucket_lookup", "match", "update", "batch_validate")
 """The modules of kernels of an index."""
 
 COLUMN_KERNELS: Final = ("msgpack_writer", "json_scanner", "csv_scanner")
-"""The modules of kernels that write columns and read lines; loaded where they are first needed."""
+"""The modules of kernels that write columns and read lines; loaded at their first use."""
 
 _SOURCES: Final = ("jit", "schema", "memory", "native", *COLUMN_KERNELS, *KERNELS)
 _WHOLE: Final = "whole"
@@ -48,11 +48,10 @@ def loaded() -> bool:
 
 
 def compiled() -> bool:
-    """Loads compiled kernels on the first call; whether they are there.
+    """Loads compiled kernels on the first call; returns whether they are loaded.
 
     False also while another thread is loading them. Cost of the first call in a process: less than
-    a second from Numba's cache on disk; up to a minute where they were never compiled on this
-    machine.
+    a second from Numba's cache on disk; up to a minute if they were never compiled on this machine.
     """
     if not is_pure() and not _state:
         _state["loading"] = True
@@ -67,7 +66,7 @@ def compiled() -> bool:
 
 
 def compile_all() -> None:
-    """Compiles whatever is not yet compiled on this machine: for who installs it.
+    """Compiles the kernels that are not yet compiled on this machine, for an installation.
 
     Cost: most of a minute.
     """
@@ -86,17 +85,17 @@ def is_cached() -> bool:
 
 
 def _mark() -> Path:
-    """What says that the folder has all kernels: it is there as soon as one is compiled."""
+    """The file that marks a complete folder: it exists as soon as one kernel is compiled."""
     return cache_folder() / _WHOLE
 
 
 @cache
 def cache_folder() -> Path:
-    """Where compiled kernels are kept: a folder for just this text of them.
+    """Returns the folder of compiled kernels, for exactly this text of them.
 
-    Numba looks at the file of a function alone, and not at what is compiled into it from
-    other files, so that kernels of another text must not meet these. Where that of an installation
-    cannot be written it is one's own, which begins as a copy: Numba has to write where it reads.
+    Numba checks the file of a function alone, and not other files that are compiled into it, so
+    kernels of another text must have another folder. If an installation's folder is read-only, the
+    user's own begins as a copy: Numba must be able to write there.
     """
     here = Path(__file__).parent
     digest = hashlib.sha256()
@@ -112,7 +111,7 @@ def cache_folder() -> Path:
 
 
 def _copy(installed: Path, own: Path) -> None:
-    """Copies compiled kernels: all at once, whoever else does so."""
+    """Copies compiled kernels: all at once, even if others do so."""
     beside = own.with_name(f"{own.name}.{os.getpid()}")
     try:
         shutil.copytree(installed, beside)

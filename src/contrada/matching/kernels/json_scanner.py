@@ -1,15 +1,15 @@
 """Kernels that read lines of JSON: objects of scalars, one on each line.
 
-A line is taken as JSON says, but for what is left to others: escapes, objects and arrays within,
-integers that may be beyond 64 bits, and decimals that may be beyond doubles. What is read are the
-places of values; nobody looks at their meaning here.
+A line is read by the rules of JSON, except for fallback rows: escapes, nested objects and arrays,
+integers that may be beyond 64 bits, and decimals that may be beyond doubles. The kernels find the
+positions of values; their meaning is decided elsewhere.
 
-Each line ends with LF, which stands in no text, number or blank: so nothing is taken from beyond
-it. Bytes are looked at eight at once, so that eight more can be read behind the last line.
+Each line ends with LF, which no text, number or blank contains: so nothing beyond it is read as a
+part. Bytes are handled eight at once, so eight more must be readable behind the last line.
 
-Lines are mostly alike. What stood last before a value of a name (its *lead*: the comma or the
-brace, the name, the colon and the blanks), and which name came next, is kept. Where the same bytes
-stand there again nothing else is looked at: they are read as they were then.
+Most lines are alike. The last bytes before a value of a name (its *lead*: the comma or the brace,
+the name, the colon and the blanks), and the name that followed, are kept. If the same bytes occur
+there again they are read in the same way without a further check.
 """
 
 from typing import Any
@@ -32,23 +32,23 @@ QUOTE, COMMA, MINUS, POINT, ZERO, NINE, COLON = 0x22, 0x2C, 0x2D, 0x2E, 0x30, 0x
 OPEN, CLOSE = 0x7B, 0x7D
 
 DIGITS_MAX = 18
-"""So many digits are an integer of 64 bits, whatever they are."""
+"""This many digits are always an integer of 64 bits."""
 
 NUMBER_BYTES_MAX = 64
-"""Of so many bytes, and with an exponent of two digits, a decimal is a finite double."""
+"""A decimal of this many bytes, with an exponent of two digits, is always a finite double."""
 
 LEAD_BYTES_MAX = 56
-"""Of so many bytes, at most, a lead is kept."""
+"""Bytes of a kept lead."""
 
 LEAD_BYTES = 64
-"""The room of each lead, with what can be read behind it."""
+"""The room of each lead, with the bytes that can be read behind it."""
 
 NONE, OTHER, BOOL, INT, FLOAT, TEXT, HARD = range(7)
-"""What a value is: OTHER is null, and what only others can tell; a HARD number needs more than one
-operation on doubles."""
+"""The kind of a value: OTHER is null, or a value for the fallback; a HARD number needs more than
+one operation on doubles."""
 
 EXACT_MAX, POWER_MAX = 2**53, 22
-"""So large an integer, and such a power of ten, are doubles."""
+"""Integers and powers of ten up to these are exact doubles."""
 
 POWERS = np.array([float(f"1e{power}") for power in range(POWER_MAX + 1)])
 
@@ -57,16 +57,16 @@ DAY_US = 86_400_000_000
 NO_TIME = -(2**63)
 
 TENTHS = np.array([10 ** (6 - digits) for digits in range(7)])
-"""Microseconds of the last of so many digits behind the point of a second."""
+"""Microseconds of the last of `n` digits behind the point of a second."""
 
 NOT_KEPT, REFUSED = -1, -2
-"""In place of a column: of a name that nobody asks for, and of one that no attribute can have."""
+"""In place of a column: of a name that is not needed, and of one that no attribute can have."""
 
 
 def no_leads(names_max: int) -> tuple[Any, Any, Any]:
-    """Room for the leads of so many names, for their sizes, and for which name comes next.
+    """Room for the leads of this many names, for their sizes, and for the names that followed.
 
-    The last place is that of no name: of what comes first in a line.
+    The last place is that of no name: of the beginning of a line.
     """
     lead = np.zeros((names_max + 1) * LEAD_BYTES, dtype=np.uint8)
     sizes = np.zeros(names_max + 1, dtype=np.int64)
@@ -75,7 +75,7 @@ def no_leads(names_max: int) -> tuple[Any, Any, Any]:
 
 @kernel
 def past_blanks(data: Any, at: Any) -> Any:
-    """Where something else than a blank stands."""
+    """Returns the position of the next byte that is not blank."""
     while byte_at(data, at) == 0x20 or byte_at(data, at) == 0x09:
         at += 1
     return at
@@ -83,7 +83,7 @@ def past_blanks(data: Any, at: Any) -> Any:
 
 @kernel
 def past_text(data: Any, at: Any) -> Any:
-    """Where a text ends, whose quote stands before; -1 where it has an escape, or no end."""
+    """Returns the end of a text after its quote; -1 if it has an escape, or no end."""
     step = plain_bytes(data, at)
     at += step
     while step == 8:
@@ -94,7 +94,7 @@ def past_text(data: Any, at: Any) -> Any:
 
 @kernel
 def past_digits(data: Any, at: Any) -> Any:
-    """Where no digit stands any more."""
+    """Returns the position of the next byte that is not a digit."""
     step = digits_at(data, at)
     at += step
     while step == 8:
@@ -105,7 +105,7 @@ def past_digits(data: Any, at: Any) -> Any:
 
 @kernel
 def past_number(data: Any, begin: Any) -> Any:
-    """Where a number ends; -1 where it is none, or may be too large."""
+    """Returns the end of a number; -1 if it is none, or may be too large."""
     at = begin + 1 if byte_at(data, begin) == MINUS else begin
     whole = past_digits(data, at)
     if whole == at or (byte_at(data, at) == ZERO and whole > at + 1):
@@ -131,7 +131,7 @@ def past_number(data: Any, begin: Any) -> Any:
 
 @kernel
 def past_word(data: Any, at: Any) -> Any:
-    """Where `true`, `false` or `null` ends; -1 where none of these stands."""
+    """Returns the end of `true`, `false` or `null`; -1 without one."""
     first, second, third = byte_at(data, at), 0, 0
     if first > 0x20:
         second = byte_at(data, at + 1)
@@ -150,7 +150,7 @@ def past_word(data: Any, at: Any) -> Any:
 
 @kernel
 def past_value(data: Any, at: Any) -> Any:
-    """Where a scalar ends; -1 where there is none that is read here."""
+    """Returns the end of a scalar; -1 for a value that is not read here."""
     first = byte_at(data, at)
     if first == QUOTE:
         return past_text(data, at + 1)
@@ -161,7 +161,7 @@ def past_value(data: Any, at: Any) -> Any:
 
 @kernel
 def place_of(data: Any, begin: Any, end: Any, table: Any, name_starts: Any, names: Any) -> Any:
-    """The number of a name; what is below 0 tells that it is to be put at a place of the table."""
+    """Returns the number of a name; below 0 it gives the place of the table for a new one."""
     found = 0
     for at in range(begin, end):
         found = (found * 31 + byte_at(data, at)) & 0x7FFFFFFF
@@ -179,10 +179,10 @@ def place_of(data: Any, begin: Any, end: Any, table: Any, name_starts: Any, name
 
 @kernel
 def past_lead(data: Any, begin: Any, before: Any, known: Any, leads: Any, state: Any) -> Any:
-    """The name that stands behind a brace or a comma, and where its value begins: kept as a lead.
+    """Returns the name behind a brace or a comma, and the position of its value: kept as a lead.
 
-    -1 for the name where the line is doubtful, -2 where the name is not in the table, and -3 where
-    an object ends that has none.
+    -1 as the name for a fallback row, -2 for a name that is not in the table, and -3 at the end of
+    an empty object.
     """
     table, name_starts, names = known
     lead, lead_sizes, following = leads
@@ -221,11 +221,11 @@ def scan(
     is_doubtful: Flags,
     state: Ints,
 ) -> Any:
-    """Notes where the values of columns stand in lines, from one on, and which lines are doubtful.
+    """Stores the positions of the values of columns in lines, from one on, and marks fallback rows.
 
-    Gives the line that it ended before. Where that is not the last one, a name stands there that is
-    not in the table yet: `state` has its begin and end, and its place. `leads`, `seen` and the last
-    number of `state` are kept from one call to the next.
+    Returns the line after the last one read. If there are more, it has a name that is not in the
+    table yet: `state` has its begin and end, and its place. `leads`, `seen` and the last number of
+    `state` are kept from one call to the next.
     """
     lead, lead_sizes, following = leads
     begins, lasts = spans
@@ -249,7 +249,7 @@ def scan(
                     break
             end = past_value(data, at)
             column = column_of[name]
-            # A name that comes twice in a line is doubtful, too: others say what is to be done.
+            # A name that is repeated in a line makes a fallback row, too.
             if end < 0 or seen[name] == number or column == REFUSED:
                 is_good = False
                 break
@@ -266,7 +266,7 @@ def scan(
 
 @kernel
 def number_of(data: Any, at: Any, end: Any) -> Any:
-    """The kind of a number that stands there, and its bits; HARD where it is left to others.
+    """Returns the kind of a number at a position, and its bits; HARD for the fallback.
 
     Up to 2^53 integers are doubles, and up to 22 powers of ten are: one division or product of
     these is the nearest double.
@@ -304,9 +304,9 @@ def number_of(data: Any, at: Any, end: Any) -> Any:
 def values_of(
     data: GivenBytes, begins: GivenInts, lasts: GivenInts, kinds: Bytes, values: Ints
 ) -> Any:
-    """What stands at some places: the kind of each, and its bits where it is no text.
+    """Returns the values at some positions: the kind of each, and its bits unless it is text.
 
-    Gives the kinds that there are, as bits.
+    Returns the kinds that occur, as bits.
     """
     found = 0
     for row in range(len(begins)):
@@ -327,7 +327,7 @@ def values_of(
 
 @kernel
 def digits_of(data: Any, at: Any, count: Any) -> Any:
-    """The number that so many digits are, -1 where others stand among them; no LF is passed."""
+    """The number of `count` digits, -1 if there are other bytes among them; no LF is passed."""
     found = 0
     for place in range(at, at + count):
         digit = byte_at(data, place) - ZERO
@@ -339,7 +339,7 @@ def digits_of(data: Any, at: Any, count: Any) -> Any:
 
 @kernel
 def day_of(data: Any, at: Any) -> Any:
-    """The days from 1970 to a date, `2013-01-31`; NO_TIME where none stands."""
+    """Returns the days from 1970 to a date, `2013-01-31`; NO_TIME without one."""
     year = digits_of(data, at, 4)
     if year < 1 or byte_at(data, at + 4) != MINUS:
         return NO_TIME
@@ -359,8 +359,10 @@ def day_of(data: Any, at: Any) -> Any:
 
 @kernel
 def time_of(data: Any, at: Any, end: Any, has_zone: Any) -> Any:
-    """The microseconds from 1970 to a time in UTC, `2013-01-31T05:00:00.5Z`; NO_TIME where only the
-    rule of a time can tell. A date is its midnight, where a source names no zone for it.
+    """Returns the microseconds from 1970 to a time in UTC, `2013-01-31T05:00:00.5Z`; else NO_TIME.
+
+    NO_TIME means that only the rule of a time can decide. A date is its midnight, unless a source
+    has another zone for it.
     """
     day = day_of(data, at) if end - at >= 10 else NO_TIME
     if day == NO_TIME or end - at == 10:
@@ -395,7 +397,7 @@ def times_of(
     has_zone: bool,
     values: Ints,
 ) -> Any:
-    """The times that stand at some places in quotes of so many bytes; whether there are no others.
+    """The times at some positions in quotes of `quote_bytes` bytes; whether there are no others.
 
     `has_zone`: whether a date is a day of another zone than UTC.
     """
@@ -415,6 +417,6 @@ def times_of(
 def put_spans(
     data: GivenBytes, begins: GivenInts, lasts: GivenInts, starts: GivenInts, out: Bytes
 ) -> None:
-    """Copies what stands at some places, one behind another; `out` has eight bytes more."""
+    """Copies spans in sequence; `out` has eight bytes more."""
     for row in range(len(begins)):
         put_bytes(data, begins[row], out, starts[row], lasts[row] - begins[row])

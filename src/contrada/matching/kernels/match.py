@@ -1,6 +1,6 @@
-"""Kernels that match: they check the filters in the buckets that a notification comes by.
+"""Kernels that match: they check the filters in the buckets of a notification.
 
-`match` loads one notification, lists its buckets, and puts out the keys of what matches there;
+`match` loads one notification, lists its buckets, and outputs the keys of the matching filters;
 `match_rows` does so for many.
 """
 
@@ -39,18 +39,18 @@ from contrada.matching.kernels.schema import (
 from contrada.matching.kernels.scratch import NAN, NUMBER, TEXT, load, load_row
 
 ENTRIES_AT_ONCE = 128
-"""Entries of a bucket that are looked at before those that may match are checked."""
+"""Entries of a bucket that are examined before those that may match are checked."""
 ENTRY_MASK = 0x7FFFFFFF
-"""Says to the compiler that the number of an entry is not negative."""
+"""Shows the compiler that the number of an entry is not negative."""
 PREFETCHED_LINES = 4
-"""Lines of memory of a program that are asked for ahead: eight ranges and a little more."""
+"""Cache lines of a program that are prefetched: eight ranges and a little more."""
 
 
 @kernel
 def may_pass(guard: Any, low: Any, high: Any, m: Any) -> Any:
-    """Whether a guard of an entry leaves a match possible, as far as a comparison can tell.
+    """Whether a guard of an entry leaves a match possible, as far as a comparison can decide.
 
-    One expression without short cuts: there is nothing that the processor could guess wrong.
+    One expression without short cuts: there is no branch that the processor could mispredict.
     """
     kind, has = (guard >> GUARD_KIND_SHIFT) & 7, m.state[guard & GUARD_ATTR]
     is_hash = kind & 1
@@ -62,9 +62,9 @@ def may_pass(guard: Any, low: Any, high: Any, m: Any) -> Any:
 
 @kernel
 def asked_of(guard: Any, m: Any) -> Any:
-    """What a guard looks at: the upper half of the one value of its attribute, or its hash.
+    """The subject of a guard: the upper half of the one value of its attribute, or its hash.
 
-    And whether the guard is none; a range; another value than one: the last two only where the
+    And whether the guard is none; a range; another value than one: the last two only if the
     attribute has one value, of the guard's domain.
     """
     kind, domain = (guard >> GUARD_KIND_SHIFT) & 7, (guard >> GUARD_DOMAIN_SHIFT) & 7
@@ -77,7 +77,7 @@ def asked_of(guard: Any, m: Any) -> Any:
 
 @kernel
 def is_sure(low: Any, high: Any, value: Any, is_none: Any, is_range: Any, is_other: Any) -> Any:
-    """Whether what a guard looks at tells that its constraint holds, if the value is exact.
+    """Whether the subject of a guard shows that its constraint holds, if the value is exact.
 
     One expression without short cuts, as in `may_pass`.
     """
@@ -86,7 +86,7 @@ def is_sure(low: Any, high: Any, value: Any, is_none: Any, is_range: Any, is_oth
 
 @kernel
 def guarded(guard: Any, low: Any, high: Any, m: Any) -> Any:
-    """What a guard of an entry that may pass says: 0 no, 1 perhaps, 2 its constraint holds."""
+    """The result of a guard of an entry that may pass: 0 no, 1 perhaps, 2 its constraint holds."""
     kind = (guard >> GUARD_KIND_SHIFT) & 7
     if kind == GUARD_SET:
         holds = set_holds(low, m)
@@ -95,7 +95,7 @@ def guarded(guard: Any, low: Any, high: Any, m: Any) -> Any:
     if is_sure(low, high, value, is_none, is_range, is_other):
         return 2
     if kind < GUARD_OTHER or is_other:
-        return 1  # the halves of the keys are equal: only the whole keys tell
+        return 1  # the halves of the keys are equal: only the whole keys decide
     has, domain = m.state[guard & GUARD_ATTR], (guard >> GUARD_DOMAIN_SHIFT) & 7
     if has.epoch != m.counters[0].epoch:
         return 0
@@ -106,11 +106,10 @@ def guarded(guard: Any, low: Any, high: Any, m: Any) -> Any:
 
 @kernel
 def put_keys(key: Any, at: Any, chained: Any, m: Any) -> Any:
-    """Puts out what KEY of a filter says: a slot; or a chain of them, to be followed later.
+    """Outputs the KEY of a filter: a slot; or a chain of them, to be followed later.
 
-    `at` and `chained` are how many of each were put out before; answers how many are now. Whether
-    it is one or the other nobody can guess, so both are written and one of them counts: there must
-    be room for two.
+    `at` and `chained` are the numbers of each before; returns those after. Since a branch would be
+    unpredictable, both are written and one of them counts: there must be room for two.
     """
     out = m.out
     out[at] = key
@@ -122,7 +121,7 @@ def put_keys(key: Any, at: Any, chained: Any, m: Any) -> Any:
 
 @kernel
 def follow_chains(m: Any) -> Any:
-    """Puts out the keys of chains: the first of each, then the second of each, and so on.
+    """Outputs the keys of chains: the first of each, then the second of each, and so on.
 
     So the processor waits for the rows of many chains together.
     """
@@ -147,14 +146,14 @@ def follow_chains(m: Any) -> Any:
 
 @kernel
 def put_if_holds(number: Any, begin: Any, m: Any) -> Any:
-    """Puts out a filter whose program, which begins there, holds; or that is to be verified."""
+    """Outputs a filter if its program, which begins there, holds; or must be verified."""
     counters = m.counters[0]
     if not program_holds(begin, m):
         return OK
     at, chained = counters.out, counters.chained
     if at + chained + 2 > len(m.out):
         return NEED_OUT
-    # Where no work is left, what holds may be what was not looked at.
+    # Without work left, a filter that holds may be unchecked.
     if counters.inexact != 0 or counters.work < 0 or m.program[begin] & VERIFY != 0:
         m.out[at] = -1 - number
         counters.out = at + 1
@@ -167,11 +166,10 @@ def put_if_holds(number: Any, begin: Any, m: Any) -> Any:
 
 @kernel
 def look_through(m: Any) -> Any:
-    """Checks every filter in the buckets on the list, and puts out those that match.
+    """Checks every filter in the listed buckets, and outputs the matching ones.
 
-    Entries that may match are written down first, up to as many as there is room, and checked
-    then: so most of the work has no branches. Written down is twice the entry, and 1 where the
-    bucket is a value's.
+    Entries that may match are stored first, up to the room, and checked then: so most of the work
+    has no branches. The stored number is twice the entry, plus 1 if the bucket is a value's.
     """
     counters, pending = m.counters[0], m.pending
     waiting = 0
@@ -199,22 +197,22 @@ def look_through(m: Any) -> Any:
 
 @kernel
 def is_decided(guard: Any, by_value: Any) -> Any:
-    """Whether guards that hold are all of the filter, in a bucket that it hangs in like this."""
+    """Whether guards that hold are all of the filter, in a bucket of this kind."""
     return guard & (DECIDED_ALONE | by_value * DECIDED_HERE) != 0
 
 
 @kernel
 def key_of(i: Any, m: Any) -> Any:
-    """The key of an entry's filter."""
+    """Returns the key of an entry's filter."""
     its = m.entries[i]
     return its.here if its.guard & KEY_HERE else m.filters[its.filter].key
 
 
 @kernel
 def check(waiting: Any, m: Any) -> Any:
-    """Checks the entries written down: by comparisons, which mostly suffice; the rest after that.
+    """Checks the stored entries: by comparisons, which mostly suffice; the rest after that.
 
-    Filters of one bucket often ask the same of the same attribute, so that is found out once.
+    Filters of one bucket often test the same attribute, which is read once.
     """
     counters, entries, pending = m.counters[0], m.entries, m.pending
     is_exact = counters.inexact == 0  # else a value's half may be that of the double beside it
@@ -256,7 +254,7 @@ def check(waiting: Any, m: Any) -> Any:
 
 @kernel
 def check_whole(each: Any, m: Any) -> Any:
-    """Checks an entry by all that its guards can say, and else by its program."""
+    """Checks an entry by all of its guards, and else by its program."""
     counters = m.counters[0]
     i = (each >> 1) & ENTRY_MASK
     its = m.entries[i]
@@ -278,14 +276,14 @@ def check_whole(each: Any, m: Any) -> Any:
 
 @kernel
 def pool_row(pool: Any, i: Any, which: Any, m: Any) -> Any:
-    """Where a row of bits of a pool's attribute begins."""
+    """Returns the beginning of a row of bits of a pool's attribute."""
     begin = m.pool_attrs[POOL_ATTRS * pool + i].begin
     return begin + which * m.pools[pool].words
 
 
 @kernel
 def conjoin_attr(pool: Any, i: Any, m: Any) -> Any:
-    """Keeps the filters of a pool that what the notification has of an attribute leaves."""
+    """Keeps the filters of a pool that the notification's values of an attribute allow."""
     bits, found, state = m.bits, m.conjunction, m.state
     words = m.pools[pool].words
     attr = m.pool_attrs[POOL_ATTRS * pool + i].attr
@@ -295,7 +293,7 @@ def conjoin_attr(pool: Any, i: Any, m: Any) -> Any:
             found[w] &= bits[begin + w]
         return
     if state[attr].count > 1 or state[attr].only_domain == TEXT:
-        return  # all stay: each is checked afterwards, so a row may only ever leave out what fails
+        return  # all remain: each is checked afterwards, so a row may only exclude failing filters
     row = state[attr].first
     tree = m.pool_attrs[POOL_ATTRS * pool + i].tree
     domain = m.values[row].domain
@@ -308,9 +306,9 @@ def conjoin_attr(pool: Any, i: Any, m: Any) -> Any:
 
 @kernel
 def pooled(pool: Any, m: Any) -> Any:
-    """Lists where the programs begin of the filters of a pool that its bitmaps leave; how many.
+    """Lists the programs of the filters of a pool that its bitmaps leave; returns their number.
 
-    `pending` gets two numbers for each: the filter, and the place.
+    `pending` gets two numbers for each: the filter, and the position.
     """
     bits, found, pending = m.bits, m.conjunction, m.pending
     alive = m.pools[pool].alive
@@ -343,7 +341,7 @@ def pooled(pool: Any, m: Any) -> Any:
 
 @kernel
 def look_through_pool(pool: Any, m: Any) -> Any:
-    """Checks the filters of a pool that its bitmaps leave, and puts out those that match."""
+    """Checks the filters of a pool that its bitmaps leave, and outputs the matching ones."""
     counters, pending = m.counters[0], m.pending
     for n in range(pooled(pool, m)):
         counters.candidates += 1
@@ -354,7 +352,7 @@ def look_through_pool(pool: Any, m: Any) -> Any:
 
 @kernel
 def drop_repeated(m: Any) -> Any:
-    """Leaves each slot of a key once in what was put out."""
+    """Removes repeated slots of keys from the output."""
     counters, out, seen = m.counters[0], m.out, m.key_seen
     kept = 0
     for i in range(counters.out):
@@ -369,9 +367,9 @@ def drop_repeated(m: Any) -> Any:
 
 @kernel
 def name_keys(m: Any) -> None:
-    """Leaves each slot once, and turns slots into keys where these are integers.
+    """Removes repeated slots, and converts slots to keys if these are integers.
 
-    Last and all at once, so that the processor waits for many places of memory together.
+    Last and all at once, so that the processor waits for many cache lines together.
     """
     counters, out = m.counters[0], m.out
     # A filter that hangs in several places is met once, unless an attribute has several values.
@@ -384,7 +382,7 @@ def name_keys(m: Any) -> None:
 
 @kernel
 def seek(m: Any) -> Any:
-    """Lists the buckets that a notification comes by, which memory begins to bring meanwhile."""
+    """Lists the buckets of a notification, and prefetches them."""
     counters = m.counters[0]
     counters.out = 0
     counters.candidates = 0
@@ -398,7 +396,7 @@ def seek(m: Any) -> Any:
 
 @kernel
 def find(m: Any) -> Any:
-    """Puts out keys, or their slots, of all filters that match what was loaded and sought.
+    """Outputs keys, or their slots, of all matching filters for the loaded notification.
 
     Answers OK or NEED_OUT.
     """
@@ -415,10 +413,10 @@ def find(m: Any) -> Any:
 
 @entry
 def match(msg: bytes, memory: Memory) -> Any:
-    """Loads a notification and finds its keys. Answers four times how many were put out.
+    """Loads a notification and finds its keys. Answers four times the number of outputs.
 
-    Plus 1 where these are not keys yet, plus 2 where drift is due; or four times NEED_… or
-    UNREADABLE, plus 1.
+    Plus 1 if these are not keys yet, plus 2 if drift is due; or four times NEED_… or UNREADABLE,
+    plus 1.
     """
     m = memory_at(memory)
     counters = m.counters[0]
@@ -434,10 +432,9 @@ def match(msg: bytes, memory: Memory) -> Any:
 
 @entry
 def all_hold(data: int, starts: Ints, numbers: Ints, memory: Memory) -> Any:
-    """Whether each of the spans that begin and end there at `starts` matches one of these filters.
+    """Whether each of the spans at `starts` matches one of these filters.
 
-    No also where that takes more room of an array, more work than there is, or only the model can
-    tell.
+    No also if that needs more room of an array, more work than allowed, or the model.
     """
     m = memory_at(memory)
     counters = m.counters[0]
@@ -466,12 +463,11 @@ def match_rows(
     found: Ints,
     memory: Memory,
 ) -> Any:
-    """Matches rows from one on; (status, the row that comes next).
+    """Matches rows from one on; (status, the next row).
 
-    The rows are those of the columns; or, where `data` is an address and not 0, the spans of
-    msgpack that begin and end there at `starts`. `offsets` and `found` get what `match` puts out.
-    A row that needs more room of any array, or that only the model can match (UNREADABLE), comes
-    next again.
+    The rows are those of the columns; or, if `data` is an address and not 0, the spans of msgpack
+    at `starts`. `offsets` and `found` get the output of `match`. A row that needs more room of any
+    array, or the model (UNREADABLE), is the next one again.
     """
     m = memory_at(memory)
     counters = m.counters[0]
@@ -486,7 +482,7 @@ def match_rows(
             seek(m)
             status = find(m)
         if status == OK and counters.doubted != 0:
-            status = UNREADABLE  # only the model can tell, and will look at it again
+            status = UNREADABLE  # it needs the model, which checks it again
             counters.seen -= 1
             counters.matched -= 1
         used, count = offsets[row], counters.out

@@ -1,17 +1,16 @@
 """Kernels: functions over the index's arrays that Numba compiles.
 
 A kernel is an ordinary function on integers and on the arrays of `schema`, element by element. It
-gets all of them as one *memory*, `m`, of which `m.buckets[row].length` is a number. What Python
-calls is an `entry`: its last argument tells where the memory is, and `memory_at` makes it of that.
-To hand thirty arrays to compiled code would cost more than matching.
+gets all of them as one *memory*, `m`, with `m.buckets[row].length` as a number. A function that
+Python calls is an `entry`: its last argument is the address of the memory, and `memory_at` converts
+it. To pass thirty arrays to compiled code would cost more than matching.
 
-Where Numba is missing or not wanted (`jit.is_pure`), the same functions are plain Python on views
-of the same arrays, where every access is checked. That is for tests, and for an index that was
-saved.
+Without Numba, or if it is disabled (`jit.is_pure`), the same functions are plain Python on views of
+the same arrays, with every access checked. That is for tests, and for a saved index.
 
-Integers stay within 64 bits by construction: hashes have 31 or 32 bits and are multiplied by at
-most 26. A field of fewer bits is read as `field + 0` where it is shifted or handed back: compiled,
-that is 64 bits from then on.
+Integers fit into 64 bits by construction: hashes have 31 or 32 bits and are multiplied by at most
+26. A field of fewer bits is read as `field + 0` before it is shifted or returned: compiled, that is
+64 bits from then on.
 """
 
 import struct
@@ -24,7 +23,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class _CheckedRow:
-    """A row as kernels see it where nothing is compiled."""
+    """A row as kernels see it without compilation."""
 
     __slots__ = ("_fields", "_row")
 
@@ -64,7 +63,7 @@ class Fields:
 
 
 def views_of(array: Any) -> Any:
-    """An array for Python: numbers by memory views."""
+    """Returns an array for Python: numbers by memory views."""
     return Fields(array) if array.dtype.names else array.data
 
 
@@ -78,60 +77,60 @@ if jit.is_pure():
     array_entry: Any = kernel
 
     def memory_at(at: Any) -> Any:
-        """The memory that an entry is told of: here it is told of the arrays themselves."""
+        """Returns the memory of an entry's argument: here it is the arrays themselves."""
         return at
 
     def double_bits(number: Any) -> Any:
-        """The bits of the double nearest to a number, as a signed integer."""
+        """Returns the bits of the double nearest to a number, as a signed integer."""
         return struct.unpack("<q", struct.pack("<d", number))[0]
 
     def number_at(*of: Any) -> Any:
-        """A number of a type in memory; only compiled code reads columns."""
+        """Returns a number of a type in memory; only compiled code reads columns."""
         raise NotImplementedError
 
     bytes_at = number_at
 
     def bytes_of(text: Any) -> Any:
-        """The bytes of a text that Python handed over."""
+        """Returns the bytes of a text that Python passed."""
         return text
 
     def byte_at(data: Any, at: Any) -> Any:
-        """A byte of an array, whose place is not negative."""
+        """Returns a byte of an array, at a position that is not negative."""
         return int(data[at])
 
     def plain_bytes(data: Any, at: Any) -> Any:
-        """How many of eight bytes come before a quote, a backslash or a control character."""
+        """The number of bytes, of eight, before a quote, a backslash or a control character."""
         held = data[at : at + 8].tolist()
         return next((n for n, each in enumerate(held) if each < 0x20 or each in b'"\\'), 8)
 
     def sign_marks(data: Any, at: Any, sign: Any, other: Any) -> Any:
-        """Which of eight bytes are one of two signs or LF: marked by their highest bits."""
+        """Marks, of eight bytes, those that are one of two signs or LF, by their highest bits."""
         held = enumerate(data[at : at + 8].tolist())
         return sum(0x80 << 8 * n for n, each in held if each in (sign, other, 0x0A))
 
     def first_marked(marks: Any) -> Any:
-        """Which of eight bytes is the first that is marked; 8 where none is."""
+        """Returns the first marked one of eight bytes; 8 without one."""
         return (marks & -marks).bit_length() // 8 - 1 if marks else 8
 
     def without_first(marks: Any) -> Any:
-        """The marks without the first of them."""
+        """Returns the marks without the first of them."""
         return marks & (marks - 1)
 
     def digits_at(data: Any, at: Any) -> Any:
-        """How many of eight bytes are digits, before one that is none."""
+        """Returns the number of digits among eight bytes before another byte."""
         held = data[at : at + 8].tolist()
         return next((n for n, each in enumerate(held) if not 0x30 <= each <= 0x39), 8)
 
     def are_same(data: Any, at: Any, other: Any, begin: Any, size: Any) -> Any:
-        """Whether so many bytes are the same; behind both eight more can be read."""
+        """Whether `size` bytes are the same; behind both eight more can be read."""
         return data[at : at + size].tobytes() == other[begin : begin + size].tobytes()
 
     def put_bytes(data: Any, at: Any, out: Any, begin: Any, size: Any) -> None:
-        """Copies so many bytes, and maybe some of the next eight."""
+        """Copies `size` bytes, and maybe some of the next eight."""
         out[begin : begin + size] = data[at : at + size]
 
     def prefetch(array: Any, row: Any) -> Any:
-        """Tells the processor that a row of an array is wanted soon. Only compiled code does so."""
+        """Prefetches a row of an array. Only compiled code does so."""
 
 else:
     from contrada.matching.kernels.native import (  # noqa: F401  handed on

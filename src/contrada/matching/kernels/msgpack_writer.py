@@ -1,9 +1,9 @@
-"""Kernels that write: what columns hold as msgpack, and byte strings put together.
+"""Kernels that write columns as msgpack, and join byte strings.
 
-Byte strings lie one behind another in `data`; string i begins at `starts[i]` and ends before
-`starts[i + 1]`. Rows are written piece by piece, a name and a value: each kernel writes one piece
-of every row where `at` says, and moves that on. The bytes of a piece are counted beforehand, in
-`sizes`, and so are the pieces that are there, in `pieces`.
+Byte strings are in sequence in `data`; string i begins at `starts[i]` and ends before `starts[i +
+1]`. Rows are written piece by piece, a name and a value: each kernel writes one piece of every row
+at its position in `at`, and advances that. The bytes of a piece are counted beforehand, in `sizes`,
+and so are the present pieces, in `pieces`.
 """
 
 from typing import Any
@@ -12,13 +12,13 @@ from contrada.matching.kernels.memory import array_entry, kernel
 from contrada.matching.kernels.schema import Bytes, GivenBytes, GivenInts, Ints
 
 NOTHING, BOOL, INT, FLOAT, TIME, TEXT = range(6)
-"""What a row has in a piece. A number stands as an int64: itself, the bits of a double, or
+"""The kind of a row's value in a piece. A number is an int64: itself, the bits of a double, or
 microseconds since 1970."""
 
 
 @kernel
 def int_size(number: Any) -> Any:
-    """Bytes of an integer: as few as msgpack has for it."""
+    """Returns bytes of an integer: the fewest that msgpack has for it."""
     if number >= 0:
         small = 1 if number < 0x80 else 2 if number < 0x100 else 3 if number < 0x10000 else 5
         return small if number < 0x100000000 else 9
@@ -28,7 +28,7 @@ def int_size(number: Any) -> Any:
 
 @kernel
 def put_big(out: Any, at: Any, number: Any, size: Any) -> Any:
-    """Writes the low bytes of a number, the highest first; where they end."""
+    """Writes the low bytes of a number, the highest first; returns their end."""
     for place in range(size):
         out[at + place] = (number >> (8 * (size - 1 - place))) & 0xFF
     return at + size
@@ -36,14 +36,14 @@ def put_big(out: Any, at: Any, number: Any, size: Any) -> Any:
 
 @kernel
 def put_headed(out: Any, at: Any, first: Any, number: Any, size: Any) -> Any:
-    """Writes a byte, and then the low bytes of a number; where they end."""
+    """Writes a byte, and then the low bytes of a number; returns their end."""
     out[at] = first
     return put_big(out, at + 1, number, size)
 
 
 @kernel
 def put_int(out: Any, at: Any, number: Any) -> Any:
-    """Writes an integer; where it ends."""
+    """Writes an integer; returns its end."""
     size = int_size(number)
     if size == 1:
         return put_big(out, at, number, 1)
@@ -55,7 +55,7 @@ def put_int(out: Any, at: Any, number: Any) -> Any:
 
 @kernel
 def time_size(time_us: Any) -> Any:
-    """Bytes of a time: 32, 64 or 96 bits of it, and what says so."""
+    """Returns bytes of a time: 32, 64 or 96 bits of it, and its header."""
     seconds = time_us // 1_000_000
     if seconds < 0 or seconds >> 34:
         return 15
@@ -64,7 +64,7 @@ def time_size(time_us: Any) -> Any:
 
 @kernel
 def put_time(out: Any, at: Any, time_us: Any) -> Any:
-    """Writes a time; where it ends."""
+    """Writes a time; returns its end."""
     size, seconds = time_size(time_us), time_us // 1_000_000
     nanoseconds = (time_us - seconds * 1_000_000) * 1000
     if size == 6:
@@ -79,7 +79,7 @@ def put_time(out: Any, at: Any, time_us: Any) -> Any:
 
 @kernel
 def put_text(out: Any, at: Any, data: Any, begin: Any, end: Any) -> Any:
-    """Copies bytes; where they end."""
+    """Copies bytes; returns their end."""
     for place in range(end - begin):
         out[at + place] = data[begin + place]
     return at + end - begin
@@ -87,13 +87,13 @@ def put_text(out: Any, at: Any, data: Any, begin: Any, end: Any) -> Any:
 
 @kernel
 def head_size(length: Any) -> Any:
-    """Bytes that tell the length of a text."""
+    """Returns bytes of the header of a text."""
     return 1 if length < 32 else 2 if length < 0x100 else 3 if length < 0x10000 else 5
 
 
 @kernel
 def hashed(data: Any, begin: Any, end: Any) -> Any:
-    """A hash of 32 bits, the same in every process (FNV-1a, its high bits mixed in)."""
+    """Returns a hash of 32 bits, the same in every process (FNV-1a, its high bits mixed in)."""
     value = 2166136261
     for at in range(begin, end):
         value = ((value ^ int(data[at])) * 16777619) & 0xFFFFFFFF
@@ -181,7 +181,7 @@ def put_texts(
 
 @array_entry
 def put_heads(head: GivenBytes, pieces: GivenInts, at: Ints, out: Bytes) -> None:
-    """Writes bytes that are the same in each row, and the head of a map of so many pieces."""
+    """Writes bytes that are the same in each row, and the head of a map of its pieces."""
     for row in range(len(at)):
         place = put_text(out, at[row], head, 0, len(head))
         if pieces[row] < 16:
@@ -206,17 +206,17 @@ def gather(starts: GivenInts, data: GivenBytes, rows: GivenInts, at: GivenInts, 
 
 @array_entry
 def parts_of(starts: GivenInts, data: GivenBytes, count: int, found: Ints) -> None:
-    """To which of so many parts each byte string belongs; the same in every process."""
+    """The part, of `count`, of each byte string; the same in every process."""
     for row in range(len(found)):
         found[row] = (hashed(data, starts[row], starts[row + 1]) >> 8) % count
 
 
 @array_entry
 def codes(starts: GivenInts, data: GivenBytes, table: Ints, firsts: Ints, found: Ints) -> Any:
-    """Gives equal byte strings one number, counted from 0 in the order in which they come.
+    """Gives equal byte strings one number, counted from 0 in the order of their first rows.
 
     `table` is a hash table of -1, its length a power of two; `firsts` gets the row of each number.
-    Returns how many numbers there are.
+    Returns the number of numbers.
     """
     mask, count = len(table) - 1, 0
     for row in range(len(found)):

@@ -1,8 +1,8 @@
-"""What compiled kernels need of Numba: the memory as a type, entries, and some operations.
+"""Numba's types for compiled kernels: the memory, entries, and some operations.
 
-To a kernel the memory is one pointer, to the table of addresses and lengths that `Arrays` keeps,
-and so is each array of it. Where an array lies is read from the table when a row is. Nobody changes
-the table while compiled code runs, and the compiler is told so: it reads that once.
+In a kernel the memory is one pointer, to the table of addresses and lengths of `Arrays`, and so is
+each array of it. The address of an array is read from the table with a row. The table never changes
+while compiled code runs, and the compiler knows that: it reads the address once.
 """
 
 import operator
@@ -40,7 +40,7 @@ from contrada.matching.kernels.schema import (
     RowNumbers,
 )
 
-# Numba has no types for these, and reads the code of what follows: annotations tell it nothing.
+# Numba has no types for these, and reads the following code itself: annotations are of no use.
 _of_numba: Any = numba, cgutils, intrinsic, lower_getattr_generic, lower_builtin, signature
 _numba, _code, _intrinsic, _lower_getattr, _lower, _signature = _of_numba
 _infer: Any = infer_global
@@ -67,10 +67,10 @@ class RowsType(types.Type):
 
 
 class BytesType(types.Type):
-    """The type of bytes in memory: their address and how many. They are counted from 0 up.
+    """The type of bytes in memory: their address and their number. They are counted from 0 up.
 
-    An array is seven numbers, and counts who holds it: to hand one to each of the small kernels
-    that look at bytes takes longer than what these do.
+    An array is seven numbers, with a count of its references: to pass one to each of the small
+    kernels for bytes takes longer than the kernel itself.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ for kind in (MemoryType, RowsType):
 
 
 def _read(builder: Any, table: Any, place: int) -> Any:
-    """The code that reads a number of the table, which never changes meanwhile."""
+    """Returns the code that reads a number of the table, which never changes meanwhile."""
     numbers = builder.bitcast(table, _WORD.as_pointer())
     number = builder.load(builder.gep(numbers, [_WORD(place)]))
     number.set_metadata("invariant.load", builder.module.add_metadata([]))
@@ -100,7 +100,7 @@ def _read(builder: Any, table: Any, place: int) -> Any:
 
 
 def _row_at(context: Any, builder: Any, of: Any, table: Any, row: Any, row_type: Any) -> Any:
-    """The code that finds where a row begins."""
+    """Returns the code that finds the beginning of a row."""
     pointer = context.get_data_type(of.dtype).as_pointer()
     begin = builder.inttoptr(_read(builder, table, of.place), _code.voidptr_t)
     number = context.cast(builder, row, row_type, types.int64)
@@ -166,7 +166,7 @@ def _length_of_rows(_context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 
 def _bytes_made(context: Any, builder: Any, address: Any, length: Any) -> Any:
-    """The code that makes bytes in memory of where they begin and how many they are."""
+    """Returns the code that makes bytes in memory from their address and their number."""
     made = context.make_helper(builder, _bytes)
     made.address, made.length = address, length
     return made._getvalue()
@@ -201,7 +201,7 @@ def _length_of_bytes(context: Any, builder: Any, _sig: Any, args: Any) -> Any:
 
 @_intrinsic
 def memory_at(_typing: Any, address: Any) -> Any:
-    """The memory whose table of addresses is there; a memory itself, where a kernel hands it on."""
+    """Returns the memory with this table of addresses; a memory itself if a kernel passes it on."""
 
     def generate(_context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         if sig.args[0] is _memory:
@@ -213,7 +213,7 @@ def memory_at(_typing: Any, address: Any) -> Any:
 
 @contextmanager
 def _cached() -> Iterator[None]:
-    """Numba keeps what it compiles in the folder for just this text of the kernels."""
+    """Lets Numba use the cache folder for exactly this text of the kernels."""
     config: Any = numba.config
     before, config.CACHE_DIR = config.CACHE_DIR, str(jit.cache_folder())
     try:
@@ -243,7 +243,7 @@ _KINDS: dict[Any, Any] = {
     GivenInts: types.Array(types.int64, 1, "C", readonly=True),
     GivenBytes: types.Array(types.uint8, 1, "C", readonly=True),
 }
-"""The types of what entries take, by how it is annotated."""
+"""The types of the arguments of entries, by annotation."""
 
 
 def _kind(annotated: Any) -> Any:
@@ -253,8 +253,9 @@ def _kind(annotated: Any) -> Any:
 
 
 def entry(function: Callable[..., Any]) -> Any:
-    """Marks what Python calls. It is compiled, or loaded, now, for the types it is annotated with,
-    and once more for a kernel that calls it. The global lock is not held while it runs.
+    """Marks a function that Python calls. It is compiled, or loaded, now, for its annotated types.
+
+    And once more for a kernel that calls it. The global lock is not held while it runs.
     """
     kinds = [each for name, each in function.__annotations__.items() if name != "return"]
     compiled = kernel(function)
@@ -264,9 +265,9 @@ def entry(function: Callable[..., Any]) -> Any:
 
 
 def array_entry(function: Callable[..., Any]) -> Any:
-    """Marks what Python alone calls, as `entry`: never compiled for other types than it says.
+    """Marks a function for Python alone, as `entry`: never compiled for other types.
 
-    What is only read may be an array that can be written, too.
+    A read-only argument may be a writable array, too.
     """
     compiled = entry(function)
     compiled.disable_compile()
@@ -275,13 +276,13 @@ def array_entry(function: Callable[..., Any]) -> Any:
 
 @numba.njit(inline="always")
 def double_bits(number: Any) -> Any:
-    """The bits of the double nearest to a number, as a signed integer."""
+    """Returns the bits of the double nearest to a number, as a signed integer."""
     return np.float64(number).view(np.int64)
 
 
 @_intrinsic
 def _pointer_at(_typing: Any, address: Any) -> Any:
-    """An address as a pointer."""
+    """Returns an address as a pointer."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], _code.voidptr_t)
@@ -291,13 +292,13 @@ def _pointer_at(_typing: Any, address: Any) -> Any:
 
 @numba.njit(inline="always")
 def number_at(address: Any, row: Any, kind: Any) -> Any:
-    """A number of a type in memory."""
+    """Returns a number of a type in memory."""
     return _numba.carray(_pointer_at(address), (row + 1,), kind)[row]
 
 
 @_intrinsic
 def bytes_at(_typing: Any, address: Any, length: Any) -> Any:
-    """So many bytes in memory."""
+    """Returns bytes in memory, by address and length."""
 
     def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         length = context.cast(builder, arguments[1], sig.args[1], types.int64)
@@ -308,7 +309,7 @@ def bytes_at(_typing: Any, address: Any, length: Any) -> Any:
 
 @_intrinsic
 def bytes_of(_typing: Any, text: Any) -> Any:
-    """The bytes of a text that Python handed over, and holds."""
+    """Returns the bytes of a text that Python passed, and keeps alive."""
 
     def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         held = context.make_helper(builder, sig.args[0], arguments[0])
@@ -318,14 +319,14 @@ def bytes_of(_typing: Any, text: Any) -> Any:
 
 
 def _place_in(context: Any, builder: Any, array_type: Any, given: Any, kind: Any) -> Any:
-    """The code that finds a place in an array of bytes: the first two of what is given."""
+    """Returns the code that finds a position in an array of bytes: the first two arguments."""
     held = context.make_array(array_type)(context, builder, given[0]).data
     return builder.bitcast(builder.gep(held, [given[1]]), kind.as_pointer())
 
 
 @_intrinsic
 def byte_at(_typing: Any, data: Any, at: Any) -> Any:
-    """A byte of an array, whose place is not negative."""
+    """Returns a byte of an array, at a position that is not negative."""
 
     def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         place = _place_in(context, builder, sig.args[0], arguments, ir.IntType(8))
@@ -359,7 +360,7 @@ def _put_word(_typing: Any, data: Any, at: Any, word: Any) -> Any:
 
 @_intrinsic
 def _first_byte(_typing: Any, marks: Any) -> Any:
-    """Which of eight bytes is the first with a bit set; 8 where none is."""
+    """Returns the first of eight bytes with a bit set; 8 without one."""
 
     def generate(_context: Any, builder: Any, _sig: Any, arguments: Any) -> Any:
         zeros = builder.cttz(arguments[0], ir.IntType(1)(0))
@@ -378,7 +379,7 @@ _TO_HIGH = np.uint64(0x7676767676767676)
 
 @numba.njit(inline="always")
 def plain_bytes(data: Any, at: Any) -> Any:
-    """How many of eight bytes come before a quote, a backslash or a control character."""
+    """Returns the number of bytes, of eight, before a quote, a backslash or a control character."""
     word = _word_at(data, at)
     quote, slash = word ^ _QUOTES, word ^ _BACKSLASHES
     marks = ((quote - _ONES) & ~quote) | ((slash - _ONES) & ~slash) | ((word - _BLANKS) & ~word)
@@ -387,7 +388,9 @@ def plain_bytes(data: Any, at: Any) -> Any:
 
 @numba.njit(inline="always")
 def sign_marks(data: Any, at: Any, sign: Any, other: Any) -> Any:
-    """Which of eight bytes are one of two signs or LF: marked by their highest bits, just these."""
+    """Marks, of eight bytes, exactly those that are one of two signs or LF, by their highest
+    bits.
+    """
     word = _word_at(data, at)
     one, two = word ^ (np.uint64(sign) * _ONES), word ^ (np.uint64(other) * _ONES)
     end = word ^ _LINE_FEEDS
@@ -397,26 +400,26 @@ def sign_marks(data: Any, at: Any, sign: Any, other: Any) -> Any:
 
 @numba.njit(inline="always")
 def first_marked(marks: Any) -> Any:
-    """Which of eight bytes is the first that is marked; 8 where none is."""
+    """Returns the first marked one of eight bytes; 8 without one."""
     return _first_byte(marks)
 
 
 @numba.njit(inline="always")
 def without_first(marks: Any) -> Any:
-    """The marks without the first of them."""
+    """Returns the marks without the first of them."""
     return marks & (marks - np.uint64(1))
 
 
 @numba.njit(inline="always")
 def digits_at(data: Any, at: Any) -> Any:
-    """How many of eight bytes are digits, before one that is none."""
+    """Returns the number of digits among eight bytes before another byte."""
     word = _word_at(data, at) ^ _ZEROS
     return _first_byte(((word + _TO_HIGH) | word) & _HIGHS)
 
 
 @numba.njit(inline="always")
 def are_same(data: Any, at: Any, other: Any, begin: Any, size: Any) -> Any:
-    """Whether so many bytes are the same; behind both eight more can be read."""
+    """Whether `size` bytes are the same; behind both eight more can be read."""
     step = 0
     while step + 8 <= size:
         if _word_at(data, at + step) != _word_at(other, begin + step):
@@ -428,14 +431,14 @@ def are_same(data: Any, at: Any, other: Any, begin: Any, size: Any) -> Any:
 
 @numba.njit(inline="always")
 def put_bytes(data: Any, at: Any, out: Any, begin: Any, size: Any) -> None:
-    """Copies so many bytes, and maybe some of the next eight."""
+    """Copies `size` bytes, and maybe some of the next eight."""
     for step in range(0, size, 8):
         _put_word(out, begin + step, _word_at(data, at + step))
 
 
 @_intrinsic
 def prefetch(_typing: Any, rows: Any, row: Any) -> Any:
-    """Tells the processor that a row of an array is wanted soon."""
+    """Prefetches a row of an array."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         table, number = arguments

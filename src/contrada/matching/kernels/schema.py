@@ -1,11 +1,11 @@
-"""The index's memory: a few arrays that grow, and what each of their rows holds.
+"""The index's memory: a few growing arrays, and the contents of their rows.
 
-Nothing in the index is an object per filter. All is in arrays: those of the store say what the
-filters are, and are saved and mapped as they are; those of the scratch hold one notification and
-what was found for it. `docs/matching.md` draws them and states the invariants.
+Nothing in the index is an object per filter. All is in arrays: those of the store describe the
+filters, and are saved and mapped unchanged; those of the scratch hold one notification and its
+matches. `docs/matching.md` draws them and states the invariants.
 
-This is told once: kernels read `m.buckets[row].length`, Python `arrays.buckets.length[row]`. `jit`
-makes the first of the table of addresses that `arrays` keeps.
+This is the only definition: kernels read `m.buckets[row].length`, Python
+`arrays.buckets.length[row]`. `jit` makes the first of the table of addresses that `Arrays` keeps.
 """
 
 from typing import Annotated, Any, Final, TypeAlias
@@ -17,7 +17,7 @@ _I1, _I4, _I8 = np.uint8, np.int32, np.int64
 
 
 def _row(kind: Any, *fields: str) -> Any:
-    """The type of a row whose fields are integers of one size."""
+    """Returns the type of a row with integers of one size as fields."""
     return np.dtype([(field, kind) for field in fields])
 
 
@@ -110,7 +110,7 @@ STORE: Final[dict[str, Any]] = {
     "trees": _row(_I8, "count", "first_bucket"),
     # PIVOTS for each tree, where its bins begin
     "pivots": _row(_I8, "domain", "key"),
-    # pools of filters with many ranges: see `placing.Pools`
+    # pools of filters with many ranges: see `access_predicates.Pools`
     "pools": _row(
         _I8,
         "attrs",  # how many
@@ -125,7 +125,7 @@ STORE: Final[dict[str, Any]] = {
     "bits": _I8,
     # a bit per hash of some bytes of a substring that a filter hangs on
     "gram_bits": _I1,
-    # a row per kind of constants, to count the distinct ones: see `seeking.count`
+    # a row per kind of constants, to count the distinct ones: see `bucket_lookup.count`
     "sketches": _row(
         _I8,
         "counted",  # in parts of COUNT_PARTS
@@ -134,7 +134,7 @@ STORE: Final[dict[str, Any]] = {
     # SKETCH_REGISTERS for each sketch
     "registers": _I1,
 }
-"""What the filters are: the type of a row of each array."""
+"""The filters: the type of a row of each array."""
 
 SCRATCH: Final[dict[str, Any]] = {
     # per filter its only key, where all keys are integers
@@ -197,7 +197,7 @@ SCRATCH: Final[dict[str, Any]] = {
     # check, and where their programs begin
     "pending": _I8,
 }
-"""What one notification is, and what was found for it. Belongs to one process."""
+"""One notification, and its matches. Belongs to one process."""
 
 ARRAYS: Final = {name: np.dtype(kind) for name, kind in (STORE | SCRATCH).items()}
 
@@ -225,7 +225,7 @@ GivenBytes: TypeAlias = Annotated[NDArray[np.uint8], "only read"]
 
 
 class Memory:
-    """All arrays, as `Arrays.memory` hands them to entries and kernels hand them on."""
+    """All arrays, as `Arrays.memory` passes them to entries and kernels pass them on."""
 
 
 GivenColumns: TypeAlias = NDArray[np.void]
@@ -240,7 +240,7 @@ COLUMN: Final = _row(
     "text",  # address of the texts
     "offset",  # the first row's number in these
 )
-"""A column of a batch, as Arrow has it in memory."""
+"""A column of a batch in Arrow's memory."""
 
 KINDS: Final = {
     "bool": 0,
@@ -259,12 +259,12 @@ KINDS: Final = {
     "large_string": 12,
     "large_binary": 12,
 }
-"""Kinds of columns by the names that Arrow has for their types; `time` is microseconds."""
+"""Kinds of columns by Arrow's names for their types; `time` is microseconds."""
 
 HASH_BITS: Final = 32
 HASH_SEED_BITS: Final = 62
-"""Bits of a seed: where hashes begin, and above it what they are multiplied by. Each process has
-its own, so that nobody can send values whose hashes are the same; a saved index keeps its own."""
+"""Bits of a seed: the initial value of hashes, and above it their multiplier. Each process has its
+own, so that nobody can send values with equal hashes; a saved index keeps its own."""
 
 # --- parts of texts -----------------------------------------------------------------------------
 PREFIXES: Final = 0  # the column in parts; the next is the same without case
@@ -273,11 +273,11 @@ GRAMS: Final = 4  # bytes of a substring
 PART_COLUMNS: Final = 6
 
 TEXT_SHIFT: Final = 24
-"""A text is referred to as its place in `texts` shifted by this, plus its length in bytes."""
+"""A text is referred to as its position in `texts` shifted by this, plus its length in bytes."""
 LENGTH_MASK: Final = (1 << TEXT_SHIFT) - 1
 
 GRAM_BITS_BYTES: Final = 2**16
-"""Bytes of `gram_bits` once a filter hangs on some bytes of a substring."""
+"""Bytes of `gram_bits` once a filter is assigned to some bytes of a substring."""
 
 # --- guards of entries --------------------------------------------------------------------------
 GUARD_ATTR: Final = (1 << 22) - 1
@@ -294,7 +294,7 @@ DECIDED_ALONE: Final = 1 << 29  # the guards are the whole filter
 KEY_HERE: Final = 1 << 30  # matches need nothing else of the filter: its key stands in the entry
 
 ATTRS_MAX: Final = 2**22 - 1
-"""Attributes that the filters of an index name. Beyond it: LimitError."""
+"""Attributes in the filters of an index. Beyond it: LimitError."""
 
 ROOMS: Final = 32
 
@@ -330,13 +330,13 @@ ATOM_CONTAINS_NOCASE: Final = 5
 
 # --- other sizes --------------------------------------------------------------------------------
 PENDING: Final = 1024
-"""Places to look up, or entries that may match, that are written down at a time."""
+"""Places to look up, or entries that may match, that are stored at a time."""
 
 PIVOTS: Final = 63
 """Pivots of a tree of ranges: they cut an attribute's values into 64 bins."""
 
 RANGES_KEPT: Final = 512
-"""Ranges remembered per attribute. Beyond it: each is as likely to be as any other."""
+"""Ranges remembered per attribute. Beyond it: each is equally likely to be remembered."""
 
 WORD_BITS: Final = 63
 """Bits of a word in a pool: one less than an integer has, so that none is negative."""
@@ -357,5 +357,5 @@ NEED_FOUND: Final = -5
 NEED_STAMPS: Final = -6
 
 EPOCHS_MAX: Final = 2**30
-"""Notifications until the stamps of an index, which have 32 bits, are cleared. Beyond it: they
-are, and counts of visits are halved."""
+"""Notifications until the stamps of an index, which have 32 bits, are cleared. Beyond it: they are,
+and counts of visits are halved."""

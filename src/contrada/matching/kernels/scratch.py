@@ -1,8 +1,8 @@
-"""Kernels that bring a notification into the scratch.
+"""Kernels that load a notification into the scratch.
 
-A notification comes as msgpack, a map of names to values (`load`), or as a row of columns
-(`load_row`). The values of attributes that filters ask for come into the scratch as integers and
-text; the rest is skipped. Hashes are made here, too.
+The input is msgpack, a map of names to values (`load`), or a row of columns (`load_row`). The
+values of attributes that filters name are stored in the scratch as integers and text; the rest is
+skipped. Hashes are made here, too.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ FOLD_TO = np.array([casefold.TABLE[code] for code in sorted(casefold.TABLE)], dt
 
 MASK = (1 << HASH_BITS) - 1
 FIXED_SEED = (16777619 << HASH_BITS) | 2166136261
-"""For what no client chooses."""
+"""For values that no client chooses."""
 NULL, BOOL, NAN, NUMBER, TIME, TEXT = 1, 2, 3, 4, 5, 6
 KIND_POINT, KIND_TEXT, KIND_PREFIX, KIND_SUFFIX, KIND_GRAM = 1, 2, 3, 5, 7
 KIND_TEXT_NOCASE = 9
@@ -50,9 +50,9 @@ TIMESTAMP, STRING = KINDS["time"], KINDS["string"]
 
 @entry
 def mixed(seed: int, h: int, x: int) -> Any:
-    """A hash and 32 more bits.
+    """Returns a hash and 32 more bits.
 
-    The product's upper half comes back into the lower one. Without that, equal hashes could be made
+    The product's upper half is mixed into the lower one. Without that, equal hashes could be made
     that hardly depend on the seed: the lowest bits of a product depend on the lowest bits alone.
     """
     product = (h ^ (x & MASK)) * ((seed >> HASH_BITS) | 1)
@@ -61,7 +61,7 @@ def mixed(seed: int, h: int, x: int) -> Any:
 
 @kernel
 def finished(h: Any) -> Any:
-    """A hash of 31 bits whose low bits depend on all of them."""
+    """Returns a hash of 31 bits whose low bits depend on all of them."""
     h = h ^ (h >> 15)
     h = (h * 0x2C1B3C7) & MASK
     return (h ^ (h >> 13)) & INT32_MAX
@@ -69,27 +69,27 @@ def finished(h: Any) -> Any:
 
 @entry
 def place_hash(seed: int, attr: int, kind: int, h: int) -> Any:
-    """The hash of a place: an attribute, a kind of place, the hash of a value."""
+    """Returns the hash of a place: an attribute, a kind of place, the hash of a value."""
     return finished(mixed(seed, mixed(seed, mixed(seed, seed & MASK, attr), kind), h))
 
 
 @entry
 def point_hash(seed: int, attr: int, domain: int, key: int) -> Any:
-    """The hash of the place of a value outside text."""
+    """Returns the hash of the place of a value outside text."""
     h = mixed(seed, mixed(seed, mixed(seed, seed & MASK, domain), key), key >> HASH_BITS)
     return place_hash(seed, attr, KIND_POINT, h)
 
 
 @entry
 def gram_bit(attr: int, gram: int, bits: int) -> Any:
-    """The bit of some bytes of a substring, of so many bits; quicker than the hash of a place."""
+    """The bit of some bytes of a substring among `bits`; quicker than the hash of a place."""
     h = ((gram ^ (attr * 0x85EBCA6B)) * 0x9E3779B1) & MASK
     return (h ^ (h >> 15)) & (bits - 1)
 
 
 @kernel
 def text_hash(seed: Any, buffer: Any, start: Any, length: Any) -> Any:
-    """The hash of a text.
+    """Returns the hash of a text.
 
     Four bytes at a time, since each multiplication waits for the one before it. Of the length, too:
     else zeros before the last few bytes would make no difference.
@@ -109,15 +109,15 @@ def text_hash(seed: Any, buffer: Any, start: Any, length: Any) -> Any:
 
 @entry
 def hash_of_text(seed: int, text: bytes) -> Any:
-    """The hash of a whole text."""
+    """Returns the hash of a whole text."""
     return text_hash(seed, bytes_of(text), 0, len(text))
 
 
 @entry
 def hash_of_part(seed: int, part: bytes) -> Any:
-    """The hash of the beginning of a text, or of its end read backwards.
+    """Returns the hash of the beginning of a text, or of its end read backwards.
 
-    Byte by byte, as `ask_by_text` meets all the parts that filters may ask for on its way.
+    Byte by byte, as `ask_by_text` computes it for all parts that filters may name.
     """
     h = seed & MASK
     for i in range(len(part)):
@@ -127,7 +127,7 @@ def hash_of_part(seed: int, part: bytes) -> Any:
 
 @kernel
 def ordered(bits: Any) -> Any:
-    """A double's bits as an integer in the order of doubles; both zeros are 0."""
+    """Returns a double's bits as an integer in the order of doubles; both zeros are 0."""
     if bits >= 0:
         return bits
     return -(bits & 0x7FFFFFFFFFFFFFFF)
@@ -135,7 +135,7 @@ def ordered(bits: Any) -> Any:
 
 @kernel
 def find_attr(m: Any, buffer: Any, start: Any, length: Any, h: Any) -> Any:
-    """The row of an attribute by its name, or -1."""
+    """Returns the row of an attribute by its name, or -1."""
     mask = len(m.names) - 1
     slot = finished(h) & mask
     while True:
@@ -157,7 +157,7 @@ def find_attr(m: Any, buffer: Any, start: Any, length: Any, h: Any) -> Any:
 
 @kernel
 def big_endian(msg: Any, pos: Any, size: Any) -> Any:
-    """An unsigned integer; eight bytes come out signed."""
+    """Returns an unsigned integer; eight bytes give a signed one."""
     value = 0
     for i in range(size):
         if i == 0 and size == 8 and msg[pos] >= 128:
@@ -169,10 +169,10 @@ def big_endian(msg: Any, pos: Any, size: Any) -> Any:
 
 @kernel
 def header(msg: Any, pos: Any) -> Any:
-    """What stands at a place of a msgpack text: (kind, number or length, next place).
+    """Returns the header at a position of a msgpack text: (kind, number or length, next position).
 
-    Kinds: 0 nil, 1 bool, 2 integer, 3 double, 4 text, 5 array, 6 map, 7 time, 8 unsigned too
-    large, 9 anything else. A time is rounded to microseconds as where it is decoded.
+    Kinds: 0 nil, 1 bool, 2 integer, 3 double, 4 text, 5 array, 6 map, 7 time, 8 unsigned too large,
+    9 anything else. A time is rounded to microseconds as in the decoder.
     """
     b = msg[pos]
     if b <= 0x7F:
@@ -224,7 +224,7 @@ def header(msg: Any, pos: Any) -> Any:
 
 @kernel
 def skipped(msg: Any, pos: Any) -> Any:
-    """The place after one value, whatever it is; -1 where it cannot be read."""
+    """Returns the position after one value of any kind; -1 if it cannot be read."""
     pending = 1
     while pending > 0:
         if pos >= len(msg):
@@ -244,7 +244,7 @@ def skipped(msg: Any, pos: Any) -> Any:
 
 @kernel
 def begin(m: Any) -> Any:
-    """Makes the scratch ready for another notification."""
+    """Prepares the scratch for another notification."""
     counters = m.counters[0]
     counters.epoch += 1
     counters.values = 0
@@ -255,9 +255,10 @@ def begin(m: Any) -> Any:
 
 @kernel
 def load(msg: Any, m: Any) -> Any:
-    """Brings a notification's values into the m. Answers OK, NEED_… or UNREADABLE.
+    """Loads a notification's values into the scratch. Answers OK, NEED_… or UNREADABLE.
 
-    Bytes that are cut off, or no msgpack, are never read beyond their end by more than a header.
+    Truncated bytes, or those that are no msgpack, are never read beyond their end by more than a
+    header.
     """
     if m.counters[0].epoch >= EPOCHS_MAX:
         return NEED_STAMPS
@@ -291,7 +292,7 @@ def load(msg: Any, m: Any) -> Any:
 
 @kernel
 def load_values(msg: Any, pos: Any, attr: Any, m: Any) -> Any:
-    """Loads one attribute's value or values; the place after them, or what is needed."""
+    """Loads one attribute's value or values; the position after them, or the status."""
     kind, number, after = header(msg, pos)
     count = 1
     if kind == 5:
@@ -351,7 +352,7 @@ def load_value(msg: Any, kind: Any, number: Any, start: Any, attr: Any, m: Any) 
 
 @kernel
 def add_integer(number: Any, attr: Any, m: Any) -> Any:
-    """Adds an integer. One that a double may miss lies between two of them, to be verified."""
+    """Adds an integer. One that is no double is between two of them, to be verified."""
     nearest = ordered(double_bits(number))
     if -EXACT_MAX <= number <= EXACT_MAX:
         return add_key(NUMBER, nearest, nearest, attr, m)
@@ -381,7 +382,7 @@ def add_key(domain: Any, low: Any, high: Any, attr: Any, m: Any) -> Any:
 
 @kernel
 def counted(attr: Any, m: Any) -> Any:
-    """One more value of an attribute; the first makes it present."""
+    """Counts one more value of an attribute; the first makes it present."""
     state, counters = m.state, m.counters[0]
     if state[attr].count == 0:
         m.present[counters.present] = attr
@@ -394,7 +395,7 @@ def counted(attr: Any, m: Any) -> Any:
 
 @kernel
 def add_text(msg: Any, start: Any, length: Any, attr: Any, m: Any) -> Any:
-    """Adds a text, with its folded form where the attribute is compared without case.
+    """Adds a text, with its folded form if the attribute is compared without case.
 
     For a text, V_LOW and V_HIGH hold its hash.
     """
@@ -423,7 +424,7 @@ def add_text(msg: Any, start: Any, length: Any, attr: Any, m: Any) -> Any:
         values[row].folded_length = folded
         counters.text += folded
     counters.values = row + 1
-    # A guard asks for one hash: of several texts no interval says which there are, so all may be.
+    # A guard tests one hash: several texts have no interval of hashes, so all may pass.
     is_first = state[attr].text_highest == INT32_MIN
     state[attr].text_lowest = finished(h) if is_first else INT32_MIN
     state[attr].text_highest = finished(h) if is_first else INT32_MAX
@@ -433,7 +434,7 @@ def add_text(msg: Any, start: Any, length: Any, attr: Any, m: Any) -> Any:
 
 @kernel
 def utf8_size(text: Any, at: Any, end: Any) -> Any:
-    """How many bytes the character at a place has; 0 where the bytes are not UTF-8."""
+    """Returns the number of bytes of the character at a position; 0 if they are not UTF-8."""
     b = text[at]
     if 0xC2 <= b <= 0xDF:
         size = 2
@@ -458,7 +459,7 @@ def utf8_size(text: Any, at: Any, end: Any) -> Any:
 
 @kernel
 def folded_code(code: Any) -> Any:
-    """The folded code point."""
+    """Returns the folded code point."""
     low, high = 0, len(FOLD_FROM)
     while low < high:
         middle = (low + high) >> 1
@@ -473,7 +474,7 @@ def folded_code(code: Any) -> Any:
 
 @kernel
 def folded_text(text: Any, start: Any, length: Any, to: Any) -> Any:
-    """Writes a text folded, as `model.casefold.fold` does; the number of bytes."""
+    """Writes a text folded, as `model.languages.casefold.fold` does; the number of bytes."""
     high = 0
     for i in range(length):
         b = text[start + i]
@@ -500,7 +501,7 @@ def folded_text(text: Any, start: Any, length: Any, to: Any) -> Any:
 
 @kernel
 def put_character(text: Any, out: Any, code: Any) -> Any:
-    """Writes a code point as UTF-8; the place after it."""
+    """Writes a code point as UTF-8; the position after it."""
     if code < 0x80:
         text[out] = code
         return out + 1
@@ -517,13 +518,13 @@ def put_character(text: Any, out: Any, code: Any) -> Any:
 
 @kernel
 def bit_at(address: Any, row: Any) -> Any:
-    """A bit of memory, by its number."""
+    """Returns a bit of memory, by its number."""
     return (number_at(address, row >> 3, np.uint8) >> (row & 7)) & 1
 
 
 @kernel
 def integer_at(kind: Any, address: Any, row: Any) -> Any:
-    """A value of a column that is an integer in memory."""
+    """Returns a value of a column that is an integer in memory."""
     if kind == INT64 or kind == TIMESTAMP:
         return number_at(address, row, np.int64)
     if kind == INT32:
@@ -572,7 +573,7 @@ def load_cell(column: Any, row: Any, m: Any) -> Any:
 
 @kernel
 def list_cells(columns: Any, row: Any, cells: Any) -> Any:
-    """Lists the columns in which a row is not NULL; how many. Without branches, as most are."""
+    """Lists the columns in which a row is not NULL; their number. Without branches, as most are."""
     count = 0
     for i in range(len(columns)):
         cells[count] = i  # and written over by the next one, if this is NULL
@@ -583,7 +584,7 @@ def list_cells(columns: Any, row: Any, cells: Any) -> Any:
 
 @kernel
 def load_row(columns: Any, row: Any, cells: Any, m: Any) -> Any:
-    """Brings a row of columns into the scratch, as `load` does with a notification."""
+    """Loads a row of columns into the scratch, as `load` does with a notification."""
     if m.counters[0].epoch >= EPOCHS_MAX:
         return NEED_STAMPS
     begin(m)

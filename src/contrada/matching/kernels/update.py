@@ -1,11 +1,10 @@
-"""Kernels of updates: equal filters, buckets, guards, hash tables; and a look at every filter.
+"""Kernels of updates: equal filters, buckets, guards, hash tables; and a test of every filter.
 
-*Guards* are the constraints that an entry carries with it, asked before the filter's program. An
-entry has two, of the filter's constraints besides the one that the filter hangs on. Most candidates
-end at a guard, and where bucket and guards are the whole filter, most matches are decided there,
-without a look at the filter itself, which lies elsewhere in memory. A guard never says no to what
-its constraint would let pass. It says that the constraint holds only where 32 bits are enough to
-know.
+*Guards* are constraints in an entry, tested before the filter's program. An entry has two, of the
+filter's constraints besides the one of its bucket. Most candidates fail at a guard, and if bucket
+and guards are the whole filter, most matches are decided there, without an access to the filter
+itself, which is elsewhere in memory. A guard never fails a value that its constraint accepts. It
+shows that the constraint holds only if 32 bits suffice for that.
 """
 
 from typing import Any
@@ -61,14 +60,14 @@ from contrada.matching.kernels.scratch import (
 )
 
 NO_DOMAIN = 7
-"""In a guard that only asks for the attribute to be there."""
+"""In a guard that only requires the attribute."""
 HUNG_RANK = 8
-"""The rank of the constraint that the filter hangs on: after all others."""
+"""The rank of the constraint of the filter's bucket: after all others."""
 
 
 @kernel
 def words_hash(seed: Any, words: Any, first: Any, count: Any) -> Any:
-    """The hash of the words of a program."""
+    """Returns the hash of the words of a program."""
     h = seed & MASK
     for i in range(first, first + count):
         h = mixed(seed, mixed(seed, h, words[i]), words[i] >> HASH_BITS)
@@ -77,9 +76,9 @@ def words_hash(seed: Any, words: Any, first: Any, count: Any) -> Any:
 
 @entry
 def enter(begin: int, count: int, number: int, is_wider: bool, memory: Memory) -> Any:
-    """The filter with the program that was written there; where there is none, it is `number`.
+    """Returns the filter with the program that was written there; `number` for a new one.
 
-    A filter that is wider than its program is equal to none. A number below 0 becomes nothing.
+    A filter that is wider than its program is equal to none. A number below 0 adds nothing.
     """
     m = memory_at(memory)
     program, filters, equal = m.program, m.filters, m.equal
@@ -88,7 +87,7 @@ def enter(begin: int, count: int, number: int, is_wider: bool, memory: Memory) -
     while equal[slot] != 0 and not is_wider:
         known = equal[slot] - 1
         at = filters[known].begin
-        # One that is gone stays in the table, so that those behind it are found, but equals none.
+        # A removed one remains in the table, so that those behind it are found, but equals none.
         same = program[at] & (WORDS_MASK | GONE | WIDER) == count
         if same:
             for i in range(1, count + 1):
@@ -110,7 +109,7 @@ def enter(begin: int, count: int, number: int, is_wider: bool, memory: Memory) -
 
 @kernel
 def bucket_for(h: Any, m: Any, used: Any) -> Any:
-    """The bucket of a place; a new one, row `used`, where there is none yet."""
+    """Returns the bucket of a place; a new one, row `used`, if there is none yet."""
     mask = len(m.slots) - 1
     slot = h & mask
     while True:
@@ -145,12 +144,13 @@ def place_bucket(
     memory: Memory,
     statistics: Memory,
 ) -> Any:
-    """The bucket of a place of an attribute, row `used` where there is none yet: its number times
-    four; plus 1 where it is that of the place's value; plus 2 where it ceased to be another's.
+    """The bucket of a place of an attribute, row `used` for a new one: its number times four.
 
-    A place of a value has a domain, and the key or the reference to the text. A new bucket begins
-    as if it had been there all the time, `unseen` a share of it: what is new must not look
-    unvisited. What was seen is told by the statistics.
+    Plus 1 if it is that of the place's value; plus 2 if it ceased to be another's.
+
+    A place of a value has a domain, and the key or the reference to the text. A new bucket gets a
+    share `unseen` of the visits of all time: it must not look unvisited. The arrays `statistics`
+    have the visits.
     """
     m = memory_at(memory)
     buckets = m.buckets
@@ -174,7 +174,7 @@ def place_bucket(
 
 @kernel
 def rank(op: Any) -> Any:
-    """The operators in order, the most selective first."""
+    """Returns the operators in order, the most selective first."""
     if op == OP_POINT:
         return 0
     if op == OP_TEXT:
@@ -186,7 +186,7 @@ def rank(op: Any) -> Any:
 
 @kernel
 def guard_of(word: Any, m: Any) -> Any:
-    """The guard of a constraint, which begins at a word of the program; none at -1."""
+    """Returns the guard of a constraint at a word of the program; none at -1."""
     if word < 0:
         return GUARD_NONE << GUARD_KIND_SHIFT, 0, 0
     program = m.program
@@ -220,10 +220,10 @@ def is_clear(asked: Any) -> Any:
 
 @kernel
 def put_guards(at: Any, number: Any, hung: Any, by_value: Any, alone: Any, m: Any) -> Any:
-    """Writes the guards of a filter's entry; the first says whether both of them decide.
+    """Writes the guards of a filter's entry; the first has the flag that both of them decide.
 
-    `hung` is the attribute that the filter hangs on, or -1; `by_value` says whether its
-    bucket's value is all that the constraint on it asks for; `alone` that it has no other entry.
+    `hung` is the attribute of the filter's bucket, or -1; `by_value` is whether its bucket's value
+    is the whole constraint on it; `alone` that it has no other entry.
     """
     program = m.program
     begin = m.filters[number].begin
@@ -256,7 +256,7 @@ def put_guards(at: Any, number: Any, hung: Any, by_value: Any, alone: Any, m: An
 
 @kernel
 def power(size: Any) -> Any:
-    """Which power of two a number is."""
+    """Returns the exponent of the power of two."""
     found = 0
     while size > 1:
         size >>= 1
@@ -268,7 +268,7 @@ def power(size: Any) -> Any:
 def make_room(bucket: Any, m: Any, used: Any) -> Any:
     """Moves a full bucket to twice the room. The number of entries used afterwards.
 
-    A room that another bucket left is taken before a fresh one.
+    A room that another bucket left is reused first.
     """
     buckets, entries, rooms = m.buckets, m.entries, m.rooms
     length = buckets[bucket].length
@@ -282,7 +282,7 @@ def make_room(bucket: Any, m: Any, used: Any) -> Any:
         used += capacity
     for i in range(length):
         entries[start + i] = entries[old + i]
-    if length > 0:  # a room that is left says in its first entry where the next of its size is
+    if length > 0:  # the first entry of a free room has the next free one of its size
         entries[old].filter = rooms[power(length)]
         rooms[power(length)] = old + 1
     buckets[bucket].start = start
@@ -314,11 +314,11 @@ def hang(
 
 @entry
 def cheapest_value(number: int, memory: Memory, statistics: Memory) -> Any:
-    """(word, hash, cost, settled) of the value that the fewest notifications come by.
+    """(word, hash, cost, settled) of the value that the fewest notifications reach.
 
-    All its values are counted. The word is where its constraint begins behind the header, -1 where
-    no constraint asks for a single value. The cost is the share of all notifications that come by.
-    It is settled where no other constraint costs less: all are ranges, and their bins are visited
+    All its values are counted. The word is the position of its constraint behind the header, -1
+    without a constraint of a single value. The cost is the share of all notifications that reach
+    it. It is settled if no other constraint costs less: all are ranges, and their bins are visited
     more.
     """
     m, seen_in = memory_at(memory), memory_at(statistics)
@@ -359,10 +359,10 @@ def cheapest_value(number: int, memory: Memory, statistics: Memory) -> Any:
 def hang_at_value(
     number: int, entries_used: int, buckets_used: int, memory: Memory, statistics: Memory
 ) -> Any:
-    """Hangs a filter at its cheapest value, where that is settled and its bucket no other's.
+    """Assigns a filter to its cheapest value, if that is settled and its bucket no other's.
 
-    (entries, buckets) used afterwards, and its cheapest value, as `cheapest_value` tells; (-1, -1)
-    where it does not hang yet, because that is not so or there is no room.
+    (entries, buckets) used afterwards, and its cheapest value, as in `cheapest_value`; (-1, -1) if
+    it is not assigned yet, because that is not so or there is no room.
     """
     m, seen_in = memory_at(memory), memory_at(statistics)
     cheapest = cheapest_value(number, m, seen_in)
@@ -393,9 +393,9 @@ def hang_at_value(
 
 @entry
 def unhang(bucket: int, number: int, at: int, memory: Memory) -> Any:
-    """Takes a filter out of a bucket; the last entry takes its place. Whether it was there.
+    """Removes a filter from a bucket; the last entry takes its place. Whether it was there.
 
-    `at` is which entry it is.
+    `at` is the number of its entry.
     """
     m = memory_at(memory)
     buckets, entries, filters, links = m.buckets, m.entries, m.filters, m.links
@@ -419,13 +419,13 @@ def unhang(bucket: int, number: int, at: int, memory: Memory) -> Any:
 
 @kernel
 def key_hash(key: Any) -> Any:
-    """The hash of an integer key."""
+    """Returns the hash of an integer key."""
     return finished(mixed(FIXED_SEED, mixed(FIXED_SEED, 0, key), key >> HASH_BITS))
 
 
 @entry
 def find_key(key: int, keys: Ints, slots: RowNumbers) -> Any:
-    """The slot of an integer key, or -1 - the free place of the hash table."""
+    """Returns the slot of an integer key, or -1 - the free place of the hash table."""
     mask = len(slots) - 1
     place = key_hash(key) & mask
     while True:
@@ -481,7 +481,7 @@ def rehash_buckets(used: int, memory: Memory) -> None:
 
 @entry
 def rehash_filters(used: int, memory: Memory) -> None:
-    """Fills the hash table of filters anew, without those that are gone or wider."""
+    """Fills the hash table of filters anew, without removed or wider ones."""
     m = memory_at(memory)
     mask = len(m.equal) - 1
     for number in range(used):
@@ -515,7 +515,7 @@ def enter_names(first: int, end: int, memory: Memory) -> None:
 
 @kernel
 def touches(number: Any, box: Any, rows: Any, closed: Any, inside: Any, m: Any) -> Any:
-    """Whether a filter may meet a box, or, asked for `inside`, may lie in it.
+    """Whether a filter may meet a box, or, with `inside`, may lie in it.
 
     A row of the box is (attribute, domain or 0 for any, lowest key, highest key); for a single text
     both are the reference to it, or -1. In a `closed` box every attribute that it does not name is
@@ -561,9 +561,9 @@ def touches(number: Any, box: Any, rows: Any, closed: Any, inside: Any, m: Any) 
 def touching(
     box: Ints, closed: bool, inside: bool, first: int, found: Ints, used: int, memory: Memory
 ) -> Any:
-    """Writes down, from a filter on, those that touch a box; how many, at most the room.
+    """Lists, from a filter on, those that touch a box; their number, at most the room.
 
-    The last place of `found` gets the filter to go on from.
+    The last place of `found` gets the next filter.
     """
     m, rows = memory_at(memory), len(box) // 4
     count = 0
