@@ -207,6 +207,14 @@ def test_the_page_names_limits_that_there_are() -> None:
     """A reader would look for a limit that has another name by now."""
     named = set(re.findall(r"`([a-z_.]+:[A-Z_]+)`", PAGE))
     listed = set(re.findall(r"^\| `([a-z_.]+:[A-Z_]+)`", LIMITS, re.MULTILINE))
+    settable = set(re.findall(r"^\| `([a-z_]+)`", LIMITS, re.MULTILINE))
+    fields = set(re.findall(r"`([a-z_]+_(?:bytes|(?:bytes_|s_)?max|(?:wait|after)_s))`", PAGE))
+    assert (
+        fields
+        - {"frame_bytes_max", "records_max", "bytes_max", "replay_max", "attempts_max"}
+        - {"hops_max"}
+        <= settable
+    )
     assert named
     assert named <= listed
     words = set(re.findall(r"\b[A-Z]+_(?:[A-Z]+_)*(?:MAX|S|BYTES)\b", PAGE))
