@@ -62,7 +62,7 @@ class Informed(TcpService):
     def __init__(self, brokers: Network, number: int, **options: Any) -> None:
         super().__init__(brokers[number].address, **options)
         self._brokers = brokers
-        self._market = InformedMarket(self, brokers)
+        self._offers = InformedMarket(self, brokers)
 
     async def enter(self, *arguments: Any) -> None:
         await super().enter(*arguments)
@@ -113,7 +113,7 @@ class Joined(EmbeddedBroker):
         name = f"s{next(_NUMBERS)}"
         super().__init__(replace(brokers[number].network, name=name, neighbours=wanted), **options)
         brokers.watch(self.dispatcher)
-        self._market = JoinedMarket(self)
+        self._offers = JoinedMarket(self)
 
     async def open(self) -> None:
         await super().open()
