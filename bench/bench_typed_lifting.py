@@ -1,6 +1,6 @@
 """Lifting: a predicate of three comparisons becomes filters, each time anew.
 
-The code of a predicate is read the first time only, as that of one that many subscriptions share.
+The code of a predicate is analysed the first time only.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ SAMPLES = 30
 
 @dataclass
 class Quoted:
-    """What is filtered."""
+    """An obvent to filter."""
 
     company: str
     price: float

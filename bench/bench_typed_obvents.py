@@ -1,4 +1,4 @@
-"""Typed obvents through the embedded service: published, matched, made anew for a subscriber."""
+"""Obvents through the embedded service: published, matched, restored for a subscriber."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ SAMPLES = 15
 
 @dataclass
 class Listed(ct.Obvent, name="bench.Listed"):
-    """Anything that is listed."""
+    """A listed security."""
 
     company: str
 
@@ -43,7 +43,7 @@ PLAIN = {
 
 
 async def seconds_each(subject: Any, item: Any) -> float:
-    """Seconds for one, published and read by one subscriber."""
+    """Seconds for one obvent, published and read by one subscriber."""
     async with ct.connect() as service, service.subscribe(subject) as events:
 
         async def read() -> None:
@@ -59,7 +59,7 @@ async def seconds_each(subject: Any, item: Any) -> float:
 
 
 def alternately(subject: Callable[[], float], peer: Callable[[], float]) -> Measurement:
-    """Both, one after the other, after one round to get warm."""
+    """Both in turn, after one round of warm-up."""
     subject(), peer()
     pairs = [(subject(), peer()) for _ in range(SAMPLES)]
     ours, others = zip(*pairs, strict=True)

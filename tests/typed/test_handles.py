@@ -1,4 +1,4 @@
-"""Handles: how they end, whoever ends them, and what they say afterwards."""
+"""Handles: their ends, by any caller, and their statistics afterwards."""
 
 import asyncio
 import threading
@@ -26,16 +26,16 @@ class Call(ct.Obvent, name="handles.Call"):
 
 @dataclass
 class Ring(Call, name="handles.Ring"):
-    """Another class of them."""
+    """Another class of calls."""
 
 
 @dataclass
 class Kept(Call, ct.Certified, name="handles.Kept"):
-    """It is acknowledged."""
+    """A certified call."""
 
 
 def on_threads(ring: list[Handle[Call]]) -> list[Callable[[Call], None]]:
-    """Handlers of which each deactivates the next one's handle, all at a time."""
+    """Handlers that each deactivate the next one's handle, all at a time, on threads."""
     together = threading.Barrier(len(ring))
 
     def handler(after: int) -> Callable[[Call], None]:
@@ -67,7 +67,7 @@ def on_the_loop(ring: list[Handle[Call]]) -> list[Callable[[Call], Awaitable[Non
 @pytest.mark.parametrize("way", [on_threads, on_the_loop])
 @on_loop
 async def test_handlers_that_deactivate_each_others_handles_end(way: Any, count: int) -> None:
-    """Each would wait for the other one, and none of them end."""
+    """Each would wait for the other, and none of them end."""
     async with EmbeddedService() as service:
         ring: list[Handle[Call]] = [None] * count  # type: ignore[list-item]
         ring[:] = [Handle(service, Call, each) for each in way(ring)]
@@ -82,8 +82,8 @@ async def test_handlers_that_deactivate_each_others_handles_end(way: Any, count:
 
 @pytest.mark.parametrize("within", ["nothing", "a handler", "a thread"])
 @on_loop
-async def test_who_deactivates_waits_for_calls_that_run(within: str) -> None:
-    """What a handler uses would be closed while it works; also where another handler says so."""
+async def test_deactivate_waits_for_running_calls(within: str) -> None:
+    """Resources of a running handler would be closed, also by another handler."""
     ended: list[str] = []
     begun, release = asyncio.Event(), asyncio.Event()
 
@@ -119,7 +119,7 @@ async def test_who_deactivates_waits_for_calls_that_run(within: str) -> None:
 
 
 @on_loop
-async def test_what_waits_for_its_class_is_not_handled_any_more() -> None:
+async def test_deactivation_drops_queued_calls() -> None:
     """A handler would be called after its handle was deactivated."""
     got: list[int] = []
     release = asyncio.Event()
@@ -141,7 +141,7 @@ async def test_what_waits_for_its_class_is_not_handled_any_more() -> None:
 
 
 @on_loop
-async def test_a_handle_takes_no_more_than_it_may() -> None:
+async def test_queued_calls_are_bounded() -> None:
     """All obvents of a busy class would be in memory."""
     threads = ThreadPolicy.one_per_class(waiting_max=3)
     got: list[int] = []
@@ -166,7 +166,7 @@ async def test_a_handle_takes_no_more_than_it_may() -> None:
 
 @on_loop
 async def test_a_handle_that_ends_at_once_leaves_nothing_behind() -> None:
-    """Its subscription would stand as long as the service, and fill."""
+    """Its subscription would last as long as the service, and fill."""
     async with EmbeddedService() as service:
         handle = Handle(service, Call, print)
         for _ in range(3):
@@ -187,8 +187,8 @@ async def test_a_handle_that_ends_at_once_leaves_nothing_behind() -> None:
 
 
 @on_loop
-async def test_what_became_of_obvents_is_told_afterwards() -> None:
-    """Who looks when all is over would see other figures than a moment before."""
+async def test_statistics_outlive_the_subscription() -> None:
+    """A look after the end would show other figures than a moment before."""
 
     def handler(call: Call) -> None:
         if call.number == 1:
@@ -208,10 +208,10 @@ async def test_what_became_of_obvents_is_told_afterwards() -> None:
 
 @pytest.mark.parametrize("threads", [ThreadPolicy.single(), ThreadPolicy.one_per_class()])
 @on_loop
-async def test_a_disk_that_fails_for_a_time_ends_no_handle(
+async def test_a_temporary_disk_failure_ends_no_handle(
     threads: ThreadPolicy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is handled could not be acknowledged; its class would not be handled any more."""
+    """An unacknowledged obvent would block its class."""
     got: list[int] = []
     acknowledge = DurableReader.acknowledge
 
@@ -237,10 +237,10 @@ async def test_a_disk_that_fails_for_a_time_ends_no_handle(
 
 
 @on_loop
-async def test_a_handler_that_always_raises_is_told_of_once(
+async def test_a_failing_handler_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its log would be full of one fault; `failed` counts it."""
+    """The log would be full of one fault; `failed` counts it."""
 
     def handler(_: Call) -> None:
         raise ValueError("always")
@@ -254,6 +254,6 @@ async def test_a_handler_that_always_raises_is_told_of_once(
 
 @pytest.mark.parametrize("wrong", [0, HANDLERS_MAX + 1, True, 1.5])
 def test_policies_are_bounded(wrong: Any) -> None:
-    """A handle would have no thread, or all that there are."""
+    """A handle would have no thread, or too many."""
     with pytest.raises(ServiceError, match=f"expected 1 to {HANDLERS_MAX}"):
         ThreadPolicy.multi(wrong)

@@ -1,4 +1,4 @@
-"""Obvents become notifications with type marks, and come back as objects."""
+"""Obvents become notifications with type marks, and are restored as objects."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
@@ -65,12 +65,12 @@ class Urgent(Obvent, name="Urgent"):
 
 @dataclass
 class UrgentQuote(Urgent, StockQuote, name="UrgentQuote"):
-    """Two ancestors that share none."""
+    """Two unrelated ancestors."""
 
 
 @dataclass
 class UrgentRequest(MarketPrice, StockQuote, name="UrgentRequest"):
-    """Two ancestors that share one: a diamond."""
+    """Two ancestors with a common one: a diamond."""
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_covering_of_types_falls_out_of_the_algebra() -> None:
         Tick(datetime(2013, 1, 1, tzinfo=UTC), b"\xff"),
     ],
 )
-def test_an_object_comes_back_as_it_was(obvent: Obvent) -> None:
+def test_objects_are_restored(obvent: Obvent) -> None:
     """A field or the class would be lost on the way."""
     back = type(obvent).from_notification(obvent.to_notification())
     assert back == obvent
@@ -131,7 +131,7 @@ def test_an_object_comes_back_as_it_was(obvent: Obvent) -> None:
 
 
 def test_a_subscriber_to_a_supertype_gets_the_subtype() -> None:
-    """What belongs to the subtype would be cut off."""
+    """The subtype's fields would be lost."""
     assert StockObvent.from_notification(QUOTE.to_notification()) == QUOTE
 
 
@@ -145,7 +145,7 @@ def test_an_unknown_subtype_is_the_nearest_known_class() -> None:
     assert dict(got.to_notification()) == {**notification, "amount": 1}, "it is published on whole"
 
 
-def test_numbers_come_back_as_the_field_says() -> None:
+def test_numbers_have_the_type_of_their_field() -> None:
     """`5` and `5.0` are one value in the model; a float field would hold an int."""
     marks = ["thesis.StockQuote", "thesis.StockObvent"]
     notification = Notification.marked({"company": "x", "price": 5, "amount": 2.0}, marks=marks)
@@ -165,8 +165,8 @@ def test_numbers_come_back_as_the_field_says() -> None:
         ({"company": b"\xff", "price": 1.0}, "expected str"),
     ],
 )
-def test_what_is_no_such_object_is_refused(attributes: dict[str, Any], reason: str) -> None:
-    """A handler would get an object that is none of its type."""
+def test_other_notifications_are_refused(attributes: dict[str, Any], reason: str) -> None:
+    """A handler would get an object of another type."""
     notification = Notification.marked(
         attributes, marks=["thesis.StockQuote", "thesis.StockObvent"]
     )
@@ -175,20 +175,20 @@ def test_what_is_no_such_object_is_refused(attributes: dict[str, Any], reason: s
 
 
 def test_another_type_is_refused() -> None:
-    """A class would be made of anything that has its attributes."""
+    """Any notification with the attributes would be an object of the class."""
     with pytest.raises(InvalidObventError, match="not of this type"):
         StockRequest.from_notification(QUOTE.to_notification())
 
 
 @pytest.mark.parametrize("price", ["dear", None, True])
-def test_a_value_that_the_field_does_not_name_is_not_published(price: Any) -> None:
-    """Subscribers would get what their class does not allow."""
+def test_a_value_of_another_type_is_not_published(price: Any) -> None:
+    """Subscribers would get values that their class does not allow."""
     with pytest.raises(InvalidObventError, match="price"):
         StockQuote("x", price).to_notification()
 
 
 def test_names_are_given_or_module_qualified() -> None:
-    """Two processes would not mean the same type."""
+    """Two processes would have different names for a type."""
 
     class Plain(Obvent):
         pass
@@ -207,13 +207,13 @@ def test_main_needs_a_name() -> None:
 
 
 def test_a_name_belongs_to_one_class() -> None:
-    """A notification would come back as an object of a strange class."""
+    """A notification would become an object of another class."""
     with pytest.raises(InvalidObventError, match="has this name already"):
         type("Other", (Obvent,), {}, name="thesis.StockQuote")
 
 
-def test_several_as_one_have_a_name_of_their_own() -> None:
-    """Objects of the class would be taken for several in one, and come to no collection."""
+def test_the_name_of_joint_notifications_is_reserved() -> None:
+    """Objects of the class would count as joint notifications, and reach no collection."""
     with pytest.raises(InvalidObventError, match="published as one"):
         type("Several", (Obvent,), {}, name="Together")
 
@@ -225,8 +225,8 @@ def test_names_are_names_of_attributes(name: str) -> None:
         type("Badly", (Obvent,), {}, name=name)
 
 
-def test_fields_are_what_can_be_carried() -> None:
-    """A field would be lost, or fail only when it is published."""
+def test_unsupported_fields_are_refused() -> None:
+    """A field would be lost, or fail only at publication."""
 
     @dataclass
     class WithHandler(Obvent):
@@ -286,7 +286,7 @@ def test_a_subtype_that_widens_a_field_is_refused(name: str, annotation: Any, sa
 
 
 def test_a_subtype_may_narrow_a_field() -> None:
-    """A subtype could not say more than its ancestors."""
+    """A subtype could not be more precise than its ancestors."""
     sent = Narrow(1.0, 2, QUOTE, "x")
     assert Base.from_notification(sent.to_notification()) == sent
 
@@ -300,7 +300,7 @@ def keyed(quote: StockQuote, *, limit: int) -> bool:
 
 
 class Asking:
-    """Its methods are predicates."""
+    """A class with predicates as methods."""
 
     def cheap(self, quote: StockQuote) -> bool:
         return quote.price < 100
@@ -313,7 +313,7 @@ class Asking:
     "predicate", [lambda: True, three, keyed, Asking().seen, partial(three, more=1)]
 )
 def test_a_predicate_that_cannot_be_called_is_refused(predicate: Any) -> None:
-    """Each call of it would raise: its subscriber would get nothing, and not be told why."""
+    """Each call would raise: its subscriber would silently get nothing."""
     with pytest.raises(InvalidObventError, match="is called with an object"):
         StockQuote.lift(predicate)
 
@@ -330,8 +330,8 @@ def test_a_predicate_that_cannot_be_called_is_refused(predicate: Any) -> None:
         attrgetter("price"),
     ],
 )
-def test_a_predicate_is_whatever_can_be_called_with_an_object(predicate: Any) -> None:
-    """Predicates of other forms would be refused, though they answer."""
+def test_any_callable_is_a_predicate(predicate: Any) -> None:
+    """Predicates of other forms would be refused."""
     rule = StockQuote.lift(predicate)
     notification = QUOTE.to_notification()
     assert rule.filters.matches(notification)

@@ -1,4 +1,4 @@
-"""Objects of all kinds of classes travel by value, and come back as they were."""
+"""`ObventCodec`: objects of all kinds of classes travel by value, and are restored."""
 
 import copy
 import enum
@@ -41,7 +41,7 @@ class Level(enum.IntEnum):
 
 
 class Shade(enum.Enum):
-    """Values of several kinds: it goes by its names."""
+    """Values of several kinds: encoded by name."""
 
     DARK = (0, 0)
     LIGHT = 1
@@ -71,7 +71,7 @@ class Leg(NamedTuple):
 
 @dataclass
 class Trade(Obvent, name="carry.Trade"):
-    """Something of each."""
+    """A field of each kind."""
 
     side: Side
     price: Decimal
@@ -150,8 +150,8 @@ def over_the_wire(sent: Any) -> Any:
 
 
 @pytest.mark.parametrize("sent", [TRADE, FULL, OfAttrs(1.0), OfAttrs(2.0, 5)])
-def test_an_object_comes_back_as_it_was(sent: Any) -> None:
-    """A field would be lost, or come back as another value."""
+def test_objects_are_restored(sent: Any) -> None:
+    """A field would be lost, or have another value."""
     assert over_the_wire(sent) == sent
     assert over_the_wire(sent) is not sent
 
@@ -160,7 +160,7 @@ def test_an_object_comes_back_as_it_was(sent: Any) -> None:
     "sent", [OfPydantic(Price=1.5, parties=["a"]), OfStruct(1.0), OfStruct(2.0, "x"), OfStructs(3)]
 )
 def test_models_and_structs_are_obvents(sent: Any) -> None:
-    """Whoever has such classes already would write them again."""
+    """Existing classes would have to be written again."""
     back = over_the_wire(sent)
     assert back == sent
     assert type(back) is type(sent)
@@ -174,7 +174,7 @@ def test_a_plain_class_is_filled() -> None:
 
 
 def test_scalars_are_attributes_that_filters_see() -> None:
-    """A broker could not narrow by what an object holds."""
+    """A broker could not filter by an object's fields."""
     notification = FULL.to_notification()
     seen = {name: it for name, it in notification.items() if not name.startswith("@")}
     assert seen == {
@@ -208,7 +208,7 @@ class Buying(Obvent, name="carry.Buying"):
 
 
 def test_an_object_of_a_generic_class_is_attributes() -> None:
-    """Nobody could filter by the service that something comes from."""
+    """Nobody could filter by the service of a reference."""
     sent = Buying(Reference("a"), None, [Reference("b")])
     notification = sent.to_notification()
     assert notification["market.address"] == "a"
@@ -236,8 +236,8 @@ class Boxes(Obvent, name="carry.Boxes"):
     texts: Box[str]
 
 
-def test_fields_that_depend_on_an_argument_stand_in_the_body() -> None:
-    """A value would be read as something else than was declared, or anything be taken."""
+def test_fields_that_depend_on_an_argument_are_in_the_body() -> None:
+    """A value would be read as another type than was declared, or any type be accepted."""
     sent = Boxes(Box([1]), Box(["a"]))
     assert over_the_wire(sent) == sent
     wrong: Any = Box(["a"])
@@ -245,14 +245,14 @@ def test_fields_that_depend_on_an_argument_stand_in_the_body() -> None:
         Boxes(wrong, Box(["a"])).to_notification()
 
 
-def test_what_fits_attributes_has_no_body() -> None:
-    """Each notification would be longer than it needs."""
+def test_attributes_alone_need_no_body() -> None:
+    """Each notification would be longer than necessary."""
     assert not Party("a").to_notification().body
     assert Trade(**{**vars(TRADE), "price": Decimal(1)}).to_notification().body
 
 
 def test_clones_are_deep() -> None:
-    """What one subscriber changes another one would see."""
+    """A change by one subscriber would be visible to another."""
     notification = FULL.to_notification()
     one, other = (Trade.from_notification(notification) for _ in range(2))
     one.legs.append(Leg("C", 0.0))
@@ -276,14 +276,14 @@ def test_clones_are_deep() -> None:
         ({"price": Decimal("sNaN")}, "price"),
     ],
 )
-def test_what_a_field_does_not_hold_is_refused(change: dict[str, Any], said: str) -> None:
-    """It would come back as something else, or not at all."""
+def test_values_of_other_types_are_refused(change: dict[str, Any], said: str) -> None:
+    """They would be restored as other values, or not at all."""
     with pytest.raises(InvalidObventError, match=said):
         Trade(**{**vars(TRADE), **change}).to_notification()
 
 
-def test_what_holds_itself_is_refused() -> None:
-    """Publishing it would not end."""
+def test_cycles_are_refused() -> None:
+    """Publishing would not end."""
     deep: list[Any] = []
     deep.append(deep)
     with pytest.raises(InvalidObventError, match="OBVENT_NESTING_MAX"):
@@ -296,8 +296,8 @@ class Node(Obvent, name="carry.Node"):
     next: "Node | None" = None
 
 
-def test_a_class_may_hold_itself() -> None:
-    """A list of linked objects could not be published."""
+def test_recursive_classes_are_supported() -> None:
+    """A linked list could not be published."""
     chain = Node(1, Node(2, Node(3)))
     assert over_the_wire(chain) == chain
     assert chain.to_notification()["next.next.value"] == 3
@@ -316,8 +316,8 @@ def _without(notification: Notification, *names: str, marks: tuple[str, ...] = (
     )
 
 
-def test_what_is_not_known_is_published_on() -> None:
-    """Who passes on what it gets would cut off what only others know."""
+def test_unknown_parts_are_published_again() -> None:
+    """A forwarding program would drop parts that only others know."""
     sent = FULL.to_notification()
     strange = _without(sent, "party.@is", "party.licence", marks=("@is.elsewhere.Swap",))
     strange = Notification.restored(
@@ -350,8 +350,8 @@ class Loose(Obvent, name="carry.Loose"):
     anything: Any = None
 
 
-def test_alternatives_that_are_called_alike_are_told_apart() -> None:
-    """What was published as one would be read as the other, by nobody."""
+def test_alternatives_of_one_name_are_distinguished() -> None:
+    """A value would be read as the other alternative, or not at all."""
     for either in ([1, 2], ["a"], []):
         got = Loose.from_notification(Loose(either).to_notification())
         assert got.either == either
@@ -370,15 +370,15 @@ def test_alternatives_that_are_called_alike_are_told_apart() -> None:
         {"anything": ["\ud800"]},
     ],
 )
-def test_what_would_come_back_as_another_value_is_refused(change: dict[str, Any]) -> None:
-    """It would be read as something else, or by nobody, and its publisher not be told."""
+def test_values_that_change_on_the_wire_are_refused(change: dict[str, Any]) -> None:
+    """The publisher would not learn that readers get another value, or none."""
     with pytest.raises(InvalidObventError, match=f"{next(iter(change))} = "):
         Loose(**change).to_notification()
 
 
 @pytest.mark.parametrize("kind", [Counter, Counter[str], defaultdict[str, int]])
 def test_maps_that_are_not_made_of_pairs_are_refused(kind: Any) -> None:
-    """Pairs would be counted, and the rest never be read."""
+    """Pairs would be counted as items, and the map never be read."""
     cls = make_dataclass(
         "Counting",
         [("counts", kind)],
@@ -395,8 +395,8 @@ class Deal(Obvent, name="carry.Deal"):
     others: list[Party] = field(default_factory=list)
 
 
-def test_what_is_not_known_goes_where_its_object_goes() -> None:
-    """It would stay with the object it came in, and make another one there what it is not."""
+def test_unknown_parts_move_with_their_object() -> None:
+    """They would stay with the enclosing object, and change its type elsewhere."""
     fund = {
         "buyer.name": "Hill",
         "buyer.address": None,
@@ -430,8 +430,8 @@ class Deals(Obvent, name="carry.Deals"):
     banks: list[Party]
 
 
-def test_a_known_subtype_that_has_more_stays_one() -> None:
-    """An added field would cost those in a list their type."""
+def test_an_extended_subtype_keeps_its_type() -> None:
+    """An added field would cost objects in a list their type."""
     sent = Deals([Bank("Hill", licence="L")]).to_notification()
     body = msgspec.msgpack.decode(sent.body)
     body["banks"][0]["added"] = 1
@@ -443,7 +443,7 @@ def test_a_known_subtype_that_has_more_stays_one() -> None:
 
 
 def test_a_field_that_was_added_has_its_default() -> None:
-    """Who publishes an older class would not be heard."""
+    """Publishers with an older class would not be read."""
     old = _without(Party("a").to_notification(), "address")
     assert Party.from_notification(old) == Party("a")
 
@@ -454,7 +454,7 @@ class Renamed(Obvent, name="carry.New", earlier=("carry.Oldest", "carry.Old")):
 
 
 def test_a_class_that_was_renamed_is_known_by_all_its_names() -> None:
-    """Publishers and subscribers would have to be changed at once."""
+    """Publishers and subscribers would have to change at once."""
     notification = Renamed(1.0).to_notification()
     marks = {name for name in notification if name.startswith("@is.")}
     assert marks == {"@is.carry.New", "@is.carry.Old", "@is.carry.Oldest"}
@@ -482,7 +482,7 @@ PRECISE = Decimal("0.10000000000000000001")
 
 @pytest.mark.parametrize("buyer", [None, Party("a"), Bank("b", Address("Zug"), licence="y")])
 def test_a_field_of_any_kind_is_read_by_the_name_it_had(buyer: Party | None) -> None:
-    """It would have its default, and what was published of it go astray."""
+    """It would have its default, and the published value be lost."""
     old = Before(buyer, [1], PRECISE).to_notification()
     as_moved = _without(old, "@is.carry.Before", marks=("@is.carry.Moved",))
     got = Moved.from_notification(as_moved)
@@ -491,8 +491,8 @@ def test_a_field_of_any_kind_is_read_by_the_name_it_had(buyer: Party | None) -> 
     assert got.to_notification() == Moved(buyer, [1], PRECISE).to_notification()
 
 
-def test_the_name_of_a_field_comes_before_those_it_had() -> None:
-    """What another program still publishes by the old name would take the place of the new one."""
+def test_the_name_of_a_field_precedes_its_aliases() -> None:
+    """A value under the old name would replace the one under the new name."""
     both = _without(Moved(Party("new"), [2], PRECISE).to_notification())
     body = {**msgspec.msgpack.decode(both.body), "words": [1], "price": "2.5"}
     old = {"buyer.name": "old", "buyer.address": None, "price": 2.5}
@@ -514,8 +514,8 @@ def test_the_name_of_a_field_comes_before_those_it_had() -> None:
     assert Moved.from_notification(plain).cost == 1, "its digits stand under its own name"
 
 
-def test_an_object_that_was_renamed_is_asked_for_itself() -> None:
-    """A filter on its present path would miss what is published by the one it had."""
+def test_a_renamed_object_is_left_to_the_predicate() -> None:
+    """A filter on its present path would miss objects under the former one."""
     lifted = lift(shape_of(Moved), lambda it: it.cost > 1 and it.payer.name == "a")
     assert not lifted.is_exact
     assert "has aliases" in lifted.explain()
@@ -552,8 +552,8 @@ def test_abstract_classes_are_subscribed() -> None:
     }
 
 
-def test_a_class_that_comes_later_is_found() -> None:
-    """What was received as its ancestor once would be so for ever."""
+def test_a_later_class_is_found() -> None:
+    """Objects once received as an ancestor would always be."""
     notification = Notification.marked({"name": "x", "extra": 1}, ["carry.Late", "carry.Party"])
     assert type(Party.from_notification(notification)).__name__ == "Party…"
 
@@ -585,7 +585,7 @@ class Sampler(Obvent, name="carry.Sampler"):
         keyed=st.dictionaries(st.integers(-9, 9), st.text(max_size=3), max_size=3),
     )
 )
-def test_values_come_back(sent: Sampler) -> None:
+def test_extreme_values_are_restored(sent: Sampler) -> None:
     """A value at the end of its range would be another one."""
     back = over_the_wire(sent)
     assert back == sent
@@ -593,7 +593,7 @@ def test_values_come_back(sent: Sampler) -> None:
 
 
 def test_hints_stay_typed() -> None:
-    """A decorator would hide what a class is."""
+    """A decorator would hide the class from type checkers."""
     assert typing.get_type_hints(OfStruct)["price"] is float
 
 
@@ -609,7 +609,7 @@ class Slotted(Obvent, name="carry.Slotted"):
 
 @pytest.mark.parametrize("cls", [Frozen, Slotted, OfPydantic, OfStruct, OfStructs, Plain])
 def test_unknown_subtypes_of_all_kinds_of_classes_are_kept_whole(cls: type[Any]) -> None:
-    """What is frozen, or has no room, would lose what others know."""
+    """Frozen and slotted classes would lose parts that others know."""
     names = [name.removeprefix("@is.") for name in cls.to_filters().sets]
     sent = Notification.marked({"price": 1.0, "more": "x"}, marks=[*names, "elsewhere.Sub"])
     got = cls.from_notification(sent)
@@ -621,8 +621,8 @@ def test_unknown_subtypes_of_all_kinds_of_classes_are_kept_whole(cls: type[Any])
     assert type(type(got).from_notification(got.to_notification())) is type(got)
 
 
-def test_a_class_that_cannot_be_carried_hinders_no_other() -> None:
-    """One such subclass anywhere in a program would leave its ancestors' subscribers without."""
+def test_an_unusable_class_does_no_harm() -> None:
+    """One such subclass in a program would stop the subscribers of its ancestors."""
 
     class Broken(Party, name="carry.Broken"):
         undecorated: int
@@ -633,8 +633,8 @@ def test_a_class_that_cannot_be_carried_hinders_no_other() -> None:
         Party.from_notification(Notification.marked({"name": "a"}, ["carry.Party", "carry.Broken"]))
 
 
-def test_a_mark_that_is_not_true_is_not_published_on() -> None:
-    """It would become one of a type that its object never was of."""
+def test_a_false_mark_is_dropped() -> None:
+    """The object would become one of a type that it never had."""
     sent = Party("a").to_notification()
     strange = Notification.restored({**sent, "@is.Evil": False}, b"", "", sent.envelope)
     assert dict(Party.from_notification(strange).to_notification()) == dict(sent)
@@ -657,8 +657,8 @@ class Extra(Obvent, pydantic.BaseModel, name="carry.Extra"):
     ("sent", "said"),
     [(Initial(1.0, 2.0), "wants 'rate'"), (Extra.model_validate({"a": 1}), "lost")],
 )
-def test_what_could_not_be_made_again_is_refused(sent: Obvent, said: str) -> None:
-    """Its subscribers would get none, or less than was published."""
+def test_classes_that_cannot_be_restored_are_refused(sent: Obvent, said: str) -> None:
+    """Subscribers would get no object, or less than was published."""
     with pytest.raises(InvalidObventError, match=said):
         sent.to_notification()
 
@@ -668,15 +668,15 @@ class Root(pydantic.RootModel[dict[str, int]]):
     """A model whose only field has no name of its own."""
 
 
-def test_a_root_model_comes_back() -> None:
-    """Its value would be taken for a map of fields."""
+def test_root_models_are_restored() -> None:
+    """The value would count as a map of fields."""
     sent: Any = Root({"a": 1})
     cls: Any = Root
     assert cls.from_notification(sent.to_notification()) == sent
 
 
-def test_a_class_that_nobody_has_is_forgotten() -> None:
-    """Who makes classes of schemas that come by would hold all of them for ever."""
+def test_unused_classes_are_forgotten() -> None:
+    """A program that makes classes of received schemas would keep all of them."""
 
     def used() -> weakref.ref[type[Any]]:
         made: Any = make_dataclass(

@@ -1,4 +1,4 @@
-"""Obvent classes as JSON Schemas, and classes of these."""
+"""Obvent classes as JSON Schemas, and classes made of schemas."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ ALL: list[type[Any]] = [Trade, Party, Node, OfStruct, Renamed, Plain, OfPydantic
 
 @pytest.mark.parametrize("cls", ALL)
 def test_a_schema_is_json_and_names_what_is_needed(cls: type[Any]) -> None:
-    """Another language could not read what an event is."""
+    """Programs in other languages could not read the definition of an event."""
     schema = json.loads(json.dumps(schema_of(cls)))
     assert schema["type"] == "object"
     assert set(schema["required"]) <= set(schema["properties"])
@@ -40,8 +40,8 @@ def test_a_class_that_is_known_is_the_class() -> None:
     assert class_of_schema(schema_of(Trade)) is Trade
 
 
-def test_another_process_reads_what_it_has_only_the_schema_of() -> None:
-    """Who has no code of the publisher could not subscribe by its types."""
+def test_another_process_reads_by_the_schema_alone() -> None:
+    """A process without the publisher's code could not subscribe by its types."""
     script = """
         import json, sys
         import msgspec
@@ -94,14 +94,14 @@ def test_another_process_reads_what_it_has_only_the_schema_of() -> None:
         ({"title": "s.K", "type": "object", "x-obvent": {"supertypes": [5]}}, "of no class"),
     ],
 )
-def test_what_no_class_can_have_is_told_with_its_place(schema: dict[str, Any], said: str) -> None:
+def test_an_unsupported_schema_is_refused_with_its_place(schema: dict[str, Any], said: str) -> None:
     """A field would silently be of any type."""
     with pytest.raises(InvalidObventError, match=said):
         class_of_schema(schema)
 
 
-def test_supertypes_come_along() -> None:
-    """A subscription to a supertype would miss objects of the class that was made."""
+def test_supertypes_are_made() -> None:
+    """A subscription to a supertype would miss objects of the new class."""
     schema = {
         "title": "s.Special",
         "type": "object",

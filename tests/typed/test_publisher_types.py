@@ -1,4 +1,4 @@
-"""Who published stands in marks of its own, and is no part of what was published."""
+"""`Published`: the publisher's type is in marks, and no part of the object."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,11 +22,11 @@ class Desk(ct.Obvent, name="publishers.Desk", earlier=("publishers.Trader",)):
 
 
 class Market:
-    """No obvent."""
+    """Another object."""
 
 
 class SpotMarket(Market, Desk, name="publishers.SpotMarket"):
-    """Of two kinds."""
+    """An object of two classes."""
 
 
 def by_of(notification: Notification) -> set[str]:
@@ -34,7 +34,7 @@ def by_of(notification: Notification) -> set[str]:
 
 
 def test_all_classes_of_a_publisher_are_marked() -> None:
-    """Who asks for a supertype of publishers would miss its subtypes."""
+    """Subscribers to a supertype of publishers would miss its subtypes."""
     sent = Published(Quote(1.0), by=SpotMarket()).to_notification()
     assert by_of(sent) == {
         f"@is.by({__name__}.Market)",
@@ -50,8 +50,8 @@ def test_all_classes_of_a_publisher_are_marked() -> None:
     assert not published_by(SpotMarket).matches(Published(Quote(1), by=Desk()).to_notification())
 
 
-def test_who_published_is_not_published_on() -> None:
-    """What an object of an unknown type carries would name a publisher for ever."""
+def test_marks_of_publishers_are_dropped() -> None:
+    """An object of an unknown type would name its publisher for ever."""
     sent = Published(Quote(1.0), by=Market()).to_notification()
     got = Quote.from_notification(sent)
     assert type(got) is Quote
@@ -66,8 +66,8 @@ def test_who_published_is_not_published_on() -> None:
     assert by_of(part) == {"@is.by(publishers.Quote)"}, "of the class that is known here"
 
 
-def test_what_is_published_is_as_it_was() -> None:
-    """A body, what its class promises, and what is no obvent would be lost."""
+def test_the_published_item_is_unchanged() -> None:
+    """A body, the guarantees of its class, or an untyped item would be lost."""
 
     @dataclass
     class Sure(ct.Certified, name="publishers.Sure"):
@@ -87,14 +87,14 @@ def test_what_is_published_is_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("cls", [object, ct.Obvent, Protocol, "Market", list[int]])
-def test_what_is_no_type_of_publishers_is_refused(cls: Any) -> None:
-    """It would match nothing, or all."""
+def test_invalid_types_of_publishers_are_refused(cls: Any) -> None:
+    """The filter would match nothing, or everything."""
     with pytest.raises(InvalidObventError, match="expected a class"):
         published_by(cls)
 
 
 def test_a_publisher_is_an_object_whose_class_has_a_name() -> None:
-    """Nobody could ask for it, in silence."""
+    """No subscription could name the publisher."""
     with pytest.raises(InvalidObventError, match="give the object"):
         Published(Quote(1.0), by=Market)
     script = type("Script", (), {"__module__": "__main__"})
@@ -108,8 +108,8 @@ def test_a_publisher_is_an_object_whose_class_has_a_name() -> None:
         type("Taken", (ct.Obvent,), {}, name="by(Market)")
 
 
-def test_a_known_class_that_does_not_conform_is_told_whoever_published() -> None:
-    """It would be taken for one of no class that is known here."""
+def test_a_nonconforming_class_is_an_error_for_any_publisher() -> None:
+    """It would count as an unknown class."""
 
     class Texts(Protocol):
         price: int

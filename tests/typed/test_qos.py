@@ -1,4 +1,4 @@
-"""What a class promises of its objects, by what it inherits."""
+"""`qos_of`: the delivery guarantees of a class, from the types that it inherits."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -91,8 +91,8 @@ class InTurnAndFirst(ct.Prioritized, InTurn, name="qos.InTurnAndFirst"):
         (InTurnAndFirst, "reliable fifo", 1),
     ],
 )
-def test_a_class_says_what_it_resolved_to(cls: type[Any], delivery: str, overruled: int) -> None:
-    """Its objects would be promised less than their type says, or something that nobody keeps."""
+def test_classes_resolve_to_guarantees(cls: type[Any], delivery: str, overruled: int) -> None:
+    """Objects would be delivered with weaker guarantees than their type has."""
     found = qos_of(cls)
     assert (found.delivery, len(found.overruled)) == (delivery, overruled)
     delivery_class(found.delivery)
@@ -101,8 +101,8 @@ def test_a_class_says_what_it_resolved_to(cls: type[Any], delivery: str, overrul
     assert envelope.priority == ct.Envelope().priority
 
 
-def test_what_is_timely_or_prioritary_says_so_itself() -> None:
-    """It would never expire, or always wait behind what matters less."""
+def test_expiring_and_prioritized_objects_have_their_values() -> None:
+    """They would never expire, or wait behind less important ones."""
     assert Late().to_notification().envelope.ttl_us == 1_500_000
     envelope = First(urgent=True).to_notification().envelope
     assert (envelope.ttl_us, envelope.priority) == (2_000_000, 9)
@@ -123,20 +123,20 @@ def test_what_is_timely_or_prioritary_says_so_itself() -> None:
         ),
     ],
 )
-def test_what_is_no_time_and_no_priority_is_refused(made: Any, said: str) -> None:
-    """It would be published with another one."""
+def test_invalid_times_and_priorities_are_refused(made: Any, said: str) -> None:
+    """The object would be published with another value."""
     with pytest.raises(InvalidObventError, match=said):
         made().to_notification()
 
 
-def test_what_promises_the_same_has_one_envelope() -> None:
-    """Each publish would make another one, and two where there is a priority."""
+def test_envelopes_of_a_class_are_shared() -> None:
+    """Each publication would make another envelope, and two with a priority."""
     for cls in (Plain, Sure, Caused):
         assert cls().to_notification().envelope is cls().to_notification().envelope
 
 
 def test_an_unknown_subtype_without_a_time_is_refused() -> None:
-    """Who publishes it on would be told of a missing name."""
+    """The error would name no class."""
     strange = ct.Notification.marked({}, ["qos.Soon", "qos.Bare", "Timely"])
 
     class Bare(ct.Expiring, name="qos.Bare"):
@@ -177,14 +177,14 @@ def test_two_total_orders_are_refused() -> None:
 
 
 def test_qualities_are_types() -> None:
-    """Nobody could subscribe to all that is certified."""
+    """Nobody could subscribe to all certified obvents."""
     assert ct.Reliable.to_filters().covers(Kept.to_filters())
     assert ct.Certified.to_filters().matches(Caused().to_notification())
     assert not ct.Certified.to_filters().matches(Sure().to_notification())
 
 
 def test_renamed_qualities_keep_their_marks() -> None:
-    """Brokers and clients of earlier releases would not find them."""
+    """Brokers and clients of earlier releases would not match them."""
     assert ct.Expiring.to_filters().matches(ct.Notification.marked({}, ["Timely"]))
     assert ct.Prioritized.to_filters().matches(ct.Notification.marked({}, ["Prioritary"]))
     with pytest.warns(DeprecationWarning, match="ct.Timely is ct.Expiring now"):

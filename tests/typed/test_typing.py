@@ -1,4 +1,4 @@
-"""What type checkers see: predicates are checked against the type, and what comes is of it."""
+"""Type checkers check predicates against the type, and infer received objects."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def cases(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_mypy_checks_predicates(cases: Path) -> None:
-    """A field that does not exist would be found out when nothing comes."""
+    """A misspelt field would be discovered when nothing arrives."""
     ran = subprocess.run(
         [sys.executable, "-m", "mypy", "--cache-dir", str(cases.parent), str(cases)],
         cwd=REPOSITORY,
@@ -113,7 +113,7 @@ def test_mypy_checks_predicates(cases: Path) -> None:
 
 @pytest.mark.slow
 def test_pyright_checks_predicates(cases: Path) -> None:
-    """Half of all editors would show what is wrong as right."""
+    """Editors with pyright would accept mistakes."""
     settings = {"include": [str(cases)], "extraPaths": [str(REPOSITORY / "src")]}
     pyright = Path(sys.executable).with_name("pyright")
     (cases.parent / "pyrightconfig.json").write_text(json.dumps(settings))

@@ -1,4 +1,4 @@
-"""What a class of collections of one's own may change."""
+"""Hooks of a collection class of one's own."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -22,7 +22,7 @@ class Reading(ct.Obvent, name="collection.Reading"):
 
 
 class Checked(WeakBag[Reading]):
-    """It takes no more than can be, and rounds."""
+    """Refuses invalid elements, and rounds the others."""
 
     def admit(self, obvent: Reading) -> Reading:
         if obvent.value < 0:
@@ -31,7 +31,7 @@ class Checked(WeakBag[Reading]):
 
 
 class Newest(WeakBag[T]):
-    """It drops what is old where a consumer is slow."""
+    """Drops old elements for a slow consumer."""
 
     def subscribed(
         self, asked: ElementRule[T], options: DurableOptions
@@ -41,13 +41,13 @@ class Newest(WeakBag[T]):
 
 
 class Bounded(StrongBag[ct.Notification]):
-    """Its queues refuse what is too much."""
+    """Queues that refuse too many elements."""
 
     retention = ct.Retention(records_max=2)
 
 
 @on_loop
-async def test_what_is_added_is_admitted() -> None:
+async def test_admit_decides_on_added_objects() -> None:
     """Each publisher would have to check."""
     async with EmbeddedService() as service:
         of = Checked(service, Reading)
@@ -62,8 +62,8 @@ async def test_what_is_added_is_admitted() -> None:
 
 
 @on_loop
-async def test_how_consumers_subscribe_is_changed() -> None:
-    """A slow consumer would hold up publishers, whatever its class says."""
+async def test_a_class_overrides_subscribed() -> None:
+    """A slow consumer would block publishers in spite of its class."""
     async with EmbeddedService() as service:
         of = Newest(service, Reading)
         async with of.get() as consumer:
@@ -75,7 +75,7 @@ async def test_how_consumers_subscribe_is_changed() -> None:
 
 @on_loop
 async def test_retention_bounds_queues(tmp_path: object) -> None:
-    """A queue that nobody reads would fill the disk."""
+    """A queue without readers would fill the disk."""
     async with EmbeddedService(store=f"{tmp_path}/kept.db") as service:
         from contrada.typed.collections import Subject
 

@@ -1,4 +1,4 @@
-"""Which collections there are, what they ask, and classes derived from them."""
+"""Collection classes, their requirements, and classes derived from them."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar, assert_type
@@ -60,7 +60,7 @@ class Everything(Kept, Caused, ct.TotalOrder, name="kinds.Everything"): ...
 
 
 class Ledger(PersistentSet[T], CausalSet[T]):
-    """A class of one's own."""
+    """A derived class."""
 
 
 BAGS: dict[Any, Any] = {
@@ -83,8 +83,8 @@ GIVEN: dict[type[Plain], set[Any]] = {
 
 
 @pytest.mark.parametrize("cls", GIVEN)
-def test_no_more_is_promised_than_the_type_gives(cls: type[Plain]) -> None:
-    """A collection would promise what its publishers never promised."""
+def test_a_collection_promises_no_more_than_its_type(cls: type[Plain]) -> None:
+    """A collection would promise more than its publishers do."""
     for bag, set_ in BAGS.items():
         for kind in (bag, set_):
             options: Any = {"name": "x"} if issubclass(kind, PersistentBag) else {}
@@ -96,8 +96,8 @@ def test_no_more_is_promised_than_the_type_gives(cls: type[Plain]) -> None:
                     kind(EmbeddedService(), cls, **options)
 
 
-def test_more_is_a_subtype() -> None:
-    """Who asks for less could not be given more."""
+def test_stronger_collections_are_subtypes() -> None:
+    """Code for a weak collection would refuse a strong one."""
     for bag, set_ in BAGS.items():
         assert issubclass(set_, bag)
         assert issubclass(set_, WeakSet)
@@ -120,7 +120,7 @@ def test_a_class_of_ones_own_promises_what_its_bases_do() -> None:
 
 
 def test_a_misspelt_promise_is_refused() -> None:
-    """A class would promise nothing, and say nothing of it."""
+    """A class would silently promise nothing."""
     with pytest.raises(TypeError):
         type("Wrong", (WeakBag,), {}, promisses=["fifo"])
     with pytest.raises(ValueError, match="order"):
@@ -128,8 +128,8 @@ def test_a_misspelt_promise_is_refused() -> None:
 
 
 @on_loop
-async def test_what_is_implied_is_promised() -> None:
-    """A class that names an order would be best effort, and lose what its consumer is slow for."""
+async def test_implied_guarantees_are_promised() -> None:
+    """A class that names an order would be best effort, and lose elements for a slow consumer."""
 
     class Ordered(WeakBag[T], promises=["causal"]):
         pass
@@ -154,13 +154,13 @@ async def test_what_is_implied_is_promised() -> None:
     ],
 )
 def test_a_subject_gets_what_its_collection_promises(kind: Any, words: str) -> None:
-    """Nobody would say it: there is no type."""
+    """Without a type nothing would decide the delivery."""
     options: Any = {"name": "x"} if issubclass(kind, PersistentBag) else {}
     assert kind(EmbeddedService(), Subject("/a"), **options).delivery == words
 
 
-def test_what_it_is_of_is_a_class_or_a_subject() -> None:
-    """A wrong argument would be found out when something is added."""
+def test_a_domain_is_a_class_or_a_subject() -> None:
+    """A wrong argument would be discovered at the first `add`."""
     with pytest.raises(InvalidObventError, match="expected a class of obvents"):
         WeakBag(EmbeddedService(), ct.Filter("a = 1"))  # type: ignore[call-overload]
     with pytest.raises(InvalidObventError, match="no class of obvents"):
@@ -176,7 +176,7 @@ def test_what_it_is_of_is_a_class_or_a_subject() -> None:
 
 
 def test_types_are_inferred() -> None:
-    """Checkers would see objects of no type."""
+    """Type checkers would infer objects without a type."""
     assert_type(WeakBag(EmbeddedService(), Plain), WeakBag[Plain])
     assert_type(StrongSet(EmbeddedService(), Subject("/a")), StrongSet[ct.Notification])
 

@@ -1,4 +1,4 @@
-"""Producers that are asked."""
+"""`Supply`: producers that are polled."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -24,8 +24,8 @@ async def ticks(count: int) -> AsyncIterator[int]:
 
 
 @on_loop
-async def test_a_producer_is_asked_on_demand() -> None:
-    """It would have to publish by itself; or nothing would be published as something."""
+async def test_a_producer_is_polled_on_demand() -> None:
+    """A producer would have to publish by itself, or None be published."""
     given = iter([Level(1), None])
 
     async def later() -> Level | None:
@@ -42,8 +42,8 @@ async def test_a_producer_is_asked_on_demand() -> None:
 
 
 @on_loop
-async def test_what_will_be_produced_is_advertised() -> None:
-    """Nobody would know that it can be asked for."""
+async def test_the_production_is_advertised() -> None:
+    """Routers would not know the producer."""
     async with EmbeddedService() as service, service.advertisements() as offers:
         of = WeakSet(service, Level, subject="/River")
         async with of.supply(Level):
@@ -53,7 +53,7 @@ async def test_what_will_be_produced_is_advertised() -> None:
 
 
 @on_loop
-async def test_a_producer_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_producer_is_polled_again(caplog: pytest.LogCaptureFixture) -> None:
     """One fault of a sensor would end its readings."""
     asked: list[int] = []
     told: list[Exception] = []

@@ -1,4 +1,4 @@
-"""Consumers: duplicates, what is done with, what comes again, and the last first."""
+"""`Consumer`: duplicates, acknowledgements, redelivery, and last first."""
 
 import asyncio
 import contextlib
@@ -40,17 +40,17 @@ class Item(ct.Obvent, name="consumers.Item"):
 
 @dataclass
 class Sure(Item, ct.Reliable, name="consumers.Sure"):
-    """It is promised."""
+    """A reliable one."""
 
 
 def again(cls: type[Item], number: int, identity: str) -> ct.Notification:
-    """One publication under an identity, as a broker that was killed may publish it twice."""
+    """One publication under an identity, as a restarted broker may publish it twice."""
     made = cls(number).to_notification()
     return made.with_envelope(ct.Envelope(id=identity, delivery=made.envelope.delivery))
 
 
 async def numbers(consumer: Consumer[Any]) -> list[int]:
-    """All that is there."""
+    """All waiting elements."""
     found = []
     while (it := await consumer.poll()) is not None:
         found.append(it.number)
@@ -73,8 +73,8 @@ async def stored(path: Path) -> AsyncIterator[Service]:
     ],
 )
 @on_loop
-async def test_sets_pass_over_duplicates(kind: Any, cls: type[Item], wanted: list[int]) -> None:
-    """A bag and a set would be the same; or equal elements be taken for duplicates."""
+async def test_sets_skip_duplicates(kind: Any, cls: type[Item], wanted: list[int]) -> None:
+    """A bag and a set would be the same, or equal elements be taken for duplicates."""
     async with EmbeddedService() as service:
         of: Collection[Item] = kind(service, cls)
         pushed: list[int] = []
@@ -93,8 +93,8 @@ async def test_sets_pass_over_duplicates(kind: Any, cls: type[Item], wanted: lis
 
 
 @on_loop
-async def test_a_duplicate_is_done_with(tmp_path: Path) -> None:
-    """It would come again to each consumer, and never leave the queue."""
+async def test_a_duplicate_is_acknowledged(tmp_path: Path) -> None:
+    """It would be redelivered to each consumer, and never leave the queue."""
     async with stored(tmp_path) as service:
         of, pushed = StrongSet(service, Sure), list[int]()
         handle = of.remove(lambda it: pushed.append(it.number), threads=ThreadPolicy.single())
@@ -113,8 +113,8 @@ async def test_a_duplicate_is_done_with(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_queue_stands_when_its_consumers_leave(tmp_path: Path) -> None:
-    """What is added while nobody removes would be lost."""
+async def test_a_queue_outlives_its_consumers(tmp_path: Path) -> None:
+    """Elements added without a consumer would be lost."""
     async with stored(tmp_path) as service:
         of = WeakBag(service, Item)
         for number in range(2):
@@ -128,7 +128,7 @@ async def test_a_queue_stands_when_its_consumers_leave(tmp_path: Path) -> None:
 
 @on_loop
 async def test_a_handle_takes_an_identifier(tmp_path: Path) -> None:
-    """A weak collection's subscriber could not outlive its process, as other handles do."""
+    """A weak collection's subscriber could not outlive its process, unlike other handles."""
     got: list[int] = []
     async with stored(tmp_path) as service:
         of = WeakBag(service, Item)
@@ -146,7 +146,7 @@ async def test_a_handle_takes_an_identifier(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_set_remembers_so_many() -> None:
+async def test_the_memory_of_a_set_is_bounded() -> None:
     """Its memory would grow with each notification."""
     async with EmbeddedService() as service:
         of = WeakSet(service, Item, limits=CollectionLimits(recent_max=2))
@@ -157,8 +157,8 @@ async def test_a_set_remembers_so_many() -> None:
 
 
 @on_loop
-async def test_what_is_done_with_does_not_come_again(tmp_path: Path) -> None:
-    """A consumer that ends well would work twice; one that fails would lose what it had."""
+async def test_acknowledged_elements_are_not_redelivered(tmp_path: Path) -> None:
+    """A consumer that ends well would work twice; a failed one would lose its elements."""
     async with stored(tmp_path) as service:
         of = WeakBag(service, Item)
         async with of.remove() as consumer:
@@ -180,8 +180,8 @@ async def test_what_is_done_with_does_not_come_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("last_first", [False, True])
 @on_loop
-async def test_parts_are_done_with_together(tmp_path: Path, last_first: bool) -> None:
-    """Half of what was added together would be lost with a consumer."""
+async def test_parts_are_acknowledged_together(tmp_path: Path, last_first: bool) -> None:
+    """Half of a joint notification would be lost with a consumer."""
     async with stored(tmp_path) as service:
         of = StrongSet(service, Sure)
         async with of.remove(last_first=last_first) as consumer:
@@ -198,8 +198,8 @@ async def test_parts_are_done_with_together(tmp_path: Path, last_first: bool) ->
 
 
 @on_loop
-async def test_a_subscriber_is_done_with_all_parts(tmp_path: Path) -> None:
-    """What a handler had half of would count as done."""
+async def test_handled_parts_are_acknowledged_together(tmp_path: Path) -> None:
+    """A handler's first part would count for all."""
     pushed: list[int] = []
     async with stored(tmp_path) as service:
         of = StrongSet(service, Sure)
@@ -219,8 +219,8 @@ async def test_a_subscriber_is_done_with_all_parts(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_the_last_comes_first() -> None:
-    """It would be a queue."""
+async def test_last_first_is_a_stack() -> None:
+    """The consumer would get the oldest element."""
     async with EmbeddedService() as service:
         of = WeakBag(service, Item)
         async with of.get(last_first=True) as stack:
@@ -243,8 +243,8 @@ async def test_a_stack_is_bounded() -> None:
 
 
 @on_loop
-async def test_an_end_is_told() -> None:
-    """A consumer would wait for what never comes."""
+async def test_the_end_is_an_error() -> None:
+    """A consumer would wait for ever."""
     async with EmbeddedService() as service:
         of = WeakBag(service, Item)
         consumer = of.get()
@@ -260,8 +260,8 @@ async def test_an_end_is_told() -> None:
 
 
 @on_loop
-async def test_a_value_is_held_by_what_it_is() -> None:
-    """An object without `==` would never be held, or one be held for another."""
+async def test_a_value_is_held_by_equality_or_encoding() -> None:
+    """An object without `==` would never be held, or another one count as held."""
 
     class Bare(ct.Obvent, name="consumers.Bare"):
         number: int
@@ -289,8 +289,8 @@ async def test_a_value_is_held_by_what_it_is() -> None:
 
 
 @on_loop
-async def test_what_brings_elements_has_failed() -> None:
-    """An old answer would be given for a new one."""
+async def test_a_failed_subscription_holds_nothing() -> None:
+    """An old answer would count as a new one."""
     async with EmbeddedService() as service:
         of = WeakBag(service, Item)
         await of.open()
@@ -302,8 +302,8 @@ async def test_what_brings_elements_has_failed() -> None:
 
 
 @on_loop
-async def test_what_comes_while_it_forgets_is_held() -> None:
-    """It would be forgotten too, or never come."""
+async def test_elements_during_clear_are_held() -> None:
+    """They would be forgotten, too, or lost."""
     async with EmbeddedService() as service, WeakBag(service, Item) as of:
         await of.add(Item(1))
         await until(lambda: of.held == (Item(1),))
@@ -312,8 +312,8 @@ async def test_what_comes_while_it_forgets_is_held() -> None:
 
 
 @on_loop
-async def test_what_became_of_elements_is_told() -> None:
-    """Who looks for what is missing would not know where it went."""
+async def test_statistics_account_for_all_elements() -> None:
+    """A search for missing elements would have no trace."""
     async with EmbeddedService() as service, WeakSet(service, Item, holds=2) as of:
         assert of.statistics() == CollectionStatistics(0, 0, 0, {})
         for number, identity in ((1, "a"), (1, "a"), (2, "b")):
@@ -327,7 +327,7 @@ async def test_what_became_of_elements_is_told() -> None:
 
 
 @on_loop
-async def test_so_many_arrivals_are_known() -> None:
+async def test_known_arrivals_are_bounded() -> None:
     """All received objects would be kept alive."""
     async with EmbeddedService() as service:
         of = WeakBag(service, Item, limits=CollectionLimits(arrivals_max=2))
@@ -339,8 +339,8 @@ async def test_so_many_arrivals_are_known() -> None:
 
 
 @on_loop
-async def test_what_is_no_subscriber_is_refused() -> None:
-    """A mistake would be a subscription that nobody reads."""
+async def test_invalid_subscribers_are_refused() -> None:
+    """A mistake would be a subscription without a reader."""
     async with EmbeddedService() as service:
         of = WeakBag(service, Item)
         with pytest.raises(ServiceError, match="has no notify"):
@@ -375,8 +375,8 @@ async def test_ordered_notifications_are_handled_one_at_a_time() -> None:
 
 
 @on_loop
-async def test_a_subscriber_is_for_what_was_asked() -> None:
-    """An update would be forgotten without a word, since the collection was not asked for it."""
+async def test_the_condition_of_a_subscriber_is_fixed() -> None:
+    """The collection would silently ignore an update."""
     async with EmbeddedService() as service:
         handle = WeakBag(service, Item).contains(print, "number > 1")
         for _ in range(2):
@@ -386,15 +386,15 @@ async def test_a_subscriber_is_for_what_was_asked() -> None:
             await handle.deactivate()
 
 
-def test_a_handle_is_of_what_awaits() -> None:
-    """A handle of a service that blocks would fail when it is activated, with no word of why."""
+def test_a_handle_needs_an_asynchronous_service() -> None:
+    """A handle of a blocking service would fail at activation, without a reason."""
     service: Any = SyncService(EmbeddedService())
     with pytest.raises(ServiceError, match="connect_sync"):
         ct.Handle(service, Item, print)
 
 
-def test_a_predicate_answers_at_once() -> None:
-    """What is given of an `async` function, or a generator, would be a yes for all."""
+def test_asynchronous_predicates_are_refused() -> None:
+    """A coroutine or a generator is true, so everything would match."""
 
     async def later(_: Item) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""Subjects as filters: which lies in which, and what is none."""
+"""`Subject`: subjects as filters, nesting, and invalid paths."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ def path(names: list[str]) -> str:
 
 
 def lies_in(names: list[str], asked: list[str], nested: bool) -> bool:
-    """What a subject means, in plain words."""
+    """The definition of nesting, name by name."""
     if len(names) < len(asked) or (not nested and len(names) > len(asked)):
         return False
     return all(it in ("*", name) for it, name in zip(asked, names, strict=False))
@@ -27,7 +27,7 @@ def lies_in(names: list[str], asked: list[str], nested: bool) -> bool:
 
 @given(PATHS, ASKED, st.booleans())
 def test_a_subject_is_a_filter(names: list[str], asked: list[str], nested: bool) -> None:
-    """A name that begins as another one, or holds what is special, would be taken for it."""
+    """A subject with the same beginning, or with special characters, would match."""
     if not nested and not asked:
         return
     found = Subject(path(asked), nested).to_filters()
@@ -36,7 +36,7 @@ def test_a_subject_is_a_filter(names: list[str], asked: list[str], nested: bool)
 
 
 def test_covering_falls_out_of_the_algebra() -> None:
-    """Servers would hold each nested subject by itself."""
+    """Servers would need an entry for each nested subject."""
     chat = Subject("/Chat").to_filters()
     for narrower in ("/Chat", "/Chat/Insomnia", "/Chat/*/en", "/Chat/a/b/c/"):
         assert ct.covers(chat, Subject(narrower).to_filters())
@@ -46,31 +46,31 @@ def test_covering_falls_out_of_the_algebra() -> None:
 
 
 def test_without_a_subject_is_not_under_the_root() -> None:
-    """The root would be everything."""
+    """The root would match everything."""
     assert not Subject("/").to_filters().matches({"a": 1})
 
 
 @pytest.mark.parametrize("wrong", ["Chat", "", "/a//b", "/a*", "/a/**", "//", "/a\n", 3])
-def test_what_is_no_subject_is_refused(wrong: str) -> None:
-    """A misspelled subject would be one under which nobody looks."""
+def test_invalid_subjects_are_refused(wrong: str) -> None:
+    """A misspelled subject would have no subscribers."""
     with pytest.raises(InvalidValueError):
         Subject(wrong)
 
 
 def test_a_subject_is_bounded() -> None:
-    """A subject could be a book."""
+    """A subject could have any size."""
     with pytest.raises(LimitError, match="SUBJECT_CHARS_MAX"):
         Subject("/" + "a" * SUBJECT_CHARS_MAX)
 
 
 @pytest.mark.parametrize("several", ["/", "/a/*"])
-def test_nothing_is_published_under_several(several: str) -> None:
-    """A star would be taken for a name."""
+def test_nothing_is_published_under_a_pattern(several: str) -> None:
+    """A star would be a name."""
     with pytest.raises(InvalidValueError, match="more than one"):
         _ = Subject(several).text
 
 
-def test_the_path_is_normal() -> None:
+def test_paths_are_normalized() -> None:
     """One subject would be two."""
     assert Subject("/a/b/") == Subject("/a/b")
     assert str(Subject("/a/b/")) == "/a/b"

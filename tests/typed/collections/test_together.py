@@ -1,4 +1,4 @@
-"""Several as one: what servers see, what comes out, and what is no such thing."""
+"""`Together`: several obvents as one notification, its filters, its parts, and damage."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,17 +20,17 @@ class Base(ct.Obvent, name="together.Base"):
 
 @dataclass
 class Left(Base, name="together.Left"):
-    """One kind."""
+    """One type."""
 
 
 @dataclass
 class Right(Base, name="together.Right"):
-    """Another kind."""
+    """Another type."""
 
 
 @dataclass
 class Sure(Base, ct.Reliable, name="together.Sure"):
-    """It is promised more."""
+    """A reliable one."""
 
 
 def carrier(*parts: Base) -> ct.Notification:
@@ -42,15 +42,15 @@ def space(cls: type[Base]) -> CollectionSpace[Base]:
 
 
 def numbers(cls: type[Base], where: Any, found: ct.Notification) -> list[int]:
-    """What a consumer of a type gets of a notification."""
+    """The elements that a consumer of a type gets from a notification."""
     asked = space(cls).rule(where)
     if not asked.matches(found):
         return []
     return [each.obvent.number for each in asked.from_notification(found)]
 
 
-def test_parts_come_back_as_they_were() -> None:
-    """What is published together would be changed on its way."""
+def test_parts_are_restored() -> None:
+    """Parts would be changed on the way."""
     parts = [Left(1), Right(2)]
     found = Together.from_notification(carrier(*parts))
     assert [Base.from_notification(it) for it in found.parts] == parts
@@ -58,15 +58,15 @@ def test_parts_come_back_as_they_were() -> None:
 
 
 def test_types_see_their_parts_only() -> None:
-    """A consumer would get what it did not ask for."""
+    """A consumer would get parts of other types."""
     both = carrier(Left(1), Right(2), Left(3))
     assert numbers(Base, None, both) == [1, 2, 3]
     assert numbers(Left, None, both) == [1, 3]
     assert numbers(Sure, None, both) == []
 
 
-def test_filters_are_asked_of_each_part() -> None:
-    """One part would be wanted since another one matches; or a part be missed."""
+def test_filters_apply_to_each_part() -> None:
+    """One part would match because of another, or a part be missed."""
     both = carrier(Left(1), Left(5))
     for where in ("number > 3", lambda it: it.number > 3, lambda it: len("x" * it.number) > 3):
         assert numbers(Left, where, both) == [5]
@@ -75,14 +75,14 @@ def test_filters_are_asked_of_each_part() -> None:
 
 
 def test_servers_decide_by_type() -> None:
-    """All that is together would go to everybody."""
+    """All joint notifications would be sent to all subscribers."""
     asked = space(Right).rule(None)
     assert not asked.filters.matches(carrier(Left(1)))
     assert asked.filters.matches(carrier(Left(1), Right(2)))
 
 
 def test_servers_decide_by_subject() -> None:
-    """What is together in one room would go to all."""
+    """Joint notifications of one room would be sent to all rooms."""
     chat: CollectionSpace[Base] = CollectionSpace(Left, "/Chat/a")
     trade: CollectionSpace[Base] = CollectionSpace(Left, "/Trade")
     parts = (chat.notification_of(Left(1), ""), trade.notification_of(Left(2), ""))
@@ -95,19 +95,19 @@ def test_servers_decide_by_subject() -> None:
 
 
 def test_no_type_takes_the_whole_for_a_part() -> None:
-    """Who subscribes to a class would get what is none of its objects."""
+    """A subscriber to a class would get a notification that is none of its objects."""
     assert not Base.to_filters().matches(carrier(Left(1)))
 
 
-def test_all_are_promised_the_same() -> None:
-    """What is reliable would come as what is not."""
+def test_parts_have_the_same_guarantees() -> None:
+    """A reliable part would be delivered at best effort."""
     with pytest.raises(InvalidObventError, match="need the same guarantees"):
         carrier(Left(1), Sure(2))
     assert carrier(Sure(1), Sure(2)).envelope.delivery == "reliable"
 
 
 def test_it_is_bounded() -> None:
-    """One notification could be all there is."""
+    """One notification could have any number of parts."""
     with pytest.raises(InvalidObventError, match="nothing"):
         carrier()
     with pytest.raises(LimitError, match="TOGETHER_MAX"):
@@ -129,8 +129,8 @@ def forged(body: bytes) -> ct.Notification:
         msgspec.msgpack.encode([ct.to_msgpack(Left(1).to_notification())] * (TOGETHER_MAX + 1)),
     ],
 )
-def test_what_is_damaged_is_told(body: bytes) -> None:
-    """It would be passed over, or end its reader."""
+def test_a_damaged_body_is_an_error(body: bytes) -> None:
+    """It would be skipped, or end its reader."""
     found = forged(body)
     asked = space(Left).rule("number = 1")
     assert asked.matches(found)
@@ -138,8 +138,8 @@ def test_what_is_damaged_is_told(body: bytes) -> None:
         asked.from_notification(found)
 
 
-def test_what_only_says_so_is_not_taken_apart() -> None:
-    """A mark alone would make somebody's notification unreadable."""
+def test_a_mark_alone_is_no_joint_notification() -> None:
+    """A mark would make another program's notification unreadable."""
     found = ct.Notification.restored(dict(carrier(Left(1)).attributes), b"", "", ct.Envelope())
     assert not is_together(found)
     assert numbers(Left, None, found) == []

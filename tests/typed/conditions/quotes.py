@@ -1,4 +1,4 @@
-"""Obvents that conditions are asked of."""
+"""Obvents for the tests of conditions."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,7 +18,7 @@ class Place:
     fee: float = 0.5
 
     def get_name(self) -> str:
-        """A subclass may say more."""
+        """A subclass may override it."""
         return self.name
 
     @final
@@ -51,7 +51,7 @@ class Bid(Obvent, name="conditions.Bid"):
         raise LookupError("it has none")
 
     def counted(self, name: str) -> "Bid":
-        """The same, and counts the call."""
+        """Returns the same object, and counts the call."""
         self.calls.append(name)
         return self
 
@@ -74,7 +74,7 @@ class UrgentBid(Bid, name="conditions.UrgentBid"):
 
 @dataclass
 class Stranger:
-    """No obvent, and with what conditions ask for by name."""
+    """No obvent, but with the members that conditions read."""
 
     price: float
 

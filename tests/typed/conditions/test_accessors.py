@@ -1,4 +1,4 @@
-"""Accessors: what they get of an obvent, and what they refuse of a class."""
+"""Accessors: their values, and their checks against a class."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,8 +45,8 @@ GOT: list[tuple[Accessor | str, object]] = [
 
 
 @pytest.mark.parametrize(("given", "expected"), GOT, ids=[str(it) for it in range(len(GOT))])
-def test_what_an_accessor_gets(given: Accessor | str, expected: object) -> None:
-    """A condition would be asked of something else; and so would its compiled form."""
+def test_accessors_read_values(given: Accessor | str, expected: object) -> None:
+    """A condition, or its compiled form, would compare another value."""
     accessor = accessor_of(given)
     assert accessor.eval(BID) == expected
     accessor.check(Bid)
@@ -90,8 +90,8 @@ WRONG: list[tuple[Callable[[], Accessor], str]] = [
 
 
 @pytest.mark.parametrize(("make", "reason"), WRONG, ids=[str(it) for it in range(len(WRONG))])
-def test_what_is_refused(make: Callable[[], Accessor], reason: str) -> None:
-    """A typing error in a name would match nothing for ever, and nobody would be told."""
+def test_accessors_are_checked(make: Callable[[], Accessor], reason: str) -> None:
+    """A misspelt name would silently match nothing, for ever."""
     with pytest.raises(InvalidObventError, match=reason):
         make()
 
@@ -108,20 +108,20 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("accessor", RIGHT, ids=[str(it) for it in range(len(RIGHT))])
-def test_what_is_allowed(accessor: Accessor) -> None:
-    """What is right, or not declared, would be refused."""
+def test_valid_and_undeclared_accessors_are_accepted(accessor: Accessor) -> None:
+    """A correct or undeclared accessor would be refused."""
     accessor.check(Bid)
 
 
 def test_a_name_alone_is_structural() -> None:
-    """An object of another class that has the method would not be asked."""
+    """An object of another class with the method would not be evaluated."""
     assert Invoke("get_price").eval(Stranger(3.0)) == 3.0
     with pytest.raises(AttributeError):
         Invoke("get_place").eval(Stranger(3.0))
 
 
 def test_a_function_is_of_its_class() -> None:
-    """A method of the same name of another class would be called; or an overriding one not."""
+    """A method of the same name of another class would be called, or an overriding one not."""
     by_function = Invoke([Bid.get_price])
     with pytest.raises(TypeError, match="get_price is no method of Stranger"):
         by_function.eval(Stranger(3.0))
@@ -132,7 +132,7 @@ def test_a_function_is_of_its_class() -> None:
 
 
 def test_equal_accessors_have_equal_keys() -> None:
-    """What is common would not be shared; or what differs would be."""
+    """Equal accessors would not be shared, or different ones would be."""
     pairs = [
         (Access("place.name"), Access(Access("place"), "name")),
         (Invoke("above", (1.0,)), Invoke("above", (1.0,))),

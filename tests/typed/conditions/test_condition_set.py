@@ -69,7 +69,7 @@ class Ends(Comparison):
 
 
 class Near(Comparison):
-    """One with something of its own."""
+    """A comparison with an attribute of its own."""
 
     sign = "near"
 
@@ -82,7 +82,7 @@ class Near(Comparison):
 
 
 class Alike(Equals):
-    """One that says something else than the one that it derives from."""
+    """A comparison that redefines the test of its base."""
 
     sign = "alike"
 
@@ -91,14 +91,14 @@ class Alike(Equals):
 
 
 class Either(AndCondition):
-    """The same, of conditions."""
+    """A combination that redefines its base."""
 
     def holds(self, obvent: Any) -> bool:
         return any(each.holds(obvent) for each in self.parts)
 
 
 class AtLeast(CombinedCondition):
-    """One with something of its own."""
+    """A combination with an attribute of its own."""
 
     sign = "and or"
 
@@ -171,7 +171,7 @@ def sorted_matches(asked: ConditionSet[int], obvent: Any) -> list[int]:
 
 @given(given=st.lists(conditions, max_size=8), seen=st.lists(bids, min_size=1, max_size=4))
 def test_all_forms_agree(given: list[Condition], seen: list[Bid]) -> None:
-    """What a subscriber gets would depend on how many there are."""
+    """The answer would depend on the number of subscribers."""
     for form in FORMS:
         asked: ConditionSet[int] = ConditionSet(Bid, form=form, compiled=False)
         for key, condition in enumerate(given):
@@ -191,7 +191,7 @@ def test_all_forms_agree(given: list[Condition], seen: list[Bid]) -> None:
 def test_all_forms_agree_while_conditions_come_and_go(
     steps: list[tuple[int, Condition | None]], seen: list[Bid]
 ) -> None:
-    """Somebody who left would still be served; or what is shared would go with the first."""
+    """A removed key would still match, or shared parts be removed with their first user."""
     sets: list[ConditionSet[int]] = [ConditionSet(Bid, form=it, compiled=False) for it in FORMS]
     held: dict[int, Condition] = {}
     for number, (key, condition) in enumerate(steps):
@@ -213,8 +213,8 @@ def test_all_forms_agree_while_conditions_come_and_go(
 
 
 @given(condition=conditions, bid=bids)
-def test_a_rule_says_what_its_condition_says(condition: Condition, bid: Bid) -> None:
-    """Brokers would withhold what a subscriber asks for, or deliver something else."""
+def test_a_rule_agrees_with_its_condition(condition: Condition, bid: Bid) -> None:
+    """Brokers would withhold matching obvents, or deliver others."""
     if type(bid.amount) is not int or abs(bid.amount) > 2**62:
         return
     notification = bid.to_notification()
@@ -223,7 +223,7 @@ def test_a_rule_says_what_its_condition_says(condition: Condition, bid: Bid) -> 
 
 
 def test_an_accessor_is_evaluated_once_for_all() -> None:
-    """The invocation tree would cost as much as what it is instead of; figure 4.16."""
+    """The invocation tree would save nothing; figure 4.16."""
     for form in ("tree", "static"):
         asked: ConditionSet[str] = ConditionSet(Bid, form=form)
         first = Invoke("counted", ("a",))
@@ -243,8 +243,8 @@ def test_an_accessor_is_evaluated_once_for_all() -> None:
         assert bid.calls == ["b"]
 
 
-def test_the_tree_holds_what_is_asked_for() -> None:
-    """It would grow as subscribers come and go, or lose what others share; figure 4.16."""
+def test_the_tree_holds_the_nodes_in_use() -> None:
+    """It would grow with each subscriber, or lose shared nodes; figure 4.16."""
     tree = InvocationTree()
     place = Invoke("get_place")
     groups = [
@@ -271,7 +271,7 @@ def test_the_tree_holds_what_is_asked_for() -> None:
 
 
 def test_one_that_raises_leaves_the_others() -> None:
-    """A method that fails would take all other subscribers' obvents."""
+    """A failing method would take the obvents of all other subscribers."""
     broken = Access("place").invoke("broken")
     for form in FORMS:
         asked: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
@@ -288,8 +288,8 @@ def test_one_that_raises_leaves_the_others() -> None:
         assert sorted(asked.matching(BID)) == ["default", "other"], form
 
 
-def test_values_that_their_type_does_not_have() -> None:
-    """Filters know the values of a field's type only, and would tell something of the others."""
+def test_values_of_undeclared_types() -> None:
+    """Filters, which are defined for a field's type only, would decide on other values."""
     odd: Any = "dear"
     for form in FORMS:
         asked: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
@@ -301,8 +301,8 @@ def test_values_that_their_type_does_not_have() -> None:
         assert asked.matching(Bid("x", 1.0, 2**70)) == ["large"], form
 
 
-def test_conditions_of_ones_own_are_told_apart() -> None:
-    """One would be answered by what another one, of the same class, was made with."""
+def test_own_conditions_have_keys_of_their_own() -> None:
+    """A condition would be answered by another one of the same class."""
     parts = Greater("price", 0.0), Greater("amount", 9)
     for form in FORMS:
         asked: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
@@ -319,13 +319,13 @@ def test_conditions_of_ones_own_are_told_apart() -> None:
 
 
 def test_stages_are_not_derived_from() -> None:
-    """A tree would evaluate an accessor of the class that it derives from."""
+    """A tree would evaluate the base class's accessor."""
     with pytest.raises(TypeError, match="derives from Accessor"):
         type("Upper", (Access,), {})
 
 
 def test_clocks_of_zones_are_not_indexed() -> None:
-    """Python finds an hour that a clock shows twice equal to the clock's own alone."""
+    """A time that a clock shows twice equals, in Python, only times of the same clock."""
     zone = ZoneInfo("America/New_York")
     twice = datetime(2020, 11, 1, 1, 30, tzinfo=zone)
     for form in FORMS:
@@ -337,8 +337,8 @@ def test_clocks_of_zones_are_not_indexed() -> None:
         assert asked.matching(Timed(twice.astimezone(UTC))) == ["world"], form
 
 
-def test_a_method_may_ask_the_same_set() -> None:
-    """An obvent would be judged by what another one holds."""
+def test_a_method_may_match_by_the_same_set() -> None:
+    """An obvent would be judged by the values of another one."""
     asked: ConditionSet[str] = ConditionSet(form="tree")
 
     class Asking:
@@ -355,7 +355,7 @@ def test_a_method_may_ask_the_same_set() -> None:
 
 
 def test_without_a_class_it_is_structural() -> None:
-    """Objects that only look alike could not be matched."""
+    """Objects of similar classes could not be matched."""
     asked: ConditionSet[str] = ConditionSet()
     asked.add("a", Less("price", 5.0) & Less("get_price()", 5.0))
     asked.add("b", Less("prize", 5.0))
@@ -366,8 +366,8 @@ def test_without_a_class_it_is_structural() -> None:
     assert form_of(asked) == "static"
 
 
-def test_what_a_set_refuses() -> None:
-    """A mistake would be found when the first obvent comes; or what was held be lost by it."""
+def test_a_set_refuses_invalid_conditions() -> None:
+    """A mistake would be discovered at the first obvent, or cost the earlier condition."""
     asked: ConditionSet[Any] = ConditionSet(Bid)
     asked.add("a", Less("price", 5.0))
     for condition in (Less("prize", 5.0), lambda bid: True):
@@ -385,7 +385,7 @@ def test_what_a_set_refuses() -> None:
 
 
 def test_a_changed_chunk_is_compiled_when_that_pays() -> None:
-    """Each change would compile all conditions anew, or none would ever be compiled."""
+    """Each change would compile all conditions, or none would ever be compiled."""
     asked: ConditionSet[int] = ConditionSet(Bid, form="static")
     for key in range(static_filter.CHUNK_CONDITIONS_MAX + 10):
         asked.add(key, Less("price", float(key)))
@@ -437,8 +437,8 @@ def test_conditions_that_are_filters_in_part_are_not_indexed() -> None:
 
 
 @pytest.mark.slow
-def test_equal_conditions_are_asked_once() -> None:
-    """A thousand subscribers to the same would cost a thousand times as much."""
+def test_equal_conditions_are_evaluated_once() -> None:
+    """A thousand equal subscriptions would cost a thousand times as much."""
     for form in ("tree", "static", "indexed"):
         asked: ConditionSet[int] = ConditionSet(Bid, form=form, compiled=False)
         for key in range(1_000):

@@ -1,4 +1,4 @@
-"""Conditions: what they hold for, alone and combined; what becomes of them in a subscription."""
+"""Conditions: their answers, alone and combined, and their filters in a subscription."""
 
 import asyncio
 import math
@@ -115,8 +115,8 @@ TABLE: list[tuple[Condition, bool]] = [
 
 
 @pytest.mark.parametrize(("condition", "expected"), TABLE, ids=range(len(TABLE)))
-def test_what_a_condition_holds_for(condition: Condition, expected: bool) -> None:
-    """A subscriber would get what it did not ask for; or the compiled form would differ."""
+def test_conditions_hold(condition: Condition, expected: bool) -> None:
+    """A subscriber would get other obvents, or the compiled form would differ."""
     assert condition.conforms(BID) is expected
     assert condition(BID) is expected
     try:
@@ -127,7 +127,7 @@ def test_what_a_condition_holds_for(condition: Condition, expected: bool) -> Non
 
 
 def test_one_that_raises_is_counted() -> None:
-    """Nobody would see that a condition never holds."""
+    """Nobody would notice that a condition never holds."""
     before = failures[FAILURE]
     assert not RAISES.conforms(BID)
     assert not (RAISES & YES).conforms(BID)
@@ -153,16 +153,16 @@ WRONG: list[tuple[Condition, str]] = [
 
 
 @pytest.mark.parametrize(("condition", "reason"), WRONG, ids=range(len(WRONG)))
-def test_what_a_type_refuses(condition: Condition, reason: str) -> None:
-    """A subscription that can match nothing would be taken."""
+def test_conditions_are_checked_against_the_type(condition: Condition, reason: str) -> None:
+    """A subscription that can match nothing would be accepted."""
     with pytest.raises(InvalidObventError, match=reason):
         condition.check(Bid)
     with pytest.raises(InvalidObventError, match=reason):
         Bid.lift(condition)
 
 
-def test_what_cannot_be_made() -> None:
-    """Mistakes would be found when the first obvent comes."""
+def test_invalid_conditions_are_refused() -> None:
+    """Mistakes would be discovered at the first obvent."""
     for make in (
         lambda: Equals(),
         lambda: Equals("price", 1, 2),
@@ -208,10 +208,8 @@ LIFTED: list[tuple[Condition, str, bool]] = [
 
 
 @pytest.mark.parametrize(("condition", "filters", "is_exact"), LIFTED, ids=[it[1] for it in LIFTED])
-def test_what_filters_say_of_a_condition(
-    condition: Condition, filters: str, is_exact: bool
-) -> None:
-    """All would travel to the subscriber to be decided there; or too little would."""
+def test_conditions_become_filters(condition: Condition, filters: str, is_exact: bool) -> None:
+    """All obvents would travel to the subscriber, or too few."""
     rule = Bid.lift(condition)
     expected = parse_filter_set(filters) & Bid.to_filters()
     assert ct.covers(expected, rule.filters)
@@ -220,7 +218,7 @@ def test_what_filters_say_of_a_condition(
 
 
 def test_a_condition_narrows_a_subscription() -> None:
-    """A condition would not be taken where a predicate is."""
+    """A condition would not be accepted as a predicate."""
 
     async def run() -> list[str]:
         asked = Less("price", 100.0) & Equals("get_place().name", "Zurich")

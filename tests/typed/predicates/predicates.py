@@ -1,4 +1,4 @@
-"""Obvents of all kinds of fields, how they stand in notifications, and predicates as text."""
+"""Obvents with all kinds of fields, their notifications, and predicates as text."""
 
 import enum
 import math
@@ -26,7 +26,7 @@ class Side(enum.Enum):
 
 
 class Level(enum.IntEnum):
-    """Members that are integers too."""
+    """Members that are integers, too."""
 
     LOW = 1
     MID = 2
@@ -34,7 +34,7 @@ class Level(enum.IntEnum):
 
 
 class Mood(enum.StrEnum):
-    """Members that are texts too."""
+    """Members that are texts, too."""
 
     GOOD = "good"
     BAD = "bad"
@@ -146,7 +146,7 @@ class _TakesAll(type):
 
 
 class Anything(metaclass=_TakesAll):
-    """A class of which all objects say that they are."""
+    """A class that claims all objects as instances."""
 
 
 GLOBALS: Final[dict[str, Any]] = {
@@ -181,7 +181,7 @@ MAKERS: Final = st.builds(Maker, name=STRINGS, year=INTEGERS, rate=st.none() | D
 
 
 def trades() -> st.SearchStrategy[Trade]:
-    """Obvents as subscribers get them: doubles are doubles, times in UTC."""
+    """Obvents as received: doubles are doubles, times are in UTC."""
     return st.builds(
         Trade,
         price=DOUBLES,
@@ -217,7 +217,7 @@ OPTIONAL: Final = tuple(
 
 
 def carried(trade: Any, absent: frozenset[str], names: dict[str, str]) -> tuple[Any, Notification]:
-    """An obvent and its notification, where some fields are absent, or have an alias's name."""
+    """An obvent and its notification, with some fields absent or under an alias."""
     attributes: dict[str, Any] = {}
     kept = {}
     for each in fields(trade):
@@ -239,7 +239,7 @@ def _put(attributes: dict[str, Any], name: str, value: Any) -> None:
 
 
 def wire(value: Any) -> Any:
-    """A value as it stands in a notification."""
+    """The encoded form of a value."""
     if isinstance(value, enum.Enum):
         return dict(zip(type(value), list(enum_values(type(value))), strict=True))[value]
     if isinstance(value, timedelta):
@@ -309,7 +309,7 @@ TESTS: Final = (
 
 @st.composite
 def tests_of_fields(draw: st.DrawFn) -> str:
-    """One test of a field, most of them of a kind that fits it."""
+    """One test of a field, mostly of a suitable kind."""
 
     def part(match: re.Match[str]) -> str:
         text: str = draw(_of(*PARTS[match[1]]))
@@ -320,7 +320,7 @@ def tests_of_fields(draw: st.DrawFn) -> str:
 
 
 def conditions() -> st.SearchStrategy[str]:
-    """Tests joined in all ways that an expression joins them."""
+    """Tests joined by all operators."""
     return st.recursive(
         tests_of_fields(),
         lambda inner: st.one_of(

@@ -1,4 +1,4 @@
-"""A lifted predicate, what stays of it, and plain Python agree on every object."""
+"""A lifted predicate with its residue agrees with plain Python on every object."""
 
 import warnings
 from typing import Any
@@ -15,7 +15,7 @@ SHAPE = shape_of(Trade)
 
 
 def holds(predicate: Any, trade: object) -> bool:
-    """What plain Python says; what raises does not match."""
+    """The answer of plain Python; False if it raises."""
     try:
         return bool(predicate(trade))
     except Exception:  # noqa: BLE001
@@ -32,7 +32,7 @@ def holds(predicate: Any, trade: object) -> bool:
 def test_filters_residue_and_python_agree(
     source: str, several: list[Trade], absent: frozenset[str], names: dict[str, str]
 ) -> None:
-    """A subscriber would miss what its predicate accepts, or get what it refuses."""
+    """A subscriber would miss accepted obvents, or get refused ones."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warns about odd comparisons of literals.
         predicate = compiled(source)

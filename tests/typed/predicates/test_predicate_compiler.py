@@ -1,4 +1,4 @@
-"""What predicates become: filters, exactness, and the reasons why something stays."""
+"""`lift`: the filters of predicates, exactness, and the reasons for unlifted parts."""
 
 import enum
 import math
@@ -113,35 +113,35 @@ STAYING = [
 
 
 def lifted_of(source: str) -> CompiledPredicate:
-    """What an expression becomes."""
+    """The compiled predicate of an expression."""
     return lift(SHAPE, compiled(f"def p(q):\n    return {source}\n"))
 
 
 @pytest.mark.parametrize(("source", "wanted"), EXACT)
 def test_a_predicate_becomes_filters(source: str, wanted: str) -> None:
-    """Brokers would be asked for something else than the predicate says."""
+    """Brokers would match other obvents than the predicate."""
     lifted = lifted_of(source)
     assert lifted.is_exact, lifted.explain()
     assert FilterSet(lifted.filters) == FilterSet(wanted)
 
 
 @pytest.mark.parametrize("source", NEVER)
-def test_what_never_matches_has_no_filter(source: str) -> None:
-    """A subscription that gets nothing would be made in silence."""
+def test_a_contradiction_has_no_filter(source: str) -> None:
+    """A subscription that gets nothing would be made silently."""
     lifted = lifted_of(source)
     assert lifted.filters.is_empty
     assert lifted.is_exact
 
 
-def test_what_always_matches_has_no_constraint() -> None:
+def test_a_tautology_has_no_constraint() -> None:
     """A subscription to all obvents of a type would miss some."""
     assert lifted_of("True").filters == Filter({})
     assert lifted_of("True").is_exact
 
 
 @pytest.mark.parametrize(("source", "wanted", "reason"), STAYING)
-def test_what_stays_is_said(source: str, wanted: str, reason: str) -> None:
-    """A user would not learn why brokers send more than the predicate lets through."""
+def test_the_plan_explains_unlifted_parts(source: str, wanted: str, reason: str) -> None:
+    """A user would not learn why brokers send more than the predicate accepts."""
     lifted = lifted_of(source)
     assert not lifted.is_exact
     wanted_filters = Filter({}) if wanted == "everything" else Filter(_plain(wanted))
@@ -155,7 +155,7 @@ def _plain(text: str) -> str:
 
 
 def test_the_plan_names_file_line_and_operand() -> None:
-    """A user would look for the place in vain."""
+    """A user would have to search for the place."""
     lifted = lift(SHAPE, lambda q: q.price > 1 and q.company.upper() == "A")
     places = [
         (line.place.rpartition("/")[2].partition(":")[0], line.source) for line in lifted.plan
@@ -184,8 +184,8 @@ HIDING = [
 
 
 @pytest.mark.parametrize("body", HIDING)
-def test_nothing_hides_what_is_not_recorded(body: str) -> None:
-    """Code that handles errors would be taken for one that answers, and obvents be missed."""
+def test_handlers_do_not_hide_unrecorded_values(body: str) -> None:
+    """Code that handles errors would count as an answer, and obvents be missed."""
     assert not lift(SHAPE, compiled(f"def p(q):\n    {body}\n")).is_exact
 
 
@@ -206,16 +206,16 @@ WHOLE = [
 
 
 @pytest.mark.parametrize("body", WHOLE)
-def test_code_that_is_not_understood_stays_whole(body: str) -> None:
-    """Copies of it would do to the program, or see of the object, what nothing records."""
+def test_unknown_code_stays_whole(body: str) -> None:
+    """Copies of it would have effects, or read values that are not recorded."""
     lifted = lift(SHAPE, compiled(f"def p(q):\n    {body}\n"))
     assert lifted.filters == Filter({})
     assert not lifted.is_exact
     assert len(lifted.plan) == 1
 
 
-def test_a_fault_of_the_lifting_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails here, and not in the predicate, would be taken for a predicate that raises."""
+def test_an_internal_error_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of the compiler would count as a predicate that raises."""
 
     def failing(order: str, constant: object) -> object:
         raise OverflowError(order)
@@ -226,8 +226,8 @@ def test_a_fault_of_the_lifting_is_no_answer(monkeypatch: pytest.MonkeyPatch) ->
     assert lifted.filters == Filter(f"price {NUMBER}")
 
 
-def test_what_was_captured_is_frozen() -> None:
-    """A filter would say one thing and the residue another, once a captured list has changed."""
+def test_captured_constants_are_frozen() -> None:
+    """Filter and residue would disagree once a captured list has changed."""
     limits, words, table = [1.0, 2.0], {"a"}, {"a": [3]}
 
     def predicate(q: Trade) -> bool:
@@ -246,8 +246,8 @@ def test_what_was_captured_is_frozen() -> None:
         assert lifted.predicate(Trade(price, amount, company, made)) is answer
 
 
-def test_a_predicate_cannot_change_what_was_captured() -> None:
-    """Each run would leave something behind for the next, and for the program."""
+def test_captured_constants_are_read_only() -> None:
+    """A run would change constants for the next run, and for the program."""
     seen: list[object] = []
 
     def predicate(q: Trade) -> bool:
@@ -266,7 +266,7 @@ def test_defaults_of_parameters_are_constants() -> None:
 
 
 def test_a_second_parameter_is_the_envelope() -> None:
-    """Obvents could not be chosen by who published them."""
+    """Obvents could not be selected by their publisher."""
     lifted = lift(SHAPE, lambda q, e: e.publisher == "x" and q.price > 1)
     assert lifted.filters == Filter("@publisher = 'x' and price > 1")
     assert lifted.is_exact
@@ -277,7 +277,7 @@ def test_a_second_parameter_is_the_envelope() -> None:
 
 
 def test_constants_are_bounded() -> None:
-    """Each run would copy, or go through, a collection of any size."""
+    """Each run would copy or scan a collection of any size."""
     many = list(range(CONSTANT_ITEMS_MAX + 1))
     itself: list[object] = []
     itself.append(itself)
@@ -285,8 +285,8 @@ def test_constants_are_bounded() -> None:
     assert not lift(SHAPE, lambda q: q.amount in itself).is_exact
 
 
-def test_ways_are_bounded() -> None:
-    """A predicate with many tests would take exponential time to subscribe."""
+def test_paths_are_bounded() -> None:
+    """A predicate with many tests would take exponential time."""
     names = [f"f{number}" for number in range(12)]
     shape = shape_of(make_dataclass("Many", [(name, bool) for name in names]))
     source = " + ".join(f"q.{name}" for name in names)
@@ -297,15 +297,15 @@ def test_ways_are_bounded() -> None:
 
 
 @pytest.mark.slow
-def test_truth_tests_of_a_way_are_bounded() -> None:
-    """A long loop would never end to be lifted."""
+def test_truth_tests_of_a_path_are_bounded() -> None:
+    """Lifting a long loop would not end."""
     lifted = lifted_of(f"all(q.price != x for x in range({FORKS_MAX + 1}))")
     assert not lifted.is_exact
     assert f"FORKS_MAX = {FORKS_MAX}" in lifted.explain()
 
 
-def test_members_are_taken_one_by_one_up_to_a_limit() -> None:
-    """An enumeration of many members would multiply the ways."""
+def test_explored_members_are_bounded() -> None:
+    """An enumeration with many members would multiply the paths."""
     large = enum.Enum("large", {f"M{n}": n for n in range(ENUM_FORKS_MAX + 1)})  # type: ignore[misc]
     shape = shape_of(make_dataclass("Coloured", [("colour", large)]))
     lifted = lift(shape, lambda q: q.colour == large.M3)  # type: ignore[attr-defined]
@@ -317,14 +317,14 @@ def test_members_are_taken_one_by_one_up_to_a_limit() -> None:
 
 @dataclass
 class Link:
-    """An object within itself."""
+    """A recursive object."""
 
     weight: float
     link: "Link | None" = None
 
 
-def test_objects_are_read_down_to_a_limit() -> None:
-    """A list of links would be followed for ever."""
+def test_the_depth_of_objects_is_bounded() -> None:
+    """A linked list would be followed for ever."""
     depth = OBJECTS_WITHIN_MAX
     shallow, deep = "q" + ".link" * depth, "q" + ".link" * (depth + 1)
     shape = shape_of(Link)
@@ -362,7 +362,7 @@ class Snail(Animal, name="lifting.Snail"):
 
 
 def test_methods_are_lifted_where_no_subtype_overrides_them() -> None:
-    """The filter would say what a subtype's own method does not."""
+    """The filter would contradict a subtype's method."""
     animal = lift(shape_of(Animal), lambda q: q.walks(3))
     assert animal.is_exact
     assert animal.filters == Filter("legs >= 3")
@@ -373,7 +373,7 @@ def test_methods_are_lifted_where_no_subtype_overrides_them() -> None:
 
 
 def test_a_mark_shows_what_an_object_may_be() -> None:
-    """A subtype's obvents would be missed, or the mark taken for the class."""
+    """A subtype's obvents would be missed, or the mark count as the class."""
     lifted = lift(shape_of(Animal), lambda q: isinstance(q, Horse) and q.legs > 1)
     assert lifted.filters == Filter("`@is.lifting.Horse` = true and legs > 1")
     assert not lifted.is_exact
@@ -383,8 +383,8 @@ def test_a_mark_shows_what_an_object_may_be() -> None:
     assert same.is_exact
 
 
-def test_a_default_that_making_may_change_is_not_taken() -> None:
-    """An object made of absent fields would match where the filter does not."""
+def test_a_default_that_a_constructor_may_change_is_not_used() -> None:
+    """An object with absent fields would match, but not its filter."""
 
     @dataclass
     class Changing:
@@ -401,8 +401,8 @@ def test_a_default_that_making_may_change_is_not_taken() -> None:
 @pytest.mark.parametrize(
     "predicate", [len, print, type("Called", (), {"__call__": lambda self, q: True})()]
 )
-def test_what_is_no_function_stays(predicate: Callable[..., Any]) -> None:
-    """What cannot be read would be refused, or be thought to match nothing."""
+def test_other_callables_stay(predicate: Callable[..., Any]) -> None:
+    """An unreadable predicate would be refused, or match nothing."""
     lifted = lift(SHAPE, predicate)
     assert lifted.filters == Filter({})
     assert not lifted.is_exact
@@ -410,7 +410,7 @@ def test_what_is_no_function_stays(predicate: Callable[..., Any]) -> None:
 
 
 def test_a_predicate_that_counts_keeps_its_outer_names() -> None:
-    """The copy for the residue would count elsewhere than the program looks."""
+    """The residue's copy would count elsewhere than the program reads."""
     count = 0
 
     def predicate(q: Trade) -> bool:
@@ -424,8 +424,8 @@ def test_a_predicate_that_counts_keeps_its_outer_names() -> None:
     assert "outer function" in lifted.explain()
 
 
-def test_members_are_told_by_identity() -> None:
-    """`is` of members would be taken for a comparison that no run sees."""
+def test_members_are_compared_by_identity() -> None:
+    """`is` with members would be a comparison that no run records."""
     lifted = lift(SHAPE, lambda q: q.side is not Side.BUY and q.level is Level.HIGH)
     assert lifted.is_exact
     assert lifted.filters == Filter("side in ('sell', 'hold') and level = 30")

@@ -1,4 +1,4 @@
-"""Each kind of field against each constant, and arithmetic, as plain Python has them."""
+"""Each kind of field against each constant, and arithmetic, as in plain Python."""
 
 import itertools
 import math
@@ -84,7 +84,7 @@ TESTS: Final[dict[str, Callable[[Any], Callable[[Any], Any]]]] = {
 
 
 def holds(predicate: Callable[[Any], Any], given: object) -> bool:
-    """What plain Python says; what raises does not match."""
+    """The answer of plain Python; False if it raises."""
     try:
         return bool(predicate(given))
     except Exception:  # noqa: BLE001
@@ -95,8 +95,8 @@ def holds(predicate: Callable[[Any], Any], given: object) -> bool:
 @pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.filterwarnings("ignore::BytesWarning")
-def test_every_constant_says_what_python_says(cls: type, test: str) -> None:
-    """A comparison would be lifted to other values than those for which it holds."""
+def test_constants_compare_as_in_python(cls: type, test: str) -> None:
+    """A comparison would be lifted to other values."""
     made = make_dataclass("One", [("x", cls)])
     shape = shape_of(made)
     exact = 0
@@ -118,8 +118,8 @@ def test_every_constant_says_what_python_says(cls: type, test: str) -> None:
     | st.decimals(allow_nan=False),
     INTEGERS | DOUBLES,
 )
-def test_numbers_are_cut_where_python_cuts_them(order: str, constant: Any, number: Any) -> None:
-    """A bound would lie beside its constant."""
+def test_number_cuts_agree_with_python(order: str, constant: Any, number: Any) -> None:
+    """A bound would be beside its constant."""
     if isinstance(constant, Decimal) and constant.is_nan():
         return
     if order == "!=":
@@ -156,8 +156,8 @@ def steps(draw: st.DrawFn, *, is_int: bool) -> tuple[tuple[Callable[[Any], Any],
 
 
 @given(st.booleans(), st.data())
-def test_bounds_lie_where_the_arithmetic_changes(is_int: bool, data: st.DataObject) -> None:
-    """A filter would differ from the predicate by the last bit, or by the whole side."""
+def test_bounds_agree_with_the_arithmetic(is_int: bool, data: st.DataObject) -> None:
+    """A filter would differ from the predicate by the last bit, or by a whole side."""
     taken = data.draw(steps(is_int=is_int))
     order = data.draw(st.sampled_from(("<", "<=", ">", ">=", "==")))
     numbers = INTEGERS if is_int else DOUBLES
@@ -183,7 +183,7 @@ def test_bounds_lie_where_the_arithmetic_changes(is_int: bool, data: st.DataObje
 
 
 def test_arithmetic_that_fails_somewhere_has_no_bound() -> None:
-    """Halving would end with an error, or find a place among numbers that raise."""
+    """Bisection would raise, or find a place among numbers that raise."""
     assert (
         stepped_cuts(
             "<", 1, ((lambda it: it * 10**400, True), (lambda it: it / 3, True)), is_int=True
@@ -192,8 +192,8 @@ def test_arithmetic_that_fails_somewhere_has_no_bound() -> None:
     )
 
 
-def test_a_decimal_stands_within_its_hull() -> None:
-    """Decimals beside a constant would be taken to stand on its side, and be missed."""
+def test_a_decimal_is_within_its_hull() -> None:
+    """Decimals close to a constant would be missed."""
     texts = (
         "0 1.5 0.1 0.30000000000000001 9007199254740993 9007199254740993.5 18014398509481987 1e400"
     )
