@@ -374,7 +374,7 @@ def test_a_block_of_many_columns_and_short_lines_takes_little(file: Path) -> Non
 
 def test_texts_that_mean_no_value_may_be_many(file: Path) -> None:
     """Each cell would be compared with thousands of texts, or with some of them alone."""
-    for count in (csv_batch.ABSENT_PARTED_MAX, csv_batch.ABSENT_PARTED_MAX + 1):
+    for count in (csv_batch.ABSENT_SCANNED_MAX, csv_batch.ABSENT_SCANNED_MAX + 1):
         options = ReadOptions(absent=frozenset(f"{n}" for n in range(count)))
         check(file, f"a,b\n1,{count - 1}\n{count},x\n", "csv", options)
 

@@ -1,8 +1,8 @@
-"""Raw records to notifications: the cells of rows, the members of JSON objects, the options.
+"""Files of records: CSV rows, JSON lines, XML documents, and the options of their sources.
 
-One function per format turns a raw record into a notification. `contrada match` and the
-pipeline on Spark both call it, so that they cannot give different answers; Spark only reads,
-splits and distributes. Nothing here opens a network connection or reads a clock.
+One function per format turns a raw record into a notification. `contrada match` and the pipeline on
+Spark both call it, so they give the same answers; Spark only reads, splits and distributes. This
+package opens no network connection and reads no clock.
 """
 
 from typing import Any

@@ -1,19 +1,17 @@
-"""Many rows of CSV at once: a kernel parts their cells, or Arrow does.
+"""`CsvBatchReader`: reads many CSV rows at once, with a kernel or with Arrow.
 
-The meaning of a row is `contrada.integrations.files.csv_rows`. Here only those lines are read of
-which there is no doubt that the plain reader gives the same cells, and only values that it would
-take. All other lines are *doubtful* and left to it:
+`contrada.integrations.files.csv_rows`, the plain reader, defines the meaning of a row. This reader
+takes only lines with certainly the same cells. All other lines are fallback rows:
 
 - lines with quotes other than around a whole cell, with bytes that are not UTF-8, longer than
   LINE_BYTES_MAX, or first and with a byte order mark;
 - rows with too few or too many cells;
-- rows with a cell that is not of its declared type, or without the time that the source needs.
+- rows with a cell that is not of its declared type, or without the time of the envelope.
 
-The kernel, `matching.kernels.csv_scanner`, knows numbers, truth values, times and texts by their
-bytes. Arrow reads blocks of which too many lines are doubtful to the kernel, those with rows of
-several lines, and all where kernels are not compiled: to it quotes that are doubled within a cell
-are no doubt, and each distinct cell is converted once. It gets an empty line in place of a doubtful
-one.
+The kernel `matching.kernels.csv_scanner` reads numbers, truth values, times and texts from their
+bytes. Arrow reads blocks with rows of several lines, blocks with too many fallback rows for the
+kernel, and all blocks if kernels are not compiled. It accepts doubled quotes within a cell and
+converts each distinct cell once. Fallback rows are empty lines to it.
 """
 
 import codecs
@@ -40,17 +38,16 @@ from contrada.matching.kernels import jit
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 
 LINE_BYTES_MAX: Final = 2**16
-"""Bytes of a line that is read together with others. Beyond it: it is read by itself."""
+"""Bytes of a line in a batch. Beyond it: the plain reader reads the line."""
 
-ABSENT_PARTED_MAX: Final = 64
-"""Texts that mean that a cell of CSV holds no value, which a kernel looks for. Beyond it: Arrow
-parts the cells."""
+ABSENT_SCANNED_MAX: Final = 64
+"""Texts meaning "no value" that a kernel searches for. Beyond it: Arrow reads the cells."""
 
 _LF = ord("\n")
 
 
 class CsvBatchReader:
-    """Reads the columns of a file that are asked for, and those whose cells can be bad."""
+    """Reads the columns that filters name, and those that can make a row bad."""
 
     def __init__(
         self, columns: tuple[str | None, ...], asked: Iterable[str], options: ReadOptions
@@ -75,17 +72,17 @@ class CsvBatchReader:
         self._numbers_checked = {
             name for name in wanted - asked - stamp if options.types[name] == "number"
         }
-        """Of these nothing is asked but that they are numbers."""
-        self._can_part = not jit.is_pure() and len(options.absent) <= ABSENT_PARTED_MAX
+        """Columns that are only checked to be numbers."""
+        self._can_scan = not jit.is_pure() and len(options.absent) <= ABSENT_SCANNED_MAX
 
     def read(self, block: Block) -> ColumnBatch:
-        """The rows of a block."""
+        """Returns the rows of a block."""
         return self._read(block, has_mixed=True)
 
     def _read(self, block: Block, *, has_mixed: bool) -> ColumnBatch:
         if self._is_hopeless:
             return ColumnBatch.none_of(block)
-        cells = self._parted(block)
+        cells = self._scan_cells(block)
         if cells is None:
             return self._read_by_arrow(block)
         stamp, columns = self._options.stamp, {}
@@ -111,12 +108,12 @@ class CsvBatchReader:
         stamps = columns.get(self._options.stamp or "")
         return ColumnBatch(is_fallback, ~is_fallback & ~is_blank, lines, columns, stamps)
 
-    def _parted(self, block: Block) -> "ScannedCells | None":
-        """Where the cells of a block are; None where Arrow is better asked."""
+    def _scan_cells(self, block: Block) -> "ScannedCells | None":
+        """Returns the positions of the cells of a block; None if Arrow should read it."""
         names = [name for name in self._places if name not in self._numbers_checked]
         # A row has a byte for each cell: so there is no more to note than bytes.
         is_wide = len(names) * len(block) > len(block.data)
-        if not self._can_part or is_wide or block.starts is not None:
+        if not self._can_scan or is_wide or block.starts is not None:
             return None
         from contrada.matching.kernels import csv_scanner, json_scanner
 
@@ -131,16 +128,16 @@ class CsvBatchReader:
         data = np.frombuffer(block.data + BEHIND, np.uint8)
         begins, lasts = np.full((2, len(names), len(block)), -1, dtype=np.int64)
         is_fallback = unreadable_lines(block, single=len(places) == 1)
-        told = (np.array(places), (starts[:-1], texts), (begins, lasts), is_fallback)
-        csv_scanner.part(data, block.ends, signs, *told)
+        outputs = (np.array(places), (starts[:-1], texts), (begins, lasts), is_fallback)
+        csv_scanner.part(data, block.ends, signs, *outputs)
         if np.count_nonzero(is_fallback) > self._options.limits.fallback_share_max * len(block):
             return None
         return ScannedCells(data, names, begins, lasts, is_fallback)
 
     def written(self, block: Block) -> WrittenRows | None:
-        """The rows of a block as whole notifications; None where they are not read at once.
+        """Returns the rows of a block as whole notifications; None if they must be read one by one.
 
-        All columns have to be asked for. A row of a block that is doubtful is odd.
+        The reader must have all columns. Fallback rows are odd.
         """
         if not can_write(self._places, self._options):
             return None
@@ -154,7 +151,7 @@ class CsvBatchReader:
     def _read_by_arrow(self, block: Block) -> ColumnBatch:
         fallback = fallback_lines(block, self._options, single=len(self._columns) == 1)
         has_breaks = block.starts is not None
-        table, ragged = self._table(_emptied(block, fallback), has_breaks=has_breaks)
+        table, ragged = self._table(_blank_out(block, fallback), has_breaks=has_breaks)
         fallback[ragged] = True
         lines = np.delete(np.arange(len(block)), ragged)
         if len(lines) != table.num_rows:
@@ -170,7 +167,7 @@ class CsvBatchReader:
         return self._batch(block, fallback, lines, columns)
 
     def _table(self, data: bytes, *, has_breaks: bool) -> tuple[Any, list[int]]:
-        """A row for each line, but for those whose cells are too few or many: their positions."""
+        """Returns the rows as a table, and the positions of rows with too few or too many cells."""
         ragged: list[int] = []
 
         def skip(row: Any) -> str:
@@ -202,18 +199,18 @@ class CsvBatchReader:
 
 
 class ScannedCells(ScannedLines):
-    """The values of some rows, as the text of their cells."""
+    """The values of some rows, as positions of their cells."""
 
     _quote_bytes = 0
 
     def text_column(self, place: int) -> ArrowColumn:
-        """The values of an attribute of texts."""
+        """Returns the values of an attribute of texts."""
         return ArrowColumn(self._texts(self._begins[place], self._lasts[place]))
 
     def _values_of(
         self, begins: Any, lasts: Any, kinds: Any, values: Any, *, has_texts: bool
     ) -> int:
-        """Where there can be no texts truth values are none, too."""
+        """Runs the kernel `cells_of`; without texts truth values are not recognized either."""
         from contrada.matching.kernels import csv_scanner
 
         found: int = csv_scanner.cells_of(self._data, begins, lasts, has_texts, kinds, values)
@@ -221,9 +218,7 @@ class ScannedCells(ScannedLines):
 
 
 def unreadable_lines(block: Block, *, single: bool) -> Any:
-    """Which lines only the plain reader takes as they are; of those with a single cell also those
-    that might be blank.
-    """
+    """Returns the lines that only the plain reader can read, and single cells that may be blank."""
     data = np.frombuffer(block.data, np.uint8)
     found = np.diff(block.ends, prepend=-1) > LINE_BYTES_MAX
     if not is_utf_8(block.data):
@@ -237,25 +232,25 @@ def unreadable_lines(block: Block, *, single: bool) -> Any:
 
 
 def fallback_lines(block: Block, options: ReadOptions, *, single: bool) -> Any:
-    """Which lines Arrow could cut in another way than the plain reader."""
+    """Returns the lines that Arrow could split in another way than the plain reader."""
     fallback = unreadable_lines(block, single=single)
     quote, delimiter = options.quote.encode(), options.delimiter.encode()
     if quote and quote in block.data:
         data = np.frombuffer(block.data, np.uint8)
-        fallback[_misquoted(block, data, quote[0], delimiter[0])] = True
+        fallback[_misquoted_lines(block, data, quote[0], delimiter[0])] = True
     return fallback
 
 
 def _lines_at(block: Block, places: Any) -> Any:
-    """The positions of the lines in which these bytes are."""
+    """Returns the positions of the lines that contain these bytes."""
     return np.searchsorted(block.ends, places)
 
 
-def _misquoted(block: Block, data: Any, quote: int, delimiter: int) -> Any:
-    """The lines in which quotes are not all around a cell or doubled within one.
+def _misquoted_lines(block: Block, data: Any, quote: int, delimiter: int) -> Any:
+    """Returns the lines with quotes that neither enclose a cell nor are doubled within one.
 
-    Of the quotes of a line the first, third, … open: before them a cell begins, or stands the quote
-    that they double. The others close, likewise.
+    The odd quotes of a line open: before them is the beginning of a cell, or the quote that they
+    double. The even quotes close, likewise.
     """
     quotes = np.flatnonzero(data == quote)
     lines = _lines_at(block, quotes)
@@ -268,8 +263,8 @@ def _misquoted(block: Block, data: Any, quote: int, delimiter: int) -> Any:
     return np.concatenate([lines[wrong], lines[firsts[counts % 2 == 1]]])
 
 
-def _emptied(block: Block, fallback: Any) -> bytes:
-    """The lines of a block, the doubtful ones as empty lines."""
+def _blank_out(block: Block, fallback: Any) -> bytes:
+    """Returns the lines of a block, with fallback rows as empty lines."""
     pieces = []
     done = 0
     for line in np.flatnonzero(fallback).tolist():

@@ -1,9 +1,9 @@
-"""Documents to notifications.
+"""Records of XML documents.
 
 `contrada.integrations.documents.text_names` gives the names and parts of a document,
 `contrada.integrations.files.read_options` the values of its texts. A document that is not well
-formed is a bad record. With `entries` the broken entries are bad records of their own, and all
-other entries are still read, if the document around them can be read or merely ends too early.
+formed is a bad record. With `entries` each broken entry is a bad record. All other entries are
+still read if the document around them is readable or only truncated.
 
 Source: Erenkrantz 2001 §5 (parsing), §8.2 (one event per story).
 """
@@ -29,9 +29,8 @@ NumberedEntry: TypeAlias = tuple[int, Texts]
 
 
 def open_document(path: DataFile, limits: FileLimits = FileLimits()) -> bytes:
-    """The bytes of a document; `.gz` is unpacked.
-
-    Raises InputError where it cannot be read and LimitError beyond `document_bytes_max`.
+    """Returns the bytes of a document, decompressed if it is `.gz`. Raises InputError and
+    LimitError.
     """
     with readable(path), path.open("rb") as stream:
         unpacked = gzip.GzipFile(fileobj=stream) if path.suffix == ".gz" else stream
@@ -44,10 +43,10 @@ def open_document(path: DataFile, limits: FileLimits = FileLimits()) -> bytes:
 def read_flat(
     data: bytes, source: str, options: ReadOptions, see: Callable[[Element], None] | None = None
 ) -> Iterator[Record | BadRecord]:
-    """The records of a document whose repeated elements are several values, entries from 1 on.
+    """Yields the records of a document, with several values for repeated elements.
 
-    (Entries below differently named parents are numbered parent by parent.)
-    `see` is given the tree. Cost: proportional to the document.
+    Entries are numbered from 1 on, below differently named parents parent by parent. `see` receives
+    the tree. Cost: proportional to the document.
     """
     return _records(entries_of_document(data, source, options, see), source, options)
 
@@ -55,14 +54,14 @@ def read_flat(
 def records_of_tree(
     root: Element, source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
-    """The records of a tree, whoever has parsed it."""
+    """Yields the records of a parsed tree."""
     return _records(_entries_of_tree(root, 0, source, options), source, options)
 
 
 def entries_of_document(
     data: bytes, source: str, options: ReadOptions, see: Callable[[Element], None] | None = None
 ) -> Iterator[NumberedEntry | BadRecord]:
-    """The entries of a document, and what of it cannot be read."""
+    """Yields the entries of a document, and its unreadable pieces as bad records."""
     faults: list[DamagedPiece] = []
     root: etree._Element | None = None
     tree: Element | None = None
@@ -104,7 +103,7 @@ def _records(
 def record_of_entry(
     source: str, number: int, texts: Texts, options: ReadOptions
 ) -> Record | BadRecord:
-    """The record that an entry is."""
+    """Returns the record of an entry."""
     try:
         return Record(source, number, _notification(texts, options))
     except ContradaError as error:
@@ -115,7 +114,7 @@ def record_of_entry(
 def bad_entry(
     source: str, entries: str | None, number: int, error: ContradaError, shown: str
 ) -> BadRecord:
-    """The bad record that an entry is, or a document without entries."""
+    """Returns the bad record for an entry, or for a document without entries."""
     entry = f"{entries} {number}: " if entries else ""
     return BadRecord(source, f"{entry}{error}", None, None, shown[:BAD_TEXT_CHARS_MAX])
 
@@ -134,7 +133,7 @@ def _notification(texts: Texts, options: ReadOptions) -> Notification:
 
 
 def named_as_read(texts: Texts, options: ReadOptions) -> Texts:
-    """The texts by the attributes that they become; those of one name are together."""
+    """Returns the texts by attribute; texts of the same attribute are joined."""
     if not options.is_renaming:
         return texts
     named: dict[str, list[str]] = {}
@@ -146,5 +145,5 @@ def named_as_read(texts: Texts, options: ReadOptions) -> Texts:
 
 
 def beginning(data: bytes) -> str:
-    """What is shown of a document that is bad."""
+    """Returns the beginning of a bad document, to show it."""
     return data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")

@@ -1,9 +1,9 @@
-"""Entries to notifications many times as fast: names are made once, values packed at once.
+"""`FlatEntries`: a fast path for plain entries of a document that is read in pieces.
 
-This is for entries that are read in pieces and whose repeated elements are several values. What an
-entry means is said elsewhere (`contrada.integrations.files.renderer`): here is only what is plain.
-An entry in which anything is not (a name or value that is refused, too many, too deep) is left to
-those functions, which also say what is wrong with it.
+Each name is computed once and values are packed together. It handles only strategies with several
+values for repeated elements. `contrada.integrations.files.renderer` defines the meaning. It also
+reads every entry that is not plain (a refused name or value, too many values, too deep) and reports
+the fault.
 """
 
 from collections import Counter
@@ -29,25 +29,25 @@ from contrada.model.algebra.notification import of_plain
 from contrada.model.domains.values import check_user_name
 
 VALUES_KEPT_MAX: Final = 4_096
-"""Texts that may be numbers, and whose values are kept. Beyond it: the oldest are read again."""
+"""Texts with cached values. Beyond it: the oldest are converted again."""
 
 _untyped: Final = lru_cache(VALUES_KEPT_MAX)(untyped_value)
 
 _BEGINS_OTHER: Final = frozenset("-0123456789tf")
-"""What a text begins with that may be a number or a truth value."""
+"""First characters of numbers and truth values."""
 
 
 class _OddEntryError(Exception):
-    """An entry is left to others."""
+    """An entry is not plain."""
 
 
 class FlatEntries:
-    """Makes the notifications of plain entries."""
+    """Converts plain entries to notifications."""
 
     def __init__(
         self, options: ReadOptions, values: SlotReader, note: Callable[[str, int], None]
     ) -> None:
-        """`note` is told how many children of one element have the same name."""
+        """`note` receives the number of children of one element that share a name."""
         self._options, self._values = options, values
         self.note = note
         self._roots: dict[tuple[str, str], _PathPlace] = {}
@@ -57,7 +57,7 @@ class FlatEntries:
         self._count = 0
 
     def notification(self, entry: DocumentEntry) -> Notification | None:
-        """The notification of an entry, None where it is not plain."""
+        """Returns the notification of an entry, None if it is not plain."""
         try:
             if entry.around is not self._around:
                 self._take_around(entry.around)
@@ -72,12 +72,12 @@ class FlatEntries:
             if place is None:
                 place = self._roots[key] = _PathPlace(self, entry.way.plain, entry.way.depth)
             place.take(node, found, several)
-            return self._made(found, several)
+            return self._make(found, several)
         except (ContradaError, _OddEntryError):
             return None
 
     def place(self, path: str, depth: int) -> "_PathPlace":
-        """A place for a path. Raises _OddEntryError where it is too deep."""
+        """Returns a new place for a path. Raises _OddEntryError for one that is too deep."""
         self._count += 1
         if depth > DOCUMENT_DEPTH_MAX:
             raise _OddEntryError
@@ -86,8 +86,8 @@ class FlatEntries:
             self._roots.clear()
         return _PathPlace(self, path, depth)
 
-    def named(self, path: str) -> tuple[str | None, Callable[[str], Any] | None]:
-        """The attribute of a path, None where it is dropped, and what turns texts into values."""
+    def attribute_of(self, path: str) -> tuple[str | None, Callable[[str], Any] | None]:
+        """Returns the attribute of a path, None if dropped, and the converter of its texts."""
         options = self._options
         name = options.attribute(path)
         if name is None:
@@ -112,7 +112,7 @@ class FlatEntries:
             check_user_name(name)
         self._around = around
 
-    def _made(self, found: dict[str, Any], several: set[str]) -> Notification:
+    def _make(self, found: dict[str, Any], several: set[str]) -> Notification:
         options = self._options
         if options.add:
             found |= options.add
@@ -126,7 +126,7 @@ _ABSENT: Final = object()
 
 
 class _PathPlace:
-    """What is known of all elements of one path."""
+    """The cached attribute, converter and children of one path."""
 
     __slots__ = (
         "_all",
@@ -136,20 +136,20 @@ class _PathPlace:
         "_depth",
         "_is_odd",
         "_name",
+        "_noted_tags",
         "_path",
-        "_told",
     )
 
     def __init__(self, all_: FlatEntries, path: str, depth: int) -> None:
         self._all, self._path, self._depth = all_, path, depth
         self._below: dict[tuple[Any, Any], _PathPlace] = {}
         self._attributes: dict[str, _PathPlace] = {}
-        self._name, self._convert = all_.named(path)
+        self._name, self._convert = all_.attribute_of(path)
         self._is_odd = self._name is None or self._convert is not None
-        self._told: list[Any] | None = None
+        self._noted_tags: list[Any] | None = None
 
     def take(self, node: XmlNode, found: dict[str, Any], several: set[str]) -> None:
-        """Takes the values of an element and all in it."""
+        """Adds the values of an element and of its descendants."""
         if node.keys():
             self._take_attributes(node, found, several)
         text = node.text
@@ -179,16 +179,16 @@ class _PathPlace:
             self._note_repeated(node)
 
     def _note_repeated(self, node: XmlNode) -> None:
-        """Tells of children of one name; those that hold nothing are none."""
+        """Reports children that share a name; empty children do not count."""
         tags = [child.tag for child in node]
-        if len(set(tags)) < len(tags) and tags != self._told:
-            self._told = tags
+        if len(set(tags)) < len(tags) and tags != self._noted_tags:
+            self._noted_tags = tags
             for name, count in Counter(map(element_name, node)).items():
                 if count > 1:
                     self._all.note(f"{self._path}.{name}", count)
 
     def put(self, text: str, found: dict[str, Any], several: set[str]) -> None:
-        """Puts a value under the name of the path."""
+        """Adds a value of this path."""
         name, convert = self._name, self._convert
         value: Any = text
         if convert is not None:

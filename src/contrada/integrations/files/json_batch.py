@@ -1,14 +1,14 @@
-"""Many JSON lines at once: msgspec decodes them, and only what is asked for is converted.
+"""`JsonBatchReader`: reads many JSON lines at once; msgspec decodes, only the attributes of filters
+are converted.
 
-The meaning of a line is `contrada.integrations.files.json_objects`. Here only those lines are read
-that both decoders take alike: objects of scalars, of lists of scalars and of such objects, integers
-of 64 bits. All other lines are *doubtful* and left to the plain reader; so are lines with an object
-that is a value (see `model/algebra/nested_objects.py`), with a name that is found twice or that no
-attribute can have, and with a text that is not of its declared type.
+`contrada.integrations.files.json_objects` defines the meaning of a line. This reader takes only
+lines that both decoders read alike: objects of scalars, of lists of scalars and of such objects,
+with integers of 64 bits. All other lines are fallback rows for the plain reader. So are lines with
+an object that is a value (see `model/algebra/nested_objects.py`), with a duplicate or invalid name,
+and with a text that is not of its declared type.
 
-A block whose lines are all objects of scalars is decoded as one array, else each line alone.
-msgspec does not tell of a name that is found twice. But then there are more quotes than around the
-names and texts of what was decoded.
+A block of flat objects is decoded as one array, any other line by line. msgspec does not report
+duplicate names, but then a line has more quotes than its decoded names and texts need.
 """
 
 import sys
@@ -39,8 +39,7 @@ from contrada.model.algebra.nested_objects import is_typed
 from contrada.model.domains.values import INT_MAX, INT_MIN
 
 LEVELS_MAX: Final = 8
-"""Objects within objects of a line that is read together with others. Beyond it: it is read by
-itself."""
+"""Levels of nested objects in a line of a batch. Beyond it: the plain reader reads the line."""
 
 _BRACE: Final = ord("{")
 _Scalar = Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)] | float | bool | str | None
@@ -48,10 +47,10 @@ _decode_scalar: Final = msgspec.json.Decoder(_Scalar).decode
 
 
 class JsonBatchReader:
-    """Reads of JSON lines the attributes that are asked for, and those that can be bad."""
+    """Reads the attributes that filters name, and those that can make a line bad."""
 
     def __init__(self, asked: Iterable[str], options: ReadOptions, unmet: set[str]) -> None:
-        """Names that are found are taken from `unmet`."""
+        """The reader removes each name that it finds from `unmet`."""
         self._unmet = unmet
         content: Any = dict[str, _Scalar | list[_Scalar]]
         for _ in range(LEVELS_MAX - 1):
@@ -70,7 +69,7 @@ class JsonBatchReader:
             self._scanner = JsonScanner(lambda name: self._names.allow((name,), 1), options.limits)
 
     def read(self, block: Block) -> ColumnBatch:
-        """The records of a block."""
+        """Returns the records of a block."""
         scanned = self._scanner.scan(block, self._wanted) if self._scanner else None
         if scanned is not None and self._scanner is not None:
             self._unmet.difference_update(self._scanner.names)
@@ -82,7 +81,7 @@ class JsonBatchReader:
             if self._stamp is not None and self._stamp not in held:
                 fallback[:] = True
             return self._batch(fallback, np.arange(len(block)), held)
-        lines, found = self._found(block)
+        lines, found = self._decode_block(block)
         if self._unmet:
             self._unmet.difference_update(*found)
         is_fallback = np.ones(len(block), dtype=bool)
@@ -91,20 +90,20 @@ class JsonBatchReader:
         for name in self._wanted.intersection(chain((self._stamp,), *found)):
             values = [each.get(name, MISSING) for each in found]
             if self._text_value(name) or name == self._stamp:
-                values = self._converted(name, values)
+                values = self._convert_values(name, values)
                 if Missing in map(type, values):
                     is_fallback[lines[[value is REFUSED for value in values]]] = True
             columns[name] = Column(values)
         return self._batch(is_fallback, lines, columns)
 
     def _batch(self, is_fallback: Any, lines: Any, columns: dict[str, Column]) -> ColumnBatch:
-        """The columns to match, without those that are only looked at for what is bad."""
+        """Returns the columns to match, without columns that were only checked."""
         asked = {name: column for name, column in columns.items() if name in self._asked}
         stamps = columns.get(self._stamp or "")
         return ColumnBatch(is_fallback, ~is_fallback, lines, asked, stamps)
 
     def _scanned_column(self, scanned: ScannedLines, place: int, *, is_asked: bool) -> Column:
-        """The values of an attribute, as the source's options have them; to match or to write."""
+        """Returns the column of an attribute, to match or to write, as the options require."""
         name, options = scanned.names[place], self._options
         is_stamp, found = name == self._stamp, None
         if options.types.get(name) == "time" and not options.absent:
@@ -120,18 +119,18 @@ class JsonBatchReader:
     def attributes(
         self, block: Block, *, is_added_apart: bool = False
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """All attributes of those lines of a block that can be read, by the lines' positions.
+        """Yields all attributes of each decodable line, with the line's position.
 
-        `is_added_apart`: without lines in which something stands that the source adds.
+        `is_added_apart` excludes lines with an attribute that the options add.
         """
-        lines, found = self._found(block)
+        lines, found = self._decode_block(block)
         names = set().union(*found)
         refused: set[int] = set()
         if is_added_apart and (added := names & self._options.add.keys()):
             refused = {row for row, each in enumerate(found) if not added.isdisjoint(each)}
         for name in names if self._options.absent else names & self._options.types.keys():
             values = [each.get(name, MISSING) for each in found]
-            for row, value in enumerate(self._converted(name, values)):
+            for row, value in enumerate(self._convert_values(name, values)):
                 if value is REFUSED:
                     refused.add(row)
                 elif value is not MISSING:
@@ -146,7 +145,9 @@ class JsonBatchReader:
                 yield line, held
 
     def written(self, block: Block) -> WrittenRows | None:
-        """The records of a block as whole notifications; None where they are not read at once."""
+        """Returns the records of a block as whole notifications; None if they must be read one by
+        one.
+        """
         scanned = self._scanner.scan(block, None) if self._scanner else None
         if scanned is not None:
             if not can_write(scanned.names, self._options):
@@ -173,21 +174,21 @@ class JsonBatchReader:
         rows.is_odd[:] |= [not each or tuple(each) not in good for each in lines]
         return rows
 
-    def _found(self, block: Block) -> tuple[Any, list[dict[str, Any]]]:
-        """The positions of the lines that can be decoded, and what stands there."""
+    def _decode_block(self, block: Block) -> tuple[Any, list[dict[str, Any]]]:
+        """Returns the positions of the decodable lines, and their objects."""
         lines: Any = np.arange(len(block))
-        found = self._all(block)
+        found = self._decode_flat(block)
         if found is None:
-            alone = list(map(self._attributes, block.data.split(b"\n")[:-1]))
+            alone = list(map(self._decode_line, block.data.split(b"\n")[:-1]))
             lines = lines[[each is not None for each in alone]]
             found = [each for each in alone if each is not None]
         return lines, found
 
-    def _all(self, block: Block) -> list[dict[str, Any]] | None:
-        """The attributes of each line, None where one of them is more than scalars, or doubtful.
+    def _decode_flat(self, block: Block) -> list[dict[str, Any]] | None:
+        """Returns the attributes of each line; None unless all lines are flat and valid.
 
-        The only braces that open are at the beginning of each line. So where there is an object for
-        each, none is part of another, or of a text, and each ends before the next line.
+        Each line begins with the only brace that it opens. So if the array has an object for each
+        line, no object is part of another, or of a text, and each ends before the next line.
         """
         data = block.data
         begins = np.frombuffer(data, np.uint8)[np.append(0, block.ends[:-1] + 1)]
@@ -202,20 +203,20 @@ class JsonBatchReader:
         is_whole = len(found) == len(block) and _quotes(data) == 2 * texts
         names = set().union(*found)
         if self._options.is_renaming and is_whole:
-            renamed = [each for each in map(self._renamed, found) if each is not None]
+            renamed = [each for each in map(self._rename, found) if each is not None]
             is_whole = len(renamed) == len(found)
             found, names = renamed, set().union(*renamed)
         return found if is_whole and self._names.allow(names, max(map(len, found))) else None
 
-    def _renamed(self, found: dict[str, Any]) -> dict[str, Any] | None:
-        """The attributes by their new names; None where two are named alike."""
+    def _rename(self, found: dict[str, Any]) -> dict[str, Any] | None:
+        """Returns the attributes by their new names; None if two have the same name."""
         names = [(self._options.attribute(name), value) for name, value in found.items()]
         kept = {name: value for name, value in names if name is not None}
         dropped = sum(name is None for name, _ in names)
         return kept if len(kept) + dropped == len(found) else None
 
-    def _attributes(self, line: bytes) -> dict[str, Any] | None:
-        """The attributes of a line by their dotted names, None where it is doubtful."""
+    def _decode_line(self, line: bytes) -> dict[str, Any] | None:
+        """Returns the attributes of a line by their dotted names; None for a fallback row."""
         try:
             found = content = self._decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -227,14 +228,14 @@ class JsonBatchReader:
             texts = _flatten(content, "", found)
         is_whole = _quotes(line) == 2 * texts and len(line) <= self._options.limits.line_chars_max
         if self._options.is_renaming:
-            renamed = self._renamed(found)
+            renamed = self._rename(found)
             if renamed is None:
                 return None
             found = renamed
         return found if is_whole and self._names.allow(found, len(found)) else None
 
     def _text_value(self, name: str) -> Callable[[str], Any] | None:
-        """What converts the texts of an attribute, None where they stay as they are."""
+        """Returns the converter of an attribute's texts; None if texts stay texts."""
         options = self._options
         if not options.absent and name not in options.types:
             return None
@@ -245,7 +246,7 @@ class JsonBatchReader:
         return self._texts[name]
 
     def _token_value(self, name: str) -> Callable[[str], Any]:
-        """What a scalar of JSON stands for as an attribute's value; REFUSED, MISSING."""
+        """Returns the converter of a JSON scalar to a value, REFUSED or MISSING."""
         if name not in self._tokens:
             is_plain = self._text_value(name) is None and name != self._stamp
 
@@ -255,13 +256,13 @@ class JsonBatchReader:
                     found = _decode_scalar(token)
                 except (msgspec.MsgspecError, UnicodeDecodeError):
                     return REFUSED
-                return found if is_plain else self._converted(name, [found])[0]
+                return found if is_plain else self._convert_values(name, [found])[0]
 
             self._tokens[name] = value
         return self._tokens[name]
 
-    def _converted(self, name: str, values: list[Any]) -> list[Any]:
-        """The values of an attribute as the source's options have them."""
+    def _convert_values(self, name: str, values: list[Any]) -> list[Any]:
+        """Returns the values of an attribute, converted as the options require."""
         text_value, kinds = self._text_value(name), set(map(type, values))
         if text_value is not None and self._options.takes_numbers(name):
             # Numbers become times here, too; what is in a list is left to the plain reader.
@@ -284,7 +285,7 @@ class JsonBatchReader:
 
 
 def _quotes(data: bytes) -> int:
-    """The quotes around names and texts."""
+    """Returns the number of quotes around names and texts."""
     if b"\\" not in data:
         return data.count(b'"')
     return data.count(b'"') - data.replace(b"\\\\", b"").count(b'\\"')
@@ -295,10 +296,10 @@ def _texts(values: Iterable[Any]) -> int:
 
 
 def _flatten(content: dict[str, Any], prefix: str, found: dict[str, Any]) -> int:
-    """Put the values of an object under their dotted names; say how many names and texts it holds.
+    """Adds the values of an object under their dotted names; returns the number of names and texts.
 
-    A negative number where a name is found twice, a list is too long for an attribute, or an object
-    is a value.
+    A negative number means a duplicate name, a list too long for an attribute, or an object that is
+    a value.
     """
     texts = len(content)
     for key, member in content.items():

@@ -1,12 +1,12 @@
-"""JSON lines to notifications.
+"""JSON lines and JSON documents as records; a line holds one object.
 
-Each line is one JSON object. Nested objects become names joined by dots, an array of scalars
-becomes several values of its attribute, `null` is the value null, `{"$time": "…"}` is a time:
-`model/algebra/nested_objects.py` says it all. What no attribute can hold (arrays of objects, arrays
-in arrays) stays in the body, which is then the whole line. Integers are exact; one outside 64 bits,
-a decimal outside the doubles, a repeated name, `NaN` and everything else that is no JSON make a bad
-record. A declared type is applied to texts, which is how times and `"NaN"` come in;
-`contrada.integrations.files.read_options` says how.
+`model/algebra/nested_objects.py` defines the attributes of an object: nested objects become names
+joined by dots, an array of scalars becomes several values, `null` is the value null, `{"$time":
+"…"}` is a time. Content that no attribute can hold (arrays of objects or of arrays) stays in the
+body, which is then the whole line. Integers are exact. An integer outside 64 bits, a decimal
+outside the doubles, a duplicate name, `NaN` and any other invalid JSON make a bad record. Declared
+types (`contrada.integrations.files.read_options`) apply to texts; times and `"NaN"` are written
+this way.
 """
 
 import json
@@ -45,40 +45,40 @@ from contrada.model import Notification, Value
 from contrada.model.algebra.nested_objects import JSON_TYPE, OBJECT_DEPTH_MAX, as_json, flatten
 
 NAMES_TOLD_MAX: Final = 65_536
-"""Generated names that a renderer keeps. Beyond it: those of further documents are only in their
-notifications."""
+"""Generated names that a renderer reports. Beyond it: names of further documents are only in
+their notifications."""
 
 WHOLE_DOCUMENT: Final = "."
 """As `entries`: the document itself is the array."""
 
 
 def notification_of_object(line: str, options: ReadOptions, *, keep: bool = False) -> Notification:
-    """The notification of a line that holds one JSON object; with `keep` the line is its body.
+    """Returns the notification of a line with one JSON object; with `keep` the line is its body.
 
     Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError and
     InvalidNotificationError.
     """
-    return _notification(_decoded(line), line.encode, options, keep=keep)
+    return _notification(_decode(line), line.encode, options, keep=keep)
 
 
 def notification_of_content(content: Any, options: ReadOptions) -> Notification:
-    """The notification of what is no text: names with values, texts, and such within them.
+    """Returns the notification of decoded content, as of the equal JSON object.
 
-    It means what a JSON object of these says. Raises as `notification_of_object`.
+    Raises as `notification_of_object`.
     """
     return _notification(content, lambda: as_json(content), options)
 
 
 @dataclass(slots=True)
 class DocumentReport:
-    """What is told of documents beside their records; see `integrations.files.renderer`."""
+    """Repeated, lost and generated names of documents; see `integrations.files.renderer`."""
 
     repeated: dict[str, int] = field(default_factory=dict)
     lost: Counter[str] = field(default_factory=Counter)
     names: dict[str, Original] = field(default_factory=dict)
 
     def note(self, names: Iterable[Named]) -> None:
-        """Keeps what generated names stand for."""
+        """Adds the originals of generated names."""
         if len(self.names) < NAMES_TOLD_MAX:
             self.names.update(renamed(names))
 
@@ -86,7 +86,9 @@ class DocumentReport:
 def _by_strategy(
     content: dict[str, Any], options: ReadOptions, report: DocumentReport
 ) -> Notification:
-    """The notification of an object by a strategy that does not leave repeated names together."""
+    """Returns the notification of an object by a strategy that gives each repeated name its own
+    name.
+    """
     is_escaped = is_escaping(options.strategy)
     slots = ObjectWalk(is_escaped, report.repeated).slots(content)
     names = named(slots, options.strategy, report.lost)
@@ -95,16 +97,18 @@ def _by_strategy(
     if not is_escaped:
         return options.notification(found)
     report.note(names)
-    body = shape_of_object(content, base_of(options.strategy), names, values.held(found, names))
+    body = shape_of_object(
+        content, base_of(options.strategy), names, values.final_attributes(found, names)
+    )
     return options.notification(found, body=body, content_type=SHAPE_TYPE)
 
 
 def records_of_object(
     data: bytes, source: str, options: ReadOptions, report: DocumentReport | None = None
 ) -> Iterator[Record | BadRecord]:
-    """The records of a JSON document: of an object, or of the array in it that is split.
+    """Yields the records of a JSON document: of an object, or of an array inside it.
 
-    By the strategy `split` without `entries` this is the outermost array with several objects.
+    With the strategy `split` and no `entries`, the array is the outermost one with several objects.
     """
     report = DocumentReport() if report is None else report
     try:
@@ -113,7 +117,7 @@ def records_of_object(
             array = outermost_array(decoded(text))
             options = replace(options, entries=array, strategy="multi")
         if options.entries is None:
-            made = _notification(_decoded(text), lambda: data, options, report=report)
+            made = _notification(_decode(text), lambda: data, options, report=report)
             yield Record(source, 1, made)
             return
     except ContradaError as error:
@@ -130,11 +134,11 @@ def _notification(
     keep: bool = False,
     report: DocumentReport | None = None,
 ) -> Notification:
-    """The notification of what was decoded; `encoded` gives its bytes, for the body."""
+    """Returns the notification of decoded content; `encoded` gives its bytes, for the body."""
     found: dict[str, list[Value]] = {}
     if options.drop:
-        content = _without_dropped(content, "", options)
-        encoded = partial(_encoded, content)
+        content = _drop(content, "", options)
+        encoded = partial(_encode, content)
     if base_of(options.strategy) != "multi":
         return _by_strategy(
             _object(content), options, DocumentReport() if report is None else report
@@ -145,14 +149,16 @@ def _notification(
     return options.notification(found, body=encoded(), content_type=JSON_TYPE)
 
 
-def _without_dropped(content: Any, path: str, options: ReadOptions) -> Any:
-    """What is left of an object, also within arrays; so the body, too, has nothing dropped."""
+def _drop(content: Any, path: str, options: ReadOptions) -> Any:
+    """Returns content without dropped members, also inside arrays, so that the body has none
+    either.
+    """
     if isinstance(content, list):
-        return [_without_dropped(each, path, options) for each in content]
+        return [_drop(each, path, options) for each in content]
     if not isinstance(content, dict):
         return content
     return {
-        key: _without_dropped(each, f"{path}{key}.", options)
+        key: _drop(each, f"{path}{key}.", options)
         for key, each in content.items()
         if not options.is_dropped(f"{path}{key}")
     }
@@ -161,10 +167,10 @@ def _without_dropped(content: Any, path: str, options: ReadOptions) -> Any:
 def read_array(
     data: bytes, source: str, options: ReadOptions, report: DocumentReport | None = None
 ) -> Iterator[Record | BadRecord]:
-    """The records of the array in a JSON document that `entries` names, numbered from 1.
+    """Yields the records of the array in a JSON document that `entries` names, numbered from 1.
 
-    `entries` are the names that lead to it, joined by dots, or WHOLE_DOCUMENT. What stands around
-    the array takes no part. Cost: proportional to the document.
+    `entries` is a path of names joined by dots, or WHOLE_DOCUMENT. Members around the array are
+    ignored. Cost: proportional to the document.
     """
     try:
         elements = _array(printable(data.decode("utf-8", "surrogateescape")), options.entries or "")
@@ -172,7 +178,7 @@ def read_array(
         yield bad_record(source, error, None, data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace"))
         return
     for number, element in enumerate(elements, start=1):
-        encode = partial(_encoded, element)
+        encode = partial(_encode, element)
         try:
             yield Record(source, number, _notification(element, encode, options, report=report))
         except ContradaError as error:
@@ -182,7 +188,7 @@ def read_array(
 
 
 def _array(text: str, name: str) -> list[Any]:
-    content = _decoded(text)
+    content = _decode(text)
     for part in () if name == WHOLE_DOCUMENT else name.split("."):
         if not isinstance(content, dict) or part not in content:
             raise ParseError(1, 1, "no such member", f"an array at {name!r}")
@@ -192,16 +198,16 @@ def _array(text: str, name: str) -> list[Any]:
     return content
 
 
-def _encoded(content: Any) -> bytes:
+def _encode(content: Any) -> bytes:
     return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def read_objects(
     lines: Iterable[str], source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
-    """The records of a file of JSON lines, numbered by line; blank lines are none.
+    """Yields the records of JSON lines, numbered by line; blank lines are skipped.
 
-    By the strategy `split` a line may have several records.
+    With the strategy `split` a line may have several records.
     """
     if options.splits:
         return _split_lines(lines, source, options)
@@ -222,7 +228,7 @@ def _split_lines(
 def records_of_line(
     text: str, source: str, number: int, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
-    """The records of a line, all with its number: one, or those that it is split into; or none."""
+    """Yields the records of a line, all with its number: none, one, or those that `split` finds."""
     if is_blank(text):
         return
     if not options.splits:
@@ -247,7 +253,7 @@ def records_of_lines(
     make: Callable[[str], Notification],
     limits: FileLimits = FileLimits(),
 ) -> Iterator[Record | BadRecord]:
-    """As `read_objects`, by a function that makes the notification of a line."""
+    """Yields records as `read_objects` does, with another function for a line."""
     try:
         for number, text in enumerate(lines, start=1):
             if not is_blank(text):
@@ -265,7 +271,7 @@ def _put(
     takes_numbers = options.takes_numbers(name)
     for scalar in scalars:
         if takes_numbers and type(scalar) in (int, float):
-            values.append(_typed(name, scalar, declared))
+            values.append(_convert(name, scalar, declared))
         elif not isinstance(scalar, str):
             values.append(scalar)
         elif scalar in options.absent:
@@ -273,10 +279,10 @@ def _put(
         elif declared is None:
             values.append(scalar)
         else:
-            values.append(_typed(name, scalar, declared))
+            values.append(_convert(name, scalar, declared))
 
 
-def _typed(name: str, given: Any, declared: Any) -> Value:
+def _convert(name: str, given: Any, declared: Any) -> Value:
     try:
         value: Value = declared(given)
     except ContradaError as error:
@@ -285,11 +291,11 @@ def _typed(name: str, given: Any, declared: Any) -> Value:
 
 
 def decoded(line: str) -> dict[str, Any]:
-    """The JSON object on a line. Raises ParseError, InvalidValueError, LimitError."""
-    return _object(_decoded(line))
+    """Returns the JSON object on a line. Raises ParseError, InvalidValueError, LimitError."""
+    return _object(_decode(line))
 
 
-def _decoded(line: str) -> Any:
+def _decode(line: str) -> Any:
     try:
         return _DECODER.decode(line)
     except json.JSONDecodeError as error:
@@ -311,13 +317,13 @@ def _object(content: Any) -> dict[str, Any]:
 
 
 def _column(line: str, literal: str) -> int:
-    """Where a literal stands first, outside of texts."""
+    """Returns the column of the first such literal outside of texts."""
     places = (token.start() for token in _TOKEN.finditer(line) if token.group() == literal)
     return next(places, 0) + 1
 
 
 def _expected(message: str) -> str:
-    """The decoder's message as what it would have taken."""
+    """Returns the input that the decoder expected, from its message."""
     if message.startswith("Expecting "):
         return message.removeprefix("Expecting ")
     return f"one JSON object ({message.lower()})"

@@ -1,13 +1,13 @@
-"""Notifications as lines of JSON that are exact and easy to read: `sub --json`, `pub --json`.
+"""Exact JSON lines of notifications, the format of `sub --json` and `pub --json`.
 
-A line is an object of the attributes, in their order; several values are an array, and what JSON
-does not have is written as `model/algebra/nested_objects.py` says. Read again it gives an equal
-notification, but for the envelope, type marks and body included:
+A line is an object of the attributes in their order. Several values are an array;
+`model/algebra/nested_objects.py` defines values that JSON lacks. Reading a line gives an equal
+notification with type marks and body, but without the envelope:
 
-- A body that is a line from which this very notification is read is itself the line. So what was
-  published with objects in arrays is shown as it was.
-- Another body is the member `$body`, `{"$text": "…", "$type": "its content type"}`, or `$bytes`
-  where it is no UTF-8. Its two names tell it from an attribute.
+- If the body is a line that gives this very notification, the line is the body. So notifications
+  published with objects in arrays are shown as they were.
+- Any other body is the member `$body`, `{"$text": "…", "$type": "its content type"}`, or `$bytes`
+  if it is not UTF-8. Its two names distinguish it from an attribute.
 """
 
 from typing import Any, Final
@@ -31,7 +31,7 @@ _BODY_MEMBERS: Final = ({"$text", "$type"}, {"$bytes", "$type"})
 
 
 def shown_text(of: Notification) -> str:
-    """The line that shows a notification, without its end."""
+    """Returns the line of a notification, without its end."""
     if of.content_type == JSON_TYPE and (line := _line_of_body(of)) is not None:
         return line
     shown = {name: json_values(of[name]) for name in of}
@@ -47,10 +47,10 @@ def shown_text(of: Notification) -> str:
 
 
 def notification_of_shown(line: str, *, keep: bool = False) -> Notification:
-    """The notification that a line shows; of other lines, the one that their object is.
+    """Returns the notification of a line that `shown_text` wrote, or of any other JSON object.
 
-    `keep` makes the line the body, where it shows no other: so the order and repeats of several
-    values stay. Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError
+    With `keep` a line without a body becomes the body, which preserves the order and repetition of
+    several values. Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError
     and InvalidNotificationError.
     """
     content = decoded(line)
@@ -85,7 +85,7 @@ def notification_of_shown(line: str, *, keep: bool = False) -> Notification:
 
 
 def _line_of_body(of: Notification) -> str | None:
-    """The body, where it is a line that shows the notification; else None."""
+    """Returns the body if it is a line that gives the notification, else None."""
     try:
         line = of.body.decode()
         found = None if "\n" in line or "\r" in line else notification_of_shown(line)

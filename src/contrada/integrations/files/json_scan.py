@@ -1,11 +1,9 @@
-"""Lines of JSON whose values are found by a compiled kernel.
+"""`JsonScanner`: finds the values in JSON lines with a compiled kernel.
 
-Plain values of one type go into Arrow as they stand there; others are looked at once for each
-distinct one.
-
-What is read so is what `contrada.integrations.files.json_batch` would read:
-`matching.kernels.json_scanner` says which lines are left as doubtful. The names of attributes are
-learned as they come.
+Plain values of one type are copied into Arrow. Others are converted once for each distinct text.
+The results equal those of `contrada.integrations.files.json_batch`; the kernel
+`matching.kernels.json_scanner` marks fallback rows. The scanner learns the names of attributes
+while it reads.
 """
 
 from collections.abc import Callable, Container
@@ -32,17 +30,17 @@ NAMES_SCANNED_MAX: Final = 1_000
 
 _TABLE: Final = 4_096
 BEHIND: Final = b"\n" * 8
-"""What kernels look at behind the last of what they read."""
+"""Padding that kernels may read behind the last byte."""
 
 
 class JsonScanner:
-    """Finds the values of attributes in lines of JSON."""
+    """Finds the values of attributes in JSON lines."""
 
     def __init__(self, is_allowed: Callable[[str], bool], limits: FileLimits) -> None:
         self._limits = limits
         self._is_allowed = is_allowed
         self.names: list[str] = []
-        """What was learned, in the order of finding."""
+        """The learned names, in the order of discovery."""
         self._bytes: list[bytes] = []
         self._refused: set[str] = set()
         self._table = np.full(_TABLE, -1, dtype=np.int64)
@@ -52,10 +50,10 @@ class JsonScanner:
         self._is_of_use = not jit.is_pure()
 
     def scan(self, block: Block, asked: Container[str] | None) -> "ScannedLines | None":
-        """Where the values of attributes are, of those asked for or all that there are.
+        """Returns the positions of the values of the attributes asked for, or of all attributes.
 
-        None where the lines are better decoded. Cost: the block, and room for each of these names
-        that was learned so far in each line.
+        None if the lines should be decoded instead. Cost: the block, and in each line room for each
+        of these names that was learned so far.
         """
         if not self._is_of_use or not is_utf_8(block.data):
             return None
@@ -70,7 +68,9 @@ class JsonScanner:
         is_fallback = np.zeros(len(block), dtype=bool)
         line = 0
         while True:
-            known, column_of = self._known(columns, json_scanner.NOT_KEPT, json_scanner.REFUSED)
+            known, column_of = self._known_names(
+                columns, json_scanner.NOT_KEPT, json_scanner.REFUSED
+            )
             found = (self._seen, (begins, lasts), is_fallback, self._state)
             line = json_scanner.scan(data, block.ends, line, known, self._leads, column_of, *found)
             if line == len(block):
@@ -93,7 +93,7 @@ class JsonScanner:
         size = len(columns)
         return ScannedLines(data, columns, begins[:size], lasts[:size], is_fallback)
 
-    def _known(self, columns: list[str], not_kept: int, refused: int) -> tuple[Any, Any]:
+    def _known_names(self, columns: list[str], not_kept: int, refused: int) -> tuple[Any, Any]:
         places = {name: place for place, name in enumerate(columns)}
         column_of = [
             refused if name in self._refused else places.get(name, not_kept) for name in self.names
@@ -103,7 +103,7 @@ class JsonScanner:
         return (self._table, starts, joined), np.array(column_of or [not_kept], dtype=np.int64)
 
     def _learn(self, data: bytes) -> str:
-        """Takes the name at which the kernel has stopped into the table."""
+        """Adds the name at which the kernel stopped to the table."""
         begin, end, place, _ = self._state.tolist()
         found = data[begin:end]
         name = found.decode()
@@ -116,10 +116,10 @@ class JsonScanner:
 
 
 class ScannedLines:
-    """The values of some lines, as the text that stands there."""
+    """The values of some lines, as positions of their texts."""
 
     _quote_bytes = 1
-    """Of the quotes around each text."""
+    """Bytes of the quotes around a text."""
 
     def __init__(
         self, data: Any, names: list[str], begins: Any, lasts: Any, is_fallback: Any
@@ -131,10 +131,10 @@ class ScannedLines:
     def column(
         self, place: int, value_of: Callable[[str], Any], *, is_needed: bool = False
     ) -> Column:
-        """The values of an attribute.
+        """Returns the values of an attribute.
 
-        Lines with one that is refused are doubtful from then on; where it is needed, so are those
-        without one.
+        Lines with a refused value become fallback rows. With `is_needed` lines without a value do
+        so, too.
         """
         begins, lasts = self._begins[place], self._lasts[place]
         tokens = self._texts(begins, lasts).dictionary_encode()
@@ -145,10 +145,10 @@ class ScannedLines:
         return Column([*values, MISSING], codes)
 
     def plain_column(self, place: int, *, has_texts: bool, has_mixed: bool) -> ArrowColumn | None:
-        """The values of an attribute that mean what they are in JSON, texts where it has these.
+        """Returns the values of an attribute that need no conversion; with `has_texts` also texts.
 
-        None where they are of several types, or null; where it has mixed ones, integers among
-        doubles are the doubles that they equal.
+        None for values of several types, or null. With `has_mixed` a column of integers and doubles
+        becomes doubles, if that is exact.
         """
         from contrada.matching.kernels import json_scanner as kinds
 
@@ -181,9 +181,9 @@ class ScannedLines:
     def time_column(
         self, place: int, *, has_zone: bool, is_needed: bool = False
     ) -> ArrowColumn | None:
-        """The values of an attribute of times; None where not all are known here.
+        """Returns the values of an attribute of times; None unless the kernel can read all of them.
 
-        Where it is needed lines without one are doubtful from then on.
+        With `is_needed` lines without a value become fallback rows.
         """
         from contrada.matching.kernels import json_scanner
 
@@ -200,14 +200,14 @@ class ScannedLines:
     def _values_of(
         self, begins: Any, lasts: Any, kinds: Any, values: Any, *, has_texts: bool
     ) -> int:
-        """As the kernel `values_of`; whether there may be texts is no matter in JSON."""
+        """Runs the kernel `values_of`; JSON marks its texts, so `has_texts` is not needed."""
         from contrada.matching.kernels import json_scanner
 
         found: int = json_scanner.values_of(self._data, begins, lasts, kinds, values)
         return found
 
     def _texts(self, begins: Any, lasts: Any) -> Any:
-        """What stands at some places, which is known to be UTF-8, as an Arrow column."""
+        """Returns the texts at some positions, known to be UTF-8, as an Arrow column."""
         from contrada.matching.kernels import json_scanner
 
         starts = starts_of(lasts - begins)
@@ -216,11 +216,12 @@ class ScannedLines:
         return _array(pa.string(), len(begins), _valid(begins), starts.astype(np.int32), out)
 
     def has(self, place: int) -> Any:
-        """Which lines have an attribute."""
+        """Whether each line has an attribute."""
         return self._begins[place] >= 0
 
     def in_order(self) -> list[int]:
-        """The places of the names in an order that most lines have; the others are doubtful.
+        """Returns the positions of the names in the most common order; other lines become fallback
+        rows.
 
         A record keeps the order of its line.
         """
@@ -246,11 +247,11 @@ class ScannedLines:
 
 
 def _valid(begins: Any) -> Any:
-    """Which rows have a value, as Arrow has it; None where all have one."""
+    """Returns Arrow's validity bits; None if all rows have a value."""
     is_there = begins >= 0
     return None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
 
 
 def _array(kind: Any, count: int, valid: Any, *held: Any) -> Any:
-    """An Arrow column over arrays."""
+    """Returns an Arrow column over arrays."""
     return pa.Array.from_buffers(kind, count, [valid, *map(pa.py_buffer, held)])

@@ -48,7 +48,7 @@ class DataFile(Protocol):
         """The end of its name from the last dot on."""
 
     def open(self, mode: Literal["rb"]) -> BinaryIO:
-        """Its bytes. Raises OSError."""
+        """Returns its bytes. Raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Block:
 
     @classmethod
     def of(cls, first: int, data: bytes) -> "Block":
-        """The block of some whole lines."""
+        """Returns the block of some whole lines."""
         return cls(first, data, np.flatnonzero(np.frombuffer(data, np.uint8) == _LF))
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""Records as whole packed notifications, many at once, from the columns of their values.
+"""`written_rows`: packs many records into whole notifications, from the columns of their values.
 
-What comes out are the notifications that the functions of one record make. A row is *odd* where a
-value is none that columns hold (null, several values, bytes, a text among numbers), or where it
-lacks the time that the source needs: then it is left to these functions.
+The results equal those of the functions for one record. A row is *odd* if a value fits no column
+(null, several values, bytes, a text among numbers), or if it lacks the time of its envelope. Odd
+rows are left to these functions.
 
 As `contrada.integrations.files.value_columns`, this needs pyarrow, and Numba.
 """
@@ -29,12 +29,11 @@ from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 from contrada.model.domains.values import time_us_of
 
 COLUMN_BYTES_MAX: Final = 2**31 - 1
-"""Bytes of the notifications of one Arrow batch. Beyond it: LimitError, and rows are to be sent in
-smaller batches."""
+"""Bytes of the notifications of one Arrow batch. Beyond it: LimitError; use smaller batches."""
 
 CONSTANTS_KEPT_MAX: Final = 16
-"""Sources whose constant attributes are kept packed. Beyond it: the one that was not written for
-the longest is packed anew."""
+"""Sources with constant attributes cached in packed form. Beyond it: the least recently
+used are packed again."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _AS_IT_IS: Final = frozenset((bool, int, str))
@@ -42,9 +41,9 @@ _NUMBERS: Final = frozenset((int, float))
 
 
 class WrittenRows(NamedTuple):
-    """Rows in columns; those that are odd hold nothing of use.
+    """Rows as columns; odd rows hold no valid data.
 
-    `times_us` is None where the source stamps no times; `attributes` are JSON for people.
+    `times_us` is None if the source sets no times; `attributes` are plain JSON.
     """
 
     is_odd: Any
@@ -53,7 +52,7 @@ class WrittenRows(NamedTuple):
     attributes: Any
 
     def taken(self, rows: Any) -> "WrittenRows":
-        """Some of the rows."""
+        """Returns some of the rows."""
         order = pa.array(rows)
         times = None if self.times_us is None else self.times_us[rows]
         columns = (each.take(order) for each in (self.notifications, self.attributes))
@@ -62,19 +61,19 @@ class WrittenRows(NamedTuple):
 
 
 def can_write(names: Iterable[str], options: ReadOptions) -> bool:
-    """Whether records of these attributes can be written many at once."""
+    """Whether records of these attributes can be packed together."""
     most = len(set(names)) + len(options.add) + len(options.marks)
     return most <= ATTRIBUTES_MAX and not jit.is_pure()
 
 
 def written_rows(columns: Mapping[str, Column], count: int, options: ReadOptions) -> WrittenRows:
-    """Rows of columns as whole notifications, where `can_write` says so.
+    """Returns rows of columns as whole notifications. Requires `can_write`.
 
     Cost: some ten nanoseconds for each value, and more for each distinct one.
     """
-    stamped = Stamped(options, count)
+    stamped = RowStamps(options, count)
     pieces: list[ColumnPiece] = []
-    shown: list[Any] = []
+    write: list[Any] = []
     for name, column in columns.items():
         piece, odd = column.piece(msgspec.msgpack.encode(name))
         if name in options.add:  # An added attribute replaces a column: its values become odd.
@@ -82,25 +81,25 @@ def written_rows(columns: Mapping[str, Column], count: int, options: ReadOptions
         stamped.take(name, piece, odd)
         if name not in options.add:
             pieces.append(piece)
-            shown.append(column.each(_shown_as(name)))
+            write.append(column.each(_member_writer(name)))
     pieces += stamped.constants()
     return WrittenRows(
         stamped.is_odd,
         binary_of(packed_rows(count, pieces, stamped.times_us)),
         stamped.times_us,
-        _objects([*shown, *_shown_constants(options)], count),
+        _objects([*write, *_shown_constants(options)], count),
     )
 
 
-class Stamped:
-    """The parts of rows beside their columns: the time of each, and attributes that all share."""
+class RowStamps:
+    """The time of each row, and the attributes that all rows share."""
 
     def __init__(self, options: ReadOptions, count: int) -> None:
         self._options, self._count = options, count
         self._odd = np.zeros(count, dtype=bool)
         self._lacks_time = np.zeros(count, dtype=bool)
         self.times_us: Any = None
-        """The time of each row, None where the source stamps none."""
+        """The time of each row, None if the source sets none."""
         if options.time is not None:
             time = options.add.get(options.time)
             at_us = time_us_of(time) if isinstance(time, datetime) else None
@@ -109,11 +108,11 @@ class Stamped:
 
     @property
     def is_odd(self) -> Any:
-        """Which rows are odd."""
+        """Whether each row is odd."""
         return self._odd | self._lacks_time
 
     def take(self, name: str, piece: ColumnPiece, odd: Any) -> None:
-        """Notes what a column says of the rows."""
+        """Adds the odd rows of a column, and its times if it is the time of the envelope."""
         self._odd |= odd
         if name == self._options.stamp:
             from contrada.matching.kernels.msgpack_writer import TIME
@@ -123,7 +122,7 @@ class Stamped:
                 self.times_us = piece.values
 
     def constants(self) -> list[ColumnPiece]:
-        """What each row has: what the source adds, and its type marks."""
+        """Returns the added attributes and type marks of each row."""
         return [
             constant_piece(self._count, name, packed)
             for name, packed in _packed_constants(self._options)
@@ -133,28 +132,28 @@ class Stamped:
 def _packed_constants(options: ReadOptions) -> tuple[tuple[str, bytes], ...]:
     if not options.add and not options.marks:
         return ()
-    return _apart(Notification.marked(options.add, options.marks).span)
+    return _split_span(Notification.marked(options.add, options.marks).span)
 
 
 @lru_cache(CONSTANTS_KEPT_MAX)
-def _apart(span: bytes) -> tuple[tuple[str, bytes], ...]:
+def _split_span(span: bytes) -> tuple[tuple[str, bytes], ...]:
     held = msgspec.msgpack.decode(span, type=dict[str, msgspec.Raw])
     return tuple((name, bytes(value)) for name, value in held.items())
 
 
 def _shown_constants(options: ReadOptions) -> list[Any]:
-    shown = plain_attributes(Notification.marked(options.add, options.marks))
+    write = plain_attributes(Notification.marked(options.add, options.marks))
     members = (
-        f"{_encode(name).decode()}:{_encode(value).decode()}" for name, value in shown.items()
+        f"{_encode(name).decode()}:{_encode(value).decode()}" for name, value in write.items()
     )
     return list(map(pa.scalar, members))
 
 
-def _shown_as(name: str) -> Callable[[Any], Iterable[str | None]]:
-    """What shows values as members of an object of JSON; None shows nothing."""
+def _member_writer(name: str) -> Callable[[Any], Iterable[str | None]]:
+    """Returns a function that makes JSON members of values; None stands for no member."""
     before = f"{_encode(name).decode()}:"
 
-    def shown(value: Any) -> str | None:
+    def write(value: Any) -> str | None:
         kind = type(value)
         if kind is Missing:
             return None
@@ -162,19 +161,19 @@ def _shown_as(name: str) -> Callable[[Any], Iterable[str | None]]:
             return before + _encode(value).decode()
         return before + _encode(plain_value(value)).decode()
 
-    def all_shown(values: Any) -> Iterable[str | None]:
+    def write_all(values: Any) -> Iterable[str | None]:
         if isinstance(values, np.ndarray):
             return [f'{before}"{each}Z"' for each in _iso_texts(values)]
         if values and set(map(type, values)) <= _NUMBERS and all(map(isfinite, values)):
             # No comma stands in a number: so all are encoded at once.
             return [before + each for each in _encode(values).decode()[1:-1].split(",")]
-        return map(shown, values)
+        return map(write, values)
 
-    return all_shown
+    return write_all
 
 
 def _iso_texts(times: Any) -> list[str]:
-    """Times as ISO 8601 writes them; parts of a second where there are any."""
+    """Returns times in ISO 8601, with parts of a second only if they are not 0."""
     seconds = times.astype("datetime64[s]")
     has_parts = seconds != times
     found: list[str] = np.datetime_as_string(seconds).tolist()
@@ -184,7 +183,7 @@ def _iso_texts(times: Any) -> list[str]:
 
 
 def _objects(members: list[Any], count: int) -> Any:
-    """Objects of JSON of their members, in columns; what is NULL is left out."""
+    """Returns JSON objects as a column, from columns of members; NULL members are omitted."""
     if not members:
         return pa.repeat("{}", count)
     arrays = [each if isinstance(each, pa.Array) else pa.repeat(each, count) for each in members]
@@ -200,7 +199,7 @@ def _is_null(array: Any) -> Any:
 
 
 def binary_of(blobs: Blobs) -> Any:
-    """Byte strings as an Arrow column, where they lie. Raises LimitError."""
+    """Returns byte strings as an Arrow column, without a copy. Raises LimitError."""
     starts, data = blobs
     size = int(starts[-1] - starts[0])
     if size > COLUMN_BYTES_MAX:

@@ -47,7 +47,7 @@ from contrada.model.domains.values import (
 )
 
 NAMES_KEPT_MAX: Final = 2**16
-"""Names that are known as those of attributes. Beyond it: all are looked at again."""
+"""Valid names of attributes that are cached. Beyond it: all are checked again."""
 
 Converter = Callable[[Any], Value]
 
@@ -67,7 +67,7 @@ TIME_WITH_ZONE: Final = "a time with a zone, like 2013-01-01T05:00:00Z"
 
 
 def untyped_value(text: str) -> Value:
-    """The value of a cell that is not empty and has no declared type."""
+    """Returns the value of a cell that is not empty and has no declared type."""
     if text[0] in _BEGINS_LITERAL:
         number = _number(text)
         return text if number is None else number
@@ -99,8 +99,8 @@ def bool_value(text: str) -> Value:
 def time_value(text: str, *, zone: str | None = None) -> Value:
     """Declared `time`: ISO 8601 with a zone; a date alone is its midnight in UTC.
 
-    Where a zone is given, dates and times without one are in that. A local time that comes twice
-    there means the first; one that the zone skips is refused.
+    `zone` is the zone of dates and times without one. An ambiguous local time is the first of the
+    two; a local time that the zone skips is refused.
     """
     try:
         if _DATE.fullmatch(text):
@@ -117,7 +117,7 @@ def time_value(text: str, *, zone: str | None = None) -> Value:
 
 @cache
 def zone_of(name: str) -> ZoneInfo:
-    """The time zone of a name. Raises InputError for one that is none."""
+    """Returns the time zone of a name. Raises InputError."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
@@ -125,7 +125,9 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def in_zone(local: datetime, zone: str, text: str) -> datetime:
-    """The time in UTC of a local one. InvalidValueError, with its text, where there is no such."""
+    """Returns a local time in UTC. Raises InvalidValueError, with the text, for a time that is
+    skipped.
+    """
     found = local.replace(tzinfo=zone_of(zone)).astimezone(UTC)
     if found.astimezone(zone_of(zone)).replace(tzinfo=None) != local:
         raise InvalidValueError(text, f"there is no such time in {zone}")
@@ -134,7 +136,7 @@ def in_zone(local: datetime, zone: str, text: str) -> datetime:
 
 def _since_1970(unit_us: int) -> Converter:
     def epoch_value(given: str | int | float) -> Value:
-        """Declared `epoch…`: a number, to whole microseconds."""
+        """Declared `epoch…`: a number, rounded to microseconds."""
         number = _number(given) if isinstance(given, str) else given
         try:
             if number is None:
@@ -167,7 +169,7 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
 
 
 def schema_value(kind: str, text: str, zone: str | None) -> Value:
-    """The value of a text whose type an XML Schema says: as the schema spells it, else the text."""
+    """Returns a value of the type in an XML Schema; the text itself if it is not of that type."""
     if kind == "bool":
         return {"1": True, "true": True, "0": False, "false": False}.get(text, text)
     if kind == "number":
@@ -188,7 +190,7 @@ _PLUS_AND_ZEROS: Final = re.compile(r"^\+?(-?)0*(?=[0-9])")
 
 
 def _number(text: str) -> int | float | None:
-    """The number that a literal spells, None where it is no literal or does not fit."""
+    """Returns the number that a literal spells; None for other texts or out of range."""
     literal = _LITERAL.fullmatch(text)
     if literal is None:
         return None
@@ -202,7 +204,7 @@ def _number(text: str) -> int | float | None:
 
 
 RecordValues: TypeAlias = Mapping[str, Value | list[Value]]
-"""What a record holds: one value of an attribute, or several."""
+"""The values of a record by attribute: one value, or several."""
 
 
 _LIMITS: Final = FileLimits()
@@ -212,18 +214,18 @@ _LIMITS: Final = FileLimits()
 class ReadOptions:
     """Options of a source.
 
-    `types` declares the type of attributes by name (`text`, `number`, `bool`, `time`). `absent`
-    lists the texts that mean "no value". `entries` is the name of the XML element that makes one
-    notification each. `add` gives constant attributes; they replace what a record has under the
-    same name. `time` names the attribute whose time becomes the envelope's. `marks` are the type
-    marks of a typed publication, the most general first. `drop` lists names of records that become
-    no attributes, nor do those below them (`agent`: also `agent.id`); `rename` gives other names to
-    attributes. Both come first: all other options speak of the new names. `zone` is that of times
-    which name none, as `Europe/Rome`. `delimiter` and `quote` are the signs of CSV; an empty quote
-    means that none is special. `strategy` says how elements that occur several times in a document
-    are named (`contrada.integrations.documents.STRATEGIES`). Of XML `stylesheet` is the XSLT that
-    comes first, and `schema` the DTD, XML Schema or RELAX NG that a document must conform to; an
-    XML Schema also tells types.
+    `types` declares the type of attributes by name (`text`, `number`, `bool`, `time`, `epoch`,
+    `epoch_ms`, `epoch_us`). `absent` lists the texts that mean "no value". `entries` is the name of
+    the XML element that makes one notification each. `add` gives constant attributes; they replace
+    a record's own. `time` names the attribute with the time of the envelope. `marks` are the
+    type marks of a typed publication, the most general first. `drop` lists names in records that
+    become no attributes, nor do those below them (`agent`: also `agent.id`); `rename` gives other
+    names to attributes. Both apply first, so all other options use the new names. `zone` is the
+    zone of times without one, such as `Europe/Rome`. `delimiter` and `quote` are the characters of
+    CSV; with an empty quote no character quotes. `strategy` names repeated elements of a document
+    (`contrada.integrations.documents.STRATEGIES`). For XML, `stylesheet` is an XSLT that is applied
+    first, and `schema` the DTD, XML Schema or RELAX NG that documents must conform to; an XML
+    Schema also declares types. `limits` bound the readers.
 
     Raises InputError, InvalidNameError and InvalidNotificationError for options with which no
     record could be read.
@@ -287,27 +289,27 @@ class ReadOptions:
 
     @property
     def is_flat(self) -> bool:
-        """Whether documents are read as they are, with several values of what is repeated."""
+        """Whether documents are read unchanged, with several values for repeated elements."""
         is_multi = self.strategy == "multi" or (self.strategy == "split" and bool(self.entries))
         return is_multi and self.stylesheet is None and self.schema is None
 
     @property
     def is_multi(self) -> bool:
-        """Whether an object of JSON is read as it is, with several values of what is repeated."""
+        """Whether JSON objects are read unchanged, with several values for repeated names."""
         return base_of(self.strategy) == "multi" and not self.splits
 
     @property
     def splits(self) -> bool:
-        """Whether a document is to be split where nobody has said at which elements."""
+        """Whether a document is split at elements that it determines itself."""
         return self.strategy == "split" and not self.entries
 
     @property
     def is_renaming(self) -> bool:
-        """Whether attributes may be named otherwise than the records' parts."""
+        """Whether attributes may have other names than the parts of records."""
         return bool(self.rename or self.drop)
 
     def attribute(self, name: str) -> str | None:
-        """The attribute that a part of a record becomes, None where it is dropped."""
+        """Returns the attribute of a part of a record, None for a dropped part."""
         if not self.is_renaming:
             return name
         return None if self.is_dropped(name) else self.rename.get(name, name)
@@ -318,25 +320,27 @@ class ReadOptions:
 
     @property
     def stamp(self) -> str | None:
-        """The attribute of each record that stamps its envelope."""
+        """The attribute of each record with the time of the envelope."""
         return None if self.time in self.add else self.time
 
     def names_expected(self) -> set[str]:
-        """The attributes that options speak of; where no record has one, it is likely a slip."""
+        """Returns the attributes in the options. If no record has one of them, it is likely a
+        typing error.
+        """
         named = {*self.types, *self.rename.values(), *({self.time} - {None})}
         return {name for name in named if name is not None and name not in self.add}
 
     def names_checked(self) -> set[str]:
-        """The attributes whose values can make a record bad."""
+        """Returns the attributes that can make a record bad by their values."""
         typed = {name for name, kind in self.types.items() if kind != "text"}
         return typed if self.stamp is None else {*typed, self.stamp}
 
     def converter(self, name: str) -> Converter:
-        """What turns the cells of an attribute into its values."""
+        """Returns the converter of an attribute's cells."""
         return untyped_value if name not in self.types else self.typed(name)
 
     def typed(self, name: str) -> Converter:
-        """What turns texts into values of an attribute's declared type; text where none is."""
+        """Returns the converter to an attribute's declared type, text by default."""
         declared = self.types.get(name, "text")
         if declared == "time" and self.zone is not None:
             return partial(time_value, zone=self.zone)
@@ -353,10 +357,10 @@ class ReadOptions:
     def notification(
         self, found: RecordValues, *, body: bytes = b"", content_type: str = ""
     ) -> Notification:
-        """The notification of a record.
+        """Returns the notification of a record.
 
-        Raises InvalidNotificationError for a name or value that the model refuses, and where
-        the attribute named by `time` is absent or no time.
+        Raises InvalidNotificationError for an invalid name or value, and if the attribute `time`
+        has no single time.
         """
         attributes: Any = {**found, **self.add} if self.add else found
         envelope = UNSTAMPED if self.time is None else self.envelope(attributes)
@@ -371,7 +375,7 @@ class ReadOptions:
         return Notification(attributes, body=body, content_type=content_type, envelope=envelope)
 
     def envelope(self, attributes: Mapping[str, object]) -> Envelope:
-        """The envelope of a record. Raises InvalidNotificationError as `notification`."""
+        """Returns the envelope of a record. Raises InvalidNotificationError as `notification`."""
         if self.time is None:
             return UNSTAMPED
         stamp = attributes.get(self.time)
@@ -384,17 +388,17 @@ class ReadOptions:
 
 
 def check_xml(format_name: str, options: ReadOptions) -> None:
-    """Refuse a stylesheet and a schema for what is no XML. Raises InputError."""
+    """Refuses a stylesheet and a schema for other formats than XML. Raises InputError."""
     for name in ("stylesheet", "schema"):
         if format_name != "xml" and getattr(options, name) is not None:
             raise InputError(name, f"it is for XML, and the format is {format_name}")
 
 
 def plain_format(format_name: str, options: ReadOptions) -> tuple[str, ReadOptions]:
-    """A format with what its name says of the options.
+    """Returns one of the formats csv, json and xml, with the options that the given name implies.
 
-    `tsv` is CSV parted by tabs, `jsonl` is JSON in lines also where `entries` are given.
-    Raises InputError as `check_xml`.
+    `tsv` is CSV separated by tabs; `jsonl` is JSON lines, whatever `entries` is. Raises InputError
+    as `check_xml`.
     """
     check_xml(format_name, options)
     if format_name == "jsonl":
@@ -406,14 +410,14 @@ def plain_format(format_name: str, options: ReadOptions) -> tuple[str, ReadOptio
 
 
 class AllowedNames:
-    """Tells of the names of many records whether records of a source can have such attributes."""
+    """Checks the names of many records of a source."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._good: set[str] = set()
         self._count_max = ATTRIBUTES_MAX - len(options.add)
 
     def allow(self, names: Iterable[str], most: int) -> bool:
-        """Whether records can have attributes of these names, of which one has so many."""
+        """Whether records can have attributes of these names, at most `most` in one record."""
         if not self._good.issuperset(names):
             if len(self._good) > NAMES_KEPT_MAX:
                 self._good.clear()

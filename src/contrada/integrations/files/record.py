@@ -45,7 +45,7 @@ class BadRecord:
     text: str = ""
 
     def error(self) -> InputError:
-        """Returns the same as an error, whose text is the one line to show."""
+        """Returns an InputError, with a text of one line to show."""
         return InputError(self.source, self.reason, self.line, self.column)
 
 

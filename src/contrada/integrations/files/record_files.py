@@ -1,4 +1,4 @@
-"""Files to records: which format a file has, and its records one after another."""
+"""`read_file`: the records of a file, in the format of its name."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,10 +31,7 @@ _FORMAT_OF_SUFFIX: Final = {
 
 
 def format_of(path: Path) -> str:
-    """The format that a file's name tells; `.gz` behind it is allowed.
-
-    Raises InputError for a name that tells none.
-    """
+    """Returns the format of a file name; `.gz` is ignored. Raises InputError if unknown."""
     name = path.with_suffix("") if path.suffix == ".gz" else path
     format_name = _FORMAT_OF_SUFFIX.get(name.suffix.lower())
     if format_name is None:
@@ -44,7 +41,7 @@ def format_of(path: Path) -> str:
 
 
 def check_name_of(path: Path) -> None:
-    """Refuse a file whose name is not UTF-8: no result could say where a record comes from."""
+    """Refuses a file name that is not UTF-8: no result could name the file. Raises InputError."""
     if printable(str(path)) != str(path):
         raise InputError(printable(str(path)), "the name of the file is not UTF-8")
 
@@ -52,11 +49,10 @@ def check_name_of(path: Path) -> None:
 def read_file(
     path: Path, format_name: str, options: ReadOptions, source: str | None = None
 ) -> Iterator[Record | BadRecord]:
-    """The records of a file, the bad ones among them; `source` is what they call the file.
+    """Yields the records of a file, including bad ones; `source` names the file in them.
 
-    Cost: proportional to the file; rows and JSON lines are read one by one, a document whole, but
-    for the entries of a large one.
-    A file that cannot be read is one bad record.
+    Rows and JSON lines are read one by one, a document whole, except for large ones with entries.
+    An unreadable file is one bad record. Cost: proportional to the file.
     """
     source = str(path) if source is None else source
     format_name, options = plain_format(format_name, options)

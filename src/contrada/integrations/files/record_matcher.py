@@ -114,7 +114,7 @@ class Matcher:
             if isinstance(each, Rule):
                 residues.put(position, each.residue_holds)
                 each = each.filters
-            left = differing(each, options)
+            left = without_common(each, options)
             if left.filters:
                 index.add(position, left)
                 names.update(*(member.sides for member in left.filters))
@@ -126,7 +126,7 @@ class Matcher:
     def over(
         cls, index: RowIndex, names: set[str], residues: Residues[int], options: ReadOptions
     ) -> "Matcher":
-        """Returns a matcher over an existing index, whose filters have these names.
+        """Returns a matcher over an existing index of filters with these names.
 
         No such attribute may have the same value in all records of the source. Lines are read in
         batches from the first one on.
@@ -215,7 +215,7 @@ class Matcher:
             yield self._outcome(source, found)
 
     def _by_strategy(self, path: DataFile, source: str, part: Part) -> Iterator[Outcomes]:
-        """What becomes of lines of JSON that are named, or split, by another strategy."""
+        """Yields the outcomes of JSON lines that another strategy names or splits."""
         try:
             for block in open_blocks(path, part, self._options.limits):
                 for at in range(len(block)):
@@ -229,7 +229,7 @@ class Matcher:
         if isinstance(found, BadRecord):
             return Outcomes(source, 0, [found])
         positions = self.match(found.notification)
-        self._see(found.notification.envelope.at_us)
+        self._note_time(found.notification.envelope.at_us)
         if self.unmet:
             self.unmet.difference_update(found.notification.attributes)
         return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
@@ -253,7 +253,7 @@ class Matcher:
             if isinstance(entry, BadRecord):
                 found = entry
             elif self._is_idle(named_as_read(entry[1], self._options)):
-                self._see(self._common_us)
+                self._note_time(self._common_us)
                 yield Outcomes(source, 1, ())
                 continue
             else:
@@ -261,7 +261,9 @@ class Matcher:
             yield self._outcome(source, found)
 
     def _is_idle(self, texts: Texts) -> bool:
-        """Whether an entry is plainly a record that nothing matches: told by what is asked for."""
+        """Whether an entry is certainly a valid record that matches nothing, by the attributes of
+        filters.
+        """
         options = self._options
         if self._in_common or options.stamp or not self._names.allow(texts, len(texts)):
             return False
@@ -281,22 +283,22 @@ class Matcher:
     def _renderer(self) -> Renderer:
         return Renderer(self._options)
 
-    def _see(self, time_us: int | None) -> None:
+    def _note_time(self, time_us: int | None) -> None:
         if time_us is not None and (self.latest_us is None or time_us > self.latest_us):
             self.latest_us = time_us
 
     @cached_property
     def _common_us(self) -> int | None:
-        """The time that all records of the source have, None where each has its own."""
+        """The time of all records of the source, None if each has its own."""
         options = self._options
         return None if options.stamp else options.envelope(options.add).at_us
 
     def match(self, notification: Notification) -> list[int]:
         """Returns the positions, in order, of the subscriptions that match."""
-        return self._decided(sorted(self._index.match(notification)), notification)
+        return self._decide(sorted(self._index.match(notification)), notification)
 
-    def _decided(self, positions: list[int], notification: Notification) -> list[int]:
-        """Returns the positions whose rules match the whole record, beyond their filters."""
+    def _decide(self, positions: list[int], notification: Notification) -> list[int]:
+        """Returns the positions of rules that match the whole record, beyond their filters."""
         return self._residues.decided(positions, notification) if self._residues.of else positions
 
     def _csv_lines(self, rows: CsvRows, source: str, options: ReadOptions) -> "_LineReader":
@@ -337,7 +339,7 @@ class Matcher:
             fallback = batch.is_fallback.nonzero()[0].tolist()
             read = int(batch.is_read.sum())
             if read and stamp:
-                self._see(batch.latest_us)
+                self._note_time(batch.latest_us)
         # Residues need whole notifications, and rows of several lines are few.
         if waiting is not None and not self._residues.of and block.starts is None:
             waiting.put(block, matched)
@@ -353,7 +355,7 @@ class Matcher:
                 continue
             notification = record.notification
             if stamp:
-                self._see(notification.envelope.at_us)
+                self._note_time(notification.envelope.at_us)
             if self.unmet:
                 self.unmet.difference_update(notification.attributes)
             positions = matched.get(position)
@@ -361,11 +363,11 @@ class Matcher:
                 read += 1
                 positions = sorted(self._index.match(notification))
             if positions and self._residues.of:
-                positions = self._decided(positions, notification)
+                positions = self._decide(positions, notification)
             if positions:
                 found.append(MatchedRecord(record, positions))
         if read and not stamp:
-            self._see(self._common_us)
+            self._note_time(self._common_us)
         return Outcomes(lines.source, read, found)
 
     def _packed(self, waiting: "_MatchedLines", lines: "_LineReader") -> Iterator[Outcomes]:
@@ -456,33 +458,33 @@ class _LineReader(NamedTuple):
     """Gives the batch reader of all attributes."""
 
 
-def differing(wish: Filter | FilterSet, options: ReadOptions) -> Filter | FilterSet:
-    """What filters still ask of a record, where some is the same for all records of a source.
+def without_common(filters: Filter | FilterSet, options: ReadOptions) -> Filter | FilterSet:
+    """Returns the conditions of filters on attributes that differ between the records of a source.
 
-    A filter with an operator that nobody registered stays as it is.
+    A filter with an unregistered operator stays unchanged.
     """
-    if not any(_has_common(member, options) for member in wish.filters):
-        return wish  # the usual case, for speed
+    if not any(_has_common(member, options) for member in filters.filters):
+        return filters  # the usual case, for speed
     stamp = options.stamp
     common = replace(options, time=None if stamp else options.time).notification({})
     left = (
-        _differing(member, options, common, stamp)
+        _member_without_common(member, options, common, stamp)
         if _has_common(member, options) and not member.unknown()
         else member
-        for member in wish.filters
+        for member in filters.filters
     )
     return FilterSet(member for member in left if member is not None)
 
 
 def _has_common(member: Filter, options: ReadOptions) -> bool:
-    """Whether a filter asks for something that may be the same for all records of a source."""
+    """Whether a filter names an attribute that may be the same in all records of a source."""
     return any(name[0] == "@" or name in options.add for name in member.sides)
 
 
-def _differing(
+def _member_without_common(
     member: Filter, options: ReadOptions, common: Notification, stamp: str | None
 ) -> Filter | None:
-    """A filter without what holds for all records of a source; None where it holds for none."""
+    """Returns a filter without conditions that hold for all records; None if it never matches."""
     sets = dict(member.sets)
     for name, value_set in member.sets.items():
         if name == _TIME and stamp is not None:

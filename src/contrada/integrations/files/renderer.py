@@ -1,6 +1,6 @@
-"""Documents to notifications by any strategy: a path, bytes or a stream, of XML or JSON.
+"""`Renderer`: makes notifications of documents by any strategy, from a path, bytes or a stream.
 
-`Renderer` is the XML part of the paper's system: it knows no service, as no sender knows of XML.
+It is the XML part of the paper's system. It knows no service, as no sender knows XML.
 
 Source: Erenkrantz 2001 §4.1.5 (SienaXMLRenderer), §6.
 """
@@ -45,11 +45,11 @@ from contrada.integrations.files.slot_reader import SlotReader
 from contrada.model import Notification
 
 PIECE_BYTES: Final = 2**16
-"""Bytes of a stream that are read at once. Beyond it: the next piece takes the rest."""
+"""Bytes that are read from a stream at once. Beyond it: the next piece takes the rest."""
 
 
 class Renderer:
-    """Makes notifications of documents as `reading` says, and reports what is repeated in them.
+    """Makes notifications of XML or JSON documents, and reports repeated names.
 
     `format_name` is `xml` or `json`. Raises InputError for a stylesheet or a schema for JSON.
     """
@@ -67,48 +67,47 @@ class Renderer:
 
     @property
     def repeated(self) -> dict[str, int]:
-        """How many of a name stood below one parent at most, by the names on the way to them."""
+        """The largest number of same-named children of one parent, by the path to them."""
         return self._report.repeated
 
     @property
     def lost(self) -> Counter[str]:
-        """How many values of a name `last` left out."""
+        """The number of values that the strategy `last` omitted, by name."""
         return self._report.lost
 
     @property
     def names(self) -> dict[str, Original]:
-        """What the generated names of all that was rendered stand for."""
+        """The originals of all generated names."""
         return self._report.names
 
     def render(
         self, what: Path | bytes | BinaryIO, source: str | None = None
     ) -> Iterator[Record | BadRecord]:
-        """The records of a document, entries numbered from 1 in its order; what is bad among them.
+        """Yields the records of a document, entries numbered from 1 in its order, and bad records.
 
-        A stream with `entries` is read in pieces, and so is a path with more than
-        `document_bytes_max`: memory stays flat, and what stands behind an entry is not added to it.
-        Where that would make a difference a bad record says so at the end.
-        Cost: proportional to the document.
+        With `entries` a stream, and a path with more than `document_bytes_max`, is read in pieces:
+        memory stays flat, and an entry does not include context behind it. If that would matter, a
+        bad record at the end reports it. Cost: proportional to the document.
         """
         if isinstance(what, bytes):
-            yield from self._whole(what, source or "document")
+            yield from self._render_whole(what, source or "document")
         elif isinstance(what, Path):
             yield from self.render_file(what, source or str(what))
         elif self._is_xml and self._can_split:
-            yield from self._split(_pieces(what), source or "stream")
+            yield from self._render_entries(_pieces(what), source or "stream")
         else:
             data = what.read(self.options.limits.document_bytes_max + 1)
-            yield from self._whole(data, source or "stream")
+            yield from self._render_whole(data, source or "stream")
 
     def render_file(self, path: DataFile, source: str) -> Iterator[Record | BadRecord]:
-        """As `render`, of what is like a path."""
+        """Yields records as `render` does, for a path or similar file."""
         try:
             if self._is_xml and self._can_split and is_large(path, self.options.limits):
                 with readable(path), path.open("rb") as stream:
                     unpacked: Any = gzip.GzipFile(fileobj=stream) if _is_packed(path) else stream
-                    yield from self._split(_pieces(unpacked), source)
+                    yield from self._render_entries(_pieces(unpacked), source)
             else:
-                yield from self._whole(open_document(path, self.options.limits), source)
+                yield from self._render_whole(open_document(path, self.options.limits), source)
         except ContradaError as error:
             yield bad_record(source, error, None)
 
@@ -117,7 +116,7 @@ class Renderer:
         options = self.options
         return bool(options.entries) and options.stylesheet is None and options.schema is None
 
-    def _whole(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
+    def _render_whole(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
         size_max = self.options.limits.document_bytes_max
         if len(data) > size_max:
             error = LimitError("document_bytes_max", size_max)
@@ -125,11 +124,11 @@ class Renderer:
         elif not self._is_xml:
             yield from records_of_object(data, source, self.options, self._report)
         else:
-            yield from self._xml(data, source)
+            yield from self._render_xml(data, source)
 
-    def _xml(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
+    def _render_xml(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
         if self.options.is_flat:
-            yield from read_flat(data, source, self.options, self._see)
+            yield from read_flat(data, source, self.options, self._note_repeated)
             return
         entries = self.options.entries
         faults: list[DamagedPiece] = []
@@ -145,14 +144,14 @@ class Renderer:
             yield bad_record(source, fault, None, beginning(piece))
         if root is not None:
             try:
-                yield from self._of_root(root, source, len(data))
+                yield from self._render_root(root, source, len(data))
             except ContradaError as error:
                 yield bad_record(source, error, None, beginning(data))
 
-    def _see(self, root: Element) -> None:
+    def _note_repeated(self, root: Element) -> None:
         note_repeated(root, root.name, self._walk.note)
 
-    def _of_root(
+    def _render_root(
         self, root: etree._Element, source: str, size: int
     ) -> Iterator[Record | BadRecord]:
         options = self.options
@@ -171,7 +170,7 @@ class Renderer:
         for number, entry in enumerate(found, start=1):
             yield self._record(source, number, entry.node, kind, entry)
 
-    def _split(self, pieces: Iterable[bytes], source: str) -> Iterator[Record | BadRecord]:
+    def _render_entries(self, pieces: Iterable[bytes], source: str) -> Iterator[Record | BadRecord]:
         entries = self.options.entries or ""
         found = entries_in(pieces, entries, self._walk, exact=self._keeps)
         kind: str | None = None
@@ -232,14 +231,14 @@ class Renderer:
         names = named([*own, *around], strategy, self.lost)
         found = self._values.of(names)
         self._report.note(names)
-        held = self._values.held(found, names)
-        told = AboutDocument(kind, base_of(strategy), way if entry else None, names[len(own) :])
-        body = shape_of_element(node, told, names[: len(own)], held)
+        held = self._values.final_attributes(found, names)
+        about = AboutDocument(kind, base_of(strategy), way if entry else None, names[len(own) :])
+        body = shape_of_element(node, about, names[: len(own)], held)
         return self.options.notification(found, body=body, content_type=SHAPE_TYPE)
 
 
 def read_document(data: bytes, source: str, options: ReadOptions) -> Iterator[Record | BadRecord]:
-    """The records of a document of XML; see `Renderer.render`."""
+    """Yields the records of an XML document; see `Renderer.render`."""
     return Renderer(options).render(data, source)
 
 

@@ -1,4 +1,4 @@
-"""Files of rules of other dialects: what reads each, and the names that their rules get."""
+"""Files of rules in other dialects: their readers, and the names of their rules."""
 
 import importlib
 import sys
@@ -14,14 +14,14 @@ from contrada.model.rule import ReadRules, RefusedRule, Rule
 
 
 class Dialect(NamedTuple):
-    """Where what reads a dialect's files is, and how these end in directories."""
+    """The module that reads a dialect, and the suffixes of its files in directories."""
 
     module: str
     suffixes: tuple[str, ...]
     read: str = "read_rules"
 
     def reader(self) -> ReadRules:
-        """What reads its files; it is imported now."""
+        """Imports and returns the function that reads its files."""
         return cast(ReadRules, getattr(importlib.import_module(self.module), self.read))
 
 
@@ -47,7 +47,7 @@ NO_RULES: Final = "found no rule in the file"
 
 
 def rule_files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[Path]:
-    """The files that are named, and those of the dialect beneath the directories, in order."""
+    """Yields the given files, and the dialect's files below given directories, in order."""
     for place in places:
         if not place.is_dir():
             yield place
@@ -60,7 +60,7 @@ def rule_files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[
 
 
 def rules_in(path: Path, read: ReadRules, options: dict[str, Any]) -> Iterator[Rule | RefusedRule]:
-    """The rules of a file; a file that is no text, or has no rule, gives one refused rule."""
+    """Yields the rules of a file; an unreadable or empty file gives one refused rule."""
     try:
         text = _content(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -81,13 +81,13 @@ def _content(path: Path) -> bytes:
 
 
 class RuleNames:
-    """Names for rules as a file of subscriptions has them: in one line, without colon, and once."""
+    """Makes unique names for rules, valid in a file of subscriptions: one line, no colon."""
 
     def __init__(self) -> None:
         self._names: Counter[str] = Counter()
 
     def new(self, name: str) -> str:
-        """The name for the next rule, of one that several may have."""
+        """Returns the name for the next rule."""
         plain = (
             " ".join(name.replace(":", ".").split()).lstrip("#")[: NAME_CHARS_MAX - 12] or "rule"
         )
@@ -100,23 +100,23 @@ class RuleNames:
 
 
 def reason_of(rule: RefusedRule) -> str:
-    """The reason, by which refusals are counted; one reason for all files that are no text."""
+    """Returns the reason by which refusals are counted; files that are not UTF-8 share one."""
     reason = rule.reason
     return NOT_UTF_8 if isinstance(rule.error, InputError) and NOT_UTF_8 in reason else reason
 
 
 def message_of(rule: RefusedRule) -> str:
-    """What the error says, without the name of the file."""
+    """Returns the error's message without the name of the file."""
     return plain_text(rule.error.reason if isinstance(rule.error, InputError) else str(rule.error))
 
 
 def plain_text(text: str) -> str:
-    """A text as it can be written: rules in JSON may hold lone surrogates."""
+    """Returns a text that can be written: rules in JSON may hold lone surrogates."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def about_of(rule: Rule) -> dict[str, str | list[str]]:
-    """What the author says of a rule, as it can be written."""
+    """Returns the author's description of a rule, in texts that can be written."""
     return {
         key: plain_text(each) if isinstance(each, str) else [*map(plain_text, each)]
         for key, each in rule.about.items()
@@ -124,10 +124,7 @@ def about_of(rule: Rule) -> dict[str, str | list[str]]:
 
 
 def load_rules(place: Path, dialect: str) -> tuple[dict[str, Rule], list[str]]:
-    """The rules of a file, or of all files of a dialect beneath a directory, by name.
-
-    And the messages about refused rules.
-    """
+    """Returns the rules by name, of a file or of a directory, and the messages of refused rules."""
     source, names = DIALECTS[dialect], RuleNames()
     found: dict[str, Rule] = {}
     refused: list[str] = []

@@ -1,7 +1,7 @@
-"""The values of slots that a strategy has named: one rule for XML and JSON.
+"""`SlotReader`: converts named slots of XML and JSON to attributes.
 
-What options say of a plain name (`types`, `drop`, what a schema says) holds for all names that are
-made of it. Texts of XML without a type are inferred as cells are; those of JSON stay texts.
+Options for a plain name (`types`, `drop`, types of a schema) apply to all names generated from it.
+XML texts without a type are inferred like cells; JSON texts stay texts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ from contrada.model import Value
 
 
 class SlotReader:
-    """Turns slots into the values of attributes, as a source is read."""
+    """Converts slots to the values of attributes."""
 
     def __init__(self, options: ReadOptions, *, is_json: bool = False) -> None:
         """Raises InputError for a schema that is none."""
@@ -33,7 +33,7 @@ class SlotReader:
         self._converters: dict[tuple[str, str], Converter] = {}
 
     def of(self, names: Iterable[Named]) -> dict[str, Any]:
-        """The attributes. Raises InvalidNotificationError for a value not of its type."""
+        """Returns the attributes. Raises InvalidNotificationError for a value not of its type."""
         options = self._options
         found: dict[str, list[Value]] = {}
         for name, slot in names:
@@ -48,14 +48,14 @@ class SlotReader:
             found.setdefault(name, []).append(value)
         return {name: each[0] if len(each) == 1 else each for name, each in found.items()}
 
-    def held(self, found: Mapping[str, Any], names: Iterable[Named]) -> dict[str, Any]:
-        """What attributes hold in the end, and which must not be told of."""
-        held: dict[str, Any] = {**found, **self._options.add}
+    def final_attributes(self, found: Mapping[str, Any], names: Iterable[Named]) -> dict[str, Any]:
+        """Returns the final attributes, with DROPPED for those that must not be published."""
+        final_attributes: dict[str, Any] = {**found, **self._options.add}
         if self._options.drop:
             for name, slot in names:
                 if self._is_dropped(name, slot.plain):
-                    held[name] = DROPPED
-        return held
+                    final_attributes[name] = DROPPED
+        return final_attributes
 
     def _is_absent(self, value: Any) -> bool:
         if not isinstance(value, str):
@@ -75,16 +75,16 @@ class SlotReader:
         return self.converter(name, plain)(value)
 
     def converter(self, name: str, plain: str) -> Converter:
-        """What turns the texts of an attribute into values, where it has this plain name."""
+        """Returns the converter of an attribute's texts, given its plain name."""
         key = (name, plain)
         convert = self._converters.get(key)
         if convert is None:
             if len(self._converters) > NAMES_KEPT_MAX:
                 self._converters.clear()
-            convert = self._converters[key] = self._found_converter(name, plain)
+            convert = self._converters[key] = self._new_converter(name, plain)
         return convert
 
-    def _found_converter(self, name: str, plain: str) -> Converter:
+    def _new_converter(self, name: str, plain: str) -> Converter:
         options = self._options
         for each in (name, plain):
             if each in options.types:

@@ -1,11 +1,11 @@
-"""A file of subscriptions: one `name: filter` per line.
+"""Files of subscriptions: one `name: filter` per line.
 
     # an operations desk
     late at JFK: kind = 'flight' and dep_delay > 120 and origin = 'JFK'
     gusts:       bulletin.observation.wind_gust > 40
 
-Blank lines and lines that begin with `#` say nothing. A name is any text without a colon,
-unique in its file; the filter is in the text syntax, `or` included, and can match something.
+Blank lines and lines that begin with `#` are ignored. A name is any text without a colon, unique in
+its file. The filter is in the text syntax, including `or`, and must be satisfiable.
 """
 
 from collections.abc import Mapping
@@ -23,15 +23,15 @@ Subscriptions: TypeAlias = Mapping[str, Filter | FilterSet]
 
 
 def load_subscriptions(path: Path) -> Subscriptions:
-    """The filters of a file; see `read_subscriptions`."""
+    """Returns the filters of a file; see `read_subscriptions`."""
     return read_subscriptions(read_text(path), str(path))
 
 
 def read_subscriptions(text: str, source: str) -> Subscriptions:
-    """The filters of a file by name, in the order of the file.
+    """Returns the filters of a text by name, in its order.
 
-    Raises InputError with line and column for the first line that cannot be read, and for a
-    file without any subscription.
+    Raises InputError with line and column for the first invalid line, and for a text without any
+    subscription.
     """
     found: dict[str, Filter | FilterSet] = {}
     for number, line in enumerate(_lines(text), start=1):
@@ -53,7 +53,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _name(line: str, number: int, source: str) -> tuple[str, int]:
-    """The name on a line and how many characters stand before the filter."""
+    """Returns the name on a line, and the number of characters before the filter."""
     name, colon, _ = line.partition(":")
     stripped = name.strip()
     if not colon or not stripped:

@@ -1,11 +1,11 @@
-"""Columns of values, matched many rows at once.
+"""`Column` and `ColumnBatch`: values of many rows, to match them at once.
 
-A column is what one attribute is in each row of a batch. Arrow holds one type of value in a
-column; rows that have another there (a text among numbers, null, several values) are *odd* and
-matched by themselves, with the same values.
+A column has the values of one attribute in each row of a batch. An Arrow column has one type. Rows
+with another value (a text among numbers, null, several values) are *odd* and matched one by one,
+with the same results.
 
-pyarrow is imported here and in `contrada.integrations.files.csv_batch` alone, and only where there
-is much to read: importing it takes as long as reading some thousand rows one by one.
+Only this module and `contrada.integrations.files.csv_batch` import pyarrow, and only for large
+inputs: the import takes as long as reading some thousand rows one by one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,16 +27,17 @@ from contrada.matching.arrow_pack import ColumnPiece, blobs_of, piece_of
 from contrada.model.domains.values import time_us_of
 
 EXACT_DOUBLE: Final = 2**53
-"""Integers up to this are doubles too, so that they may stand in a column of doubles."""
+"""Largest integer for which all smaller ones are doubles, too, so that a column of doubles may
+hold them."""
 
 
 TEXTS_KEPT_MAX: Final = 2**16
-"""Distinct texts of a column whose values are kept. Beyond it: the least recently used is converted
-again."""
+"""Distinct texts of a column with cached values. Beyond it: the least recently used are
+converted again."""
 
 
 class Missing:
-    """Stands for a value that is absent, or that the plain reader refuses."""
+    """Marks a value that is absent, or that the plain reader refuses."""
 
 
 MISSING: Final = Missing()
@@ -54,7 +55,7 @@ _TYPES: Final[dict[type, Any]] = {
 
 
 class Column:
-    """What an attribute is in each row: `values[codes[row]]`, or `values[row]` without codes."""
+    """The values of an attribute: `values[codes[row]]`, or `values[row]` without codes."""
 
     def __init__(self, values: Sequence[Any], codes: Any = None) -> None:
         self._values = values
@@ -86,16 +87,16 @@ class Column:
 
     @property
     def array(self) -> Any:
-        """The values for Arrow, None where no row has a value that Arrow can hold."""
+        """The values for Arrow; None if Arrow can hold none of them."""
         return self._in_arrow[0]
 
     @property
     def odd(self) -> Any:
-        """The rows whose value the array does not hold; None where there are none."""
+        """The rows with a value that is not in the array; None if there are none."""
         return self._in_arrow[1]
 
     def _most_common(self) -> type:
-        """The type of most rows' values, of those that Arrow can hold; Missing where none is."""
+        """Returns the most common type that Arrow can hold; Missing if there is none."""
         uses = np.ones(len(self._values)) if self._codes is None else np.bincount(self._codes)
         counts: dict[type, float] = {}
         for value, count in zip(self._values, uses.tolist(), strict=False):
@@ -104,7 +105,9 @@ class Column:
         return max(counts, key=lambda kind: counts[kind], default=Missing)
 
     def piece(self, before: bytes) -> tuple[ColumnPiece, Any]:
-        """The values as a piece of whole notifications, and the rows whose values it has not."""
+        """Returns the values as a piece of packed notifications, and the rows with values that it
+        lacks.
+        """
         from contrada.matching.kernels.msgpack_writer import BOOL, FLOAT, INT, TEXT, TIME
 
         kind_of = {bool: BOOL, int: INT, float: FLOAT, str: TEXT, datetime: TIME}
@@ -125,7 +128,7 @@ class Column:
         return ColumnPiece(np.frombuffer(before, np.uint8), kinds[codes], held), odd[codes]
 
     def each(self, texts_of: Callable[[Any], Iterable[str | None]]) -> Any:
-        """A text for each row's value, as an Arrow column; made once for each distinct one.
+        """Returns a text for each row as an Arrow column; made once for each distinct value.
 
         `texts_of` takes a sequence of values, or an array of times.
         """
@@ -133,11 +136,11 @@ class Column:
         return texts if self._codes is None else texts.take(pa.array(self._codes))
 
     def value(self, row: int) -> Any:
-        """The value of a row; MISSING or REFUSED where it has none."""
+        """Returns the value of a row, or MISSING or REFUSED."""
         return self._values[row if self._codes is None else self._codes[row]]
 
     def largest(self, is_asked: Any) -> Any:
-        """The largest value of some rows, one at least; all of them have one, of one type."""
+        """Returns the largest value of some rows, all of the same type, at least one."""
         values = self._values
         if is_asked.all():  # So each value is that of a row, but for what stands for none.
             return max(values[:-1] if values[-1] is MISSING else values)
@@ -148,7 +151,7 @@ class Column:
 
 
 class ArrowColumn(Column):
-    """A column whose values Arrow holds, and NULL where a row has none."""
+    """A column of values that Arrow holds; NULL marks rows without a value."""
 
     def __init__(self, array: Any) -> None:
         self._held = array
@@ -158,36 +161,36 @@ class ArrowColumn(Column):
         return self._held, None
 
     def piece(self, before: bytes) -> tuple[ColumnPiece, Any]:
-        """As that of other columns."""
+        """As in `Column`."""
         piece = piece_of(before, self._held)
         assert piece is not None, "only where kernels are compiled"
         return piece, np.zeros(len(self._held), dtype=bool)
 
     def each(self, texts_of: Callable[[Any], Iterable[str | None]]) -> Any:
-        """As that of other columns."""
+        """As in `Column`."""
         held = self._held.dictionary_encode()  # Arrow tells -0.0 from 0.0.
         distinct = held.dictionary
         values = distinct.to_numpy() if distinct.type == TIME else distinct.to_pylist()
         return pa.array(texts_of(values), pa.string()).take(held.indices)
 
     def value(self, row: int) -> Any:
-        """As that of other columns."""
+        """As in `Column`."""
         found = self._held[row].as_py()
         return MISSING if found is None else found
 
     def largest(self, is_asked: Any) -> Any:
-        """As that of other columns."""
+        """As in `Column`."""
         return pc.max(self._held.filter(pa.array(is_asked))).as_py()
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
-    """What could be read of a block of lines at once.
+    """The attributes of a block of lines that was read at once.
 
-    `is_fallback` and `is_read` say of each line whether the plain reader must read it, and whether
-    its attributes are here; of a blank line both are false. The columns have a row for each of
-    `lines`, in order (and some for lines that are not to be taken from here). `stamps` is that of
-    the attribute that stamps each record, where the source has one.
+    `is_fallback` marks lines for the plain reader, `is_read` lines with their attributes here; a
+    blank line has neither. The columns have a row for each of `lines`, in order; rows of lines that
+    are not read are ignored. `stamps` is the column with the times of the
+    envelopes.
     """
 
     is_fallback: Any
@@ -198,7 +201,7 @@ class ColumnBatch:
 
     @classmethod
     def none_of(cls, block: Block) -> "ColumnBatch":
-        """Of a block that is left to the plain reader."""
+        """Returns a batch that leaves all lines to the plain reader."""
         fallback = np.ones(len(block), dtype=bool)
         return cls(fallback, ~fallback, np.arange(0), {})
 
@@ -211,7 +214,7 @@ class ColumnBatch:
         return time_us_of(self.stamps.largest(is_read))
 
     def matches(self, index: Any) -> dict[int, list[int]]:
-        """The keys in order of each line that was read and that a filter matches."""
+        """Returns the sorted keys of each line that was read and that a filter matches."""
         found = self._matching_rows(index)
         rows = np.fromiter(found, dtype=np.int64, count=len(found))
         lines = self.lines[rows]
@@ -219,7 +222,7 @@ class ColumnBatch:
         return {line: keys for line, is_read, keys in of_lines if is_read}
 
     def _matching_rows(self, index: Any) -> dict[int, list[int]]:
-        """The keys in order of the rows that a filter matches."""
+        """Returns the sorted keys of the rows that a filter matches."""
         rows, columns = len(self.lines), self.columns
         arrays = {
             name: column.array for name, column in columns.items() if column.array is not None
@@ -245,7 +248,7 @@ class ColumnBatch:
 def converter(
     convert: Converter, is_absent: Callable[[str], bool], *, is_stamp: bool
 ) -> Callable[[str], Any]:
-    """What a text stands for: a value, MISSING, or REFUSED; as a stamp all but times are."""
+    """Returns the converter of texts to values, MISSING or REFUSED; stamps must be times."""
 
     @lru_cache(TEXTS_KEPT_MAX, typed=True)
     def value(text: str) -> Any:
@@ -261,7 +264,7 @@ def converter(
 
 
 def _numbers(values: Sequence[Any], kinds: Any, *, is_float: Any) -> Any:
-    """Values as they stand in a piece: integers, the bits of doubles, or microseconds."""
+    """Returns values as integers of 64 bits: integers, the bits of doubles, or microseconds."""
     listed = zip(values, kinds.tolist(), strict=True)
     if (is_float | (kinds == 0)).all():
         doubles = [value if kind else 0.0 for value, kind in listed]

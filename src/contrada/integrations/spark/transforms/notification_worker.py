@@ -25,7 +25,7 @@ from contrada.integrations.files.json_objects import (
     records_of_object,
 )
 from contrada.integrations.files.lines import Block
-from contrada.integrations.files.packed_records import Stamped, binary_of, can_write
+from contrada.integrations.files.packed_records import RowStamps, binary_of, can_write
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import (
     BAD_TEXT_CHARS_MAX,
@@ -297,7 +297,7 @@ class _PlainRows:
         count = batch.num_rows
         self.is_doubtful = np.zeros(count, dtype=bool)
         self.pieces: list[ColumnPiece] = []
-        self._stamped = Stamped(reading, count)
+        self._stamped = RowStamps(reading, count)
         if not reading.is_multi or not can_write(making.names, reading):
             self.is_doubtful[:] = True
             return
