@@ -8,7 +8,7 @@ from contrada.errors import EncodingError, LimitError
 from contrada.integrations.dialects.json_text import (
     Inexact,
     check_depth,
-    decoded,
+    decode_json,
     exact_number,
     is_exact,
     json_lines,
@@ -28,7 +28,7 @@ from contrada.integrations.dialects.json_text import (
 )
 def test_json_is_its_value(text: str | bytes, value: Any) -> None:
     """A rule or an event would be read as another one."""
-    assert decoded(text) == value
+    assert decode_json(text) == value
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_json_is_its_value(text: str | bytes, value: Any) -> None:
 def test_what_is_no_json_or_says_two_things_is_refused(text: str | bytes) -> None:
     """One of several readings would be taken in silence."""
     with pytest.raises(EncodingError):
-        decoded(text)
+        decode_json(text)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_what_is_no_json_or_says_two_things_is_refused(text: str | bytes) -> Non
 def test_numbers_that_no_double_stands_for_are_told(text: str, held: bool) -> None:
     """A bound would be another number than was written."""
     if held:
-        assert decoded(text, exact=True) == float(text)
+        assert decode_json(text, exact=True) == float(text)
         return
-    assert decoded(f"[{text}]", exact=True) == [Inexact(text)]
+    assert decode_json(f"[{text}]", exact=True) == [Inexact(text)]
     assert repr(Inexact(text)) == text
 
 
@@ -97,7 +97,7 @@ def test_deep_and_long_texts_are_refused() -> None:
     """A text of some kilobytes could end the process."""
     for text in ("[" * 100_000, " " * 16_000_001):
         with pytest.raises(LimitError):
-            decoded(text)
+            decode_json(text)
     check_depth(100)
     with pytest.raises(LimitError):
         check_depth(101)

@@ -1,7 +1,8 @@
-"""Other people's filters, read into ours: plain functions from text or parsed JSON and YAML.
+"""Filters of other systems, translated to filter sets: Sigma, EventBridge, CloudEvents, SQL,
+PromQL.
 
-Each dialect is a module of its own. What all share: conditions with `and`, `or` and `not`
-become filter sets in `expression`; a rule that was read, and how a rule is refused, are in
-`rules`. What cannot be said exactly as filters is kept as a residue that the dialect evaluates,
-or refused with the reason; it is never changed in silence.
+Each dialect is a package. All share the conditions with `and`, `or` and `not` of
+`model.algebra.expression`, and the rules and refusals of `model.rule`. A condition that filters
+cannot express exactly stays as a residue that the dialect evaluates, or is refused with the reason.
+It is never changed silently.
 """

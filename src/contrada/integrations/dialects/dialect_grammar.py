@@ -1,4 +1,4 @@
-"""What dialects with a grammar share: how it is loaded and used, and why a text is refused."""
+"""Helpers for dialects with a lark grammar: loading, parsing, and reasons for refusals."""
 
 import re
 from collections.abc import Iterable
@@ -10,19 +10,21 @@ from lark.exceptions import VisitError
 from contrada.errors import LimitError
 
 Reasons: TypeAlias = Iterable[tuple[re.Pattern[str], str]]
-"""What may stand where reading ends, and the reason that it tells, the first that fits."""
+"""Patterns for the text at a syntax error, each with its reason; the first match counts."""
 
 
 def parser_of(module: str, file: str, reader: Transformer[Any, Any], **options: Any) -> Lark:
-    """The parser of a grammar in a file beside a module, which makes what `reader` does.
+    """Returns the parser of a grammar file beside a module, with `reader` as its transformer.
 
     Cost: tens of milliseconds, so keep it.
     """
     return Lark.open(file, rel_to=module, parser="lalr", transformer=reader, **options)
 
 
-def parsed(parser: Lark, text: str) -> Any:
-    """What the parser makes of a text. Raises UnexpectedInput, and what its transformer raises."""
+def parse_text(parser: Lark, text: str) -> Any:
+    """Returns the parser's result for a text. Raises UnexpectedInput, and errors of its
+    transformer.
+    """
     try:
         return parser.parse(text)
     except VisitError as error:
@@ -30,19 +32,19 @@ def parsed(parser: Lark, text: str) -> Any:
 
 
 def end_of(text: str, error: UnexpectedInput) -> int:
-    """The place in a text where reading it ended."""
+    """Returns the position of a syntax error."""
     token = getattr(error, "token", None)
     at_end = token is not None and token.type == "$END"
     return len(text) if at_end else getattr(error, "pos_in_stream", None) or 0
 
 
 def reason_for(rest: str, reasons: Reasons, other: str) -> str:
-    """Why a text cannot be read, told by what stands where reading ended."""
+    """Returns the reason for a syntax error before the text `rest`."""
     return next((reason for sign, reason in reasons if sign.match(rest)), other)
 
 
 def check_nesting(tokens: Iterable[str], limit: str, maximum: int) -> None:
-    """Raises LimitError where more parentheses than the maximum stand in one another."""
+    """Raises LimitError for parentheses that are nested deeper than the maximum."""
     depth = 0
     for token in tokens:
         depth += (token == "(") - (token == ")")

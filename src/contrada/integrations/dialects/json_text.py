@@ -1,8 +1,8 @@
-"""JSON as the dialects read it: nothing is decided in silence.
+"""Strict JSON for dialects: ambiguous input is refused.
 
-A repeated name in an object, `NaN`, a decimal outside the doubles and everything else that is no
-JSON are refused. Integers are exact. A decimal becomes the nearest double, or, where the caller
-asks for exactness and the double is written otherwise, a value that says so.
+Repeated names in an object, `NaN`, decimals outside the doubles and any other invalid JSON are
+refused. Integers are exact. A decimal becomes the nearest double. With `exact`, a decimal that
+differs from its double becomes Inexact.
 """
 
 import json
@@ -19,7 +19,7 @@ JSON_CHARACTERS_MAX: Final = 16_000_000
 """Characters, or bytes, of a JSON text of a dialect. Beyond it: the rule or event is refused."""
 
 JSON_DEPTH_MAX: Final = 100
-"""Objects and arrays in one another in such a text. Beyond it: the rule or event is refused."""
+"""Levels of objects and arrays in such a text. Beyond it: the rule or event is refused."""
 
 _INTEGER_CHARACTERS_MAX: Final = 400
 """int() is slow on very long texts; every double is shorter when it is written as an integer."""
@@ -27,7 +27,7 @@ _INTEGER_CHARACTERS_MAX: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Inexact:
-    """A number of JSON that no double stands for."""
+    """A JSON number that no double represents."""
 
     literal: str
 
@@ -36,7 +36,7 @@ class Inexact:
 
 
 class LiteralError(Exception):
-    """A literal that is refused. Where it stands the decoder does not say."""
+    """A refused literal. The decoder does not know its position."""
 
     def __init__(self, literal: str, found: str, expected: str) -> None:
         super().__init__(f"found {found}, expected {expected}")
@@ -45,12 +45,11 @@ class LiteralError(Exception):
         self.expected = expected
 
 
-def decoded(text: str | bytes, *, exact: bool = False) -> Any:
-    """The value that a JSON text stands for, made of dict, list, str, int, float, bool, None.
+def decode_json(text: str | bytes, *, exact: bool = False) -> Any:
+    """Returns the value of a JSON text, made of dict, list, str, int, float, bool, None.
 
-    With `exact`, numbers that no double stands for are Inexact, but for integers of usual length.
-    Cost: linear. Raises EncodingError and LimitError; the depth is left to who walks the value
-    (`check_depth`).
+    With `exact`, numbers that no double represents are Inexact, except integers of usual length.
+    Cost: linear. Raises EncodingError and LimitError; callers check the depth (`check_depth`).
     """
     if len(text) > JSON_CHARACTERS_MAX:
         raise LimitError("JSON_CHARACTERS_MAX", JSON_CHARACTERS_MAX, len(text))
@@ -68,10 +67,10 @@ def decoded(text: str | bytes, *, exact: bool = False) -> Any:
 
 
 def json_lines(text: str) -> list[str]:
-    """The lines of a text of JSON lines, without the blank ones; none where it is none.
+    """Returns the lines of JSON lines, without blank ones; an empty list for any other text.
 
-    It is one when it has several lines and the first or the last alone is JSON: in JSON that was
-    laid out over several lines neither is.
+    JSON lines have several lines, and the first or the last is JSON by itself. In JSON that spans
+    several lines neither is.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     return lines if len(lines) > 1 and any(map(_is_json, (lines[0], lines[-1]))) else []
@@ -79,20 +78,22 @@ def json_lines(text: str) -> list[str]:
 
 def _is_json(text: str) -> bool:
     try:
-        decoded(text)
+        decode_json(text)
     except (EncodingError, LimitError):
         return False
     return True
 
 
 def check_depth(depth: int) -> None:
-    """Raises LimitError where something stands in too many objects and arrays."""
+    """Raises LimitError for content that is nested too deep."""
     if depth > JSON_DEPTH_MAX:
         raise LimitError("JSON_DEPTH_MAX", JSON_DEPTH_MAX, depth)
 
 
 def is_exact(number: int | float) -> bool:
-    """Whether a double stands for the number: the shortest decimal of the nearest double is it."""
+    """Whether a double represents the number: the shortest decimal of the nearest double
+    equals it.
+    """
     try:
         nearest = float(number)
     except OverflowError:
@@ -101,9 +102,9 @@ def is_exact(number: int | float) -> bool:
 
 
 def exact_number(literal: str) -> int | float | None:
-    """The integer of 64 bits, or the double, that a decimal literal is; None where it is none.
+    """Returns the integer of 64 bits, or the double, that a decimal literal denotes; else None.
 
-    A double is one where its shortest decimal is the literal's number. Cost: linear.
+    The shortest decimal of a double must equal the literal. Cost: linear.
     """
     try:
         exact = Decimal(literal)
@@ -123,7 +124,7 @@ def _str(text: bytes) -> str:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; a repeated name is refused, since either answer would be arbitrary."""
+    """Returns an object; a repeated name is refused, since either value would be arbitrary."""
     content = dict(pairs)
     if len(content) < len(pairs):
         seen: set[str] = set()
@@ -134,7 +135,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _rounded(literal: str) -> float:
+def _to_double(literal: str) -> float:
     number = float(literal)
     if math.isinf(number):
         found = f"the number {literal[:40]}"
@@ -142,7 +143,7 @@ def _rounded(literal: str) -> float:
     return number
 
 
-def _exact(literal: str) -> float | Inexact:
+def _to_exact(literal: str) -> float | Inexact:
     number = float(literal)
     try:
         exact = Decimal(repr(number)) == Decimal(literal)
@@ -151,20 +152,20 @@ def _exact(literal: str) -> float | Inexact:
     return number if exact else Inexact(literal)
 
 
-def _integer(literal: str) -> int:
-    return int(literal) if len(literal) <= _INTEGER_CHARACTERS_MAX else int(_rounded(literal))
+def _to_integer(literal: str) -> int:
+    return int(literal) if len(literal) <= _INTEGER_CHARACTERS_MAX else int(_to_double(literal))
 
 
-def _exact_integer(literal: str) -> int | Inexact:
+def _to_exact_integer(literal: str) -> int | Inexact:
     return Inexact(literal) if len(literal) > _INTEGER_CHARACTERS_MAX else int(literal)
 
 
 def strict(
     parse_int: Callable[[str], Any],
-    parse_float: Callable[[str], Any] = _rounded,
+    parse_float: Callable[[str], Any] = _to_double,
     no_number: str = "JSON, which has no such number",
 ) -> json.JSONDecoder:
-    """A decoder of JSON that raises JSONDecodeError, LiteralError and InvalidNameError."""
+    """Returns a JSON decoder that raises JSONDecodeError, LiteralError and InvalidNameError."""
 
     def constant(name: str) -> NoReturn:
         raise LiteralError(name, name, no_number)
@@ -177,5 +178,5 @@ def strict(
     )
 
 
-_ROUNDING: Final = strict(_integer)
-_EXACT: Final = strict(_exact_integer, _exact)
+_ROUNDING: Final = strict(_to_integer)
+_EXACT: Final = strict(_to_exact_integer, _to_exact)

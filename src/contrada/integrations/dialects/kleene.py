@@ -1,9 +1,10 @@
-"""Logic of three values: where something is true, and where it is false, as two conditions.
+"""Three-valued logic: the conditions under which an expression is true, and under which it is
+false.
 
-Elsewhere it is neither: unknown in SQL, an error in CESQL. So none of the conditions is the
-opposite of another. Each is a bound: the thing is so there at most, and, where the bound is exact,
-everywhere there. Bounds are joined by *and* and *or* alone, never complemented, so that a join of
-bounds is a bound, and of exact ones an exact one.
+In all other cases it is neither: unknown in SQL, an error in CESQL. So the two conditions are not
+complements. Each is an upper bound, and exact bounds are equal to it. Bounds are joined by *and*
+and *or* only, never complemented, so a join of bounds is a bound, and a join of exact bounds is
+exact.
 
 Source: Kleene, Introduction to Metamathematics, 1952, §64 (the strong connectives).
 """
@@ -18,15 +19,15 @@ from contrada.model.languages.language import atoms_of
 
 
 class Bound(NamedTuple):
-    """Something is so where the condition holds at most; and just there, where it is exact."""
+    """An upper bound: the condition holds wherever the expression does, and only there if exact."""
 
     condition: Formula
     exact: bool = True
     size: int = 0
-    """The value sets in the condition, and the operators on text in them."""
+    """The number of value sets in the condition, and of operators on text in them."""
 
     def loose(self) -> "Bound":
-        """The same as a bound of something that is so in fewer places."""
+        """Returns the same condition as a bound that is not exact."""
         return self if self.condition == FALSE else self._replace(exact=False)
 
 
@@ -35,23 +36,23 @@ NEVER: Final = Bound(FALSE)
 
 
 class Truth(NamedTuple):
-    """The bounds of where an expression is true, false, and either of the two."""
+    """The bounds of an expression: where it is true, false, and either of the two."""
 
     true: Bound
     false: Bound
     defined: Bound
 
     def when(self, wanted: bool) -> Bound:
-        """Where it is what is wanted."""
+        """Returns the bound of being true, or of being false."""
         return self.true if wanted else self.false
 
     def inverse(self) -> "Truth":
-        """The truth of NOT."""
+        """Returns the truth of NOT."""
         return Truth(self.false, self.true, self.defined)
 
 
 def constant(value: bool | None) -> Truth:
-    """The truth of a constant; None is neither true nor false."""
+    """Returns the truth of a constant; None is neither true nor false."""
     if value is None:
         return Truth(NEVER, NEVER, NEVER)
     held = Truth(ALWAYS, NEVER, ALWAYS)
@@ -59,7 +60,7 @@ def constant(value: bool | None) -> Truth:
 
 
 def conjunction(truths: Iterable[Truth]) -> Truth:
-    """The truth of AND where each part is asked: false where one part is."""
+    """Returns the truth of AND where all operands are evaluated: false if one of them is."""
     parts = list(truths)
     true = all_of([each.true for each in parts])
     false = any_of([each.false for each in parts])
@@ -68,39 +69,39 @@ def conjunction(truths: Iterable[Truth]) -> Truth:
 
 
 def disjunction(truths: Iterable[Truth]) -> Truth:
-    """The truth of OR, which is NOT of the AND of the opposites."""
+    """Returns the truth of OR, which is NOT of the AND of the opposites."""
     return conjunction([each.inverse() for each in truths]).inverse()
 
 
 def certain(bound: Bound) -> Truth:
-    """What is true where an exact bound holds, and false elsewhere."""
+    """Returns the truth of an exact bound: false wherever it does not hold."""
     opposite = Bound(negation(bound.condition), size=bound.size)
     return Truth(bound, opposite, ALWAYS)
 
 
 def member(name: str, values: ValueSet, exact: bool = True) -> Bound:
-    """Where the attribute's value is in a set."""
+    """Returns the bound of an attribute's value being in a set."""
     return all_of([Bound(Member(name, values), exact, size_of(values))])
 
 
 def all_of(bounds: Iterable[Bound]) -> Bound:
-    """Where all bounds hold. The sets of one attribute become one."""
-    return _joined(bounds, And, intersection, NOTHING, EVERYTHING)
+    """Returns the intersection of bounds. The sets of each attribute are joined."""
+    return _join(bounds, And, intersection, NOTHING, EVERYTHING)
 
 
 def any_of(bounds: Iterable[Bound]) -> Bound:
-    """Where one of the bounds holds. The sets of one attribute become one."""
-    return _joined(bounds, Or, union, EVERYTHING, NOTHING)
+    """Returns the union of bounds. The sets of each attribute are joined."""
+    return _join(bounds, Or, union, EVERYTHING, NOTHING)
 
 
-def _joined(
+def _join(
     bounds: Iterable[Bound],
     node: type[And] | type[Or],
     join: Callable[[Iterable[ValueSet]], ValueSet],
     decisive: ValueSet,
     idle: ValueSet,
 ) -> Bound:
-    """The join of bounds, but for sets that say nothing in it; one that decides is the whole."""
+    """Joins bounds without neutral sets; a decisive set is the whole result."""
     sets: dict[str, dict[object, ValueSet]] = {}
     rest: list[Formula] = []
     exact, size = True, 0
@@ -125,12 +126,12 @@ def _joined(
 
 
 def size_of(values: ValueSet) -> int:
-    """One, and the number of operators on text in a set."""
+    """Returns one, plus the number of operators on text in a set."""
     return 1 if values.text is None else 1 + sum(1 for _ in atoms_of(values.text))
 
 
 def filters_of(condition: Formula) -> int:
-    """The number of filters that a condition becomes at most."""
+    """Returns an upper limit of the number of filters for a condition."""
     if isinstance(condition, Member):
         return 1
     join = prod if isinstance(condition, And) else sum
@@ -138,5 +139,5 @@ def filters_of(condition: Formula) -> int:
 
 
 def _is(values: ValueSet, other: ValueSet) -> bool:
-    """Whether a set is another one and shows it. No decision is made: it could cost much."""
+    """Whether a set is visibly another one. It makes no decision, which could be expensive."""
     return values.text is None and values.line == other.line

@@ -1,7 +1,7 @@
-"""The text of a value set as plain operators, for dialects that write filters.
+"""`text_parts`: the text of a value set as plain operators, for dialects that write filters.
 
-Equal sets can have many forms, and neighbouring intervals of text become one; here a set is taken
-apart again into what a reader of a dialect knows: single texts, prefixes, and operators on text.
+Equal sets can have many forms, and adjacent intervals of text are merged. This module splits a set
+into parts that dialects have: single texts, prefixes, and operators on text.
 """
 
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from contrada.model.domains.values import TEXT
 from contrada.model.languages.language import Literal, Pieces, Some
 
 INTERVAL_PARTS_MAX: Final = 64
-"""Prefixes and single texts that an interval of text is taken apart into, to be written. Beyond
-it: the filter is refused."""
+"""Prefixes and single texts that an interval of text is split into. Beyond it: the filter is
+refused."""
 
 
 class TextPart(NamedTuple):
@@ -30,10 +30,9 @@ class NoPartsError(Exception):
 
 
 def text_parts(values: ValueSet) -> list[TextPart]:
-    """The parts whose union the text of a set is, none where it has no text.
+    """Returns parts that together are the text of a set; an empty list for a set without text.
 
-    Cost: proportional to the set; where its form has no parts, that of its automaton. Raises
-    NoPartsError.
+    Cost: proportional to the set; for a form without parts, to its automaton. Raises NoPartsError.
     """
     try:
         return list(_parts(values))
@@ -48,7 +47,7 @@ def _parts(values: ValueSet) -> Iterator[TextPart]:
             for start, end in line.pieces(part.cuts):
                 yield from _interval(start, end)
         elif isinstance(part, Literal) and part.positive:
-            yield TextPart(part.atom.operator, _decoded(part.atom.constant))
+            yield TextPart(part.atom.operator, _decode(part.atom.constant))
         else:
             raise NoPartsError
 
@@ -60,13 +59,13 @@ def _interval(start: Cut, end: Cut | None) -> Iterator[TextPart]:
         whole = line.starting_with(text)
         prefix_end = whole[1] if len(whole) == 2 else None
         if prefix_end is None and end is None:
-            yield TextPart("prefix", _decoded(text))
+            yield TextPart("prefix", _decode(text))
             return
         if prefix_end is not None and (end is None or prefix_end <= end):
-            yield TextPart("prefix", _decoded(text))
+            yield TextPart("prefix", _decode(text))
             following = prefix_end
         else:
-            yield TextPart("=", _decoded(text))
+            yield TextPart("=", _decode(text))
             following = line.cut_after((TEXT, text))
         if following == end:
             return
@@ -74,7 +73,7 @@ def _interval(start: Cut, end: Cut | None) -> Iterator[TextPart]:
     raise NoPartsError
 
 
-def _decoded(text: bytes) -> str:
+def _decode(text: bytes) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError:

@@ -1,13 +1,12 @@
-"""YAML as the dialects of rules read it: within bounds, with nothing decided in silence.
+"""Strict, bounded YAML for dialects: ambiguous input is refused.
 
 A document becomes None, bool, int, float, str, list and dict, from the parser's events. Plain
-scalars mean what YAML 1.1 says, as in the tools that run such rules (`yes` is true, `0x10` is 16),
-but dates, which stay the text that was written. Refused are keys that come twice, keys that are no
-scalars, tags, merge keys and documents that hold themselves.
+scalars have their meaning in YAML 1.1, as in the tools that run such rules (`yes` is true, `0x10`
+is 16), except dates, which stay texts. Repeated keys, keys that are not scalars, tags, merge keys
+and recursive documents are refused.
 
-An alias stands for what its anchor holds, and that object is shared, so a small text can stand
-for a huge document. What aliases repeat counts as if it were written out, up to
-`ALIASED_NODES_MAX` in the whole text.
+Aliases share the object of their anchor, so a small text can represent a huge document. Repeated
+nodes count each time, up to `ALIASED_NODES_MAX` in the whole text.
 """
 
 from collections.abc import Iterator
@@ -18,18 +17,18 @@ import yaml
 from contrada.errors import LimitError, RefusedRuleError
 
 DOCUMENTS_CHARACTERS_MAX: Final = 16_000_000
-"""Characters of a text of YAML. Beyond it: the text is refused."""
+"""Characters of a YAML text. Beyond it: the text is refused."""
 
 NODES_MAX: Final = 100_000
-"""Scalars, lists and maps of a document of YAML, those that aliases repeat counted each time.
-Beyond it: it and the rest of the text are refused."""
+"""Scalars, lists and maps of a YAML document; those that aliases repeat count each time. Beyond
+it: it and the rest of the text are refused."""
 
 ALIASED_NODES_MAX: Final = 50_000
-"""Nodes of YAML that aliases repeat in one text. Repeats cost their writer a few characters each.
+"""Nodes that YAML aliases repeat in one text. A repetition costs its author a few characters.
 Beyond it: the rest is refused."""
 
 DOCUMENT_NESTING_MAX: Final = 50
-"""Lists and maps in one another in YAML. Beyond it: the rest is refused."""
+"""Levels of lists and maps in YAML. Beyond it: the rest is refused."""
 
 NOT_YAML: Final = "not YAML"
 UNUSUAL_YAML: Final = "YAML of a kind that rules do not need"
@@ -40,19 +39,17 @@ Document: TypeAlias = (
 JsonScalar: TypeAlias = bool | int | float | str | None
 
 _STRICT: Final = yaml.SafeLoader("")
-"""Knows which plain scalars are numbers, truth values and null."""
+"""Recognizes plain scalars that are numbers, truth values and null."""
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
 
 
 def documents(dialect: str, text: str) -> Iterator["Document | RefusedRuleError"]:
-    """The documents of a text, in order, each when it is asked for.
+    """Yields the documents of a text in order; for a refused one, the dialect's error.
 
-    In place of one that holds what is refused stands the error of the dialect that says so.
-    Cost: linear in the text, one or two seconds per megabyte, and little memory besides that of
-    one document. Raises RefusedRuleError where the text is no YAML, and LimitError; what comes
-    behind is then not read.
+    Cost: linear in the text, one or two seconds per megabyte; memory of about one document. Raises
+    RefusedRuleError for a text that is not YAML, and LimitError; either ends the text.
     """
     if len(text) > DOCUMENTS_CHARACTERS_MAX:
         raise LimitError("DOCUMENTS_CHARACTERS_MAX", DOCUMENTS_CHARACTERS_MAX, len(text))
@@ -68,7 +65,7 @@ def documents(dialect: str, text: str) -> Iterator["Document | RefusedRuleError"
 
 
 class _DocumentReader:
-    """Documents from the events of a parser."""
+    """Builds documents from the events of a parser."""
 
     def __init__(self, dialect: str, events: Iterator[yaml.Event]) -> None:
         self._dialect = dialect
@@ -79,7 +76,7 @@ class _DocumentReader:
         """The document of each anchor, and its number of nodes."""
 
     def documents(self) -> Iterator["Document | RefusedRuleError"]:
-        """Each when it is complete."""
+        """Yields each document when it is complete."""
         while not isinstance(self._next(), yaml.StreamEndEvent):
             if isinstance(self._event, yaml.DocumentStartEvent):
                 self._anchors.clear()
@@ -98,9 +95,9 @@ class _DocumentReader:
         return self._event
 
     def _node(self, event: yaml.Event, depth: int) -> Document:
-        """What begins with an event, and stands in so many lists and maps."""
+        """Returns the node that begins with an event, at a depth of lists and maps."""
         if isinstance(event, yaml.AliasEvent):
-            return self._repeated(event.anchor or "")
+            return self._check_repeated(event.anchor or "")
         assert isinstance(event, yaml.NodeEvent), "nothing else begins a node"
         before = self._nodes
         held: Document
@@ -137,7 +134,7 @@ class _DocumentReader:
             held[key] = self._node(self._next(), depth)
         return held
 
-    def _repeated(self, anchor: str) -> Document:
+    def _check_repeated(self, anchor: str) -> Document:
         known = self._anchors.get(anchor)
         if known is None:
             self._refuse(f"*{anchor} where no such anchor is complete")
@@ -168,7 +165,7 @@ class _DocumentReader:
             raise LimitError("NODES_MAX", NODES_MAX)
 
     def _refuse(self, found: str) -> NoReturn:
-        """Refuses what the last event told of."""
+        """Refuses the node of the last event."""
         assert self._event.start_mark is not None, "events of a text have a place"
         place = f"line {self._event.start_mark.line + 1}"
         raise RefusedRuleError(self._dialect, UNUSUAL_YAML, found, place)

@@ -126,11 +126,7 @@ class Walk:
             )
 
     def around(
-        self,
-        node: XmlNode,
-        way: ElementPath,
-        entries: str,
-        until: XmlNode | None = None,
+        self, node: XmlNode, way: ElementPath, entries: str, until: XmlNode | None = None
     ) -> list[Slot]:
         """What an element around entries adds to each: attributes, own text, leaf children.
 

@@ -86,11 +86,7 @@ class Fetcher:
                 follow_redirects=True,
                 max_redirects=self._limits.redirects_max,
                 timeout=self._limits.wait_s,
-                headers={
-                    "User-Agent": "contrada",
-                    "Accept": _ACCEPTED,
-                    "Accept-Encoding": "gzip",
-                },
+                headers={"User-Agent": "contrada", "Accept": _ACCEPTED, "Accept-Encoding": "gzip"},
             )
             self._client = await self._opened.enter_async_context(client)
         shown = shown_source(address)

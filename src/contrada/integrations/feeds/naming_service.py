@@ -83,11 +83,7 @@ class NamingService(AsyncResource):
     """A naming service at an access point; it works inside its own `async with`."""
 
     def __init__(
-        self,
-        service: Service,
-        store: str | Path | Store | None = None,
-        *,
-        name: str = "",
+        self, service: Service, store: str | Path | Store | None = None, *, name: str = ""
     ) -> None:
         """`service` is open while this is; `store` is where records survive, as that of `connect`.
 

@@ -22,11 +22,7 @@ from contrada.integrations.files.record import BadRecord, Record, bad_record, ch
 from contrada.model import Notification, Value
 from contrada.model.domains.values import check_user_name
 
-_SEPARATORS: Final = {
-    ";": "--delimiter ';'",
-    "\t": "--delimiter $'\\t'",
-    ",": "--delimiter ,",
-}
+_SEPARATORS: Final = {";": "--delimiter ';'", "\t": "--delimiter $'\\t'", ",": "--delimiter ,"}
 
 
 class CsvRows:

@@ -114,7 +114,7 @@ def records_of_object(
     try:
         text = printable(data.decode("utf-8", "surrogateescape"))
         if options.entries is None and options.strategy == "split":
-            array = outermost_array(decoded(text))
+            array = outermost_array(decode_object(text))
             options = replace(options, entries=array, strategy="multi")
         if options.entries is None:
             made = _notification(_decode(text), lambda: data, options, report=report)
@@ -290,7 +290,7 @@ def _convert(name: str, given: Any, declared: Any) -> Value:
     return value
 
 
-def decoded(line: str) -> dict[str, Any]:
+def decode_object(line: str) -> dict[str, Any]:
     """Returns the JSON object on a line. Raises ParseError, InvalidValueError, LimitError."""
     return _object(_decode(line))
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from contrada.errors import ContradaError, InvalidNotificationError, ParseError
-from contrada.integrations.files.json_objects import decoded
+from contrada.integrations.files.json_objects import decode_object
 from contrada.model import Notification
 from contrada.model.algebra.nested_objects import (
     JSON_TYPE,
@@ -53,7 +53,7 @@ def notification_of_shown(line: str, *, keep: bool = False) -> Notification:
     several values. Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError
     and InvalidNotificationError.
     """
-    content = decoded(line)
+    content = decode_object(line)
     marks = [
         name for name, member in content.items() if name.startswith(MARK_PREFIX) and member is True
     ]

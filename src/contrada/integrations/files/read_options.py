@@ -38,13 +38,7 @@ from contrada.integrations.files.file_limits import FileLimits
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 from contrada.model.algebra.notification import UNSTAMPED
-from contrada.model.domains.values import (
-    INT_MAX,
-    INT_MIN,
-    check_user_name,
-    datetime_of,
-    time_us_of,
-)
+from contrada.model.domains.values import INT_MAX, INT_MIN, check_user_name, datetime_of, time_us_of
 
 NAMES_KEPT_MAX: Final = 2**16
 """Valid names of attributes that are cached. Beyond it: all are checked again."""

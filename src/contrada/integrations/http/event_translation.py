@@ -31,7 +31,7 @@ from contrada.integrations.dialects.cloudevents.cloudevent_json import (
     is_json,
     is_time,
 )
-from contrada.integrations.dialects.json_text import decoded
+from contrada.integrations.dialects.json_text import decode_json
 from contrada.integrations.files.json_output import shown_text
 from contrada.model import Notification
 
@@ -117,7 +117,7 @@ def events_in(text: bytes) -> Sequence[Any]:
 
     Raises EncodingError, LimitError.
     """
-    found = decoded(text)
+    found = decode_json(text)
     if not isinstance(found, list):
         raise EncodingError("CloudEvents", f"expected an array, found {type(found).__name__}")
     return found
@@ -125,7 +125,7 @@ def events_in(text: bytes) -> Sequence[Any]:
 
 def event_in(text: bytes) -> Mapping[str, Any]:
     """Decodes an event in the JSON format. Raises EncodingError, LimitError."""
-    return checked_event(decoded(text))
+    return checked_event(decode_json(text))
 
 
 def checked_event(found: Any) -> Mapping[str, Any]:

@@ -39,7 +39,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from contrada.errors import ContradaError, RefusedRequestError, shortened
-from contrada.integrations.dialects.json_text import decoded
+from contrada.integrations.dialects.json_text import decode_json
 from contrada.integrations.http.event_ingest import RequestBodies
 from contrada.integrations.http.event_stream import open_stream
 from contrada.integrations.http.gateway_limits import GatewayLimits
@@ -233,7 +233,7 @@ class Gateway:
                 if len(body) > most:
                     reason = f"{len(body)} bytes, more than filter_characters_max = {most}"
                     raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
-                wanted = SubscriptionRequest.from_json(decoded(body))
+                wanted = SubscriptionRequest.from_json(decode_json(body))
                 self._pushes.sinks.check(wanted.sink)
                 rule = await within_work(wanted.rule, len(body))
                 push = await self._pushes.begin(token, msgspec.to_builtins(wanted), rule)

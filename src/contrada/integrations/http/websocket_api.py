@@ -254,7 +254,7 @@ async def _close(events: Any) -> None:
 def _decode(text: str | bytes) -> Any:
     """Decodes the JSON of a message. Raises RefusedRequestError, LimitError."""
     try:
-        return json_text.decoded(text)
+        return json_text.decode_json(text)
     except EncodingError as error:
         raise invalid(error) from None
 

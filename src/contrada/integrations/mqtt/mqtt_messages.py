@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from contrada.errors import ContradaError, InvalidNameError, InvalidValueError
-from contrada.integrations.files.json_objects import decoded
+from contrada.integrations.files.json_objects import decode_object
 from contrada.model import Notification, Value
 from contrada.model.algebra.nested_objects import JSON_TYPE, flatten, json_value, json_values
 from contrada.model.algebra.notification import BEST_EFFORT, Envelope
@@ -116,7 +116,7 @@ def _attributes_of(message: MqttMessage) -> tuple[dict[str, list[Any]], bool]:
         return {}, False
     found: dict[str, list[Any]] = {}
     try:
-        content = decoded(message.payload.decode())
+        content = decode_object(message.payload.decode())
         is_whole = flatten(content, lambda name, each: found.setdefault(name, []).extend(each))
         Notification(found)  # A value that no attribute can have raises here.
     except (ContradaError, UnicodeDecodeError):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import psycopg
 
-from contrada.integrations.dialects.sql.sql_writer import Clause, quoted
+from contrada.integrations.dialects.sql.sql_writer import Clause, quote
 from contrada.integrations.sources.source_pushdown import (
     TABLE_BATCH_ROWS,
     SqlColumn,
@@ -70,7 +70,7 @@ class PostgresTables:
         self, table: Sequence[str], columns: Sequence[SqlColumn], where: Clause
     ) -> Iterator[Sequence[Any]]:
         """See `Database`. A cursor of the server's holds what was not read."""
-        names = ", ".join(quoted(each.name) for each in columns)
+        names = ", ".join(quote(each.name) for each in columns)
         text = f"SELECT {names} FROM {_place(table)} WHERE {where.text}"
         row_factory = psycopg.rows.tuple_row
         with self._connection.cursor(name="contrada", row_factory=row_factory) as cursor:
@@ -93,8 +93,8 @@ class PostgresTables:
     def _described(self, table: Sequence[str], column: SqlColumn, zone: Any) -> ValueSet:
         if column.type not in _COUNTED:
             return EVERYTHING
-        name = quoted(column.name) + (' COLLATE "C"' if column.type in _TEXTS else "")
-        there = f"FROM {_place(table)} WHERE {quoted(column.name)} IS NOT NULL"
+        name = quote(column.name) + (' COLLATE "C"' if column.type in _TEXTS else "")
+        there = f"FROM {_place(table)} WHERE {quote(column.name)} IS NOT NULL"
         asked = f"SELECT DISTINCT {name} {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
         found = self._asked(_with_places(asked), ())
         if len(found) <= DESCRIBED_VALUES_MAX:
@@ -119,7 +119,7 @@ class PostgresTables:
 
 
 def _place(table: Sequence[str]) -> str:
-    return ".".join(map(quoted, table))
+    return ".".join(map(quote, table))
 
 
 _PIECE: Final = re.compile(r"""("(?:[^"]|"")*")|('(?:[^']|'')*')|\?|%""")

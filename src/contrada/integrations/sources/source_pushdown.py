@@ -37,7 +37,7 @@ from contrada.integrations.dialects.sql.sql_writer import (
     TRUE,
     Clause,
     ColumnKind,
-    quoted,
+    quote,
     where,
 )
 from contrada.model import Filter, ValueSet
@@ -111,7 +111,7 @@ def _side(name: str, values: ValueSet, columns: Mapping[str, SqlColumn], pushed:
         return TRUE
     present = values & PRESENT
     if present == PRESENT:
-        there = Clause(f"{quoted(name)} IS NOT NULL")
+        there = Clause(f"{quote(name)} IS NOT NULL")
     elif present.text is not None:
         # Operators on text that are no intervals: the rest of the line, and all texts.
         there = pushed(column, of_cuts(line.union(present.line, line.ALL_TEXT)))
@@ -119,7 +119,7 @@ def _side(name: str, values: ValueSet, columns: Mapping[str, SqlColumn], pushed:
         there = pushed(column, present)
     if not is_absent_good:
         return there
-    return TRUE if there == TRUE else _any([Clause(f"{quoted(name)} IS NULL"), there])
+    return TRUE if there == TRUE else _any([Clause(f"{quote(name)} IS NULL"), there])
 
 
 # --- SQLite -----------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def is_boolean(declared: str) -> bool:
 def pushed_to_sqlite(column: SqlColumn, values: ValueSet) -> Clause:
     """See the module."""
     affinity = affinity_of(column.type)
-    name = quoted(column.name)
+    name = quote(column.name)
     parts = []
     if affinity != "TEXT":
         parts.append(_of_kind(column.name, values, NUMBER, sqlite=True))
@@ -189,12 +189,12 @@ def pushed_to_postgres(column: SqlColumn, values: ValueSet) -> Clause:
     """See the module."""
     tag = _POSTGRES.get(column.type)
     if tag is None:
-        return Clause(f"{quoted(column.name)} IS NOT NULL")
+        return Clause(f"{quote(column.name)} IS NOT NULL")
     if tag == TEXT:
         texts = _domain(values, TEXT)
         found = _texts(column.name, texts, collation="C", sqlite=False)
         is_sayable = not any("\0" in str(each) for each in found.parameters)
-        return found if is_sayable else Clause(f"{quoted(column.name)} IS NOT NULL")
+        return found if is_sayable else Clause(f"{quote(column.name)} IS NOT NULL")
     found = _of_kind(column.name, values, tag, sqlite=False)
     if tag == TIME:
         return Clause(found.text, tuple(map(datetime_of, found.parameters)))  # type: ignore[arg-type]
@@ -202,10 +202,10 @@ def pushed_to_postgres(column: SqlColumn, values: ValueSet) -> Clause:
         return found
     parameters = [_number(each, column.type) for each in found.parameters]
     if None in parameters:
-        return Clause(f"{quoted(column.name)} IS NOT NULL")
+        return Clause(f"{quote(column.name)} IS NOT NULL")
     found = Clause(found.text, tuple(parameters))  # type: ignore[arg-type]
     if column.type == "float8" and values.holds(NAN_KEY):
-        return _any([found, Clause(f"{quoted(column.name)} = 'NaN'")])
+        return _any([found, Clause(f"{quote(column.name)} = 'NaN'")])
     return found
 
 

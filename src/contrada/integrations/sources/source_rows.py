@@ -67,10 +67,7 @@ def _moment(given: datetime, zone: ZoneInfo | None) -> datetime:
 
 
 def items_of(
-    place: str,
-    names: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    zone: ZoneInfo | None,
+    place: str, names: Sequence[str], rows: Iterable[Sequence[Any]], zone: ZoneInfo | None
 ) -> Iterator[Notification]:
     """The rows of columns of these names. Raises InputError with the place for what is no value."""
     for row in rows:

@@ -10,7 +10,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
-from contrada.integrations.dialects.sql.sql_writer import Clause, quoted
+from contrada.integrations.dialects.sql.sql_writer import Clause, quote
 from contrada.integrations.sources.source_pushdown import (
     TABLE_BATCH_ROWS,
     SqlColumn,
@@ -64,7 +64,7 @@ class SqliteTables:
     ) -> Iterator[Sequence[Any]]:
         """See `Database`."""
         truths = [at for at, each in enumerate(columns) if is_boolean(each.type)]
-        names = ", ".join(quoted(each.name) for each in columns)
+        names = ", ".join(quote(each.name) for each in columns)
         text = f"SELECT {names} FROM {_place(table)} WHERE {where.text}"
         cursor = self._connection.execute(text, where.parameters)
         while batch := cursor.fetchmany(TABLE_BATCH_ROWS):
@@ -83,7 +83,7 @@ class SqliteTables:
         return {each.name: self._described(table, each) for each in columns}
 
     def _described(self, table: Sequence[str], column: SqlColumn) -> ValueSet:
-        name, place = quoted(column.name), _place(table)
+        name, place = quote(column.name), _place(table)
         there = f"FROM {place} WHERE {name} IS NOT NULL"
         asked = f"SELECT DISTINCT {name} COLLATE BINARY {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
         values = self._connection.execute(asked).fetchall()
@@ -108,7 +108,7 @@ class SqliteTables:
 
 
 def _place(table: Sequence[str]) -> str:
-    return ".".join(map(quoted, table))
+    return ".".join(map(quote, table))
 
 
 def _named(name: str | bytes) -> str:

@@ -1,8 +1,9 @@
-"""CESQL, the CloudEvents SQL expression language 1.0: read, evaluated, and turned into filters.
+"""CESQL, the CloudEvents SQL expression language 1.0: parser, evaluation, and translation to
+filters.
 
-`parse` and `evaluate` are the specification's, errors included. `read` makes a rule of filters
-and a residue. How a CloudEvent's attributes sit in a notification is said in `values`; what the
-specification leaves open, in `parsing` and `evaluation`.
+`parse` and `evaluate` follow the specification, including errors. `read` returns a rule of filters
+and a residue. `cesql_values` documents the attributes of a CloudEvent in a notification;
+`cesql_parser` and `evaluation` document the choices that the specification leaves open.
 """
 
 from contrada.integrations.dialects.cesql.cesql_parser import parse

@@ -1,11 +1,11 @@
-r"""Which values of an attribute satisfy a comparison with constants, casts included: as sets.
+"""Comparisons of an attribute with constants, casts included, as sets of values.
 
-A comparison is true for some values and false for some; for all others, and where the attribute is
-absent, it is an error. So `x = 5` is true for 5, for "5" and for "+005", false for 6, for "6", and
-for TRUE, which casts to 1, and an error for "five".
+A comparison is true for some values and false for some; for all others, and if the attribute is
+absent, it is an error. So `x = 5` is true for 5, "5" and "+005", false for 6, "6", and TRUE, which
+casts to 1, and an error for "five".
 
-LIKE asks for the text of a number or a time. The numbers whose text is like `12%` are no set of a
-few intervals: then all numbers are in both sets, which are not exact.
+LIKE needs the text of a number or a time. The numbers with a text like `12%` are no set of a few
+intervals. Then both sets contain all numbers, and are not exact.
 
 Source: CloudEvents, CESQL 1.0.0 §3.4 and §3.7.
 """
@@ -46,13 +46,13 @@ NUMBERS: Final = ValueSet(line.domain(NUMBER)) - sets.eq(math.nan)
 TIMES: Final = ValueSet(line.domain(TIME))
 
 CESQL_INTEGERS_CACHED_MAX: Final = 1_024
-"""Ranges of integers kept as sets of texts. Beyond it: the least recently used is made again."""
+"""Ranges of integers cached as sets of texts. Beyond it: the least recently used is built again."""
 
 
 class TruthSets(NamedTuple):
-    """For which values of an attribute something is true, and false; for the others an error.
+    """The values for which a condition is true, and false; all others are errors.
 
-    `defined` holds both. Where not `exact`, the sets may hold too much.
+    `defined` holds both. If not `exact`, the sets may hold too much.
     """
 
     true: ValueSet
@@ -65,37 +65,38 @@ NEVER: Final = TruthSets(NOTHING, NOTHING, NOTHING)
 EXISTS: Final = TruthSets(PRESENT, ABSENT, EVERYTHING)
 
 
-def _spellings(word: str) -> list[str]:
-    """The word with each letter small or capital."""
+def _spell(word: str) -> list[str]:
+    """Returns the word in every mixture of small and capital letters."""
     return ["".join(letters) for letters in product(*zip(word, word.upper(), strict=True))]
 
 
-_TRUE: Final = sets.in_(True, *_spellings("true")) | (NUMBERS - sets.eq(0))
-_FALSE: Final = sets.in_(False, 0, *_spellings("false"))
+_TRUE: Final = sets.in_(True, *_spell("true")) | (NUMBERS - sets.eq(0))
+_FALSE: Final = sets.in_(False, 0, *_spell("false"))
 BOOLEAN: Final = TruthSets(_TRUE, _FALSE, _TRUE | _FALSE)
 """The attribute itself, cast to a Boolean."""
 
 
-def compared(operator: str, constant: int) -> TruthSets:
-    """The attribute, cast to an Integer, compared with a constant by `= < <= > >=`."""
+def compare(operator: str, constant: int) -> TruthSets:
+    """Returns the truth of an attribute, cast to an Integer, compared with a constant."""
     true = _integers(operator, constant)
     return TruthSets(true, INTEGER - true, INTEGER)
 
 
 def equal_to_text(text: str) -> TruthSets:
-    """The attribute, cast to a String, equal to a text."""
+    """Returns the truth of an attribute, cast to a String, being equal to a text."""
     equal = _with_text(text)
     return TruthSets(equal, PRESENT - equal, PRESENT)
 
 
 def one_of(elements: Sequence[CesqlValue | None]) -> TruthSets:
-    """The attribute equal to an element that is cast to the attribute's type; None is an error.
+    """Returns the truth of an attribute being equal to one of some elements, each cast to its type.
 
-    The elements are tried in order, so that an error counts only where none before it is equal.
+    None is an error. Elements are evaluated in order, so an error counts only if no earlier element
+    is equal.
     """
     true, false = NOTHING, NOTHING
     for kind, domain in _DOMAINS.items():
-        values, complete = _all_cast(kind, elements)
+        values, complete = _cast_all(kind, elements)
         equal = union(map(_with_text, values) if kind is Type.STRING else map(sets.eq, values))
         true |= equal & domain
         if complete:
@@ -104,7 +105,7 @@ def one_of(elements: Sequence[CesqlValue | None]) -> TruthSets:
 
 
 def like(pattern: str) -> TruthSets:
-    """The attribute, cast to a String, like a pattern."""
+    """Returns the truth of an attribute, cast to a String, being like a pattern."""
     literal = literal_of(pattern)
     if literal is not None:
         return equal_to_text(literal)
@@ -125,7 +126,7 @@ _TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6
 
 
 class _DomainTexts(NamedTuple):
-    """What the texts of a domain are among. A look at a few texts answers most questions."""
+    """The texts of a domain's values. A look at a few examples decides most cases."""
 
     domain: ValueSet
     texts: ValueSet
@@ -134,14 +135,14 @@ class _DomainTexts(NamedTuple):
     examples: tuple[str, ...]
 
     def has_like(self, pattern: str, like: ValueSet) -> bool:
-        """Whether one of these texts is like the pattern, whose texts are given too."""
+        """Whether one of these texts matches the pattern, given with its set `like`."""
         shortest = shortest_like(pattern)
         if len(shortest) > self.characters_max or not characters_of(pattern) <= self.characters:
             return False
         return self.texts.contains(shortest) or self.texts.meets(like)
 
     def is_like(self, pattern: str, like: ValueSet) -> bool:
-        """Whether all of these texts are like it."""
+        """Whether all of these texts match it."""
         return all(is_like(each, pattern) for each in self.examples) and self.texts.issubset(like)
 
 
@@ -166,7 +167,7 @@ NUMBER_CHARACTERS_MAX: Final = 40
 """Characters of a number's text. Beyond it: no number has it."""
 
 _ODD: Final[dict[Value, str]] = {True: "true", False: "false", None: "null", math.nan: "nan"}
-"""The values of which there are few, and their texts."""
+"""The few values outside of these domains, and their texts."""
 
 _DOMAINS: Final = {
     Type.BOOLEAN: BOOLEANS,
@@ -176,8 +177,8 @@ _DOMAINS: Final = {
 """The values of each type."""
 
 
-def _all_cast(kind: Type, elements: Sequence[CesqlValue | None]) -> tuple[list[CesqlValue], bool]:
-    """The elements as values of a type, up to the first error; and whether there is none."""
+def _cast_all(kind: Type, elements: Sequence[CesqlValue | None]) -> tuple[list[CesqlValue], bool]:
+    """Returns the elements cast to a type, up to the first error, and whether there is none."""
     values: list[CesqlValue] = []
     for element in elements:
         try:
@@ -190,7 +191,7 @@ def _all_cast(kind: Type, elements: Sequence[CesqlValue | None]) -> tuple[list[C
 
 
 def _with_text(value: CesqlValue) -> ValueSet:
-    """The values that are this text as a String: itself, a Boolean, a number, a time."""
+    """Returns the values with this text as a String: itself, a Boolean, a number, a time."""
     text = as_string(value)
     odd = [odd for odd in _ODD if _ODD[odd] == text]
     return sets.in_(text, *odd, *_numbers_with(text), *_times_with(text))
@@ -218,7 +219,7 @@ def _times_with(text: str) -> list[Value]:
 
 
 def _integers(operator: str, constant: int) -> ValueSet:
-    """The values that, cast to an Integer, compare like this with a constant."""
+    """Returns the values that, cast to an Integer, compare like this with a constant."""
     low = {"=": constant, ">": constant + 1, ">=": constant}.get(operator, INTEGER_FIRST)
     high = {"=": constant, "<": constant - 1, "<=": constant}.get(operator, INTEGER_LAST)
     numbers = NUMBERS & sets.OPERATORS[operator](constant)
@@ -228,7 +229,7 @@ def _integers(operator: str, constant: int) -> ValueSet:
 
 @lru_cache(maxsize=CESQL_INTEGERS_CACHED_MAX)
 def integer_texts(low: int, high: int) -> ValueSet:
-    """The texts that cast to an Integer from `low` to `high`, both within 32 bits."""
+    """Returns the texts that cast to an Integer from `low` to `high`, both within 32 bits."""
     shapes = []
     if low < 0:
         shapes.append(f"-0*({_digits(max(1, -high), -low)})")
@@ -240,7 +241,7 @@ def integer_texts(low: int, high: int) -> ValueSet:
 
 
 def _digits(low: int, high: int) -> str:
-    """A regular expression of the numbers from one to another, without a zero in front."""
+    """Returns a regular expression of the numbers in a range, without leading zeros."""
     shapes = []
     while low <= high:
         last = 10 ** len(str(low)) - 1
@@ -249,7 +250,7 @@ def _digits(low: int, high: int) -> str:
             shapes.append(f"[1-9]{_any_digits(len(str(low)) - 1, longest - 1)}")
             low = 10**longest
         else:
-            shapes.append(_as_long(str(low), str(min(high, last))))
+            shapes.append(_digits_of_length(str(low), str(min(high, last))))
             low = last + 1
     return "|".join(shapes)
 
@@ -261,19 +262,19 @@ def _any_digits(least: int, most: int) -> str:
     return f"[0-9]{count}"
 
 
-def _as_long(low: str, high: str) -> str:
-    """As `_digits`, of numbers that have the same number of digits."""
+def _digits_of_length(low: str, high: str) -> str:
+    """As `_digits`, for two numbers with the same number of digits."""
     if low == high:
         return low
     a, b, rest = low[0], high[0], len(low) - 1
     if a == b:
-        return a + f"({_as_long(low[1:], high[1:])})"
+        return a + f"({_digits_of_length(low[1:], high[1:])})"
     shapes = []
     if low[1:].strip("0"):
-        shapes.append(f"{a}({_as_long(low[1:], '9' * rest)})")
+        shapes.append(f"{a}({_digits_of_length(low[1:], '9' * rest)})")
         a = str(int(a) + 1)
     if high[1:].strip("9"):
-        shapes.append(f"{b}({_as_long('0' * rest, high[1:])})")
+        shapes.append(f"{b}({_digits_of_length('0' * rest, high[1:])})")
         b = str(int(b) - 1)
     if a <= b:
         shapes.append((a if a == b else f"[{a}-{b}]") + _any_digits(rest, rest))
@@ -281,7 +282,7 @@ def _as_long(low: str, high: str) -> str:
 
 
 INTEGER: Final = union((BOOLEANS, NUMBERS, integer_texts(INTEGER_FIRST, INTEGER_LAST)))
-"""What casts to an Integer."""
+"""The values that cast to an Integer."""
 
 IS_INTEGER: Final = TruthSets(INTEGER, PRESENT - INTEGER, PRESENT)
 IS_BOOLEAN: Final = TruthSets(BOOLEAN.defined, PRESENT - BOOLEAN.defined, PRESENT)

@@ -1,9 +1,9 @@
-"""CESQL text to expressions.
+"""`parse`: CESQL text to expressions.
 
-The grammar is `grammar.lark`. A text that is not in the syntax raises ParseError with line,
-column, what was found and what was expected. AND, OR and XOR bind equally and are read from left
-to right, as the specification's text says; its published grammar files read them from right to
-left, so texts that mix them should have parentheses.
+The grammar is `grammar.lark`. A syntax error raises ParseError with line, column, the input found
+and the input expected. AND, OR and XOR have the same precedence and are read from left to right, as
+in the specification's text. Its published grammar files read them from right to left, so texts that
+mix them should have parentheses.
 
 Source: CloudEvents, CESQL 1.0.0 §1 (no data), §2 (the syntax; names), §3.6 (precedence).
 """
@@ -15,7 +15,7 @@ from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput
 from lark.exceptions import UnexpectedToken
 
 from contrada.errors import InvalidFilterError, LimitError, ParseError
-from contrada.integrations.dialects.cesql import expression_tree
+from contrada.integrations.dialects.cesql import expression_tree as tree
 from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INTEGER_LAST
 from contrada.integrations.dialects.cesql.like_patterns import texts_like
 from contrada.integrations.dialects.dialect_grammar import parser_of
@@ -25,116 +25,105 @@ CESQL_CHARACTERS_MAX: Final = 100_000
 """Characters of a CESQL expression. Beyond it: LimitError."""
 
 CESQL_DEPTH_MAX: Final = 100
-"""CESQL expressions in one another. Parentheses alone, and a chain of one operator, are no level.
+"""Levels of CESQL expressions. Parentheses alone, and a chain of one operator, are no level.
 Beyond it: LimitError."""
 
 RESERVED: Final = "data"
-"""No attribute of a CloudEvent has this name, and CESQL does not look into the data."""
+"""The reserved name of the data, which is no attribute and invisible to CESQL."""
 
 
-def parse(text: str) -> expression_tree.Expression:
-    """The expression that a text stands for.
+def parse(text: str) -> tree.Expression:
+    """Returns the expression of a text.
 
-    Raises ParseError, and LimitError beyond CESQL_CHARACTERS_MAX or CESQL_DEPTH_MAX. Cost: as
-    the length of the text.
+    Cost: linear in the text. Raises ParseError and LimitError.
     """
     if len(text) > CESQL_CHARACTERS_MAX:
         raise LimitError("CESQL_CHARACTERS_MAX", CESQL_CHARACTERS_MAX, len(text))
     _check_characters(text)
     try:
-        expression = cast(expression_tree.Expression, _parser().parse(text))
+        expression = cast(tree.Expression, _parser().parse(text))
     except UnexpectedInput as error:
-        raise _explained(text, error) from None
+        raise _explain(text, error) from None
     _check_depth(expression)
     return expression
 
 
 @v_args(inline=True)
 class _ExpressionBuilder(Transformer[Token, Any]):
-    """Makes expressions, bottom up, while lark parses."""
+    """Builds expressions, bottom up, while lark parses."""
 
-    def logic(self, first: expression_tree.Expression, *rest: Any) -> expression_tree.Expression:
+    def logic(self, first: tree.Expression, *rest: Any) -> tree.Expression:
         left, run = "", [first]
         for operator, operand in zip(map(str.upper, rest[::2]), rest[1::2], strict=True):
             if operator != left and left:
-                run = [_joined(left, run)]
+                run = [_join_operands(left, run)]
             left = operator
             run.append(operand)
-        return _joined(left, run)
+        return _join_operands(left, run)
 
     def compared(
-        self, left: expression_tree.Expression, operator: Token, right: expression_tree.Expression
-    ) -> expression_tree.Expression:
+        self, left: tree.Expression, operator: Token, right: tree.Expression
+    ) -> tree.Expression:
         if operator == "=":
-            return expression_tree.Equal(left, right)
+            return tree.Equal(left, right)
         if operator in ("!=", "<>"):
-            return expression_tree.Not(expression_tree.Equal(left, right))
-        return expression_tree.Ordered(str(operator), left, right)
+            return tree.Not(tree.Equal(left, right))
+        return tree.Ordered(str(operator), left, right)
 
     def arithmetic(
-        self, left: expression_tree.Expression, operator: Token, right: expression_tree.Expression
-    ) -> expression_tree.Expression:
-        return expression_tree.Arithmetic(str(operator), left, right)
+        self, left: tree.Expression, operator: Token, right: tree.Expression
+    ) -> tree.Expression:
+        return tree.Arithmetic(str(operator), left, right)
 
-    def like(
-        self, operand: expression_tree.Expression, pattern: Token
-    ) -> expression_tree.Expression:
+    def like(self, operand: tree.Expression, pattern: Token) -> tree.Expression:
         constant = self.string(pattern)
         try:
             texts_like(str(constant.value))
         except InvalidFilterError as error:
             raise _at(pattern, f"a shorter pattern, this one has {error.reason}") from None
-        return expression_tree.Like(operand, constant)
+        return tree.Like(operand, constant)
 
-    def not_like(
-        self, operand: expression_tree.Expression, pattern: Token
-    ) -> expression_tree.Expression:
-        return expression_tree.Not(self.like(operand, pattern))
+    def not_like(self, operand: tree.Expression, pattern: Token) -> tree.Expression:
+        return tree.Not(self.like(operand, pattern))
 
-    def among(
-        self, operand: expression_tree.Expression, *elements: expression_tree.Expression
-    ) -> expression_tree.Expression:
-        return expression_tree.In(operand, elements)
+    def among(self, operand: tree.Expression, *elements: tree.Expression) -> tree.Expression:
+        return tree.In(operand, elements)
 
-    def not_among(
-        self, operand: expression_tree.Expression, *elements: expression_tree.Expression
-    ) -> expression_tree.Expression:
-        return expression_tree.Not(expression_tree.In(operand, elements))
+    def not_among(self, operand: tree.Expression, *elements: tree.Expression) -> tree.Expression:
+        return tree.Not(tree.In(operand, elements))
 
-    def negation(self, operand: expression_tree.Expression) -> expression_tree.Expression:
-        return expression_tree.Not(operand)
+    def negation(self, operand: tree.Expression) -> tree.Expression:
+        return tree.Not(operand)
 
-    def negative(self, _: Token, operand: expression_tree.Expression) -> expression_tree.Expression:
-        return expression_tree.Negative(operand)
+    def negative(self, _: Token, operand: tree.Expression) -> tree.Expression:
+        return tree.Negative(operand)
 
-    def call(
-        self, name: Token, *arguments: expression_tree.Expression
-    ) -> expression_tree.Expression:
-        return expression_tree.Call(name.upper(), arguments)
+    def call(self, name: Token, *arguments: tree.Expression) -> tree.Expression:
+        return tree.Call(name.upper(), arguments)
 
-    def exists(self, name: Token) -> expression_tree.Expression:
-        return expression_tree.Exists(_name(name))
+    def exists(self, name: Token) -> tree.Expression:
+        return tree.Exists(_name(name))
 
-    def attribute(self, name: Token) -> expression_tree.Expression:
-        return expression_tree.Attribute(_name(name))
+    def attribute(self, name: Token) -> tree.Expression:
+        return tree.Attribute(_name(name))
 
-    def integer(self, digits: Token) -> expression_tree.Constant:
+    def integer(self, digits: Token) -> tree.Constant:
         # Digits are counted first: reading a very long number costs as its square.
         counting = digits.lstrip("+-0")
         if len(counting) <= len(str(INTEGER_LAST)):
             value = int(counting or "0") * (-1 if digits[0] == "-" else 1)
             if INTEGER_FIRST <= value <= INTEGER_LAST:
-                return expression_tree.Constant(value)
+                return tree.Constant(value)
         raise _at(digits, f"an integer of 32 bits, {INTEGER_FIRST} to {INTEGER_LAST}")
 
-    def string(self, token: Token) -> expression_tree.Constant:
+    def string(self, token: Token) -> tree.Constant:
         quote = token[0]
         parts = token[1:-1].split("\\\\")
         text = "\\\\".join(part.replace("\\" + quote, quote) for part in parts)
-        return expression_tree.Constant(text, quote)
+        return tree.Constant(text, quote)
 
-    def boolean(self, word: Token) -> expression_tree.Constant:
-        return expression_tree.Constant(word.upper() == "TRUE")
+    def boolean(self, word: Token) -> tree.Constant:
+        return tree.Constant(word.upper() == "TRUE")
 
 
 @cache
@@ -152,8 +141,8 @@ def _check_characters(text: str) -> None:
         raise ParseError(line, column, found, "text; a lone surrogate is none") from None
 
 
-def _joined(operator: str, run: list[expression_tree.Expression]) -> expression_tree.Expression:
-    return expression_tree.Logic(cast(Literal["AND", "OR", "XOR"], operator), tuple(run))
+def _join_operands(operator: str, run: list[tree.Expression]) -> tree.Expression:
+    return tree.Logic(cast(Literal["AND", "OR", "XOR"], operator), tuple(run))
 
 
 def _name(token: Token) -> str:
@@ -164,13 +153,13 @@ def _name(token: Token) -> str:
     return token.lower()
 
 
-def _check_depth(expression: expression_tree.Expression) -> None:
-    """Counts level by level, so that a deep expression is refused without recursion."""
+def _check_depth(expression: tree.Expression) -> None:
+    """Counts levels without recursion, and refuses an expression that is too deep."""
     level, depth = [expression], 0
     while level:
         if depth == CESQL_DEPTH_MAX:
             raise LimitError("CESQL_DEPTH_MAX", CESQL_DEPTH_MAX)
-        level = [part for each in level for part in expression_tree.parts_of(each)]
+        level = [part for each in level for part in tree.parts_of(each)]
         depth += 1
 
 
@@ -202,8 +191,8 @@ _VALUE: Final = {
 _OPERATOR: Final = {"_IN", "_LIKE", "_NOT", "COMPARES", "LOGIC", "SIGN", "TIMES"}
 
 
-def _explained(text: str, error: UnexpectedInput) -> ParseError:
-    """What lark found, in our words."""
+def _explain(text: str, error: UnexpectedInput) -> ParseError:
+    """Returns lark's error as a ParseError."""
     if isinstance(error, UnexpectedToken):
         wanted = set(error.accepts or error.expected)
         at_end = error.token.type == "$END"
@@ -219,7 +208,7 @@ def _explained(text: str, error: UnexpectedInput) -> ParseError:
 
 
 def _words_for(wanted: set[str]) -> str:
-    """What could stand there, the whole of values and of operators as one."""
+    """Returns words for the possible tokens; all values, and all operators, are one word."""
     words: list[str] = []
     for whole, word in ((_VALUE, "a value"), (_OPERATOR, "an operator")):
         if whole <= wanted:

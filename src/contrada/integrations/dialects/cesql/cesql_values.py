@@ -1,14 +1,14 @@
 """The values of CESQL, their three types, casts between them, and errors.
 
-How a CloudEvent's attributes sit in a notification: String, URI and URI-reference as text,
-Timestamp as its RFC 3339 text (or as a time, whose text is RFC 3339 in UTC), Binary as its
-Base64 text, Integer as a number, Boolean as a bool.
+Attributes of a CloudEvent in a notification: String, URI and URI-reference are text, Timestamp is
+its RFC 3339 text (or a time, with its RFC 3339 text in UTC), Binary is its Base64 text, Integer a
+number, Boolean a bool.
 
-A notification can also hold what no CloudEvent has. A number with a fraction or beyond 32 bits is
-an Integer all the same: it compares and casts by its exact value, and only arithmetic and
-functions, which need 32 bits, answer it with a CastError. A byte that is not UTF-8 counts as a
-character, but `_` in a pattern stands for none, as in the operator `wildcard`. A null is the text
-`null`, a NaN the text `nan`. Several values at once are a GenericError.
+A notification can also hold values that no CloudEvent has. A number with a fraction or beyond 32
+bits is still an Integer: it compares and casts by its exact value. Only arithmetic and functions,
+which need 32 bits, give a CastError for it. A byte that is not UTF-8 counts as a character, but `_`
+in a pattern does not match it, as in the operator `wildcard`. A null is the text `null`, a NaN the
+text `nan`. Several values at once are a GenericError.
 
 Source: CloudEvents, CESQL 1.0.0 §3.1 to §3.3 and §3.7; CloudEvents 1.0.2 (the type system).
 """
@@ -46,7 +46,7 @@ class Type(StrEnum):
 
 
 ZERO: Final[dict[Type, CesqlValue]] = {Type.BOOLEAN: False, Type.INTEGER: 0, Type.STRING: ""}
-"""What an expression of each type is worth where it has an error."""
+"""The value of an expression of each type after an error."""
 
 
 ORDERS: Final[dict[str, Callable[[int | float, int | float], bool]]] = {
@@ -59,7 +59,7 @@ ORDERS: Final[dict[str, Callable[[int | float, int | float], bool]]] = {
 
 
 class ErrorKind(StrEnum):
-    """The kinds of errors that an evaluation can have, by the names of the conformance kit."""
+    """The kinds of errors of an evaluation, by the names of the conformance kit."""
 
     MATH = "math"
     CAST = "cast"
@@ -70,14 +70,14 @@ class ErrorKind(StrEnum):
 
 
 class Fault(NamedTuple):
-    """An error of an evaluation: its kind, and what was found."""
+    """An error of an evaluation: its kind, and the reason."""
 
     kind: ErrorKind
     reason: str
 
 
 class Interruption(Exception):  # noqa: N818  it ends an evaluation, and never leaves the package
-    """An evaluation ends with a fault. `value` is what a function returns beside its fault."""
+    """Ends an evaluation with a fault. `value` is a function's result beside its fault."""
 
     def __init__(self, kind: ErrorKind, reason: str, value: CesqlValue | None = None) -> None:
         super().__init__(reason)
@@ -86,28 +86,28 @@ class Interruption(Exception):  # noqa: N818  it ends an evaluation, and never l
 
 
 def type_of(value: CesqlValue) -> Type:
-    """The type of a value."""
+    """Returns the type of a value."""
     if isinstance(value, bool):
         return Type.BOOLEAN
     return Type.STRING if isinstance(value, str) else Type.INTEGER
 
 
 def cast_to(target: Type, value: CesqlValue) -> CesqlValue:
-    """The value as one of another type. Raises Interruption with a CastError."""
+    """Returns the value cast to another type. Raises Interruption with a CastError."""
     if target is Type.STRING:
         return as_string(value)
     return as_integer(value) if target is Type.INTEGER else as_boolean(value)
 
 
 def as_string(value: CesqlValue) -> str:
-    """The value as a String; always possible."""
+    """Returns the value as a String; always possible."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else repr(value)
 
 
 def as_integer(value: CesqlValue) -> int | float:
-    """The value as an Integer: text must be a sign or none, and digits, within 32 bits."""
+    """Returns the value as an Integer: text must be an optional sign and digits, within 32 bits."""
     if not isinstance(value, str):
         return int(value) if isinstance(value, bool) else value
     if (digits := _INTEGER_TEXT.fullmatch(value)) is not None:
@@ -118,7 +118,7 @@ def as_integer(value: CesqlValue) -> int | float:
 
 
 def as_boolean(value: CesqlValue) -> bool:
-    """The value as a Boolean: text must be true or false, in capitals or not."""
+    """Returns the value as a Boolean: text must be true or false, in any case."""
     if not isinstance(value, str):
         return bool(value)
     if (lowered := value.lower()) in ("true", "false"):
@@ -127,7 +127,7 @@ def as_boolean(value: CesqlValue) -> bool:
 
 
 def as_whole(value: CesqlValue) -> int:
-    """The value as an Integer of 32 bits, for arithmetic and functions."""
+    """Returns the value as an Integer of 32 bits, for arithmetic and functions."""
     number = as_integer(value)
     if isinstance(number, int) and INTEGER_FIRST <= number <= INTEGER_LAST:
         return number
@@ -135,11 +135,13 @@ def as_whole(value: CesqlValue) -> int:
 
 
 EventKeys: TypeAlias = Callable[[str], tuple[Key, ...]]
-"""The keys of an event's values of an attribute; absent is a key."""
+"""Gives the keys of an event's values of an attribute; absent is a key."""
 
 
 def value_in(event: EventKeys, name: str) -> CesqlValue:
-    """An attribute's value. Raises Interruption with a MissingAttributeError or GenericError."""
+    """Returns an attribute's value. Raises Interruption with a MissingAttributeError or
+    GenericError.
+    """
     keys = event(name)
     if len(keys) > 1:
         raise Interruption(ErrorKind.GENERIC, f"attribute {name} has {len(keys)} values")
@@ -159,5 +161,5 @@ def value_in(event: EventKeys, name: str) -> CesqlValue:
 
 
 def time_text(time_us: int) -> str:
-    """A time as RFC 3339 in UTC, with microseconds where it has some."""
+    """Returns a time as RFC 3339 in UTC, with microseconds unless they are 0."""
     return datetime_of(time_us).isoformat().removesuffix("+00:00") + "Z"

@@ -1,13 +1,13 @@
-"""What an expression of CESQL is worth for an event: a value and, maybe, an error.
+"""`evaluate`: the value of a CESQL expression for an event and, possibly, an error.
 
-The evaluation fails fast, as the specification advises for filters: the first error ends it, and
-the value is then the zero of the whole expression's type; a function that is the whole
-expression returns what it says it does. As a filter an expression holds where it is true and has
-no error.
+Evaluation fails fast, as the specification advises for filters: the first error ends it, and the
+value is then the zero of the whole expression's type. If the whole expression is a function, the
+value is the function's own. As a filter an expression passes events for which it is true without an
+error.
 
-Where the specification is silent: a sum, difference, product, quotient or negative beyond 32 bits
-is a MathError; IN tries its elements from left to right and stops at the first that is equal, so
-that the others are not evaluated.
+Choices that the specification leaves open: a sum, difference, product, quotient or negation beyond
+32 bits is a MathError; IN evaluates its elements from left to right and stops at the first equal
+one.
 
 Source: CloudEvents, CESQL 1.0.0 §3.3, §3.4, §3.6, §4.1.
 """
@@ -17,64 +17,64 @@ from itertools import islice, product
 from typing import Final, NamedTuple
 
 from contrada.errors import LimitError
-from contrada.integrations.dialects.cesql import cesql_values, expression_tree, functions
+from contrada.integrations.dialects.cesql import cesql_values as values
+from contrada.integrations.dialects.cesql import expression_tree as tree
+from contrada.integrations.dialects.cesql import functions
 from contrada.integrations.dialects.cesql.like_patterns import is_like
 from contrada.model.algebra.notification import Notification
 from contrada.model.domains.values import ABSENT_KEY
 
 CESQL_CHOICES_MAX: Final = 10_000
-"""Choices of one value per attribute that CESQL tries where attributes have several. Beyond it:
+"""Choices of one value per attribute that CESQL tries if attributes have several. Beyond it:
 LimitError."""
 
 
 class Evaluation(NamedTuple):
     """The value of an expression, and the error that ended its evaluation."""
 
-    value: expression_tree.CesqlValue
-    error: cesql_values.Fault | None = None
+    value: tree.CesqlValue
+    error: values.Fault | None = None
 
 
-def evaluate(expression: expression_tree.Expression, notification: Notification) -> Evaluation:
-    """The value of an expression for an event.
+def evaluate(expression: tree.Expression, notification: Notification) -> Evaluation:
+    """Returns the value of an expression for an event; errors are part of the result.
 
-    Total: what goes wrong is in the answer. Cost: as the expression, and linear in the texts.
+    Cost: proportional to the expression, and linear in the texts.
     """
-    return evaluated(expression, notification.keys_of)
+    return evaluate_keys(expression, notification.keys_of)
 
 
-def holds(expression: expression_tree.Expression, notification: Notification) -> bool:
+def holds(expression: tree.Expression, notification: Notification) -> bool:
     """Whether an event passes the expression as a filter: it is true, without an error.
 
-    Where attributes have several values, which no CloudEvent has: whether it passes with one value
-    each. Raises LimitError where CESQL_CHOICES_MAX choices do not tell.
+    If attributes have several values, which no CloudEvent has, one choice of values must pass.
+    Raises LimitError if CESQL_CHOICES_MAX choices do not decide.
     """
     return any(holds_for(expression, event) for event in choices(expression, notification))
 
 
-def evaluated(expression: expression_tree.Expression, event: cesql_values.EventKeys) -> Evaluation:
+def evaluate_keys(expression: tree.Expression, event: values.EventKeys) -> Evaluation:
     """As `evaluate`, for an event given by its keys."""
     try:
         return Evaluation(_value(expression, event))
-    except cesql_values.Interruption as interruption:
-        value = interruption.value if isinstance(expression, expression_tree.Call) else None
+    except values.Interruption as interruption:
+        value = interruption.value if isinstance(expression, tree.Call) else None
         return Evaluation(
-            cesql_values.ZERO[returns(expression)] if value is None else value, interruption.fault
+            values.ZERO[returns(expression)] if value is None else value, interruption.fault
         )
 
 
-def holds_for(expression: expression_tree.Expression, event: cesql_values.EventKeys) -> bool:
+def holds_for(expression: tree.Expression, event: values.EventKeys) -> bool:
     """As `holds`, for an event given by its keys, one per attribute."""
     try:
         return _value(expression, event) is True
-    except cesql_values.Interruption:
+    except values.Interruption:
         return False
 
 
-def choices(
-    expression: expression_tree.Expression, notification: Notification
-) -> Iterator[cesql_values.EventKeys]:
-    """The event itself, or each choice of one value per attribute that the expression names."""
-    keys = {name: notification.keys_of(name) for name in expression_tree.names_in(expression)}
+def choices(expression: tree.Expression, notification: Notification) -> Iterator[values.EventKeys]:
+    """Yields the event itself, or each choice of one value per attribute in the expression."""
+    keys = {name: notification.keys_of(name) for name in tree.names_in(expression)}
     if all(len(each) == 1 for each in keys.values()):
         yield keys.__getitem__
         return
@@ -85,116 +85,104 @@ def choices(
         raise LimitError("CESQL_CHOICES_MAX", CESQL_CHOICES_MAX)
 
 
-def returns(expression: expression_tree.Expression) -> cesql_values.Type:
-    """The type of an expression's value, as far as its form tells; else Boolean."""
+def returns(expression: tree.Expression) -> values.Type:
+    """Returns the type of an expression's value if its form determines it; else Boolean."""
     match expression:
-        case expression_tree.Constant(value):
-            return cesql_values.type_of(value)
-        case expression_tree.Negative() | expression_tree.Arithmetic():
-            return cesql_values.Type.INTEGER
-        case expression_tree.Call(name, arguments):
+        case tree.Constant(value):
+            return values.type_of(value)
+        case tree.Negative() | tree.Arithmetic():
+            return values.Type.INTEGER
+        case tree.Call(name, arguments):
             function = functions.find(name, len(arguments))
-            return cesql_values.Type.BOOLEAN if function is None else function.returns
+            return values.Type.BOOLEAN if function is None else function.returns
         case _:
-            return cesql_values.Type.BOOLEAN
+            return values.Type.BOOLEAN
 
 
-def _value(
-    expression: expression_tree.Expression, event: cesql_values.EventKeys
-) -> expression_tree.CesqlValue:
-    """The value. Raises Interruption at the first error."""
+def _value(expression: tree.Expression, event: values.EventKeys) -> tree.CesqlValue:
+    """Returns the value. Raises Interruption at the first error."""
     match expression:
-        case expression_tree.Constant(value):
+        case tree.Constant(value):
             return value
-        case expression_tree.Attribute(name):
-            return cesql_values.value_in(event, name)
-        case expression_tree.Logic(operator, operands):
+        case tree.Attribute(name):
+            return values.value_in(event, name)
+        case tree.Logic(operator, operands):
             return _LOGIC[operator](operands, event)
-        case expression_tree.Equal(left, right):
+        case tree.Equal(left, right):
             a, b = _value(left, event), _value(right, event)
-            return cesql_values.cast_to(cesql_values.type_of(b), a) == b
-        case expression_tree.Like(operand, pattern):
-            return is_like(cesql_values.as_string(_value(operand, event)), str(pattern.value))
-        case expression_tree.In(operand, elements):
+            return values.cast_to(values.type_of(b), a) == b
+        case tree.Like(operand, pattern):
+            return is_like(values.as_string(_value(operand, event)), str(pattern.value))
+        case tree.In(operand, elements):
             return _is_in(_value(operand, event), elements, event)
-        case expression_tree.Exists(name):
+        case tree.Exists(name):
             return event(name) != (ABSENT_KEY,)
-        case expression_tree.Not(operand):
-            return not cesql_values.as_boolean(_value(operand, event))
-        case expression_tree.Ordered(operator, left, right):
+        case tree.Not(operand):
+            return not values.as_boolean(_value(operand, event))
+        case tree.Ordered(operator, left, right):
             a, b = _value(left, event), _value(right, event)
-            return cesql_values.ORDERS[operator](
-                cesql_values.as_integer(a), cesql_values.as_integer(b)
-            )
-        case expression_tree.Call(name, arguments):
-            return _called(name, arguments, event)
-        case expression_tree.Arithmetic(operator, left, right):
+            return values.ORDERS[operator](values.as_integer(a), values.as_integer(b))
+        case tree.Call(name, arguments):
+            return _call(name, arguments, event)
+        case tree.Arithmetic(operator, left, right):
             a, b = _value(left, event), _value(right, event)
-            return _ARITHMETIC[operator](cesql_values.as_whole(a), cesql_values.as_whole(b))
-        case expression_tree.Negative(operand):
-            return _within("-", -cesql_values.as_whole(_value(operand, event)))
+            return _ARITHMETIC[operator](values.as_whole(a), values.as_whole(b))
+        case tree.Negative(operand):
+            return _within("-", -values.as_whole(_value(operand, event)))
 
 
-def _and(operands: tuple[expression_tree.Expression, ...], event: cesql_values.EventKeys) -> bool:
-    return all(cesql_values.as_boolean(_value(each, event)) for each in operands)
+def _and(operands: tuple[tree.Expression, ...], event: values.EventKeys) -> bool:
+    return all(values.as_boolean(_value(each, event)) for each in operands)
 
 
-def _or(operands: tuple[expression_tree.Expression, ...], event: cesql_values.EventKeys) -> bool:
-    return any(cesql_values.as_boolean(_value(each, event)) for each in operands)
+def _or(operands: tuple[tree.Expression, ...], event: values.EventKeys) -> bool:
+    return any(values.as_boolean(_value(each, event)) for each in operands)
 
 
-def _xor(operands: tuple[expression_tree.Expression, ...], event: cesql_values.EventKeys) -> bool:
-    return sum(cesql_values.as_boolean(_value(each, event)) for each in operands) % 2 == 1
+def _xor(operands: tuple[tree.Expression, ...], event: values.EventKeys) -> bool:
+    return sum(values.as_boolean(_value(each, event)) for each in operands) % 2 == 1
 
 
 _LOGIC: Final = {"AND": _and, "OR": _or, "XOR": _xor}
 
 
 def _is_in(
-    value: expression_tree.CesqlValue,
-    elements: tuple[expression_tree.Expression, ...],
-    event: cesql_values.EventKeys,
+    value: tree.CesqlValue, elements: tuple[tree.Expression, ...], event: values.EventKeys
 ) -> bool:
-    kind = cesql_values.type_of(value)
-    return any(cesql_values.cast_to(kind, _value(each, event)) == value for each in elements)
+    kind = values.type_of(value)
+    return any(values.cast_to(kind, _value(each, event)) == value for each in elements)
 
 
-def _called(
-    name: str, arguments: tuple[expression_tree.Expression, ...], event: cesql_values.EventKeys
-) -> expression_tree.CesqlValue:
+def _call(
+    name: str, arguments: tuple[tree.Expression, ...], event: values.EventKeys
+) -> tree.CesqlValue:
     function = functions.find(name, len(arguments))
     if function is None:
         reason = f"there is no {name} of {len(arguments)} arguments"
-        raise cesql_values.Interruption(cesql_values.ErrorKind.MISSING_FUNCTION, reason)
+        raise values.Interruption(values.ErrorKind.MISSING_FUNCTION, reason)
     try:
         given = [
             _argument(_value(each, event), function.parameter(number))
             for number, each in enumerate(arguments)
         ]
-    except cesql_values.Interruption as interruption:
+    except values.Interruption as interruption:
         interruption.value = None  # the value that a nested function returns is not this one's
         raise
     return function.run(*given)
 
 
-def _argument(
-    value: expression_tree.CesqlValue, kind: cesql_values.Type | None
-) -> expression_tree.CesqlValue:
+def _argument(value: tree.CesqlValue, kind: values.Type | None) -> tree.CesqlValue:
     if kind is None:
         return value
-    return (
-        cesql_values.as_whole(value)
-        if kind is cesql_values.Type.INTEGER
-        else cesql_values.cast_to(kind, value)
-    )
+    return values.as_whole(value) if kind is values.Type.INTEGER else values.cast_to(kind, value)
 
 
 def _within(operator: str, number: int) -> int:
-    """The result of arithmetic. Raises Interruption where it is beyond 32 bits."""
-    if cesql_values.INTEGER_FIRST <= number <= cesql_values.INTEGER_LAST:
+    """Returns the result of arithmetic. Raises Interruption beyond 32 bits."""
+    if values.INTEGER_FIRST <= number <= values.INTEGER_LAST:
         return number
-    raise cesql_values.Interruption(
-        cesql_values.ErrorKind.MATH, f"the result of {operator} is beyond 32 bits: {number}"
+    raise values.Interruption(
+        values.ErrorKind.MATH, f"the result of {operator} is beyond 32 bits: {number}"
     )
 
 
@@ -210,7 +198,7 @@ def _remainder(a: int, b: int) -> int:
 
 def _check_divisor(a: int, b: int) -> None:
     if b == 0:
-        raise cesql_values.Interruption(cesql_values.ErrorKind.MATH, f"{a} divided by 0")
+        raise values.Interruption(values.ErrorKind.MATH, f"{a} divided by 0")
 
 
 _ARITHMETIC: Final[dict[str, Callable[[int, int], int]]] = {

@@ -1,10 +1,9 @@
 """Expressions of CESQL as trees, and their text.
 
-`a NOT LIKE p`, `a NOT IN s` and `a != b` are what the specification says they are: `Not` of the
-other. A chain of one logical operator is one node, so that a thousand alternatives are not a
-thousand levels.
+As in the specification, `a NOT LIKE p`, `a NOT IN s` and `a != b` are `Not` of the other. A chain
+of one logical operator is one node, so a thousand alternatives are not a thousand levels.
 
-Invariant: `parse(str(expression)) == expression` for every tree that the parser makes.
+Invariant: `parse(str(expression)) == expression` for every tree of the parser.
 
 Source: CloudEvents, CESQL 1.0.0 §2 (the syntax).
 """
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 CesqlValue: TypeAlias = bool | int | float | str
-"""A Boolean, an Integer or a String. A float stands only where an attribute held one."""
+"""A Boolean, an Integer or a String. A float occurs only as the value of an attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """Whether a value equals one of others."""
+    """Whether a value equals one of several others."""
 
     operand: "Expression"
     elements: tuple["Expression", ...]
@@ -168,12 +167,12 @@ _BARE: Final = (Constant, Attribute, Exists, Call)
 
 
 def _inside(expression: Expression) -> str:
-    """The text of a part of an expression, in parentheses where it could be read otherwise."""
+    """Returns the text of a part, in parentheses if it would be ambiguous."""
     return str(expression) if isinstance(expression, _BARE) else f"({expression})"
 
 
 def parts_of(expression: Expression) -> tuple[Expression, ...]:
-    """The expressions directly within, from left to right; a pattern of LIKE is none."""
+    """Returns the direct operands, from left to right, without patterns of LIKE."""
     match expression:
         case Call(_, parts) | Logic(_, parts):
             return parts
@@ -188,7 +187,7 @@ def parts_of(expression: Expression) -> tuple[Expression, ...]:
 
 
 def names_in(expression: Expression) -> tuple[str, ...]:
-    """The names of the attributes in an expression, each once, in their order."""
+    """Returns the names of the attributes in an expression, each once, in their order."""
     names: dict[str, None] = {}
     waiting = [expression]
     while waiting:

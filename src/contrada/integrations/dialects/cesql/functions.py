@@ -1,23 +1,23 @@
 """The functions of CESQL.
 
-A function is known by its name and the number of its arguments, which are cast to the types of
-its parameters. What it returns beside a fault stands only where it is the whole expression;
-around it the expression's own zero does. Characters are code points; letters change case as
-Unicode has it, in the version of the interpreter.
+A name and a number of arguments identify a function. Arguments are cast to the types of its
+parameters. The result of a function beside a fault counts only if the function is the whole
+expression; otherwise it is the zero of the expression's type. Characters are code points. Letters
+change case as in the interpreter's version of Unicode.
 
-Source: CloudEvents, CESQL 1.0.0 §3.5; INT, BOOL and STRING are those of its conformance kit,
-IS_INT and IS_BOOL those of its software development kits.
+Source: CloudEvents, CESQL 1.0.0 §3.5; INT, BOOL and STRING are those of its conformance kit, IS_INT
+and IS_BOOL those of its software development kits.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from contrada.integrations.dialects.cesql import cesql_values
+from contrada.integrations.dialects.cesql import cesql_values as values
 from contrada.integrations.dialects.cesql.expression_tree import CesqlValue
 
 CESQL_JOINED_MAX: Final = 10_000_000
-"""Characters of what CONCAT and CONCAT_WS make. Beyond it: a FunctionEvaluationError."""
+"""Characters of a result of CONCAT and CONCAT_WS. Beyond it: a FunctionEvaluationError."""
 
 # The characters of Unicode's property White_Space; str.strip takes away four more.
 _WHITE_SPACE: Final = (
@@ -28,28 +28,28 @@ _WHITE_SPACE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CesqlFunction:
-    """One function: the types of its parameters, of any more, and of what it returns.
+    """One function: the types of its parameters, of further ones, and of its result.
 
-    A parameter of the type None takes a value as it is.
+    A parameter of type None is not cast.
     """
 
-    parameters: tuple[cesql_values.Type | None, ...]
-    returns: cesql_values.Type
+    parameters: tuple[values.Type | None, ...]
+    returns: values.Type
     run: Callable[..., CesqlValue]
-    more: cesql_values.Type | None = None
+    more: values.Type | None = None
 
     def takes(self, arguments: int) -> bool:
-        """Whether it can be called with so many arguments."""
+        """Whether it accepts so many arguments."""
         fixed = len(self.parameters)
         return arguments == fixed or (self.more is not None and arguments > fixed)
 
-    def parameter(self, number: int) -> cesql_values.Type | None:
-        """The type to which an argument is cast, by its place from 0."""
+    def parameter(self, number: int) -> values.Type | None:
+        """Returns the type to which an argument is cast, by its position from 0."""
         return self.parameters[number] if number < len(self.parameters) else self.more
 
 
 def find(name: str, arguments: int) -> CesqlFunction | None:
-    """The function of a name, in capitals, that takes so many arguments."""
+    """Returns the function of a name, in capitals, that accepts so many arguments."""
     return next((each for each in _FUNCTIONS.get(name, ()) if each.takes(arguments)), None)
 
 
@@ -57,27 +57,25 @@ def _casts(cast: Callable[[CesqlValue], CesqlValue]) -> Callable[[CesqlValue], b
     def can(value: CesqlValue) -> bool:
         try:
             cast(value)
-        except cesql_values.Interruption:
+        except values.Interruption:
             return False
         return True
 
     return can
 
 
-def _joined(mark: str, texts: Sequence[str]) -> str:
+def _join(mark: str, texts: Sequence[str]) -> str:
     size = sum(map(len, texts)) + len(mark) * max(len(texts) - 1, 0)
     if size > CESQL_JOINED_MAX:
         reason = f"a text of {size} characters, more than CESQL_JOINED_MAX = {CESQL_JOINED_MAX}"
-        raise cesql_values.Interruption(cesql_values.ErrorKind.FUNCTION_EVALUATION, reason)
+        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason)
     return mark.join(texts)
 
 
 def _absolute(number: int) -> int:
-    if number == cesql_values.INTEGER_FIRST:
-        raise cesql_values.Interruption(
-            cesql_values.ErrorKind.MATH,
-            f"ABS({number}) is beyond 32 bits",
-            cesql_values.INTEGER_LAST,
+    if number == values.INTEGER_FIRST:
+        raise values.Interruption(
+            values.ErrorKind.MATH, f"ABS({number}) is beyond 32 bits", values.INTEGER_LAST
         )
     return abs(number)
 
@@ -95,36 +93,36 @@ def _right(text: str, length: int) -> str:
 def _check_length(name: str, text: str, length: int) -> None:
     if length < 0:
         reason = f"{name} of {length} characters"
-        raise cesql_values.Interruption(cesql_values.ErrorKind.FUNCTION_EVALUATION, reason, text)
+        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason, text)
 
 
 def _substring(text: str, position: int, length: int | None = None) -> str:
     if length is not None and length < 0:
         reason = f"SUBSTRING of {length} characters"
-        raise cesql_values.Interruption(cesql_values.ErrorKind.FUNCTION_EVALUATION, reason, "")
+        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason, "")
     if not -len(text) <= position <= len(text):
         reason = f"SUBSTRING from {position} of {len(text)} characters"
-        raise cesql_values.Interruption(cesql_values.ErrorKind.FUNCTION_EVALUATION, reason, "")
+        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason, "")
     if position == 0:
         return ""
     start = position - 1 if position > 0 else len(text) + position
     return text[start:] if length is None else text[start : start + length]
 
 
-_TEXT: Final = cesql_values.Type.STRING
-_INT: Final = cesql_values.Type.INTEGER
-_BOOL: Final = cesql_values.Type.BOOLEAN
+_TEXT: Final = values.Type.STRING
+_INT: Final = values.Type.INTEGER
+_BOOL: Final = values.Type.BOOLEAN
 
 _FUNCTIONS: Final[dict[str, tuple[CesqlFunction, ...]]] = {
-    "INT": (CesqlFunction((None,), _INT, cesql_values.as_integer),),
-    "BOOL": (CesqlFunction((None,), _BOOL, cesql_values.as_boolean),),
-    "STRING": (CesqlFunction((None,), _TEXT, cesql_values.as_string),),
-    "IS_INT": (CesqlFunction((None,), _BOOL, _casts(cesql_values.as_integer)),),
-    "IS_BOOL": (CesqlFunction((None,), _BOOL, _casts(cesql_values.as_boolean)),),
+    "INT": (CesqlFunction((None,), _INT, values.as_integer),),
+    "BOOL": (CesqlFunction((None,), _BOOL, values.as_boolean),),
+    "STRING": (CesqlFunction((None,), _TEXT, values.as_string),),
+    "IS_INT": (CesqlFunction((None,), _BOOL, _casts(values.as_integer)),),
+    "IS_BOOL": (CesqlFunction((None,), _BOOL, _casts(values.as_boolean)),),
     "ABS": (CesqlFunction((_INT,), _INT, _absolute),),
     "LENGTH": (CesqlFunction((_TEXT,), _INT, len),),
-    "CONCAT": (CesqlFunction((), _TEXT, lambda *all_: _joined("", all_), _TEXT),),
-    "CONCAT_WS": (CesqlFunction((_TEXT,), _TEXT, lambda mark, *all_: _joined(mark, all_), _TEXT),),
+    "CONCAT": (CesqlFunction((), _TEXT, lambda *all_: _join("", all_), _TEXT),),
+    "CONCAT_WS": (CesqlFunction((_TEXT,), _TEXT, lambda mark, *all_: _join(mark, all_), _TEXT),),
     "LOWER": (CesqlFunction((_TEXT,), _TEXT, str.lower),),
     "UPPER": (CesqlFunction((_TEXT,), _TEXT, str.upper),),
     "TRIM": (CesqlFunction((_TEXT,), _TEXT, lambda text: text.strip(_WHITE_SPACE)),),

@@ -1,8 +1,8 @@
 r"""Patterns of LIKE as sets of text.
 
-`%` stands for any text, `_` for one character, `\%` and `\_` for themselves, and everything else,
-a backslash too, for itself. They are the shapes of the operator `wildcard`, so that an expression
-and its filters ask one and the same set.
+`%` matches any text, `_` one character, `\%` and `\_` themselves, and everything else, including a
+backslash, itself. They become patterns of the operator `wildcard`, so an expression and its filters
+use the same set.
 
 Source: CloudEvents, CESQL 1.0.0 §3.4.3.
 """
@@ -16,7 +16,7 @@ from contrada.model.algebra.value_set import ValueSet
 from contrada.model.domains.values import TEXT
 
 CESQL_PATTERNS_CACHED_MAX: Final = 1_024
-"""Patterns of LIKE kept as sets. Beyond it: the least recently used is read again."""
+"""Patterns of LIKE cached as sets. Beyond it: the least recently used is built again."""
 
 _TOKEN: Final = re.compile(r"\\[%_]|.", re.DOTALL)
 _SHAPES: Final = {"%": "*", "_": "?", "\\%": "%", "\\_": "_", "*": r"\*", "?": r"\?", "\\": r"\\"}
@@ -24,23 +24,22 @@ _SHAPES: Final = {"%": "*", "_": "?", "\\%": "%", "\\_": "_", "*": r"\*", "?": r
 
 @lru_cache(maxsize=CESQL_PATTERNS_CACHED_MAX)
 def texts_like(pattern: str) -> ValueSet:
-    """The texts that are like a pattern.
-
-    Raises InvalidFilterError where the pattern is too long for the operator `wildcard`.
+    """Returns the texts that match a pattern. Raises InvalidFilterError for one that is too
+    long.
     """
     tokens = _TOKEN.findall(pattern)
     return sets.wildcard("".join(_SHAPES.get(token, token) for token in tokens))
 
 
 def is_like(text: str, pattern: str) -> bool:
-    """Whether a text is like a pattern. Cost: linear in the text, and in the pattern once."""
+    """Whether a text matches a pattern. Cost: linear in the text, and in the pattern once."""
     if len(text) < _length_min(pattern):
         return False
     return texts_like(pattern).holds((TEXT, text.encode(errors="surrogateescape")))
 
 
 def characters_of(pattern: str) -> set[str]:
-    """The characters that every text like the pattern has."""
+    """Returns the characters that every matching text contains."""
     return {token[-1] for token in _TOKEN.findall(pattern) if token not in ("%", "_")}
 
 
@@ -50,13 +49,13 @@ def _length_min(pattern: str) -> int:
 
 
 def shortest_like(pattern: str) -> str:
-    """One of the shortest texts that are like a pattern; it has a 0 for each `_`."""
+    """Returns one of the shortest matching texts, with a 0 for each `_`."""
     parts = {"%": "", "_": "0"}
     return "".join(parts.get(token, token[-1]) for token in _TOKEN.findall(pattern))
 
 
 def literal_of(pattern: str) -> str | None:
-    """The only text that is like a pattern, where it has neither `%` nor `_`."""
+    """Returns the only matching text of a pattern without `%` and `_`, else None."""
     tokens = _TOKEN.findall(pattern)
     if "%" in tokens or "_" in tokens:
         return None

@@ -1,9 +1,9 @@
-"""What AND, OR and XOR of CESQL make of truths, and how large bounds may become.
+"""AND, OR and XOR of CESQL on truths, and limits of bounds.
 
-Other than in Kleene's logic an operand counts only where those before it leave it open, so that
-what comes first may be an error that decides.
+Unlike in Kleene's logic an operand counts only if its predecessors do not decide. So an error of an
+early operand can be the result.
 
-Source: CloudEvents, CESQL 1.0.0 §3.3 and §3.4.2 (AND and OR stop at what decides them).
+Source: CloudEvents, CESQL 1.0.0 §3.3 and §3.4.2 (AND and OR stop at a deciding operand).
 """
 
 from collections.abc import Sequence
@@ -21,24 +21,24 @@ from contrada.integrations.dialects.kleene import (
 )
 
 CESQL_PARTS_MAX: Final = 10_000
-"""Value sets, and operators on text in them, of one exact bound. Beyond it: it is made loose, the
-residue decides."""
+"""Value sets, and operators on text in them, of one exact bound. Beyond it: it becomes loose,
+and the residue decides."""
 
 CESQL_FILTERS_MAX: Final = 1_000
-"""Filters that one bound, and all of a rule, become. Beyond it: it is made loose, the residue
+"""Filters of one bound, and of a whole rule. Beyond it: it becomes loose, and the residue
 decides."""
 
 CESQL_MERGED_MAX: Final = 1_000_000
-"""Sets in the filters of a rule, times its attributes, up to which these are joined again. Beyond
-it: they stay apart."""
+"""Sets in the filters of a rule, times its attributes, up to which they are merged. Beyond it:
+they stay separate."""
 
 CESQL_XOR_OPERANDS_MAX: Final = 10
-"""Operands of an XOR with exact bounds. Each operand doubles the bounds. Beyond it: they are made
-loose, the residue decides."""
+"""Operands of an XOR with exact bounds. Each operand doubles the bounds. Beyond it: they become
+loose, and the residue decides."""
 
 
 def of_attribute(name: str, sets: TruthSets) -> Truth:
-    """The truth of what depends on one attribute."""
+    """Returns the truth of a condition on one attribute."""
     return Truth(
         member(name, sets.true, sets.exact),
         member(name, sets.false, sets.exact),
@@ -47,32 +47,33 @@ def of_attribute(name: str, sets: TruthSets) -> Truth:
 
 
 def within(bound: Bound) -> Truth:
-    """The truth of what is known only to be true or false within a bound."""
+    """Returns the truth of a condition with only one bound, for true and false."""
     return Truth(bound.loose(), bound.loose(), bound.loose())
 
 
 def conjunction(truths: Sequence[Truth]) -> Truth:
-    """The truth of AND: false where one is and all before it are true, or false already.
+    """Returns the truth of AND: false if one operand is and all before it are true, or already
+    false.
 
-    Where a bound is too large, it is that of what is evaluated in any case.
+    A bound that is too large is replaced by the bound of the first operand.
     """
     first = truths[0]
     defined = [each.defined for each in truths]
     falses = [each.false for each in truths]
-    true = _fitting(all_of([each.true for each in truths]), first.true.loose())
-    false = _fitting(_first_of(falses, defined), any_of(falses).loose(), first.defined.loose())
-    either = _fitting(any_of([false, all_of(defined)]), first.defined.loose())
+    true = _first_small(all_of([each.true for each in truths]), first.true.loose())
+    false = _first_small(_first_of(falses, defined), any_of(falses).loose(), first.defined.loose())
+    either = _first_small(any_of([false, all_of(defined)]), first.defined.loose())
     return Truth(true, false, either)
 
 
 def disjunction(truths: Sequence[Truth]) -> Truth:
-    """The truth of OR, which is NOT of the AND of the opposites, errors included."""
+    """Returns the truth of OR, which is NOT of the AND of the opposites, errors included."""
     return conjunction([each.inverse() for each in truths]).inverse()
 
 
 def exclusive(truths: Sequence[Truth]) -> Truth:
-    """The truth of XOR, of which all operands are evaluated."""
-    defined = _fitting(all_of([each.defined for each in truths]), truths[0].defined.loose())
+    """Returns the truth of XOR, which evaluates all operands."""
+    defined = _first_small(all_of([each.defined for each in truths]), truths[0].defined.loose())
     if len(truths) > CESQL_XOR_OPERANDS_MAX:
         return within(defined)
     true, false = truths[0].true, truths[0].false
@@ -83,11 +84,11 @@ def exclusive(truths: Sequence[Truth]) -> Truth:
         )
         if not is_small(true):
             return within(defined)
-    return Truth(true, _fitting(false, defined.loose()), defined)
+    return Truth(true, _first_small(false, defined.loose()), defined)
 
 
-def _fitting(*bounds: Bound) -> Bound:
-    """The first bound that is not too large; the last one never is."""
+def _first_small(*bounds: Bound) -> Bound:
+    """Returns the first bound that is not too large, else the last."""
     return next(filter(is_small, bounds), bounds[-1])
 
 
@@ -97,9 +98,9 @@ def is_small(bound: Bound) -> bool:
 
 
 def _first_of(bounds: Sequence[Bound], defined: Sequence[Bound]) -> Bound:
-    """Where one of the bounds holds and all that stand before it are defined.
+    """Returns the events for which one of the bounds holds and all before it are defined.
 
-    Too large, it is not made to the end: it is not used then.
+    A result that is too large is not completed, as it will not be used.
     """
     found: list[Bound] = []
     before, size = ALWAYS, 0

@@ -1,4 +1,6 @@
-"""CloudEvents 1.0: events to notifications and back, subscriptions' filters to filters and back."""
+"""CloudEvents 1.0: conversion of events and notifications, and of subscription filters and
+filters.
+"""
 
 from contrada.integrations.dialects.cloudevents.cloudevent_json import (
     event_of,

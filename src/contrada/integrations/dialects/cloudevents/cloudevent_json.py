@@ -1,15 +1,15 @@
 """CloudEvents 1.0 in their JSON format to notifications, and back.
 
-A context attribute is an attribute of the same name: String, URI, Timestamp and Binary as the
-text that they have in JSON, Integer as a number, Boolean as a bool. One that is null is not set.
-The data is the body: JSON data as JSON, other data as its bytes; the content type is the data's.
+A context attribute becomes an attribute of the same name: String, URI, Timestamp and Binary as
+their JSON text, Integer as a number, Boolean as a bool. A null attribute is not set. The data
+becomes the body: JSON data as JSON, other data as its bytes; the content type is the data's.
 
-JSON data are attributes too, called `data` and, below objects, `data.…` with dots; an array of
-plain values is one with several values. What no attribute can hold (arrays of objects, arrays in
-arrays, names and integers that are too long) is in the body alone.
+JSON data also becomes attributes named `data` and, below objects, `data.…` with dots; an array of
+plain values is one attribute with several values. Content that no attribute can hold (arrays of
+objects, arrays in arrays, names and integers that are too long) is only in the body.
 
-Coming back, JSON data are `data`, so is text of a type that is text, and all else is
-`data_base64`; white space and the spelling of numbers in JSON data are not kept, nor null
+In the reverse direction JSON data becomes `data`, so does text of a text type, and all else becomes
+`data_base64`. White space and the spelling of numbers in JSON data are lost, and so are null
 attributes.
 
 Source: CloudEvents 1.0.2 §3 (context attributes), JSON Event Format 1.0.2 §2 and §3.
@@ -32,7 +32,7 @@ from contrada.errors import (
     LimitError,
 )
 from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INTEGER_LAST
-from contrada.integrations.dialects.json_text import check_depth, decoded
+from contrada.integrations.dialects.json_text import check_depth, decode_json
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, Values
 from contrada.model.algebra.notification import Notification
 from contrada.model.domains.values import NAME_BYTES_MAX, Value, check_name, is_system_name, key_of
@@ -43,10 +43,10 @@ TEXTS: Final = (*REQUIRED, "datacontenttype", "dataschema", "subject", "time")
 """The attributes of the specification: text, and not empty."""
 
 NAME: Final = re.compile(r"[a-z0-9]+", re.ASCII)
-"""What an attribute may be called."""
+"""Valid names of attributes."""
 
 DATA: Final = "data"
-"""What JSON data are called; no attribute has this name."""
+"""The name of JSON data; no attribute has this name."""
 
 JSON_TYPE: Final = "application/json"
 BINARY_TYPE: Final = "application/octet-stream"
@@ -64,16 +64,16 @@ _CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?([^";\s]+)', re.IGNORECASE)
 _CHARSETS: Final = frozenset(
     ("utf-8", "us-ascii", "iso-8859-1", "windows-1252", "utf-16", "utf-16le", "utf-16be")
 )
-"""The charsets that the data of a text type may have."""
+"""The accepted charsets of text data."""
 
 
 def notification(event: str | bytes | Mapping[str, Any]) -> Notification:
-    """The notification of an event, given as JSON text or as the object that it stands for.
+    """Returns the notification of an event, given as JSON text or as a decoded object.
 
-    Cost: linear. Raises EncodingError where it is no JSON object, InvalidNotificationError with
-    the attribute that is missing or wrong, and LimitError.
+    Cost: linear. Raises EncodingError unless it is a JSON object, InvalidNotificationError with the
+    missing or invalid attribute, and LimitError.
     """
-    content = event if isinstance(event, Mapping) else decoded(event)
+    content = event if isinstance(event, Mapping) else decode_json(event)
     if not isinstance(content, Mapping):
         raise EncodingError("CloudEvent", f"expected an object, found {type(content).__name__}")
     attributes = dict(_attributes(content))
@@ -86,19 +86,19 @@ def notification(event: str | bytes | Mapping[str, Any]) -> Notification:
 
 
 def with_data(event: Notification, data: bytes, content_type: str) -> Notification:
-    """The notification of an event, given that without data, with data that came as bytes.
+    """Returns the notification of an event without data, completed with data in bytes.
 
     Raises InvalidNotificationError, LimitError.
     """
     found = _json_of(data) if is_json(content_type) else []
-    attributes = {**event.attributes, **_flat(found)}
+    attributes = {**event.attributes, **_flatten(found)}
     return Notification(attributes, body=data, content_type=content_type)
 
 
 def event_of(notification: Notification) -> dict[str, Any]:
-    """The event, in its JSON format, that a notification is.
+    """Returns the event of a notification, in its JSON format.
 
-    Raises EncodingError where it is none: an attribute is missing, or is no CloudEvent's.
+    Raises EncodingError for a missing attribute, or one that is invalid in a CloudEvent.
     """
     event: dict[str, Any] = {}
     named: dict[str, Values] = {}
@@ -109,7 +109,7 @@ def event_of(notification: Notification) -> dict[str, Any]:
             named[name] = value
             continue
         try:
-            event[name] = _checked(name, value)
+            event[name] = _check(name, value)
         except ContradaError as error:
             raise EncodingError("CloudEvent", str(error), writing=True) from None
     missing = [name for name in REQUIRED if name not in event]
@@ -124,14 +124,14 @@ def event_of(notification: Notification) -> dict[str, Any]:
 
 
 def _attributes(content: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
-    """The context attributes that are set, checked."""
+    """Yields the context attributes that are set, checked."""
     for name, value in content.items():
         if name not in _DATA and value is not None:
-            yield name, _checked(name, value)
+            yield name, _check(name, value)
 
 
-def _checked(name: str, value: Values) -> Value:
-    """The value, which is one that the attribute of a CloudEvent can have."""
+def _check(name: str, value: Values) -> Value:
+    """Returns the value if the attribute of a CloudEvent can have it."""
     if not NAME.fullmatch(name):
         reason = "an attribute's name is lower-case letters and digits"
         raise InvalidNotificationError(name, value, reason)
@@ -151,7 +151,7 @@ def _checked(name: str, value: Values) -> Value:
 
 
 def is_time(text: str) -> bool:
-    """Whether a text is a time of RFC 3339: a day that there is, leap seconds included."""
+    """Whether a text is a time of RFC 3339 with an existing day; leap seconds are valid."""
     match = _TIME.fullmatch(text)
     if match is None:
         return False
@@ -164,32 +164,32 @@ def is_time(text: str) -> bool:
 
 
 def is_json(content_type: str) -> bool:
-    """Whether data of this type are JSON."""
+    """Whether data of this type is JSON."""
     return _JSON.fullmatch(content_type.partition(";")[0].strip()) is not None
 
 
 def _data(
     content: Mapping[str, Any], declared: str | None
 ) -> tuple[bytes, str, dict[str, list[Value]]]:
-    """The body, its type, and the attributes that the data are."""
+    """Returns the body, its type, and the attributes of the data."""
     if content.get("data_base64") is not None:
         if "data" in content:
             raise InvalidNotificationError("data", content["data"], "beside data_base64")
         body = _binary(content["data_base64"])
         data = _json_of(body) if declared is not None and is_json(declared) else []
-        return body, declared or BINARY_TYPE, _flat(data)
+        return body, declared or BINARY_TYPE, _flatten(data)
     if "data" not in content:
         return b"", "", {}
     data = content["data"]
     if declared is None or is_json(declared):
-        return _json(data), declared or JSON_TYPE, _flat(data)
+        return _json(data), declared or JSON_TYPE, _flatten(data)
     if not isinstance(data, str):
         raise InvalidNotificationError("data", data, f"data of type {declared} are text")
-    return _encoded(data, declared), declared, {}
+    return _encode(data, declared), declared, {}
 
 
 def _member(notification: Notification, declared: str | None) -> tuple[dict[str, Any], object]:
-    """The data as a member of the event, if there are any; and what of them attributes are of."""
+    """Returns the data as a member of the event, if any, and the data that has attributes."""
     body, content_type = notification.body, notification.content_type
     if not content_type:
         if body:
@@ -207,9 +207,9 @@ def _member(notification: Notification, declared: str | None) -> tuple[dict[str,
 
 
 def _are_data(named: Mapping[str, Values], data: object) -> bool:
-    """Whether attributes below `data` are those of the data: else they would be lost."""
+    """Whether attributes below `data` are those of the data: otherwise they would be lost."""
     try:
-        flat = _flat(data)
+        flat = _flatten(data)
     except LimitError:  # No event comes with such data.
         return False
     return all(
@@ -226,9 +226,7 @@ def _json(data: object) -> bytes:
 
 
 def _json_of(body: bytes) -> object:
-    """The JSON of binary data of a JSON type; data that are no JSON, whatever their type says, give
-    none.
-    """
+    """Returns the JSON of binary data of a JSON type; an empty list for invalid JSON."""
     try:
         return _json_in(body)
     except EncodingError:
@@ -236,8 +234,10 @@ def _json_of(body: bytes) -> object:
 
 
 def _json_in(body: bytes) -> object:
-    """What JSON stands for. Raises as `decoded`, and EncodingError for what no bytes stand for."""
-    data = decoded(body)
+    """Returns decoded JSON. Raises as `decoded`, and EncodingError for text that cannot be
+    encoded.
+    """
+    data = decode_json(body)
     if _SURROGATE.search(body):  # It may be half of a pair, for which no bytes stand.
         try:
             json.dumps(data, ensure_ascii=False).encode()
@@ -256,7 +256,7 @@ def _binary(text: object) -> bytes:
 
 
 def _charset(content_type: str) -> str:
-    """The charset of a text type. Raises InvalidNotificationError where it is not known here."""
+    """Returns the charset of a text type. Raises InvalidNotificationError for unknown ones."""
     given = _CHARSET.search(content_type)
     charset = given[1].lower() if given else "utf-8"
     if charset not in _CHARSETS:
@@ -264,7 +264,7 @@ def _charset(content_type: str) -> str:
     return charset
 
 
-def _encoded(data: str, content_type: str) -> bytes:
+def _encode(data: str, content_type: str) -> bytes:
     try:
         return data.encode(_charset(content_type))
     except UnicodeEncodeError as error:
@@ -272,10 +272,10 @@ def _encoded(data: str, content_type: str) -> bytes:
         raise InvalidNotificationError("data", data, reason) from None
 
 
-def _flat(data: object) -> dict[str, list[Value]]:
-    """The attributes that JSON data are."""
+def _flatten(data: object) -> dict[str, list[Value]]:
+    """Returns the attributes of JSON data."""
     found: dict[str, list[Value]] = {}
-    for name, values in _named("data", data, 1):
+    for name, values in _walk("data", data, 1):
         if len(found) > ATTRIBUTES_MAX:  # It is refused, before more is made of it.
             raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX)
         if values := [value for value in values if _fits(name, value)]:
@@ -283,12 +283,12 @@ def _flat(data: object) -> dict[str, list[Value]]:
     return found
 
 
-def _named(name: str, data: object, depth: int) -> Iterator[tuple[str, Iterable[Value]]]:
+def _walk(name: str, data: object, depth: int) -> Iterator[tuple[str, Iterable[Value]]]:
     check_depth(depth)
     if isinstance(data, dict):
         for step, inner in data.items():
             # Cut where it is too long anyway: all below would else copy what stands above.
-            yield from _named(f"{name}.{step}"[: NAME_BYTES_MAX + 1], inner, depth + 1)
+            yield from _walk(f"{name}.{step}"[: NAME_BYTES_MAX + 1], inner, depth + 1)
     elif not isinstance(data, list):
         yield name, (data,)  # type: ignore[misc]
     elif not any(isinstance(each, dict | list) for each in data):

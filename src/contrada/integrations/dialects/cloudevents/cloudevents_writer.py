@@ -1,6 +1,6 @@
-"""Filters to the filters of a CloudEvents subscription, where these say them.
+"""`filters_of`: filters to the filters of a CloudEvents subscription.
 
-They say the same of every CloudEvent, whose attributes are text, integers and bools, one value
+The result is equivalent for all CloudEvents, with attributes of text, integers and bools, one value
 each.
 """
 
@@ -11,7 +11,7 @@ from contrada.integrations.dialects import cesql
 from contrada.integrations.dialects.cloudevents.cloudevent_json import DATA, NAME, TEXTS
 from contrada.integrations.dialects.cloudevents.subscription_filters import (
     INTEGERS,
-    accepted,
+    accepted_values,
     refuse,
 )
 from contrada.integrations.dialects.text_parts import NoPartsError, text_parts
@@ -30,36 +30,36 @@ _DIALECTS: Final = {"=": "exact", "prefix": "prefix", "suffix": "suffix"}
 
 
 def filters_of(filters: Filter | FilterSet) -> list[dict[str, Any]]:
-    """The array `filters` of a subscription that passes the same events; empty where all pass.
+    """Returns the array `filters` of an equivalent subscription; empty if all events pass.
 
-    Cost: proportional to the filters' sets. Raises RefusedRuleError where it cannot be said.
+    Cost: proportional to the filters' sets. Raises RefusedRuleError if there is no equivalent.
     """
     members = (filters,) if isinstance(filters, Filter) else filters.filters
-    said = [_conjunction(each) for each in members if not each.is_empty]
-    if not said:
+    conditions = [_conjunction(each) for each in members if not each.is_empty]
+    if not conditions:
         refuse(MATCHES_NOTHING, str(filters), "")
-    if len(said) == 1:
-        return said[0]
-    if not all(said):
+    if len(conditions) == 1:
+        return conditions[0]
+    if not all(conditions):
         return []
-    return [{"any": [_joined("all", each) for each in said]}]
+    return [{"any": [_join("all", each) for each in conditions]}]
 
 
 def _conjunction(member: Filter) -> list[dict[str, Any]]:
-    """What must be true of each attribute."""
-    said: list[dict[str, Any]] = []
+    """Returns the conditions on all attributes."""
+    conditions: list[dict[str, Any]] = []
     for name, values in member.sets.items():
         if not NAME.fullmatch(name) or name == DATA:
             refuse(UNSAYABLE_NAME, name, name)
         possible = _TEXT if name in TEXTS else _ANY
         outside = possible - values
         if not outside.is_empty:
-            said.append(_attribute(name, values & possible, outside))
-    return said
+            conditions.append(_attribute(name, values & possible, outside))
+    return conditions
 
 
 def _attribute(name: str, inside: ValueSet, outside: ValueSet) -> dict[str, Any]:
-    """A filter on one attribute, given the values that pass and those that do not."""
+    """Returns a filter on one attribute, given the values inside and outside."""
     try:
         if not inside.holds(ABSENT_KEY):
             return _alternatives(name, inside)
@@ -83,7 +83,9 @@ def _negation(name: str, outside: ValueSet) -> dict[str, Any]:
 
 
 def _exists(name: str) -> dict[str, Any]:
-    """No dialect but CESQL says that an attribute is there; not of every name."""
+    """Returns the existence of an attribute, which only CESQL can express, and not for every
+    name.
+    """
     expression = f"EXISTS {name}"
     if cesql.read(expression).filters != FilterSet([Filter({name: PRESENT})]):
         raise NoPartsError
@@ -91,15 +93,15 @@ def _exists(name: str) -> dict[str, Any]:
 
 
 def _alternatives(name: str, values: ValueSet) -> dict[str, Any]:
-    """The filters of which one is true; they must say the integers and bools too."""
+    """Returns alternative filters on an attribute; they must cover its integers and bools, too."""
     parts = [(_DIALECTS.get(part.operator, ""), part.text) for part in text_parts(values)]
     if not parts or not all(dialect and text for dialect, text in parts):
         raise NoPartsError
-    said = [accepted(name, *part) for part in parts]
-    if union(each for each in said if each is not None) != values or None in said:
+    conditions = [accepted_values(name, *part) for part in parts]
+    if union(each for each in conditions if each is not None) != values or None in conditions:
         raise NoPartsError
-    return _joined("any", [{dialect: {name: text}} for dialect, text in parts])
+    return _join("any", [{dialect: {name: text}} for dialect, text in parts])
 
 
-def _joined(dialect: str, filters: list[dict[str, Any]]) -> dict[str, Any]:
+def _join(dialect: str, filters: list[dict[str, Any]]) -> dict[str, Any]:
     return filters[0] if len(filters) == 1 else {dialect: filters}

@@ -1,14 +1,14 @@
 """The filters of the CloudEvents Subscriptions API to filters.
 
-`exact`, `prefix` and `suffix` compare the text of attributes, which must all be there; the text
-of an Integer is its decimal digits, that of a Boolean `true` or `false`. `all`, `any` and `not`
-join filters, `sql` is a CESQL expression. `not` is true exactly where its filter is false, so
-`not exact` is also true of an event without the attribute. No attribute is called `data`, which is
-what JSON data are called: a filter that names it is refused, since it would look into the data.
+`exact`, `prefix` and `suffix` compare the text of attributes, all of which must exist. The text of
+an Integer is its decimal digits, that of a Boolean `true` or `false`. `all`, `any` and `not` join
+filters, `sql` is a CESQL expression. `not` is true exactly if its filter is false, so `not exact`
+is also true of an event without the attribute. A filter that names the attribute `data` is refused:
+this is the name of JSON data, so the filter would read the data.
 
-What is no set stays as a residue: which integers end with given digits, and what `sql` leaves
-open. The filters then cover the subscription's, and the residue is those of its filters that
-have such a part.
+Conditions that are no sets stay as a residue: integers that end with given digits, and residues of
+`sql`. The filters then cover those of the subscription, and the residue consists of the
+subscription's filters with such a condition.
 
 Source: CloudEvents Subscriptions 1.0-wip §3.2.4; CloudEvents 1.0.2 §3.1 (type system).
 """
@@ -24,7 +24,7 @@ from contrada.errors import EncodingError, InvalidValueError, LimitError, Refuse
 from contrada.integrations.dialects import cesql, kleene
 from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INTEGER_LAST
 from contrada.integrations.dialects.cloudevents.cloudevent_json import DATA, NAME, TEXTS
-from contrada.integrations.dialects.json_text import check_depth, decoded, json_lines
+from contrada.integrations.dialects.json_text import check_depth, decode_json, json_lines
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
@@ -47,7 +47,7 @@ SOURCE: Final = "source is a text, not empty"
 TYPES: Final = "types are an array of texts, none empty"
 
 _OF_SUBSCRIPTIONS: Final = frozenset(("filters", "sink", "source", "types"))
-"""Names that tell a whole subscription from one filter."""
+"""Names that distinguish a whole subscription from one filter."""
 
 EXPRESSIONS_CHARACTERS_MAX: Final = 200_000
 """Characters of all CESQL expressions of a subscription. Beyond it: the rule is refused."""
@@ -60,22 +60,22 @@ INTEGERS: Final = sets.between(INTEGER_FIRST, INTEGER_LAST)
 
 
 def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> Rule:
-    """The rule of a subscription, given as JSON text or as its decoded value.
+    """Returns the rule of a subscription, given as JSON text or as its decoded value.
 
-    It is given by its array `filters`, all of which must be true; one such filter; or the whole
-    subscription, an object with `filters`, `sink`, `source` or `types`, whose `id` is then the
-    rule's name. Its `source` must be the event's, and one of its `types` the event's type. Without
-    any of these every event passes.
+    It may be an array `filters`, all of which must be true; one such filter; or the whole
+    subscription, an object with `filters`, `sink`, `source` or `types`. Its `id` is the name of the
+    rule, its `source` must equal the event's, and one of its `types` the event's type. Without any
+    of these every event passes.
 
-    Cost: linear, but for filters of `any` in `all`, which multiply up to
+    Cost: linear, except filters of `any` in `all`, which multiply up to
     `expression.CONJUNCTIONS_MAX`. Raises RefusedRuleError with one of the reasons above, or of
     CESQL's, and LimitError.
     """
-    content = _decoded(given) if isinstance(given, str | bytes) else given
+    content = _decode(given) if isinstance(given, str | bytes) else given
     before: list[Any] = []
     if isinstance(content, Mapping) and _OF_SUBSCRIPTIONS & content.keys():
         name = str(content.get("id", name))
-        before, content = list(_asked(content)), content.get("filters", [])
+        before, content = list(_subscription_conditions(content)), content.get("filters", [])
     listed = [content] if isinstance(content, Mapping) else content
     if not isinstance(listed, list):
         refuse(NO_FILTERS, listed, "")
@@ -90,15 +90,14 @@ def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> 
 
 
 def filters(given: str | bytes | list[Any] | Mapping[str, Any]) -> FilterSet:
-    """The filters that say those of a subscription, or the whole of it.
-
-    Raises as `read`, and where a residue is left open.
+    """Returns filters equal to those of a subscription. Raises as `read`, and if a residue
+    remains.
     """
     return read(given).exact_filters(DIALECT)
 
 
-def _asked(subscription: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What a subscription asks for besides its filters, as such filters."""
+def _subscription_conditions(subscription: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the conditions of a subscription besides its filters, as filters."""
     source, types = subscription.get("source"), subscription.get("types")
     if source is not None:
         if not isinstance(source, str) or not source:
@@ -112,9 +111,9 @@ def _asked(subscription: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
-    """The rules of a file: one subscription or array of filters; or lines of them.
+    """Yields the rules of a file: one subscription or array of filters, or one per line.
 
-    A rule without an `id` is called by the number of its line, a single one not at all.
+    A rule without an `id` has the number of its line as name, a single one no name.
     """
     lines = json_lines(text)
     if not lines:
@@ -125,7 +124,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 
 @dataclass(frozen=True, slots=True)
 class FiltersResidue:
-    """Filters of a subscription that are evaluated as they are."""
+    """Filters of a subscription that are evaluated directly."""
 
     filters: list[Any]
     expressions: dict[str, Rule]
@@ -150,7 +149,7 @@ class FiltersResidue:
 
 
 def _residue(filters: list[Any]) -> FiltersResidue:
-    """The residue of filters, their expressions read once."""
+    """Returns the residue of filters, with their expressions parsed."""
     expressions: dict[str, Rule] = {}
     waiting = list(filters)
     while waiting:
@@ -173,7 +172,7 @@ def _compares(dialect: str, text: str | None, wanted: str) -> bool:
 
 
 def text_of(notification: Notification, name: str) -> str | None:
-    """An attribute's text; None where it is absent, or has no value that an event can have."""
+    """Returns an attribute's text; None if absent, or if no event can have its value."""
     [key, *more] = notification.keys_of(name)
     domain, value = key
     if more or domain not in (TEXT, NUMBER, BOOL) or (domain == NUMBER and not _fits(value)):
@@ -187,20 +186,20 @@ def _fits(number: object) -> bool:
     return isinstance(number, int) and INTEGER_FIRST <= number <= INTEGER_LAST
 
 
-def _decoded(text: str | bytes) -> Any:
+def _decode(text: str | bytes) -> Any:
     try:
-        return decoded(text)
+        return decode_json(text)
     except EncodingError as error:
         raise RefusedRuleError(DIALECT, NOT_JSON, error.reason) from None
 
 
 def refuse(reason: str, found: object, place: str) -> NoReturn:
-    """Raises RefusedRuleError of this dialect; the place is where in the filters."""
+    """Raises RefusedRuleError of this dialect, with a place in the filters."""
     raise RefusedRuleError(DIALECT, reason, found, place)
 
 
 def _truth(content: object, place: str, depth: int) -> kleene.Truth:
-    """Where a filter is true and false."""
+    """Returns the truth of a filter."""
     check_depth(depth)
     if not isinstance(content, dict):
         refuse(NO_FILTERS, content, place)
@@ -209,7 +208,7 @@ def _truth(content: object, place: str, depth: int) -> kleene.Truth:
     [(dialect, inner)] = content.items()
     place = f"{place}.{dialect}"
     if dialect in _SETS:
-        return _compared(dialect, inner, place)
+        return _compare(dialect, inner, place)
     if dialect == "sql":
         return _expression(inner, place)
     if dialect == "not":
@@ -224,7 +223,7 @@ def _truth(content: object, place: str, depth: int) -> kleene.Truth:
     return kleene.conjunction(parts) if dialect == "all" else kleene.disjunction(parts)
 
 
-def _compared(dialect: str, inner: object, place: str) -> kleene.Truth:
+def _compare(dialect: str, inner: object, place: str) -> kleene.Truth:
     if not isinstance(inner, dict) or not inner:
         refuse(ATTRIBUTES, inner, place)
     truths = []
@@ -239,8 +238,8 @@ def _compared(dialect: str, inner: object, place: str) -> kleene.Truth:
     return kleene.conjunction(truths)
 
 
-def accepted(name: str, dialect: str, text: str) -> ValueSet | None:
-    """The values that `exact`, `prefix` or `suffix` accepts; None where they are no set."""
+def accepted_values(name: str, dialect: str, text: str) -> ValueSet | None:
+    """Returns the values that `exact`, `prefix` or `suffix` accepts; None if they are no set."""
     surely, perhaps = _sets(name, dialect, text)
     return surely if perhaps is surely else None
 
@@ -261,7 +260,7 @@ def _check_text(text: str, place: str) -> None:
 
 
 def _check_expressions(content: object) -> None:
-    """Raises LimitError where the expressions, wherever they stand, are too long together."""
+    """Raises LimitError if all expressions together are too long."""
     characters, waiting = 0, [content]
     while waiting:
         each = waiting.pop()
@@ -277,7 +276,7 @@ def _check_expressions(content: object) -> None:
 
 
 def _expression(inner: object, place: str) -> kleene.Truth:
-    """Where a residue is left open, nothing is known of where the expression is false."""
+    """Returns the truth of an expression; with a residue its false cases are unknown."""
     if not isinstance(inner, str):
         refuse(SQL, inner, place)
     try:
@@ -301,7 +300,7 @@ def _condition(filters: FilterSet) -> Formula:
 
 
 AcceptedSets: TypeAlias = tuple[ValueSet, ValueSet]
-"""The values that are surely accepted, and those that may be."""
+"""The values that are certainly accepted, and those that may be."""
 
 
 def _exact(text: str) -> AcceptedSets:
@@ -311,7 +310,7 @@ def _exact(text: str) -> AcceptedSets:
 
 def _prefix(text: str) -> AcceptedSets:
     bools = _bools(each.startswith(text) for each, _ in _BOOLS)
-    values = union((sets.prefix(text), bools, *_beginning(text)))
+    values = union((sets.prefix(text), bools, *_with_beginning(text)))
     return values, values
 
 
@@ -322,13 +321,13 @@ def _suffix(text: str) -> AcceptedSets:
     return surely, surely | INTEGERS if _DIGITS.fullmatch(text) else surely
 
 
-def _bools(accepted: Iterator[bool]) -> ValueSet:
-    pairs = zip(_BOOLS, accepted, strict=True)
+def _bools(accepted_values: Iterator[bool]) -> ValueSet:
+    pairs = zip(_BOOLS, accepted_values, strict=True)
     return union(sets.eq(value) for (_, value), held in pairs if held)
 
 
 def _integer(text: str) -> ValueSet:
-    """The integer that has this text."""
+    """Returns the integer with this text."""
     return sets.eq(int(text)) & INTEGERS if _is_integer(text) else NOTHING
 
 
@@ -336,8 +335,8 @@ def _is_integer(text: str) -> bool:
     return len(text) <= _INTEGER_CHARACTERS and _INTEGER.fullmatch(text) is not None
 
 
-def _beginning(text: str) -> Iterator[ValueSet]:
-    """The integers whose text begins so: for each number of digits behind it an interval."""
+def _with_beginning(text: str) -> Iterator[ValueSet]:
+    """Yields the integers with this beginning: an interval for each number of further digits."""
     if text == "-":
         yield sets.lt(0) & INTEGERS
     elif text == "0":

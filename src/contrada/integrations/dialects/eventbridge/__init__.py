@@ -1,4 +1,4 @@
-"""AWS EventBridge: event patterns to filters and back, events to notifications and back."""
+"""AWS EventBridge: conversion of event patterns and filters, and of events and notifications."""
 
 from contrada.integrations.dialects.eventbridge.event_patterns import (
     filters,

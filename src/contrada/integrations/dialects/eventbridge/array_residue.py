@@ -1,13 +1,13 @@
-"""Whether an event matches where a pattern asks for absence, as AWS answers within arrays.
+"""`ArrayResidue`: patterns that require absence within arrays, decided as AWS does.
 
-AWS goes through the fields of a pattern in the order of their names. Each takes a value of the
-event that stands in no other element of an array than those before it; `exists: false` asks that
-the event has no such value. So what counts as absent depends on which fields were asked for before,
-and filters, of which each covers itself with one constraint more, cannot say it: they match
-whenever AWS does, and this residue decides.
+AWS visits the fields of a pattern in the order of their names. For each it takes a value of the
+event that is in no other element of an array than the previous values; `exists: false` requires
+that the event has no such value. So absence depends on the previous fields. Filters cannot express
+this, as each covers itself with a further constraint: they match whenever AWS does, and this
+residue decides.
 
         {"e": [{"f": 1}, {"l": 2}]}
-        {"e": {"f": [1], "l": [{"exists": false}]}}      matches: in the element of `f` is no `l`
+        {"e": {"f": [1], "l": [{"exists": false}]}}      matches: the element of `f` has no `l`
         {"e": {"l": [{"exists": false}]}}                does not: some element has an `l`
 
 Source: AWS Event Ruler, README, "JSON Array Matching".
@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 from contrada.errors import ContradaError, LimitError
 from contrada.integrations.dialects.eventbridge.eventbridge_events import JSON_TYPE, value_of_json
-from contrada.integrations.dialects.json_text import check_depth, decoded
+from contrada.integrations.dialects.json_text import check_depth, decode_json
 from contrada.integrations.dialects.kleene import filters_of
 from contrada.model.algebra.expression import CONJUNCTIONS_MAX, Formula, Member, Or
 from contrada.model.algebra.notification import Notification
@@ -30,25 +30,25 @@ from contrada.model.domains.values import ABSENT_KEY, Key, key_of
 from contrada.model.languages.decision import safe_answers
 
 VALUES_TRIED_MAX: Final = 300_000
-"""Values that are tried for one event and pattern with `exists: false`, one after each choice of
-elements of arrays: half a second. Beyond it: the event is taken to match, counted in
-`safe_answers` as `eventbridge.arrays`."""
+"""Values tried for one event and pattern with `exists: false`, after each choice of elements of
+arrays: half a second. Beyond it: the event is taken to match, counted in `safe_answers` as
+`eventbridge.arrays`."""
 
 Elements: TypeAlias = frozenset[tuple[int, int]]
-"""Arrays by number, each with the place of the element in which something stands."""
+"""Arrays by number, each with the position of the element that contains a value."""
 
 ValuesByName: TypeAlias = Mapping[str, list[tuple[Key, Elements]]]
 """The values of an event by name."""
 
 FieldConstraints: TypeAlias = tuple[tuple[str, ValueSet], ...]
-"""What is asked of fields, in the order of their names."""
+"""The sets that fields must be in, in the order of their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayResidue:
-    """Decides a pattern on the whole event, which a notification has as its body.
+    """Decides a pattern on the whole event, which is the body of a notification.
 
-    One without such a body is an event of its attributes, without arrays of objects.
+    A notification without such a body is an event of its attributes, without arrays of objects.
     """
 
     alternatives: tuple[FieldConstraints, ...]
@@ -60,7 +60,7 @@ class ArrayResidue:
 
 
 def residue_of(condition: Formula) -> ArrayResidue | None:
-    """What filters of a condition leave open; None where nothing."""
+    """Returns the residue of a condition; None if filters are exact."""
     members = {each.name: each for each in _members(condition)}
     asks_absence = [name for name, each in members.items() if each.values.holds(ABSENT_KEY)]
     # A field of a name without a dot stands in no array, unless it is asked for what is in it, too.
@@ -78,7 +78,7 @@ def residue_of(condition: Formula) -> ArrayResidue | None:
 
 
 def _name_in_order(member: Member) -> bytes:
-    """Names are compared as Java does."""
+    """Names are compared as in Java."""
     return member.name.encode("utf-16-be")
 
 
@@ -91,7 +91,7 @@ def _members(condition: Formula) -> Iterator[Member]:
 
 
 def _alternatives(condition: Formula) -> Iterator[tuple[Member, ...]]:
-    """What must hold together, for each choice of alternatives."""
+    """Yields the constraints of each choice of alternatives."""
     if isinstance(condition, Member):
         yield (condition,)
     elif isinstance(condition, Or):
@@ -103,7 +103,7 @@ def _alternatives(condition: Formula) -> Iterator[tuple[Member, ...]]:
 
 
 def _holds(asked: FieldConstraints, fields: ValuesByName) -> bool:
-    """Whether elements can be chosen so that all that is asked holds."""
+    """Whether a choice of elements satisfies all constraints."""
     waiting: list[tuple[int, Elements]] = [(0, frozenset())]
     seen = set(waiting)
     tried = 0
@@ -146,9 +146,9 @@ def _fields_of(notification: Notification) -> ValuesByName:
 
 @lru_cache(maxsize=1)  # An event becomes several notifications, and meets several patterns.
 def _fields_in(body: bytes) -> ValuesByName | None:
-    """The values of an event; None where the body is none."""
+    """Returns the values of an event; None if the body is no event."""
     try:
-        content = decoded(body, exact=True)
+        content = decode_json(body, exact=True)
         if not isinstance(content, dict):
             return None
         return _EventFields(content).by_name
@@ -157,7 +157,7 @@ def _fields_in(body: bytes) -> ValuesByName | None:
 
 
 class _EventFields:
-    """Gathers the values of an event, each with the elements in which it stands."""
+    """Collects the values of an event, each with the elements around it."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         self.by_name: dict[str, list[tuple[Key, Elements]]] = {}

@@ -1,28 +1,28 @@
 """Event patterns of AWS EventBridge to filters.
 
-A pattern is a JSON object of the shape of the events: objects lead to fields, whose names are
-joined by dots; a field has an array of values and match expressions, of which one must accept.
-All fields must hold. `$or` joins alternatives; where one does not have that form (an array of at
-least two objects, no field in them called like an operator), each is a field's name.
+A pattern is a JSON object in the shape of the events. Objects lead to fields, named by a path with
+dots. A field has an array of values and match expressions, one of which must accept. All fields
+must match. `$or` joins alternatives if it has the right form (an array of at least two objects
+without a field that is called like an operator); else it is the name of a field.
 
-A pattern is filters; what those with `exists: false` leave open within arrays of objects is decided
-on the whole event (see `arrays`). What AWS refuses is refused. Decisions where
-AWS says little, or answers by accident of how it holds values:
+A pattern becomes filters. Patterns with `exists: false` within arrays of objects are decided on the
+whole event (see `array_residue`). Patterns that AWS refuses are refused. Decisions on cases that
+AWS documents poorly, or answers by accident of its representation:
 
-- `anything-but` accepts every present value outside, of any type, null too; of several values
+- `anything-but` accepts every present value outside, of any type, including null; of several values
   one outside is enough. `exists: true` accepts null; an object or an empty array is no value.
-- The same field twice in one conjunction, and a name twice in one object, are refused. (AWS
+- A field that occurs twice in one conjunction, and a repeated name in one object, are refused. (AWS
   takes the last.)
-- Without case means Unicode's simple case folding. (AWS takes upper and lower case of each
+- Case is ignored by Unicode's simple case folding. (AWS takes upper and lower case of each
   character: there `k` is not the Kelvin sign, and `ß` is also `SS`.)
-- An IPv6 address as a plain value accepts all its spellings, as in AWS; an IPv4 address only
-  its usual one. (AWS also takes leading zeros, and compares IPv4 with IPv6 digit by digit.)
-- Numbers compare exactly. As bounds and in `anything-but`, numbers of more digits than a double
-  has are refused, as in AWS. (Elsewhere AWS compares these as text.) Decimals that no double
-  stands for are refused everywhere.
+- An IPv6 address as a plain value accepts all its spellings, as in AWS; an IPv4 address only its
+  usual one. (AWS also takes leading zeros, and compares IPv4 with IPv6 digit by digit.)
+- Numbers compare exactly. As bounds and in `anything-but`, numbers of more digits than a double has
+  are refused, as in AWS. (Elsewhere AWS compares these as text.) Decimals that no double represents
+  are refused everywhere.
 
-Source: AWS EventBridge User Guide, "Comparison operators for use in event patterns";
-AWS Event Ruler, README.
+Source: AWS EventBridge User Guide, "Comparison operators for use in event patterns"; AWS Event
+Ruler, README.
 """
 
 import json
@@ -31,15 +31,15 @@ from functools import partial
 from typing import Any, Final
 
 from contrada.errors import EncodingError, InvalidNameError, LimitError, RefusedRuleError
-from contrada.integrations.dialects.eventbridge import eventbridge_refusals
+from contrada.integrations.dialects.eventbridge import eventbridge_refusals as refusals
 from contrada.integrations.dialects.eventbridge.array_residue import residue_of
 from contrada.integrations.dialects.eventbridge.eventbridge_events import notifications
 from contrada.integrations.dialects.eventbridge.eventbridge_operators import (
     OPERATOR_NAMES,
-    accepted,
+    accepted_values,
 )
 from contrada.integrations.dialects.eventbridge.eventbridge_refusals import refuse
-from contrada.integrations.dialects.json_text import check_depth, decoded, json_lines
+from contrada.integrations.dialects.json_text import check_depth, decode_json, json_lines
 from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.domains.values import check_user_name
@@ -49,15 +49,15 @@ OR_WORD: Final = "$or"
 
 
 def read(pattern: str | bytes | dict[str, Any], name: str = "") -> Rule:
-    """The rule that a pattern is, given as JSON text or as the object that it stands for.
+    """Returns the rule of a pattern, given as JSON text or as a decoded object.
 
-    Cost: linear in the pattern, but for `$or`, which makes up to `expression.CONJUNCTIONS_MAX`
-    filters. Raises RefusedRuleError with one of `reasons` and the path of the field, and
-    LimitError.
+    Cost: linear in the pattern, except for `$or`, which makes up to `expression.CONJUNCTIONS_MAX`
+    filters. Raises RefusedRuleError with one of `eventbridge_refusals` and the path of the field,
+    and LimitError.
     """
-    content = pattern if isinstance(pattern, dict) else _decoded(pattern)
+    content = pattern if isinstance(pattern, dict) else _decode(pattern)
     if not isinstance(content, dict):
-        refuse(eventbridge_refusals.NO_OBJECT, content, "")
+        refuse(refusals.NO_OBJECT, content, "")
     condition = _condition(content)
     found, residue = filter_set(condition), residue_of(condition)
     if residue is None:
@@ -68,29 +68,26 @@ def read(pattern: str | bytes | dict[str, Any], name: str = "") -> Rule:
 def matches(
     pattern: Rule | str | bytes | dict[str, Any], event: str | bytes | dict[str, Any]
 ) -> bool:
-    """Whether a pattern, or the rule that one was read to, matches an event.
-
-    Raises as `read` and as `events.notifications`.
-    """
+    """Whether a pattern, or its rule, matches an event. Raises as `read` and as `notifications`."""
     rule = pattern if isinstance(pattern, Rule) else read(pattern)
     names = {name for each in rule.filters for name in each.sets}
     return any(map(rule.matches, notifications(event, names)))
 
 
 def filters(pattern: str | bytes | dict[str, Any]) -> FilterSet:
-    """The filters that say a pattern. Raises as `read`, and where a residue is left open."""
-    return read(pattern).exact_filters(eventbridge_refusals.DIALECT)
+    """Returns the filters that equal a pattern. Raises as `read`, and if a residue remains."""
+    return read(pattern).exact_filters(refusals.DIALECT)
 
 
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
-    """The rules of a file: one pattern; or an array, or lines, of patterns or of named ones.
+    """Yields the rules of a file: one pattern; or an array, or lines, of patterns or of named ones.
 
-    A named one is an object with `Name` and `EventPattern` (an object, or its JSON as a string);
-    the answer of `aws events list-rules`, which has them under `Rules`, is read as it is. Others
-    are called by their number from 1, a single one not at all.
+    A named one is an object with `Name` and `EventPattern` (an object, or its JSON as a string).
+    The output of `aws events list-rules`, which has them under `Rules`, is valid. Other patterns
+    have their number from 1 as name, a single one no name.
     """
     try:
-        content = _decoded(text)
+        content = _decode(text)
     except (RefusedRuleError, LimitError) as error:
         lines = json_lines(text)
         if not lines:
@@ -107,34 +104,29 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 
 def _read_line(line: str, name: str) -> Rule | RefusedRule:
     try:
-        content = _decoded(line)
+        content = _decode(line)
     except (RefusedRuleError, LimitError) as error:
         return RefusedRule(name, error)
     return _read_entry(content, name)
 
 
 def _read_entry(content: Any, name: str) -> Rule | RefusedRule:
-    """A pattern, or an object that has one beside its name."""
+    """Returns the rule of a pattern, or of an object with a pattern and its name."""
     if isinstance(content, dict) and isinstance(content.get("Name"), str):
         name = content["Name"]
         if "EventPattern" not in content:
-            return RefusedRule(
-                name,
-                RefusedRuleError(eventbridge_refusals.DIALECT, eventbridge_refusals.NO_PATTERN),
-            )
+            return RefusedRule(name, RefusedRuleError(refusals.DIALECT, refusals.NO_PATTERN))
         content = content["EventPattern"]
     return read_or_refused(name, partial(read, content, name))
 
 
-def _decoded(text: object) -> Any:
+def _decode(text: object) -> Any:
     if not isinstance(text, str | bytes):
-        refuse(eventbridge_refusals.NO_OBJECT, text, "")
+        refuse(refusals.NO_OBJECT, text, "")
     try:
-        return decoded(text, exact=True)
+        return decode_json(text, exact=True)
     except EncodingError as error:
-        raise RefusedRuleError(
-            eventbridge_refusals.DIALECT, eventbridge_refusals.NOT_JSON, error.reason
-        ) from None
+        raise RefusedRuleError(refusals.DIALECT, refusals.NOT_JSON, error.reason) from None
 
 
 class _NoRelationError(Exception):
@@ -147,24 +139,24 @@ class _NoRelationError(Exception):
 
 
 def _condition(content: dict[str, Any]) -> Formula:
-    """Every `$or` joins alternatives, or each is a name: what is neither is refused."""
+    """Returns the condition of a pattern: every `$or` joins alternatives, or each is a name."""
     try:
         return _RuleReader(relations=True).conjunction(content, None, 1)
     except _NoRelationError as error:
         try:
             return _RuleReader(relations=False).conjunction(content, None, 1)
         except RefusedRuleError:
-            refuse(eventbridge_refusals.OR, error.found, error.path or "")
+            refuse(refusals.OR, error.found, error.path or "")
 
 
 class _RuleReader:
-    """Reads objects. `relations` says whether `$or` joins alternatives, or is a name."""
+    """Reads objects. `relations`: whether `$or` joins alternatives, or is a name."""
 
     def __init__(self, *, relations: bool) -> None:
         self._relations = relations
 
     def conjunction(self, content: dict[str, Any], path: str | None, depth: int) -> Formula:
-        """The condition of a whole pattern."""
+        """Returns the condition of a whole pattern."""
         return And(tuple(self._parts(content, path, depth, {}, in_or=False)))
 
     def _parts(
@@ -176,10 +168,12 @@ class _RuleReader:
         *,
         in_or: bool,
     ) -> Iterator[Formula]:
-        """What must hold together in an object. `named`: the fields of the conjunction so far."""
+        """Yields the conditions of an object. `named` holds the fields of the conjunction so
+        far.
+        """
         check_depth(depth)
         if not content:
-            refuse(eventbridge_refusals.EMPTY_OBJECT, content, path or "")
+            refuse(refusals.EMPTY_OBJECT, content, path or "")
         for step, inner in content.items():
             if self._relations and step == OR_WORD:
                 yield self._alternatives(inner, path, depth + 1, named)
@@ -190,14 +184,16 @@ class _RuleReader:
             if isinstance(inner, dict):
                 yield from self._parts(inner, name, depth + 1, named, in_or=in_or)
             elif isinstance(inner, list):
-                yield Member(_new(name, named), accepted(inner, name))
+                yield Member(_new(name, named), accepted_values(inner, name))
             else:
-                refuse(eventbridge_refusals.FIELD, inner, name)
+                refuse(refusals.FIELD, inner, name)
 
     def _alternatives(
         self, content: object, path: str | None, depth: int, named: dict[str, None]
     ) -> Formula:
-        """Any of the objects. What one names, another may name too, but nothing around them."""
+        """Returns the union of objects. They may share fields, but not with the objects around
+        them.
+        """
         if not isinstance(content, list) or len(content) < 2:
             raise _NoRelationError(content, path)
         parts: list[Formula] = []
@@ -214,12 +210,12 @@ class _RuleReader:
 
 
 def _new(name: str, named: dict[str, None]) -> str:
-    """The field's name, which must be new."""
+    """Returns the field's name, which must be new."""
     try:
         check_user_name(name)
     except InvalidNameError as error:
-        refuse(eventbridge_refusals.NAME, error.reason, name)
+        refuse(refusals.NAME, error.reason, name)
     if name in named:
-        refuse(eventbridge_refusals.TWICE, name, name)
+        refuse(refusals.TWICE, name, name)
     named[name] = None
     return name

@@ -1,24 +1,24 @@
 """JSON events to notifications, and back.
 
-Objects lead to attributes, whose names are joined by dots. An array of plain values is one
-attribute with several values; arrays of them in arrays too. An empty array or object is no value.
+Objects lead to attributes, named by a path with dots. An array of plain values, also a nested one,
+is one attribute with several values. An empty array or object is no value.
 
-Fields of different elements of an array of objects must never be combined. So an event with
-such arrays is a set of notifications: one for each way to choose one element of every array,
-with the fields of these elements and all that stands outside arrays. A pattern matches the event
-when it matches one of them. Plain values beside objects in an array are there whatever element
-is chosen.
+Fields of different elements of an array of objects must never be combined. So an event with such
+arrays becomes a set of notifications: one for each choice of one element of every array, with the
+fields of these elements and all fields outside arrays. A pattern matches the event if it matches
+one of them. Plain values beside objects in an array are part of every choice.
 
         {"a": [{"b": 1, "c": 2}, {"b": 3}], "d": [4, 5]}
 
             a.b = 1, a.c = 2, d = 4 | 5        a.b = 3, d = 4 | 5
 
-For every pattern without `exists: false` this is what AWS calls array consistency. With it, a
-field counts as absent when the chosen elements lack it, which AWS says in fewer cases: what is left
-open is decided on the whole event (see `arrays`).
+For every pattern without `exists: false` this is the array consistency of AWS. With it, a field
+counts as absent if the chosen elements lack it, which AWS finds in fewer cases: the rest is decided
+on the whole event (see `array_residue`).
 
-A number that neither 64 bits nor a double stand for is NaN: it is there, but equals no number that
-a pattern can name, and lies within no bounds. So AWS has it, which compares such numbers as text.
+A number that neither 64 bits nor a double represent is NaN: it is present, but equals no number of
+a pattern, and is within no bounds. AWS, which compares such numbers as text, gives the same
+answers.
 
 Source: AWS Event Ruler, README, "JSON Array Matching".
 """
@@ -31,15 +31,15 @@ from itertools import product
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import EncodingError, InvalidNotificationError, LimitError
-from contrada.integrations.dialects.json_text import Inexact, check_depth, decoded, is_exact
+from contrada.integrations.dialects.json_text import Inexact, check_depth, decode_json, is_exact
 from contrada.model.algebra.notification import Notification
 from contrada.model.domains.values import INT_MAX, INT_MIN, Value
 
 EVENT_NOTIFICATIONS_MAX: Final = 1_024
-"""Notifications that one event becomes, by its arrays of objects. Beyond it: LimitError."""
+"""Notifications of one event, by its arrays of objects. Beyond it: LimitError."""
 
 EVENT_VALUES_MAX: Final = 1_000_000
-"""Values that all notifications of one event have together. Beyond it: LimitError."""
+"""Values of all notifications of one event together. Beyond it: LimitError."""
 
 JSON_TYPE: Final = "application/json"
 
@@ -47,16 +47,15 @@ JSON_TYPE: Final = "application/json"
 def notifications(
     event: str | bytes | dict[str, Any], names: Container[str] | None = None
 ) -> list[Notification]:
-    """The notifications that an event is, one where it has no arrays of objects.
+    """Returns the notifications of an event, only one for an event without arrays of objects.
 
-    Each carries the whole event as its body. With `names`, the attributes that some filter asks
-    for, all others are left out, which makes fewer notifications.
+    Each has the whole event as its body. `names` limits the attributes to those of filters, which
+    makes fewer notifications.
 
-    Cost: the event's size, and that of the notifications. Raises EncodingError where it is no JSON
-    object, InvalidNotificationError, and LimitError beyond EVENT_NOTIFICATIONS_MAX or
-    EVENT_VALUES_MAX.
+    Cost: the size of the event and of the notifications. Raises EncodingError unless it is a JSON
+    object, InvalidNotificationError, and LimitError.
     """
-    content = event if isinstance(event, dict) else decoded(event, exact=True)
+    content = event if isinstance(event, dict) else decode_json(event, exact=True)
     if not isinstance(content, dict):
         raise EncodingError("event", f"expected an object, found {type(content).__name__}")
     read = _EventReader(names).part_of_object(content)
@@ -67,11 +66,11 @@ def notifications(
 
 
 def event_of(notification: Notification) -> dict[str, Any]:
-    """The event that a notification came from.
+    """Returns the event of a notification.
 
-    Raises EncodingError where it came from none, and for numbers beyond the doubles.
+    Raises EncodingError if it has none, and for numbers beyond the doubles.
     """
-    content = decoded(notification.body)
+    content = decode_json(notification.body)
     if notification.content_type != JSON_TYPE or not isinstance(content, dict):
         raise EncodingError("event", "the body is no JSON object")
     return content
@@ -102,15 +101,15 @@ _FieldValues: TypeAlias = dict[str, list[Value]]
 
 @dataclass(slots=True)
 class _EventPart:
-    """What an object or an element holds: values that are always there, and arrays to choose in."""
+    """Content of an object or an element: constant values, and arrays to choose in."""
 
     values: _FieldValues = field(default_factory=dict)
     arrays: list[list["_EventPart"]] = field(default_factory=list)
     ways: int = 1
-    """The number of ways to choose."""
+    """The number of choices."""
 
     def size(self) -> int:
-        """The number of values of all ways to choose together."""
+        """Returns the number of values in all choices together."""
         own = self.ways * sum(map(len, self.values.values()))
         for array in self.arrays:
             others = self.ways // sum(part.ways for part in array)
@@ -118,31 +117,33 @@ class _EventPart:
         return own
 
     def choices(self) -> Iterator[_FieldValues]:
-        """The values of each way to choose."""
+        """Yields the values of each choice."""
         options = [[each for part in array for each in part.choices()] for array in self.arrays]
         for chosen in product(*options):
-            yield _joined((self.values, *chosen)) if chosen else self.values
+            yield _join((self.values, *chosen)) if chosen else self.values
 
     def take(self, other: "_EventPart") -> None:
-        """Takes in what stands beside."""
+        """Adds the content of a neighbour."""
         for name, values in other.values.items():
             self.values.setdefault(name, []).extend(values)
         self.arrays += other.arrays
         self._multiply(other.ways)
 
     def choose(self, elements: list["_EventPart"]) -> None:
-        """Takes an array in, of which one element is chosen."""
+        """Adds an array of which one element is chosen."""
         self.arrays.append(elements)
         self._multiply(sum(part.ways for part in elements))
 
     def _multiply(self, ways: int) -> None:
-        """Raises LimitError beyond EVENT_NOTIFICATIONS_MAX, before the event is read to its end."""
+        """Raises LimitError beyond EVENT_NOTIFICATIONS_MAX, before the rest of the event is
+        read.
+        """
         self.ways *= ways
         if self.ways > EVENT_NOTIFICATIONS_MAX:
             raise LimitError("EVENT_NOTIFICATIONS_MAX", EVENT_NOTIFICATIONS_MAX, self.ways)
 
 
-def _joined(parts: tuple[_FieldValues, ...]) -> _FieldValues:
+def _join(parts: tuple[_FieldValues, ...]) -> _FieldValues:
     found: _FieldValues = {}
     for part in parts:
         for name, values in part.items():
@@ -151,7 +152,7 @@ def _joined(parts: tuple[_FieldValues, ...]) -> _FieldValues:
 
 
 class _EventReader:
-    """Reads the parts of an event, without the attributes nobody asks for."""
+    """Reads the parts of an event, without attributes that no filter names."""
 
     def __init__(self, names: Container[str] | None) -> None:
         self._names = names
@@ -159,7 +160,7 @@ class _EventReader:
     def part_of_object(
         self, content: dict[str, Any], path: str | None = None, depth: int = 1
     ) -> _EventPart:
-        """The part that an object is."""
+        """Returns the part of an object."""
         check_depth(depth)
         part = _EventPart()
         for step, inner in content.items():
@@ -175,7 +176,7 @@ class _EventReader:
     def _part_of_array(
         self, content: list[Any] | tuple[Any, ...], name: str, depth: int
     ) -> _EventPart:
-        """The part that an array is. Arrays of plain values alone are no elements to choose."""
+        """Returns the part of an array. Elements with plain values only are no choices."""
         check_depth(depth)
         part = _EventPart()
         elements: list[_EventPart] = []
@@ -202,13 +203,13 @@ class _EventReader:
 
 
 def _different(elements: list[_EventPart]) -> list[_EventPart]:
-    """The elements with content, and one empty element if only some are empty."""
+    """Returns the elements with content, and one empty element if only some are empty."""
     full = [each for each in elements if each.values or each.arrays]
     return full if len(full) in (0, len(elements)) else [*full, _EventPart()]
 
 
 def value_of_json(name: str, value: object) -> Value:
-    """A plain value of JSON; an integer of more than 64 bits as the double that stands for it."""
+    """Returns a plain JSON value; an integer of more than 64 bits becomes a double."""
     if isinstance(value, Inexact):
         return math.nan
     if type(value) is int and not INT_MIN <= value <= INT_MAX:

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
 from contrada.errors import InvalidValueError
-from contrada.integrations.dialects.eventbridge import eventbridge_refusals
+from contrada.integrations.dialects.eventbridge import eventbridge_refusals as refusals
 from contrada.integrations.dialects.eventbridge.eventbridge_refusals import refuse
 from contrada.integrations.dialects.json_text import Inexact, is_exact
 from contrada.model.algebra import sets
@@ -24,13 +24,13 @@ _WILDCARD: Final = re.compile(r"(?:\\[*\\]|\*(?!\*)|[^\\*]+)*+")
 _BOUNDS: Final = ("=", "<", "<=", ">", ">=")
 
 
-def accepted(values: list[Any], place: str) -> ValueSet:
-    """The values that a field's array accepts. Cost: a sort of the plain values.
+def accepted_values(values: list[Any], place: str) -> ValueSet:
+    """Returns the values that a field's array accepts. Cost: a sort of the plain values.
 
     Raises RefusedRuleError.
     """
     if not values:
-        refuse(eventbridge_refusals.EMPTY_ARRAY, values, place)
+        refuse(refusals.EMPTY_ARRAY, values, place)
     keys: list[Key] = []
     parts: list[ValueSet] = []
     for value in values:
@@ -51,7 +51,7 @@ def is_ipv6(text: str) -> bool:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """The address that a text spells. One with a zone (`%eth0`) is of no network."""
+    """Returns the address of a text. One with a zone (`%eth0`) is in no network."""
     if "%" in text:
         return None
     try:
@@ -61,56 +61,56 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _key(value: object, place: str) -> Key:
-    """The key of a plain value."""
+    """Returns the key of a plain value."""
     if isinstance(value, str):
         return _text_key(value, place)
     if value is None or isinstance(value, bool):
         return key_of(value)
     _check_exact(value, place)
     if not isinstance(value, int | float) or not math.isfinite(value):
-        refuse(eventbridge_refusals.VALUE, value, place)
-    return key_of(_held(value, place))
+        refuse(refusals.VALUE, value, place)
+    return key_of(_to_double(value, place))
 
 
 def _text_key(text: str, place: str) -> Key:
     try:
         return key_of(text)
     except InvalidValueError:
-        refuse(eventbridge_refusals.NOT_TEXT, text, place)
+        refuse(refusals.NOT_TEXT, text, place)
 
 
 def _check_exact(number: object, place: str) -> None:
     if isinstance(number, Inexact):
-        refuse(eventbridge_refusals.INEXACT, number, place)
+        refuse(refusals.INEXACT, number, place)
 
 
-def _held(number: int | float, place: str) -> int | float:
-    """The number, as a double where it is an integer of more than 64 bits."""
+def _to_double(number: int | float, place: str) -> int | float:
+    """Returns the number, as a double if it is an integer of more than 64 bits."""
     if isinstance(number, float) or INT_MIN <= number <= INT_MAX:
         return number
     if not is_exact(number):
-        refuse(eventbridge_refusals.INEXACT, number, place)
+        refuse(refusals.INEXACT, number, place)
     return float(number)
 
 
 def _expression(expression: dict[str, Any], place: str) -> ValueSet:
-    name, constant = _only(expression, place)
+    name, constant = _only_item(expression, place)
     read = _OPERATORS.get(name)
     if read is None:
-        refuse(eventbridge_refusals.UNKNOWN, name, place)
+        refuse(refusals.UNKNOWN, name, place)
     return read(constant, place)
 
 
-def _only(expression: dict[str, Any], place: str) -> tuple[str, Any]:
-    """The only key of an object, with its value."""
+def _only_item(expression: dict[str, Any], place: str) -> tuple[str, Any]:
+    """Returns the only key of an object, with its value."""
     if len(expression) != 1:
-        refuse(eventbridge_refusals.ONE_KEY, dict(expression), place)
+        refuse(refusals.ONE_KEY, dict(expression), place)
     return next(iter(expression.items()))
 
 
 def _text(constant: object, place: str) -> str:
     if not isinstance(constant, str):
-        refuse(eventbridge_refusals.STRING, constant, place)
+        refuse(refusals.STRING, constant, place)
     _text_key(constant, place)
     return constant
 
@@ -120,7 +120,7 @@ def _equals_ignore_case(constant: object, place: str) -> ValueSet:
 
 
 def _at_end(build: Callable[..., ValueSet]) -> Callable[[object, str], ValueSet]:
-    """What begins or ends with a text, perhaps but for case."""
+    """Returns a prefix or suffix operator, which can ignore case."""
 
     def read(constant: object, place: str) -> ValueSet:
         if isinstance(constant, dict):
@@ -135,23 +135,23 @@ _suffix: Final = _at_end(sets.suffix)
 
 
 def _nocase_text(expression: dict[str, Any], place: str) -> str:
-    name, constant = _only(expression, place)
+    name, constant = _only_item(expression, place)
     if name != "equals-ignore-case":
-        refuse(eventbridge_refusals.NOCASE, name, place)
+        refuse(refusals.NOCASE, name, place)
     return _text(constant, place)
 
 
 def _wildcard(constant: object, place: str) -> ValueSet:
-    """Here `?` is a character like any other; in the model's wildcards it is not."""
+    """Here `?` is an ordinary character; in the model's wildcards it is not."""
     text = _text(constant, place)
     if _WILDCARD.fullmatch(text) is None:
-        refuse(eventbridge_refusals.WILDCARD, text, place)
+        refuse(refusals.WILDCARD, text, place)
     return sets.wildcard(text.replace("?", "\\?"))
 
 
 def _exists(constant: object, place: str) -> ValueSet:
     if not isinstance(constant, bool):
-        refuse(eventbridge_refusals.EXISTS, constant, place)
+        refuse(refusals.EXISTS, constant, place)
     return PRESENT if constant else ABSENT
 
 
@@ -160,45 +160,45 @@ def _cidr(constant: object, place: str) -> ValueSet:
     address, _slash, mask = text.partition("/")
     read = _address(address)
     if read is None or not _MASK.fullmatch(mask) or int(mask) >= read.max_prefixlen:
-        refuse(eventbridge_refusals.CIDR, text, place)
+        refuse(refusals.CIDR, text, place)
     if read.version == 6 and read.ipv4_mapped is not None:  # to AWS, IPv4 with too many bits
-        refuse(eventbridge_refusals.CIDR, text, place)
+        refuse(refusals.CIDR, text, place)
     return sets.cidr(f"{address}/{int(mask)}")
 
 
 def _numeric(constant: object, place: str) -> ValueSet:
     """`["=", n]`, a bound, or a lower bound and an upper one."""
     if not isinstance(constant, list) or len(constant) not in (2, 4):
-        refuse(eventbridge_refusals.NUMERIC, constant, place)
+        refuse(refusals.NUMERIC, constant, place)
     operators, numbers = constant[::2], [_bound(each, place) for each in constant[1::2]]
     if not all(isinstance(each, str) and each in _BOUNDS for each in operators):
-        refuse(eventbridge_refusals.NUMERIC, constant, place)
+        refuse(refusals.NUMERIC, constant, place)
     found = sets.OPERATORS[operators[0]](numbers[0])
     if len(operators) == 1:
         return found
     lower, upper = operators
     if lower not in (">", ">=") or upper not in ("<", "<=") or numbers[0] >= numbers[1]:
-        refuse(eventbridge_refusals.NUMERIC, constant, place)
+        refuse(refusals.NUMERIC, constant, place)
     return found & sets.OPERATORS[upper](numbers[1])
 
 
 def _bound(number: object, place: str) -> int | float:
     _check_exact(number, place)
     if not _is_number(number):
-        refuse(eventbridge_refusals.NUMERIC, number, place)
+        refuse(refusals.NUMERIC, number, place)
     assert isinstance(number, int | float)
     if not is_exact(number):
-        refuse(eventbridge_refusals.INEXACT, number, place)
-    return _held(number, place)
+        refuse(refusals.INEXACT, number, place)
+    return _to_double(number, place)
 
 
 def _anything_but(constant: object, place: str) -> ValueSet:
     """Every present value outside."""
     if isinstance(constant, dict):
-        name, texts = _only(constant, place)
+        name, texts = _only_item(constant, place)
         inside = _INSIDE_BUT.get(name)
         if inside is None:
-            refuse(eventbridge_refusals.BUT, name, place)
+            refuse(refusals.BUT, name, place)
         return PRESENT - union(inside(each, place) for each in _strings(texts, place))
     listed = constant if isinstance(constant, list) else [constant]
     if any(isinstance(each, str) for each in listed):
@@ -206,16 +206,16 @@ def _anything_but(constant: object, place: str) -> ValueSet:
     for each in listed:
         _check_exact(each, place)
     if not listed or not all(_is_number(each) for each in listed):
-        refuse(eventbridge_refusals.BUT, constant, place)
+        refuse(refusals.BUT, constant, place)
     return PRESENT - of_keys(key_of(_bound(each, place)) for each in listed)
 
 
 def _strings(constant: object, place: str) -> list[str]:
-    """One string, or some."""
+    """Returns one string, or several, as a list."""
     listed = constant if isinstance(constant, list) else [constant]
     strings = [each for each in listed if isinstance(each, str)]
     if not listed or len(strings) < len(listed):
-        refuse(eventbridge_refusals.BUT, constant, place)
+        refuse(refusals.BUT, constant, place)
     return strings
 
 
@@ -223,12 +223,12 @@ def _is_number(constant: object) -> bool:
     return isinstance(constant, int | float) and not isinstance(constant, bool)
 
 
-def _filled(read: Callable[[object, str], ValueSet]) -> Callable[[object, str], ValueSet]:
-    """The operator, with the empty text refused."""
+def _non_empty(read: Callable[[object, str], ValueSet]) -> Callable[[object, str], ValueSet]:
+    """Returns the operator without the empty text, which is refused."""
 
     def inside(constant: object, place: str) -> ValueSet:
         if not constant:
-            refuse(eventbridge_refusals.BUT_EMPTY, constant, place)
+            refuse(refusals.BUT_EMPTY, constant, place)
         return read(constant, place)
 
     return inside
@@ -248,8 +248,8 @@ _OPERATORS: Final[dict[str, Callable[[Any, str], ValueSet]]] = {
 
 _INSIDE_BUT: Final[dict[str, Callable[[Any, str], ValueSet]]] = {
     "equals-ignore-case": _equals_ignore_case,
-    "prefix": _filled(_prefix),
-    "suffix": _filled(_suffix),
+    "prefix": _non_empty(_prefix),
+    "suffix": _non_empty(_suffix),
     "wildcard": _wildcard,
 }
 
@@ -269,4 +269,4 @@ OPERATOR_NAMES: Final = frozenset(
         "ip-address-not-in-range",
     )
 )
-"""Names that no field within `$or` has; AWS keeps some for later."""
+"""Names that no field within `$or` has; AWS reserves some."""

@@ -1,4 +1,4 @@
-"""Why an event pattern is refused: the fixed phrases, by which refusals are counted."""
+"""Reasons why an event pattern is refused: fixed phrases, by which refusals are counted."""
 
 from typing import Final, NoReturn
 

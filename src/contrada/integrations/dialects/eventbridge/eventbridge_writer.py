@@ -1,7 +1,7 @@
-"""Filters to event patterns, where there are patterns that say them.
+"""`pattern_of`: filters to equivalent event patterns.
 
-A pattern says the same as its filters for every JSON event. NaN, infinities, times and bytes
-that are no UTF-8 are no JSON, so a pattern does not speak of them.
+Both match the same JSON events. NaN, infinities, times and bytes outside UTF-8 are not JSON, so no
+pattern depends on them.
 
 Source: AWS EventBridge User Guide, "Comparison operators for use in event patterns".
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from contrada.integrations.dialects.eventbridge import eventbridge_refusals
+from contrada.integrations.dialects.eventbridge import eventbridge_refusals as refusals
 from contrada.integrations.dialects.eventbridge.event_patterns import OR_WORD
 from contrada.integrations.dialects.eventbridge.eventbridge_operators import OPERATOR_NAMES, is_ipv6
 from contrada.integrations.dialects.eventbridge.eventbridge_refusals import refuse
@@ -36,7 +36,7 @@ _BOOLS: Final = ((BOOL, False), (BOOL, True))
 _INFINITIES: Final = (line.point((NUMBER, -math.inf)), line.point((NUMBER, math.inf)))
 
 
-class _Said(NamedTuple):
+class _MatchExpression(NamedTuple):
     """A match expression on text: `exactly`, `prefix` and so on, and its constant."""
 
     operator: str
@@ -44,20 +44,20 @@ class _Said(NamedTuple):
 
 
 class _UnsayableError(Exception):
-    """No match expression says this."""
+    """No match expression is equivalent."""
 
 
 def pattern_of(filters: Filter | FilterSet) -> dict[str, Any]:
-    """The pattern that matches the same events: the reverse of reading one.
+    """Returns the pattern that matches the same events: the reverse of `read`.
 
-    Cost: proportional to the filters' sets. Raises RefusedRuleError where no pattern says them:
-    for a set that no match expressions say, for a name that patterns do not reach, where nothing
-    matches or everything does.
+    Cost: proportional to the filters' sets. Raises RefusedRuleError for a set that no match
+    expressions equal, for a name that patterns cannot reach, and for filters that match nothing or
+    everything.
     """
     members = (filters,) if isinstance(filters, Filter) else filters.filters
     patterns = [_pattern(each, in_or=len(members) > 1) for each in members if not each.is_empty]
     if not patterns:
-        refuse(eventbridge_refusals.MATCHES_NOTHING, str(filters), "")
+        refuse(refusals.MATCHES_NOTHING, str(filters), "")
     return patterns[0] if len(patterns) == 1 else {OR_WORD: patterns}
 
 
@@ -70,15 +70,15 @@ def _pattern(member: Filter, *, in_or: bool) -> dict[str, Any]:
             or OR_WORD in steps
             or (in_or and not OPERATOR_NAMES.isdisjoint(steps))
         ):
-            refuse(eventbridge_refusals.UNSAYABLE_NAME, name, name)
+            refuse(refusals.UNSAYABLE_NAME, name, name)
         _put(pattern, steps, _field(values, name))
     if not pattern:
-        refuse(eventbridge_refusals.MATCHES_EVERYTHING, str(member), "")
+        refuse(refusals.MATCHES_EVERYTHING, str(member), "")
     return pattern
 
 
 def _put(pattern: dict[str, Any], steps: list[str], field: list[Any]) -> None:
-    """Puts a field in its place; below another field its name keeps its dots."""
+    """Adds a field at its place; below another field its name keeps its dots."""
     for place, step in enumerate(steps[:-1]):
         inner = pattern.setdefault(step, {})
         if isinstance(inner, list):
@@ -89,28 +89,28 @@ def _put(pattern: dict[str, Any], steps: list[str], field: list[Any]) -> None:
 
 
 def _field(values: ValueSet, name: str) -> list[Any]:
-    """The match expressions of a field, or a refusal."""
+    """Returns the match expressions of a field, or refuses it."""
     absence: list[Any] = [{"exists": False}] if values.holds(ABSENT_KEY) else []
-    said = _said(values & PRESENT)
-    if said is None:
-        refuse(eventbridge_refusals.UNSAYABLE, str(values), name)
-    if not absence + said:
-        refuse(eventbridge_refusals.MATCHES_NOTHING, str(values), name)
-    return absence + said
+    expressions = _expressions_of(values & PRESENT)
+    if expressions is None:
+        refuse(refusals.UNSAYABLE, str(values), name)
+    if not absence + expressions:
+        refuse(refusals.MATCHES_NOTHING, str(values), name)
+    return absence + expressions
 
 
-def _said(present: ValueSet) -> list[Any] | None:
-    """The match expressions of a set of present values, None where there are none."""
-    for say in (_all_but, _alternatives):
+def _expressions_of(present: ValueSet) -> list[Any] | None:
+    """Returns the match expressions of a set of present values, None if there are none."""
+    for write in (_all_but, _alternatives):
         try:
-            return say(present)
+            return write(present)
         except _UnsayableError:
             continue
     return None
 
 
 def _alternatives(present: ValueSet) -> list[Any]:
-    """The values and match expressions of which one must accept."""
+    """Returns values and match expressions, one of which must accept."""
     cuts, _ = present.parts()
     found: list[Any] = [None] if line.holds(cuts, NULL_KEY) else []
     found += [key[1] for key in _BOOLS if line.holds(cuts, key)]
@@ -119,7 +119,7 @@ def _alternatives(present: ValueSet) -> list[Any]:
 
 
 def _all_but(present: ValueSet) -> list[Any]:
-    """All, or one `anything-but`: texts of one kind are left out, or single numbers."""
+    """Returns everything, or one `anything-but` without texts of one kind or single numbers."""
     outside = PRESENT - present
     cuts, _ = outside.parts()
     if any(line.holds(cuts, key) for key in (NULL_KEY, *_BOOLS)):
@@ -132,18 +132,18 @@ def _all_but(present: ValueSet) -> list[Any]:
         return [{"anything-but": numbers}]
     if numbers:
         raise _UnsayableError
-    return [{"anything-but": _left_out(texts)}]
+    return [{"anything-but": _exclude(texts)}]
 
 
 def _is_single(number: object) -> bool:
     return isinstance(number, int | float) and is_exact(number)
 
 
-def _left_out(texts: list[_Said]) -> Any:
-    """Texts within `anything-but`, which takes one kind of them."""
+def _exclude(texts: list[_MatchExpression]) -> Any:
+    """Returns texts for `anything-but`, which takes one kind of them."""
     kinds = {each.operator for each in texts}
     if len(kinds) > 1:
-        texts = [_Said("wildcard", _as_wildcard(each)) for each in texts]
+        texts = [_MatchExpression("wildcard", _as_wildcard(each)) for each in texts]
         kinds = {"wildcard"}
     [kind] = kinds
     constants = [each.text for each in texts]
@@ -156,25 +156,27 @@ def _left_out(texts: list[_Said]) -> Any:
     return {kind: constants}
 
 
-def _as_wildcard(said: _Said) -> str:
-    if said.operator == "wildcard":
-        return said.text
-    shape = _SHAPES.get(said.operator)
+def _as_wildcard(expressions: _MatchExpression) -> str:
+    if expressions.operator == "wildcard":
+        return expressions.text
+    shape = _SHAPES.get(expressions.operator)
     if shape is None:
         raise _UnsayableError
-    return shape.format(_escaped(said.text))
+    return shape.format(_escape(expressions.text))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace("*", "\\*")
 
 
 _SHAPES: Final = {"exactly": "{}", "prefix": "{}*", "suffix": "*{}"}
 
 
-def _expression(said: _Said) -> Any:
-    """A match expression; an equality is a plain value, but where AWS reads that otherwise."""
-    operator, text = said
+def _expression(expressions: _MatchExpression) -> Any:
+    """Returns a match expression; an equality is a plain value unless AWS would read it
+    differently.
+    """
+    operator, text = expressions
     if operator == _ADDRESS or (operator == "exactly" and not is_ipv6(text)):
         return text
     if operator.endswith(" nocase"):
@@ -183,7 +185,7 @@ def _expression(said: _Said) -> Any:
 
 
 def _numbers(cuts: Cuts) -> list[Any]:
-    """Numbers and ranges of numbers."""
+    """Returns numbers and ranges of numbers."""
     found: list[Any] = []
     for start, end in line.pieces(cuts):
         assert end is not None, "text comes behind the numbers"
@@ -193,7 +195,7 @@ def _numbers(cuts: Cuts) -> list[Any]:
 
 
 def _range(start: Cut, end: Cut) -> list[Any]:
-    """The numbers from a cut up to another. The ends of the numbers are no bounds."""
+    """Returns the numbers between two cuts. The ends of all numbers are no bounds."""
     bounds: list[Any] = []
     if len(start) == 2:
         first = _number(start)
@@ -212,53 +214,57 @@ def _number(cut: Cut) -> int | float:
 
 
 def _bound(*ways: tuple[str, int | float | None]) -> list[Any]:
-    """The shorter of two ways to say a bound, of those with a number that patterns take."""
+    """Returns the shorter of two forms of a bound, of those with a number that patterns accept."""
     possible = [[word, number] for word, number in ways if number is not None and is_exact(number)]
     if not possible:
         raise _UnsayableError
     return min(possible, key=lambda each: len(repr(each[1])))
 
 
-def _texts(values: ValueSet) -> list[_Said]:
-    """The match expressions whose union the text of a set is."""
+def _texts(values: ValueSet) -> list[_MatchExpression]:
+    """Returns match expressions with the text of a set as their union."""
     try:
         parts = text_parts(values)
     except NoPartsError:
         raise _UnsayableError from None
-    if not all(operator in _SAYING for operator, _ in parts):
+    if not all(operator in _WRITERS for operator, _ in parts):
         raise _UnsayableError
-    return [_SAYING[operator](text) for operator, text in parts]
+    return [_WRITERS[operator](text) for operator, text in parts]
 
 
-def _wildcard(constant: str) -> _Said:
-    """The model's wildcard, in which `?` is one character, and is itself after a backslash."""
+def _wildcard(constant: str) -> _MatchExpression:
+    """Converts the model's wildcard, in which `?` is one character, and itself after a
+    backslash.
+    """
     tokens = _TOKEN.findall(constant)
     if "?" in tokens:
         raise _UnsayableError
-    return _Said("wildcard", "".join("?" if each == "\\?" else each for each in tokens))
+    return _MatchExpression("wildcard", "".join("?" if each == "\\?" else each for each in tokens))
 
 
-def _cidr(constant: str) -> _Said:
-    """A network; a single IPv6 address is a plain value, a single IPv4 address cannot be said."""
+def _cidr(constant: str) -> _MatchExpression:
+    """Converts a network; a single IPv6 address is a plain value, a single IPv4 address is
+    refused.
+    """
     address, _, bits = constant.partition("/")
     if ":" in address and bits == "128":
-        return _Said(_ADDRESS, address)
+        return _MatchExpression(_ADDRESS, address)
     if bits == "32" and ":" not in address:
         raise _UnsayableError
-    return _Said("cidr", constant)
+    return _MatchExpression("cidr", constant)
 
 
 _TOKEN: Final = re.compile(r"\\.|.", re.DOTALL)
 _ADDRESS: Final = "address"
 
-_SAYING: Final[dict[str, Callable[[str], _Said]]] = {
-    "=": partial(_Said, "exactly"),
-    "prefix": partial(_Said, "prefix"),
-    "suffix": partial(_Said, "suffix"),
-    "contains": lambda text: _Said("wildcard", f"*{_escaped(text)}*"),
-    "= nocase": partial(_Said, "equals-ignore-case"),
-    "prefix nocase": partial(_Said, "prefix nocase"),
-    "suffix nocase": partial(_Said, "suffix nocase"),
+_WRITERS: Final[dict[str, Callable[[str], _MatchExpression]]] = {
+    "=": partial(_MatchExpression, "exactly"),
+    "prefix": partial(_MatchExpression, "prefix"),
+    "suffix": partial(_MatchExpression, "suffix"),
+    "contains": lambda text: _MatchExpression("wildcard", f"*{_escape(text)}*"),
+    "= nocase": partial(_MatchExpression, "equals-ignore-case"),
+    "prefix nocase": partial(_MatchExpression, "prefix nocase"),
+    "suffix nocase": partial(_MatchExpression, "suffix nocase"),
     "wildcard": _wildcard,
     "cidr": _cidr,
 }

@@ -1,4 +1,4 @@
-"""Prometheus's queries that compare metrics with numbers, and files of rules with such queries."""
+"""Prometheus: queries that compare metrics with numbers, and files of rules with such queries."""
 
 from contrada.integrations.dialects.prometheus.prometheus_rules import read, read_rules
 from contrada.integrations.dialects.prometheus.promql import NAME, VALUE, filters

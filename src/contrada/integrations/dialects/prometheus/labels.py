@@ -1,7 +1,7 @@
-"""What a label must be: the matchers of Prometheus as value sets.
+"""`label_values`: label matchers of Prometheus as value sets.
 
-A label that is absent is the empty text. A regular expression is of the whole label, and `.` in it
-is any character, also a line feed. Labels are text in UTF-8, so `.*` at an end is any text.
+An absent label is the empty text. A regular expression must match the whole label; `.` matches any
+character, including a line feed. Labels are text in UTF-8, so `.*` at an end matches any text.
 
 Source: Prometheus 3's documentation, Querying: basics, "Instant vector selectors".
 """
@@ -23,18 +23,18 @@ _SOMETHING: Final = regex_syntax.Repeat(_ANY, 1, None)
 
 
 def label_values(how: str, text: str) -> ValueSet:
-    """The values, or the absence, of a label that a matcher accepts.
+    """Returns the values, or the absence, of a label that a matcher accepts.
 
-    Raises RefusedRuleError where a regular expression is none, or not linear.
+    Raises RefusedRuleError for a regular expression that is invalid or not linear.
     """
-    accepted = _described(text) if how.endswith("~") else sets.eq(text)
+    accepted = _matched_texts(text) if how.endswith("~") else sets.eq(text)
     if accepted.contains(""):
         accepted |= ABSENT
     return ~accepted if how.startswith("!") else accepted
 
 
-def _described(pattern: str) -> ValueSet:
-    """The texts that a regular expression describes as a whole."""
+def _matched_texts(pattern: str) -> ValueSet:
+    """Returns the texts that a regular expression matches as a whole."""
     try:
         tree = regex_syntax.read(f"(?s){pattern}")
         if tree == _SOMETHING:
@@ -48,12 +48,14 @@ def _described(pattern: str) -> ValueSet:
 
 
 def _whole(tree: regex_syntax.Tree) -> regex_syntax.Tree:
-    """An expression that finds something where the tree describes the whole text."""
+    """Returns an expression that finds a match exactly in the texts that the tree matches as a
+    whole.
+    """
     return _bound(_bound(tree, regex_syntax.AT_END), regex_syntax.AT_START)
 
 
 def _bound(tree: regex_syntax.Tree, where: int) -> regex_syntax.Tree:
-    """The same, at an end of the text; any text there needs no such place."""
+    """Adds a boundary at one end of a tree; any text at this end needs none."""
     if isinstance(tree, regex_syntax.Alternation):
         return regex_syntax.Alternation(tuple(_bound(part, where) for part in tree.parts))
     step = 1 if where == regex_syntax.AT_START else -1

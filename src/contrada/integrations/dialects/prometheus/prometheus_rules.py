@@ -1,7 +1,7 @@
-"""Files of Prometheus's rules in YAML: every map in them with a query in `expr`, or in `query`.
+"""Files of Prometheus rules in YAML: every map with a query in `expr` or `query`.
 
-A rule is called what its `alert`, `record` or `name` says. How long a query must have had a result
-before an alert fires (`for`) is no matter of filters: they match whenever it has one.
+`alert`, `record` or `name` is the name of a rule. The time for which a query must have a result
+before an alert fires (`for`) is ignored: filters match whenever it has one.
 
 Source: Prometheus 3's documentation, Configuration: alerting and recording rules.
 """
@@ -23,9 +23,9 @@ _NAMES: Final = ("alert", "record", "name")
 
 
 def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]:
-    """The rules of a file of YAML, in order; see `dialects.rules.ReadRules`.
+    """Yields the rules of a YAML file, in order; see `model.rule.ReadRules`.
 
-    `rows` says that a notification holds several metrics; see `query`.
+    With `rows` a notification holds several metrics; see `promql.filters`.
     """
     found = 0
     try:
@@ -45,12 +45,12 @@ def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]
 
 
 def read(query: Document, name: str = "", *, rows: bool = False) -> Rule:
-    """The rule of a query; see `query.filters`. Raises RefusedRuleError, LimitError."""
+    """Returns the rule of a query; see `promql.filters`. Raises RefusedRuleError, LimitError."""
     return Rule(name, filters(checked_text(DIALECT, query), rows=rows))
 
 
 def _queries(document: Document) -> Iterator[tuple[str, Document]]:
-    """The names and queries of a document, in the order in which they stand there."""
+    """Yields the names and queries of a document, in its order."""
     if isinstance(document, list):
         for each in document:
             yield from _queries(each)

@@ -1,20 +1,20 @@
-r"""Queries of Prometheus that compare a metric with numbers, as filter sets.
+"""Prometheus queries that compare a metric with numbers, as filter sets.
 
-Read are `metric{label="x", other=~"a|b"} > 5`, chains of comparisons, numbers in front, and
-`and`, `or`, `unless` between such. What a query finds depends on how samples are told of:
+The syntax: `metric{label="x", other=~"a|b"} > 5`, chains of comparisons, numbers on the left, and
+`and`, `or`, `unless` between them. The filters depend on the form of the notifications:
 
-- A notification is a *sample*: the metric's name in `__name__`, its value in `value`, its labels
-  by their names. Then what is joined must be of one metric, as two samples never are one.
-- A notification is a *row*: the values of metrics by the metrics' names, and the labels that they
-  share by theirs. Then any metrics are joined, since a row has what has the same labels.
+- A notification is a *sample*: the metric's name in `__name__`, its value in `value`, its labels by
+  their names. All parts of a query must then name the same metric, as a sample has only one.
+- A notification is a *row*: values by the names of metrics, and the labels that they share. A query
+  may then join any metrics, since a row holds metrics with the same labels.
 
-The filters match where the query has a result for the sample, or for the row's labels. Labels
-are text in UTF-8. An absent label is the empty text, a regular expression is of the whole
-label, and its `.` is any character. A label that is no text differs from every text. A value
-that is NaN equals nothing and differs from every number.
+The filters match if the query has a result for the sample, or for the row's labels. Labels are text
+in UTF-8. An absent label is the empty text. A regular expression must match the whole label, and
+`.` matches any character. A label that is not text differs from every text. A NaN value equals
+nothing and differs from every number.
 
-Refused is what needs more than one sample: functions, aggregations, arithmetic, ranges of time,
-comparisons of two metrics, and matching by other labels (`on`, `ignoring`).
+Queries that need more than one sample are refused: functions, aggregations, arithmetic, ranges of
+time, comparisons of two metrics, and matching by other labels (`on`, `ignoring`).
 
 Source: Prometheus 3's documentation, Querying: basics, operators.
 """
@@ -38,20 +38,20 @@ from contrada.model.languages.regex_syntax import repeats_in
 from contrada.model.rule import checked_text
 
 NAME: Final = "__name__"
-"""The attribute of a sample that is the metric's name, as Prometheus calls it too."""
+"""The attribute of a sample with the metric's name, as in Prometheus."""
 
 VALUE: Final = "value"
-"""The attribute of a sample that is its value."""
+"""The attribute of a sample with its value."""
 
 QUERY_CHARACTERS_MAX: Final = 100_000
-"""Characters of a query of Prometheus. Beyond it: the rule is refused."""
+"""Characters of a Prometheus query. Beyond it: the rule is refused."""
 
 QUERY_NESTING_MAX: Final = 50
-"""Parentheses of a query of Prometheus in one another. Beyond it: the rule is refused."""
+"""Levels of parentheses in a Prometheus query. Beyond it: the rule is refused."""
 
 QUERY_COUNTS_MAX: Final = 20_000
-"""What the counts `{…}` in the regular expressions of a query of Prometheus ask for together. Each
-makes its machine longer. Beyond it: the rule is refused."""
+"""Sum of the counts `{…}` in the regular expressions of a Prometheus query. Each makes its
+automaton larger. Beyond it: the rule is refused."""
 
 NOT_A_QUERY: Final = "not a comparison of metrics with numbers"
 NO_COMPARISON: Final = "a metric that is compared with nothing"
@@ -67,30 +67,30 @@ _refused: Final = partial(RefusedRuleError, DIALECT)
 
 
 class Selected(NamedTuple):
-    """The series that a selector selects: the metric's name and what its labels must be."""
+    """The series of a selector: the metric's name and the values of its labels."""
 
     metric: str | None
     labels: tuple[Member, ...]
 
 
 class Read(NamedTuple):
-    """A condition, and the metrics that its comparisons are about; None is one without name."""
+    """A condition, and the metrics of its comparisons; None is one without name."""
 
     condition: Formula
     metrics: tuple[str | None, ...]
 
 
 def filters(query: str, *, rows: bool = False) -> FilterSet:
-    """The filters that match the samples, or with `rows` the rows, for which a query has a result.
+    """Returns the filters for the samples, or with `rows` the rows, that give a query a result.
 
-    Cost: linear, and the filters (see `expression.filter_set`). Raises RefusedRuleError with one
-    of the phrases above, and LimitError.
+    Cost: linear, plus the filters (see `expression.filter_set`). Raises RefusedRuleError with one
+    of the reasons above, and LimitError.
     """
     if len(checked_text(DIALECT, query)) > QUERY_CHARACTERS_MAX:
         raise LimitError("QUERY_CHARACTERS_MAX", QUERY_CHARACTERS_MAX, len(query))
     _check_size(query)
     try:
-        read: Read = dialect_grammar.parsed(_reader(rows), query)
+        read: Read = dialect_grammar.parse_text(_reader(rows), query)
     except UnexpectedInput as error:
         raise _unreadable(query, dialect_grammar.end_of(query, error)) from None
     several = len(read.metrics) > 1 and (None in read.metrics or len(set(read.metrics)) > 1)
@@ -101,7 +101,7 @@ def filters(query: str, *, rows: bool = False) -> FilterSet:
 
 @v_args(inline=True)
 class _QueryReader(Transformer[Token, Any]):
-    """Makes conditions, bottom up, while lark parses."""
+    """Builds conditions, bottom up, while lark parses."""
 
     rows = False
 
@@ -110,7 +110,7 @@ class _QueryReader(Transformer[Token, Any]):
         return Read(Or(conditions), tuple(m for part in parts for m in part.metrics))
 
     def joined(self, first: Read, *others: Any) -> Read:
-        """What `and` and `unless` join, from left to right: all hold, or hold not."""
+        """Joins operands of `and` and `unless`, from left to right."""
         words, parts = others[::2], others[1::2]
         held = (
             negation(part.condition) if word.type == "UNLESS" else part.condition
@@ -120,21 +120,21 @@ class _QueryReader(Transformer[Token, Any]):
         return Read(And((first.condition, *held)), metrics)
 
     def comparison(self, *parts: Any) -> Read:
-        """A vector with numbers before and behind it; all comparisons hold."""
+        """Returns a vector with numbers on both sides; all comparisons must hold."""
         at = 2 if isinstance(parts[2], Selected) else 0
         selected: Selected = parts[at]
-        held = [_compared(MIRRORED[_operator(parts[1])], parts[0])] if at else []
+        held = [_compare(MIRRORED[_operator(parts[1])], parts[0])] if at else []
         behind = parts[at + 1 :]
-        held += map(_compared, map(_operator, behind[::2]), behind[1::2])
-        name = self.checked(selected)
+        held += map(_compare, map(_operator, behind[::2]), behind[1::2])
+        name = self.value_attribute(selected)
         values = tuple(Member(name, each) for each in held)
         metric: tuple[Member, ...] = ()
         if not self.rows and selected.metric is not None:
             metric = (Member(NAME, sets.eq(selected.metric)),)
         return Read(And((*metric, *values, *selected.labels)), (selected.metric,))
 
-    def checked(self, selected: Selected) -> str:
-        """The attribute that has the value, which is none of the labels."""
+    def value_attribute(self, selected: Selected) -> str:
+        """Returns the attribute with the value, which must not be a label."""
         name = selected.metric if self.rows else VALUE
         if name is None or (self.rows and any(each.name == NAME for each in selected.labels)):
             raise _refused(NAMELESS)
@@ -143,7 +143,7 @@ class _QueryReader(Transformer[Token, Any]):
         return _attribute(name)
 
     def selector(self, *parts: Any) -> Selected:
-        """The metric and the matchers; a name may stand before them or among them."""
+        """Returns the metric and the matchers; the name may be before or among them."""
         held = [each for part in parts for each in (part if isinstance(part, list) else [part])]
         names = [str(each) for each in held if isinstance(each, str)]
         labels = tuple(each for each in held if isinstance(each, Member))
@@ -188,8 +188,8 @@ def _operator(how: Token) -> str:
     return how.replace("==", "=")
 
 
-def _compared(how: str, number: Token) -> ValueSet:
-    """The values of a metric; nothing compares with NaN, and everything differs from it."""
+def _compare(how: str, number: Token) -> ValueSet:
+    """Returns the values of a metric; nothing compares with NaN, and everything differs from it."""
     value = _number(number)
     if value != value:
         return _ALL_NUMBERS if how == "!=" else NOTHING
@@ -203,7 +203,9 @@ _DECIMAL: Final = re.compile(rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:e[+
 
 
 def _number(token: Token) -> float:
-    """The double that Prometheus reads; what Go reads in another way than most is refused."""
+    """Returns the double that Prometheus reads; unusual forms are
+    refused.
+    """
     text = "".join(token.lower().split())
     digits = text.lstrip("+-")
     value = _unsigned(digits)
@@ -213,7 +215,7 @@ def _number(token: Token) -> float:
 
 
 def _unsigned(digits: str) -> float | None:
-    """The number without its sign; None where Go finds none, or reads octal digits."""
+    """Returns the number without its sign; None for an invalid one and for octal digits."""
     if digits in ("inf", "nan"):
         return float(digits)
     if hexadecimal := _HEXADECIMAL.fullmatch(digits):
@@ -233,7 +235,7 @@ def _attribute(name: str) -> str:
 
 
 def _text(token: Token) -> str:
-    """The text of a string, escapes as in Go; between backticks there are none."""
+    """Returns the text of a string, with the escapes of `Go`; a text between backticks has none."""
     body = token[1:-1]
     try:
         body.encode()
@@ -277,10 +279,7 @@ _REASONS: Final = (
     (re.compile(r"\s*[-+*/%^]|\s*atan2\b", re.IGNORECASE), "arithmetic"),
     (re.compile(r"\s*\["), "a range of time"),
     (re.compile(r"\s*(?:offset\b|@)", re.IGNORECASE), "another time"),
-    (
-        re.compile(r"\s*(?:on|ignoring|group_left|group_right)\b", re.IGNORECASE),
-        _BY_LABELS,
-    ),
+    (re.compile(r"\s*(?:on|ignoring|group_left|group_right)\b", re.IGNORECASE), _BY_LABELS),
     (re.compile(r"\s*bool\b", re.IGNORECASE), "a comparison whose result is 0 or 1"),
     (re.compile(r"\s*(?:\(|by\b|without\b)", re.IGNORECASE), "a function or an aggregation"),
     (re.compile(r"\s*[a-zA-Z_:{(]"), "a comparison of two metrics"),
@@ -288,7 +287,7 @@ _REASONS: Final = (
 
 
 def _unreadable(query: str, at: int) -> RefusedRuleError:
-    """Why a query cannot be read, of which reading ended at a character."""
+    """Returns the refusal for a syntax error at a character."""
     rest = query[at:]
     if _BEFORE.search(query[max(0, at - 20) : at]):
         return _refused(_BY_LABELS, rest, f"character {at + 1}")
@@ -302,7 +301,7 @@ _TOKENS: Final = re.compile(
     r""""(?:[^"\\]|\\.)*+(?:"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|`[^`]*(?:`|\Z)|#[^\n]*|[()]""",
     re.DOTALL,
 )
-"""Strings and comments as a whole, and parentheses around them."""
+"""Whole strings and comments, and the parentheses around them."""
 
 
 def _check_size(query: str) -> None:

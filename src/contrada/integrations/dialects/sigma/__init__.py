@@ -1,7 +1,7 @@
-"""Sigma rules as filter sets: from YAML, and as they were prepared by others.
+"""Sigma rules as filter sets: from YAML, and in a prepared form.
 
-What values and modifiers mean is in `values`, conditions in `condition`, log sources and the
-names of attributes in `sources`, whole rules in `rules`.
+`sigma_values` holds values and modifiers, `sigma_condition` conditions, `log_sources` log sources
+and names of attributes, `sigma_rules` whole rules.
 
 Source: Sigma specification 2.1.0.
 """

@@ -1,10 +1,10 @@
-"""Where a Sigma rule's events come from, and what their attributes are called.
+"""`LogSource`: the log source of a Sigma rule, and the names of its attributes.
 
-A rule names its log source by product, category and service, whose case is of no matter. What
-that means for events of Windows stands in two tables: a category is an event of Sysmon or
-PowerShell, a service is a channel of the event log. Both constraints hold together with the
-rule's own. Other products' log sources, and those of Windows that no table names, constrain
-nothing: that the right events come is then up to who subscribes, and the rule says so in a note.
+A rule names its log source by product, category and service, in any case. Two tables hold the log
+sources of Windows: a category is an event of Sysmon or PowerShell, a service is a channel of the
+event log. Both constraints apply in addition to the rule's own. Log sources of other products, and
+unknown ones of Windows, add no constraint: subscribers must then select the events themselves, and
+a note in the rule states this.
 
 Source: Sigma specification 2.1.0, appendix taxonomy (log sources of Windows; field names).
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contrada.integrations.dialects.sigma.sigma_refusals import shortened
+from contrada.integrations.dialects.sigma.sigma_refusals import shorten
 from contrada.integrations.dialects.sigma.sigma_values import equal
 from contrada.model.algebra.expression import And, Formula, Member
 from contrada.model.algebra.value_set import union
@@ -62,7 +62,7 @@ CATEGORIES: Final[Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]]] = {
     "ps_module": (_POWERSHELL, (4103,)),
     "ps_script": (_POWERSHELL, (4104,)),
 }
-"""Of each category of Windows: the channels, one of which an event comes from, and its numbers."""
+"""The channels of each Windows category, one of which an event has, and its numbers."""
 
 SERVICES: Final[Mapping[str, tuple[str, ...]]] = {
     "application": ("Application",),
@@ -132,21 +132,21 @@ SERVICES: Final[Mapping[str, tuple[str, ...]]] = {
     "windefend": ("Microsoft-Windows-Windows Defender/Operational",),
     "wmi": ("Microsoft-Windows-WMI-Activity/Operational",),
 }
-"""Of each service of Windows: the channels, one of which an event comes from."""
+"""The channels of each Windows service, one of which an event has."""
 
 FIELDS: Final[Mapping[str, str]] = {"Provider_Name": "SourceName"}
-"""Fields of rules for Windows that events have under another name."""
+"""Fields of Windows rules that events have under another name."""
 
 _WINDOWS: Final = "windows"
 
 
 UNKNOWN: Final = "a log source that constrains nothing"
-"""What the note of a rule says whose log source, or a part of it, is in no table."""
+"""The note of a rule if its log source, or a part of it, is in no table."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """The parts of a log source in small letters, empty where they are not given."""
+    """The parts of a log source in small letters, empty if not given."""
 
     product: str = ""
     category: str = ""
@@ -154,17 +154,17 @@ class LogSource:
 
     @classmethod
     def of(cls, given: Mapping[Any, Any]) -> "LogSource":
-        """The log source as a rule has it. What else is in it is for readers."""
+        """Returns the log source of a rule. Its other members are for people."""
         named = (given.get(part) for part in ("product", "category", "service"))
-        return cls(*("" if part is None else shortened(str(part)).lower() for part in named))
+        return cls(*("" if part is None else shorten(str(part)).lower() for part in named))
 
     @property
     def is_windows(self) -> bool:
-        """Whether the tables speak of it."""
+        """Whether the tables apply to it."""
         return self.product == _WINDOWS
 
     def constraints(self) -> Formula:
-        """What it asks of its events."""
+        """Returns the constraints on its events."""
         parts: list[Formula] = []
         if self.is_windows and self.category in CATEGORIES:
             channels, numbers = CATEGORIES[self.category]
@@ -174,7 +174,7 @@ class LogSource:
         return And(tuple(parts))
 
     def notes(self) -> tuple[Note, ...]:
-        """Notes on the parts of a log source that constrain nothing."""
+        """Returns notes on the parts of a log source that constrain nothing."""
         idle = {"product": self.product, "category": self.category, "service": self.service}
         if self.is_windows and (self.category or self.service):
             del idle["product"]
@@ -188,7 +188,7 @@ class LogSource:
         return (Note(UNKNOWN, ", ".join(parts) or "none is named"),)
 
     def attribute(self, field: str) -> str:
-        """The attribute that a field of a rule stands for."""
+        """Returns the attribute of a rule's field."""
         return FIELDS.get(field, field) if self.is_windows else field
 
 

@@ -1,10 +1,10 @@
-"""Sigma rules that were translated into alternatives of constraints, one JSON object a line.
+"""Prepared Sigma rules: alternatives of constraints, one JSON object a line.
 
-Each rule has `id`, `logsource`, `path` and `any_of`, a list of conjunctions; a conjunction is a
-list of constraints: an attribute, an operator, a constant. Operators are `=`, `prefix`,
-`suffix`, `contains`, `exists` and `null`, and the same with `not` before them, which also holds
-where the attribute is absent. Texts are literal, and compare as in `values`. What the log source
-asks is among the constraints.
+Each rule has `id`, `logsource`, `path` and `any_of`, a list of conjunctions. A conjunction is a
+list of constraints: an attribute, an operator, a constant. Operators are `=`, `prefix`, `suffix`,
+`contains`, `exists` and `null`, and the same after `not`, which also hold if the attribute is
+absent. Texts are literal, and compare as in `sigma_values`. The constraints include those of the
+log source.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Final
 
 from contrada.errors import EncodingError, InvalidFilterError, LimitError
-from contrada.integrations.dialects.json_text import decoded
-from contrada.integrations.dialects.sigma import sigma_refusals
+from contrada.integrations.dialects.json_text import decode_json
+from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
 from contrada.integrations.dialects.sigma.rule_metadata import about
-from contrada.integrations.dialects.sigma.sigma_refusals import refused, shortened
+from contrada.integrations.dialects.sigma.sigma_refusals import refusal, shorten
 from contrada.integrations.dialects.sigma.sigma_values import equal
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import checked
@@ -32,34 +32,34 @@ _NOT: Final = "not "
 
 
 def read_prepared(text: str) -> Iterator[Rule | RefusedRule]:
-    """The rules of a text, in order; see `dialects.rules.ReadRules`."""
+    """Yields the rules of a text, in order; see `model.rule.ReadRules`."""
     for line in text.splitlines():
         try:
-            given = decoded(line)
-            name = shortened(str(given["id"]))
+            given = decode_json(line)
+            name = shorten(str(given["id"]))
         except LimitError as error:
             yield RefusedRule("", error)
         except (EncodingError, TypeError, KeyError):
-            yield RefusedRule("", refused(sigma_refusals.NO_RULE, line))
+            yield RefusedRule("", refusal(refusals.NO_RULE, line))
         else:
             yield read_or_refused(name, partial(prepared_rule, given))
 
 
 def prepared_rule(given: Mapping[str, Any]) -> Rule:
-    """One rule from parsed JSON. Raises RefusedRuleError, and LimitError."""
+    """Returns one rule from parsed JSON. Raises RefusedRuleError, and LimitError."""
     try:
         reader = _ConjunctionReader(given.get("logsource") or {})
         members = checked(map(reader.conjunction, given["any_of"]))
-        name = shortened(str(given["id"]))
+        name = shorten(str(given["id"]))
         return Rule(name, FilterSet(map(Filter, members)), about=about(given))
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise refused(sigma_refusals.NO_RULE, given.get("id")) from None
+        raise refusal(refusals.NO_RULE, given.get("id")) from None
     except InvalidFilterError as error:
-        raise refused(sigma_refusals.CONSTRAINT, error.reason) from None
+        raise refusal(refusals.CONSTRAINT, error.reason) from None
 
 
 class _ConjunctionReader:
-    """The constraints of one rule. The same ones come in many of its conjunctions."""
+    """Reads the constraints of one rule, each once: many conjunctions share them."""
 
     def __init__(self, source: Mapping[Any, Any]) -> None:
         self._source = LogSource.of(source)
@@ -67,14 +67,14 @@ class _ConjunctionReader:
         self._constraints = 0
 
     def conjunction(self, constraints: list[tuple[str, str, Any]]) -> dict[str, ValueSet]:
-        """The sets of one conjunction."""
+        """Returns the sets of one conjunction."""
         self._constraints += len(constraints)
         if self._constraints > PREPARED_CONSTRAINTS_MAX:
             raise LimitError("PREPARED_CONSTRAINTS_MAX", PREPARED_CONSTRAINTS_MAX)
         accepted: dict[str, list[ValueSet]] = {}
         for field, operator, constant in constraints:
             if not field:
-                raise refused(sigma_refusals.KEYWORDS, constant)
+                raise refusal(refusals.KEYWORDS, constant)
             name = self._source.attribute(field)
             accepted.setdefault(name, []).append(self._set(operator, constant))
         return {name: intersection(each) for name, each in accepted.items()}
@@ -98,4 +98,4 @@ def _value_set(operator: str, constant: Any) -> ValueSet:
         return equal(constant)
     if operator in _ON_TEXT and isinstance(constant, str):
         return _ON_TEXT[operator](constant, nocase=True)
-    raise refused(sigma_refusals.CONSTRAINT, (operator, constant))
+    raise refusal(refusals.CONSTRAINT, (operator, constant))

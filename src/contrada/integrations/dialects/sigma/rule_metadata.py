@@ -1,18 +1,18 @@
-"""What the author of a Sigma rule says of it, beside what the rule asks for.
+"""`about`: the author's description of a Sigma rule.
 
-Source: Sigma specification 2.1.0; Detection Rule License 1.1 (author and title go with a rule and
-with what it has matched).
+Source: Sigma specification 2.1.0; Detection Rule License 1.1 (author and title accompany a rule and
+its matches).
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 ABOUT: Final = ("title", "author", "level", "tags", "license")
-"""What is kept of a rule."""
+"""The keys that are kept."""
 
 
 def about(document: Mapping[Any, Any]) -> dict[str, str | list[str]]:
-    """What the author says of a rule, so far as it is said in texts and lists of texts."""
+    """Returns the texts and lists of texts of the description."""
     found: dict[str, str | list[str]] = {}
     for key in ABOUT:
         value = document.get(key)

@@ -1,7 +1,7 @@
-"""The conditions of Sigma rules: which of a rule's selections must hold.
+"""The conditions of Sigma rules, which join selections.
 
-Names stand for selections, `1 of` (also `any of`) and `all of` for several: those whose names a
-pattern fits, or all with `them`. Selections whose names begin with an underscore are in neither.
+Names denote selections. `1 of` (also `any of`) and `all of` denote several: those with a name that
+matches a pattern, or all with `them`, except names that begin with an underscore.
 
 Source: Sigma specification 2.1.0, section on conditions.
 """
@@ -16,8 +16,8 @@ from lark.visitors import Transformer_NonRecursive, v_args
 
 from contrada.errors import LimitError
 from contrada.integrations.dialects.dialect_grammar import check_nesting
-from contrada.integrations.dialects.sigma import sigma_refusals
-from contrada.integrations.dialects.sigma.sigma_refusals import refused
+from contrada.integrations.dialects.sigma import sigma_refusals as refusals
+from contrada.integrations.dialects.sigma.sigma_refusals import refusal
 from contrada.model.algebra.expression import And, Formula, Or, negation
 from contrada.model.languages.wildcard import Segments
 
@@ -25,32 +25,32 @@ SIGMA_CONDITION_CHARACTERS_MAX: Final = 10_000
 """Characters of the conditions of a Sigma rule. Beyond it: the rule is refused."""
 
 SIGMA_PARENTHESES_MAX: Final = 50
-"""Parentheses in one another in the condition of a Sigma rule. Beyond it: the rule is refused."""
+"""Levels of parentheses in the condition of a Sigma rule. Beyond it: the rule is refused."""
 
 NAMES_LOOKED_AT_MAX: Final = 200_000
-"""Names of selections of a Sigma rule, times the patterns of its condition. Beyond it: the rule is
-refused."""
+"""Names of selections of a Sigma rule, times the patterns of its condition. Beyond it: the rule
+is refused."""
 
 
-def parsed(
+def parse_conditions(
     texts: Collection[str], names: Mapping[str, object], selection: Callable[[str], Formula]
 ) -> Formula:
-    """What conditions ask, of which one must hold.
+    """Returns the union of some conditions.
 
-    `names` are those of the selections there are, `selection` reads one. Raises RefusedRuleError,
-    and LimitError.
+    `names` are those of all selections, `selection` reads one. Raises RefusedRuleError, and
+    LimitError.
     """
     _check_size(texts)
     reader = _ConditionReader(names, selection)
-    return Or(tuple(_parsed(text, reader) for text in texts))
+    return Or(tuple(_parse(text, reader) for text in texts))
 
 
-def _parsed(text: str, reader: "_ConditionReader") -> Formula:
+def _parse(text: str, reader: "_ConditionReader") -> Formula:
     try:
         return reader.transform(_grammar().parse(text))
     except UnexpectedInput as error:
-        reason = sigma_refusals.AGGREGATION if "|" in text else sigma_refusals.CONDITION
-        raise refused(reason, text, f"condition, column {error.column}") from None
+        reason = refusals.AGGREGATION if "|" in text else refusals.CONDITION
+        raise refusal(reason, text, f"condition, column {error.column}") from None
     except VisitError as error:
         raise error.orig_exc from None
 
@@ -72,7 +72,7 @@ def _grammar() -> Lark:
 
 @v_args(inline=True)
 class _ConditionReader(Transformer_NonRecursive[Token, Formula]):
-    """Conditions from the parse tree. What is said several times becomes the same object."""
+    """Builds conditions from the parse tree. Repeated parts become the same object."""
 
     def __init__(self, names: Mapping[str, object], selection: Callable[[str], Formula]) -> None:
         super().__init__()
@@ -80,10 +80,11 @@ class _ConditionReader(Transformer_NonRecursive[Token, Formula]):
         self._selection = selection
         self._looked_at = 0
         self._named: dict[str, list[str]] = {}
-        """Of each pattern the names that fit."""
+        """The matching names of each pattern."""
         self._joined: dict[tuple[type[And | Or], tuple[int, ...]], Formula] = {}
         self._negated: dict[int, tuple[Formula, Formula]] = {}
-        """By id, a condition and its negation; so what is known by its id is kept."""
+        """By id, a condition and its negation. It keeps the condition alive, so that its id
+        stays valid."""
 
     def some(self, *parts: Formula) -> Formula:
         return self._join(Or, parts)
@@ -102,22 +103,22 @@ class _ConditionReader(Transformer_NonRecursive[Token, Formula]):
 
     def one(self, name: Token) -> Formula:
         if name not in self._names:
-            raise refused(sigma_refusals.NO_SELECTION, str(name), "condition")
+            raise refusal(refusals.NO_SELECTION, str(name), "condition")
         return self._selection(str(name))
 
     def several(self, quantity: Token, pattern: Token) -> Formula:
         if pattern not in self._named:
-            self._named[pattern] = self._fitting(pattern)
+            self._named[pattern] = self._matching_names(pattern)
         parts = tuple(self._selection(name) for name in self._named[pattern])
         return self._join(And if quantity.lower() == "all" else Or, parts)
 
-    def _fitting(self, pattern: str) -> list[str]:
+    def _matching_names(self, pattern: str) -> list[str]:
         self._looked_at += len(self._names)
         if self._looked_at > NAMES_LOOKED_AT_MAX:
             raise LimitError("NAMES_LOOKED_AT_MAX", NAMES_LOOKED_AT_MAX)
         names = [name for name in self._names if name[:1] != "_" and _fits(pattern, name)]
         if not names:
-            raise refused(sigma_refusals.NO_SELECTION, pattern, "condition")
+            raise refusal(refusals.NO_SELECTION, pattern, "condition")
         return names
 
     def _join(self, kind: type[And | Or], parts: tuple[Formula, ...]) -> Formula:
@@ -128,6 +129,6 @@ class _ConditionReader(Transformer_NonRecursive[Token, Formula]):
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Whether the name fits the pattern. Linear."""
+    """Whether the name matches the pattern. Linear."""
     texts = tuple(pattern.encode(errors="surrogatepass").split(b"*"))
     return pattern.lower() == "them" or Segments(texts).hold(name.encode(errors="surrogatepass"))

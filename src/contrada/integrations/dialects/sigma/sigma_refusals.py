@@ -1,4 +1,4 @@
-"""Why a Sigma rule is refused: the fixed phrases, and the error that carries one."""
+"""Reasons why a Sigma rule is refused: fixed phrases, and the error with one of them."""
 
 from typing import Final
 
@@ -25,16 +25,16 @@ CONSTRAINT: Final = "unknown constraint"
 
 
 SHOWN_CHARACTERS_MAX: Final = 200
-"""Characters of a Sigma rule's name, and of a place in it. Beyond it: the rest is left out."""
+"""Characters of a Sigma rule's name, and of a place in it. Beyond it: the rest is omitted."""
 
 
-def refused(reason: str, found: object = None, place: str = "") -> RefusedRuleError:
-    """The error that refuses a rule."""
-    return RefusedRuleError(DIALECT, reason, found, shortened(place))
+def refusal(reason: str, found: object = None, place: str = "") -> RefusedRuleError:
+    """Returns the error that refuses a rule."""
+    return RefusedRuleError(DIALECT, reason, found, shorten(place))
 
 
-def shortened(text: str) -> str:
-    """The text, or how it begins where it is too long to be told."""
+def shorten(text: str) -> str:
+    """Returns the text, shortened if it is too long to show."""
     if len(text) <= SHOWN_CHARACTERS_MAX:
         return text
     return text[: SHOWN_CHARACTERS_MAX - 1] + "…"

@@ -1,12 +1,12 @@
 """Sigma rules from YAML.
 
-A rule's selections are maps (all fields must hold) or lists of maps (one map must hold); its
-condition joins them. `not` holds where a field is absent. Together with what the log source
-asks that is a filter set; nothing stays as residue.
+A rule's selections are maps (all fields must match) or lists of maps (one map must match); its
+condition joins them. `not` holds if a field is absent. Together with the constraints of the log
+source this is a filter set without a residue.
 
-Refused are rules that look for words anywhere in an event, since a notification has no whole
-text; rules that compare two fields; patterns that no automaton can decide; and what joins
-several events: aggregations and correlations.
+Refused are rules that search for words anywhere in an event, since a notification has no whole
+text; rules that compare two fields; patterns that no automaton can decide; and rules over several
+events: aggregations and correlations.
 
 Source: Sigma specification 2.1.0.
 """
@@ -17,11 +17,16 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import ContradaError, InvalidNameError, RefusedRuleError
-from contrada.integrations.dialects.sigma import sigma_condition, sigma_refusals
+from contrada.integrations.dialects.sigma import sigma_condition
+from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
 from contrada.integrations.dialects.sigma.rule_metadata import about
-from contrada.integrations.dialects.sigma.sigma_refusals import DIALECT, refused, shortened
-from contrada.integrations.dialects.sigma.sigma_values import Placeholders, Spelling, accepted
+from contrada.integrations.dialects.sigma.sigma_refusals import DIALECT, refusal, shorten
+from contrada.integrations.dialects.sigma.sigma_values import (
+    Placeholders,
+    Spelling,
+    accepted_values,
+)
 from contrada.integrations.dialects.yaml_documents import Document, documents
 from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
@@ -37,10 +42,9 @@ _Map: TypeAlias = Mapping[Any, Document]
 def read_rules(
     text: str, placeholders: Placeholders = NO_PLACEHOLDERS
 ) -> Iterator[Rule | RefusedRule]:
-    """The rules of a text of YAML, in order; see `dialects.rules.ReadRules`.
+    """Yields the rules of a YAML text, in order; see `model.rule.ReadRules`.
 
-    `placeholders` are the values of what `expand` replaces. Cost: about a millisecond for a
-    rule of usual size.
+    `placeholders` are the values for `expand`. Cost: about a millisecond for a rule of usual size.
     """
     try:
         for document in documents(DIALECT, text):
@@ -53,7 +57,7 @@ def read_rules(
 
 
 def read(given: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Rule:
-    """One rule, given as YAML or as its decoded value. Raises RefusedRuleError, and LimitError.
+    """Returns one rule, given as YAML or decoded. Raises RefusedRuleError, and LimitError.
 
     Several rules in one text are refused.
     """
@@ -64,23 +68,23 @@ def read(given: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Rule:
         if isinstance(each, RefusedRuleError):
             raise each
     if len(found) != 1:
-        raise refused(sigma_refusals.NO_RULE, f"{len(found)} documents")
+        raise refusal(refusals.NO_RULE, f"{len(found)} documents")
     return _rule(found[0], placeholders)
 
 
 def filters(given: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> FilterSet:
-    """The filters that say a rule. Raises as `read`."""
+    """Returns the filters that equal a rule. Raises as `read`."""
     return read(given, placeholders).exact_filters(DIALECT)
 
 
 def _rule(document: Any, placeholders: Placeholders) -> Rule:
-    """The rule of a document."""
+    """Returns the rule of a document."""
     if not isinstance(document, dict):
-        raise refused(sigma_refusals.NO_RULE, document)
+        raise refusal(refusals.NO_RULE, document)
     detection = document.get("detection")
     source = document.get("logsource") or {}
     if not isinstance(detection, dict) or not isinstance(source, dict):
-        raise refused(sigma_refusals.NO_RULE, name_of(document))
+        raise refusal(refusals.NO_RULE, name_of(document))
     log_source = LogSource.of(source)
     reader = _SelectionReader(detection, log_source, placeholders)
     asked = And((log_source.constraints(), reader.condition()))
@@ -89,47 +93,47 @@ def _rule(document: Any, placeholders: Placeholders) -> Rule:
 
 
 def name_of(document: Document) -> str:
-    """What a rule is called: its id, else its title, else nothing."""
+    """Returns the name of a rule: its id, else its title, else nothing."""
     if not isinstance(document, dict):
         return ""
     given = (document.get("id"), document.get("title"))
-    names = (shortened(str(each)) for each in given if each and isinstance(each, str | int))
+    names = (shorten(str(each)) for each in given if each and isinstance(each, str | int))
     return next(names, "")
 
 
 class _SelectionReader:
-    """The conditions of one rule. Each selection is read once, and only when it is asked for."""
+    """Reads the condition of one rule. Each selection is read at its first use, and once."""
 
     def __init__(self, detection: _Map, source: LogSource, placeholders: Placeholders) -> None:
         self._given = {str(name): each for name, each in detection.items()}
         if len(self._given) < len(detection):
-            raise refused(sigma_refusals.SAME_SELECTION, [*detection])
+            raise refusal(refusals.SAME_SELECTION, [*detection])
         self._source = source
         self._spelling = Spelling(placeholders)
         self._known: dict[int, Formula] = {}
-        """Of each list and map that was read, by its id: aliases share them."""
+        """The condition of each list and map, by id: aliases share them."""
 
     def condition(self) -> Formula:
-        """What the rule asks besides its log source; several conditions are alternatives."""
+        """Returns the condition without the log source; several conditions are alternatives."""
         if "timeframe" in self._given:
-            raise refused(sigma_refusals.AGGREGATION, self._given["timeframe"], "timeframe")
+            raise refusal(refusals.AGGREGATION, self._given["timeframe"], "timeframe")
         given = self._given.get("condition")
         texts: list[str] = []
         for text in given if isinstance(given, list) and given else [given]:
             if not isinstance(text, str):
-                raise refused(sigma_refusals.NO_CONDITION, text)
+                raise refusal(refusals.NO_CONDITION, text)
             texts.append(text)
         names = {name: each for name, each in self._given.items() if name != "condition"}
-        return sigma_condition.parsed(texts, names, self._selection)
+        return sigma_condition.parse_conditions(texts, names, self._selection)
 
     def _selection(self, name: str) -> Formula:
         return self._items(self._given[name], name)
 
     def _items(self, given: Document, place: str) -> Formula:
         if not isinstance(given, list | dict):
-            raise refused(sigma_refusals.KEYWORDS, given, place)
+            raise refusal(refusals.KEYWORDS, given, place)
         if not given:
-            raise refused(sigma_refusals.EMPTY_SELECTION, given, place)
+            raise refusal(refusals.EMPTY_SELECTION, given, place)
         known = self._known.get(id(given))
         if known is None:
             if isinstance(given, list):
@@ -142,16 +146,16 @@ class _SelectionReader:
     def _item(self, key: object, given: Document, place: str) -> Formula:
         place = f"{place}.{key}"
         if not isinstance(key, str):
-            raise refused(sigma_refusals.NAME, key, place)
+            raise refusal(refusals.NAME, key, place)
         field, *modifiers = key.split("|")
         if not field:
-            raise refused(sigma_refusals.KEYWORDS, given, place)
+            raise refusal(refusals.KEYWORDS, given, place)
         values = given if isinstance(given, list) else [given]
         if not values:
-            raise refused(sigma_refusals.EMPTY_SELECTION, given, place)
+            raise refusal(refusals.EMPTY_SELECTION, given, place)
         name = self._attribute(field, place)
         changes = [each for each in modifiers if each != "all"]
-        found = [accepted(value, changes, self._spelling, place) for value in values]
+        found = [accepted_values(value, changes, self._spelling, place) for value in values]
         if "all" in modifiers:
             return And(tuple(Member(name, each) for each in found))
         return Member(name, union(found))
@@ -160,4 +164,4 @@ class _SelectionReader:
         try:
             return check_user_name(self._source.attribute(field))
         except InvalidNameError:
-            raise refused(sigma_refusals.NAME, field, place) from None
+            raise refusal(refusals.NAME, field, place) from None

@@ -1,8 +1,8 @@
-"""Events of Windows as attributes, under the names that Sigma rules use.
+"""`attributes_of`: events of Windows as attributes, with the names that Sigma rules use.
 
 The header's elements keep their names, their attributes are joined to them with an underscore
-(`Execution_ProcessID`); the event's own data keeps its names. The provider's name is there
-twice, as `Provider_Name` and as `SourceName`, since collectors differ (see `sources.FIELDS`).
+(`Execution_ProcessID`); the event's own data keeps its names. The provider's name occurs twice, as
+`Provider_Name` and as `SourceName`, since collectors differ (see `log_sources.FIELDS`).
 
 Source: Sigma specification 2.1.0, section on the usage of fields.
 """
@@ -23,14 +23,15 @@ _SCALARS: Final = (str, int, float)
 
 
 def attributes_of(event: Mapping[str, Any]) -> EventAttributes:
-    """The attributes of an event from parsed JSON.
+    """Returns the attributes of an event from parsed JSON.
 
-    It is either nested as the event log exports it (`Event`, in it `System` and `EventData` or
-    `UserData`), or flat already. Null is left out, and so are `@id` and the like, which are the
-    system's. Where the data has a name of the header, the header's stays, and the data's
-    is found as `EventData_NAME`. A list is several values of one attribute.
+    The event is either nested like an export of the event log (`Event`, in it `System` and
+    `EventData` or `UserData`), or flat. Null is omitted, and so are system names such as `@id`. If
+    data has the name of a header field, the attribute of the data is `EventData_NAME`. A list is
+    several values of one attribute.
 
-    Raises InputError where values are nested deeper, or are none where maps stand.
+    Raises InputError for values that are nested deeper, and for other values than maps in their
+    place.
     """
     event = _map("event", event)
     inner = _map("Event", event["Event"]) if "Event" in event else event
@@ -49,7 +50,7 @@ def attributes_of(event: Mapping[str, Any]) -> EventAttributes:
 
 
 def _map(name: str, value: Any) -> Mapping[str, Any]:
-    """The value, which must be a map whose keys are texts."""
+    """Returns the value, which must be a map with texts as keys."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InputError(name, f"expected a map of names to values, found {value!r}")
     return value
@@ -65,7 +66,7 @@ def _header(header: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value
 
 
 def _data(data: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
-    """The names and values of event data; of data of its own kind, those of its one element."""
+    """Yields the names and values of event data; for user data, those of its only element."""
     for name, value in data.items():
         if name == _XML_ATTRIBUTES:
             continue

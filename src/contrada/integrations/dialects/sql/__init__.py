@@ -1,4 +1,4 @@
-"""SQL's conditions, as they stand behind WHERE, to filter sets and back."""
+"""SQL conditions, as after WHERE, to filter sets and back."""
 
 from contrada.integrations.dialects.sql.sql_reader import filters
 from contrada.integrations.dialects.sql.sql_rules import read, read_rules

@@ -1,7 +1,7 @@
-"""The ends of intervals as comparisons of SQL.
+"""The ends of intervals as SQL comparisons.
 
-Ends of intervals of text are bytes, and SQL's text is UTF-8: where an end is none, the first text
-behind it stands for it.
+Ends of intervals of text are bytes, and SQL text is UTF-8. If an end is not UTF-8, the first text
+behind it takes its place.
 """
 
 from bisect import bisect_left
@@ -12,24 +12,24 @@ from contrada.model.domains.line import Cut
 from contrada.model.domains.values import TIME
 
 SqlBound: TypeAlias = tuple[str, int | float | str]
-"""An operator of SQL and what a column is compared with."""
+"""A SQL operator and the value on its right side."""
 
 NOWHERE: Final[SqlBound] = ("", "")
 """Beyond all text."""
 
 
 def lower(start: Cut) -> SqlBound | None:
-    """`>= v` or `> u`, the shorter; None where a domain begins."""
+    """Returns `>= v` or `> u`, the shorter; None at the beginning of a domain."""
     return _bound(start, ">=", ">")
 
 
 def upper(end: Cut | None) -> SqlBound | None:
-    """`< v` or `<= u`, the shorter; None where a domain ends."""
+    """Returns `< v` or `<= u`, the shorter; None at the end of a domain."""
     return _bound(end, "<", "<=")
 
 
 def _bound(cut: Cut | None, from_here: str, from_before: str) -> SqlBound | None:
-    """The comparison with what is at a cut, or with what is just before it."""
+    """Returns the comparison with the value at a cut, or with the one just before it."""
     if cut is None or len(cut) == 1:
         return None
     tag, at = cut
@@ -43,7 +43,7 @@ def _bound(cut: Cut | None, from_here: str, from_before: str) -> SqlBound | None
 
 
 def _before(tag: int, at: int | float) -> int | float | None:
-    """The time or number just before another."""
+    """Returns the time or number just before another."""
     return at - 1 if tag == TIME else values.predecessor(at)
 
 
@@ -55,7 +55,7 @@ def _shorter(first: SqlBound, second: tuple[str, int | float | None]) -> SqlBoun
 
 
 def _text_before(text: bytes) -> str | None:
-    """The text that a cut is just behind, or None."""
+    """Returns the text just before a cut, or None."""
     try:
         return text[:-1].decode() if text.endswith(b"\0") else None
     except UnicodeDecodeError:
@@ -63,7 +63,7 @@ def _text_before(text: bytes) -> str | None:
 
 
 def _text_from(bound: bytes) -> str | None:
-    """The first text in UTF-8 that is not below some bytes; None where all are below."""
+    """Returns the first UTF-8 text that is not below some bytes; None if all are below."""
     try:
         return bound.decode()
     except UnicodeDecodeError as error:
@@ -80,5 +80,5 @@ _CODES: Final = 0x110000
 
 
 def _utf8(code: int) -> bytes:
-    """The character as UTF-8; a surrogate as what is between those around it."""
+    """Encodes a code point; a surrogate becomes the bytes between its neighbours."""
     return chr(code).encode(errors="surrogatepass")

@@ -1,17 +1,16 @@
-"""SQL's conditions to filter sets.
+"""SQL conditions to filter sets.
 
-Read are `= <> != < <= > >=`, `BETWEEN`, `IN`, `LIKE` and `ILIKE` with `ESCAPE`, `IS [NOT] NULL`,
+The syntax: `= <> != < <= > >=`, `BETWEEN`, `IN`, `LIKE` and `ILIKE` with `ESCAPE`, `IS [NOT] NULL`,
 `TRUE`, `FALSE`, `UNKNOWN` and `DISTINCT FROM`, `AND`, `OR`, `NOT`, and columns of truth values,
-between columns and constants. The filters match where the condition is true, and not where it is
-unknown (see `truth`); in the case of `LIKE`, letters differ by case and there is no escape unless
-one is named; `ILIKE` folds as `nocase` does. Text is ordered by code points.
+between columns and constants. The filters match if the condition is true, and not if it is unknown
+(see `sql_truth`). `LIKE` distinguishes case and has no escape unless one is named; `ILIKE` folds
+like `nocase`. Text is ordered by code points.
 
-A column is the attribute of its name, as it is written; parts with dots between them are one
-name, and a name in double quotes may be any. A time without a zone is UTC.
+A column is the attribute of its name, as written; a name with dots is one name, and a name in
+double quotes may be any. A time without a zone is UTC.
 
-There is no general parser of SQL here: what is outside of this part must be refused, with its
-place. It is refused: columns compared with each other, arithmetic, functions, subqueries,
-parameters, casts and collations.
+This is no general SQL parser: other syntax must be refused, with its place. So are columns compared
+with each other, arithmetic, functions, subqueries, parameters, casts and collations.
 """
 
 import re
@@ -43,13 +42,14 @@ DIALECT: Final = "sql"
 TOKENS: Final = re.compile(
     r"""'[^']*(?:'|\Z)|"[^"]*(?:"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|[();]""", re.DOTALL
 )
-"""Strings, quoted names and comments as a whole; and what structures the text around them."""
+"""Whole strings, quoted names and comments; and the characters that structure the text around
+them."""
 
 CONDITION_CHARACTERS_MAX: Final = 500_000
-"""Characters of a condition of SQL. Beyond it: the rule is refused."""
+"""Characters of a SQL condition. Beyond it: the rule is refused."""
 
 CONDITION_NESTING_MAX: Final = 50
-"""Parentheses of a condition of SQL in one another. Beyond it: the rule is refused."""
+"""Levels of parentheses in a SQL condition. Beyond it: the rule is refused."""
 
 NOT_A_CONDITION: Final = "not a condition"
 TWO_COLUMNS: Final = "a comparison of two columns"
@@ -64,23 +64,23 @@ ESCAPE: Final = "an escape that is not one character, or stands before another t
 NAME: Final = "a column that no attribute can be called"
 TEXT: Final = "a string that is no text"
 
-refused: Final = partial(RefusedRuleError, DIALECT)
+refusal: Final = partial(RefusedRuleError, DIALECT)
 """The error that refuses a condition."""
 
 
 def filters(text: str, line: int = 1) -> FilterSet:
-    """The filters that match where a condition, with or without WHERE in front, is true.
+    """Returns the filters that match if a condition, with or without WHERE, is true.
 
-    `line` is the number of the text's first line, for the places of refusals. Cost: linear, and the
-    filters (see `expression.filter_set`). Raises RefusedRuleError with one of the phrases above,
-    and LimitError.
+    `line` is the number of the text's first line, for the places of refusals. Cost: linear, plus
+    the filters (see `expression.filter_set`). Raises RefusedRuleError with one of the reasons
+    above, and LimitError.
     """
     if len(checked_text(DIALECT, text)) > CONDITION_CHARACTERS_MAX:
         raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
     tokens = (match[0] for match in TOKENS.finditer(text))
     dialect_grammar.check_nesting(tokens, "CONDITION_NESTING_MAX", CONDITION_NESTING_MAX)
     try:
-        read: Truth = dialect_grammar.parsed(_reader(), text)
+        read: Truth = dialect_grammar.parse_text(_reader(), text)
     except UnexpectedInput as error:
         raise _unreadable(text, line, dialect_grammar.end_of(text, error)) from None
     return filter_set(read.true.condition)
@@ -95,7 +95,7 @@ def _reader() -> Lark:
 
 @v_args(inline=True)
 class _TruthReader(Transformer[Token, Any]):
-    """Makes truths, bottom up, while lark parses."""
+    """Builds truths, bottom up, while lark parses."""
 
     def start(self, read: Any) -> Truth:
         return _truth(read)
@@ -111,11 +111,11 @@ class _TruthReader(Transformer[Token, Any]):
 
     def compared(self, first: Any, how: Token, second: Any) -> Truth:
         if how in ("<>", "!="):
-            return _compared(first, "=", second).inverse()
-        return _compared(first, how, second)
+            return _compare(first, "=", second).inverse()
+        return _compare(first, how, second)
 
     def between(self, value: Any, low: Any, high: Any) -> Truth:
-        return kleene.conjunction((_compared(value, ">=", low), _compared(value, "<=", high)))
+        return kleene.conjunction((_compare(value, ">=", low), _compare(value, "<=", high)))
 
     def not_between(self, *parts: Any) -> Truth:
         return self.between(*parts).inverse()
@@ -125,7 +125,7 @@ class _TruthReader(Transformer[Token, Any]):
             isinstance(e, SqlLiteral) for e in others
         ):
             return sql_truth.among(_operand(value), others)
-        return kleene.disjunction(_compared(value, "=", each) for each in others)
+        return kleene.disjunction(_compare(value, "=", each) for each in others)
 
     def not_among(self, *parts: Any) -> Truth:
         return self.among(*parts).inverse()
@@ -137,7 +137,7 @@ class _TruthReader(Transformer[Token, Any]):
         try:
             accepted = sets.wildcard(_shape(shape, escape), nocase=len(how) > len("like"))
         except InvalidFilterError as error:
-            raise refused(LARGE_PATTERN, shape[0], error.reason) from None
+            raise refusal(LARGE_PATTERN, shape[0], error.reason) from None
         return sql_truth.lies_in(operand, accepted, sets.text_not(accepted))
 
     def not_like(self, *parts: Any) -> Truth:
@@ -161,7 +161,7 @@ class _TruthReader(Transformer[Token, Any]):
         for one, other in ((a, b), (b, a)):
             if one == SqlLiteral(None):
                 return sql_truth.is_null(other)
-        return kleene.certain(_compared(a, "=", b).true)
+        return kleene.certain(_compare(a, "=", b).true)
 
     def distinct(self, first: Any, second: Any) -> Truth:
         return self.not_distinct(first, second).inverse()
@@ -172,13 +172,13 @@ class _TruthReader(Transformer[Token, Any]):
         try:
             return ColumnReference(check_name(name))
         except InvalidNameError:
-            raise refused(NAME, name) from None
+            raise refusal(NAME, name) from None
 
     def number(self, token: Token) -> SqlLiteral:
         text = "".join(token.split())
         exact = exact_number(text)
         if exact is None or (text.lstrip("+-").isdecimal() and not isinstance(exact, int)):
-            raise refused(NUMBER, token.strip())
+            raise refusal(NUMBER, token.strip())
         return SqlLiteral(exact)
 
     def string(self, token: Token) -> SqlLiteral:
@@ -188,21 +188,21 @@ class _TruthReader(Transformer[Token, Any]):
         try:
             return SqlLiteral(bytes.fromhex(token[2:-1]))
         except ValueError:
-            raise refused(BYTES, str(token)) from None
+            raise refusal(BYTES, str(token)) from None
 
     def time(self, kind: Token, token: Token) -> SqlLiteral:
         text = _string(token).strip()
         try:
             # More of a second than microseconds would be cut off.
             if _FINER.search(text) or (kind.lower() == "date" and not _DATE.fullmatch(text)):
-                raise refused(TIME, str(token))
+                raise refusal(TIME, str(token))
             time = datetime.fromisoformat(text)
             zoned = time.tzinfo is not None and "without" not in kind.lower()
             zoned_time = time if zoned else time.replace(tzinfo=UTC)
             key_of(zoned_time)
             return SqlLiteral(zoned_time)
         except (ValueError, OverflowError, InvalidValueError):
-            raise refused(TIME, str(token)) from None
+            raise refusal(TIME, str(token)) from None
 
     def word(self, token: Token) -> SqlLiteral:
         return SqlLiteral({"null": None, "true": True, "false": False}[token.lower()])
@@ -218,49 +218,49 @@ def _string(token: Token) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise refused(TEXT, text) from None
+        raise refusal(TEXT, text) from None
     return text
 
 
 def _truth(read: Any) -> Truth:
-    """What stands where a condition must: a column, or a constant, is one of truth values."""
+    """Returns the truth of an operand; a column, or a constant, must be a truth value."""
     if isinstance(read, Truth):
         return read
     if isinstance(read, SqlLiteral) and not isinstance(read.value, bool | None):
-        raise refused(NO_TRUTH, read.value)
+        raise refusal(NO_TRUTH, read.value)
     return sql_truth.lies_in(read, sets.eq(True), sets.eq(False))
 
 
 def _operand(read: Any) -> Operand:
     if isinstance(read, Truth):
-        raise refused(NO_VALUE)
+        raise refusal(NO_VALUE)
     return cast(Operand, read)
 
 
-def _compared(first: Any, how: str, second: Any) -> Truth:
+def _compare(first: Any, how: str, second: Any) -> Truth:
     a, b = _operand(first), _operand(second)
-    found = sql_truth.compared(a, how, b)
+    found = sql_truth.compare(a, how, b)
     if found is None:
-        raise refused(
+        raise refusal(
             TWO_COLUMNS, f"{cast(ColumnReference, a).name} {how} {cast(ColumnReference, b).name}"
         )
     return found
 
 
 def _shape(pattern: Operand, escape: Any) -> str:
-    """A pattern of LIKE as a wildcard."""
+    """Returns a LIKE pattern as a wildcard."""
     character = "" if escape is None else getattr(escape, "value", None)
     if not isinstance(pattern, SqlLiteral) or not isinstance(pattern.value, str):
-        raise refused(PATTERN, pattern[0])
+        raise refusal(PATTERN, pattern[0])
     if not isinstance(character, str) or (escape is not None and len(character) != 1):
-        raise refused(ESCAPE, character)
+        raise refusal(ESCAPE, character)
     found: list[str] = []
     rest = iter(pattern.value)
     for each in rest:
         if each == character:
             each = next(rest, "")
             if each not in ("%", "_", character):
-                raise refused(ESCAPE, pattern.value)
+                raise refusal(ESCAPE, pattern.value)
             found.append(_PLAIN.get(each, each))
         else:
             found.append(_WILD.get(each) or _PLAIN.get(each, each))
@@ -296,16 +296,16 @@ _REASONS: Final = tuple(
 
 
 def _unreadable(text: str, line: int, at: int) -> RefusedRuleError:
-    """Why a condition cannot be read, of which reading ended at a character."""
+    """Returns the refusal for a syntax error at a character."""
     place = f"line {text.count(chr(10), 0, at) + line}"
     rest = text[at:]
     subquery = _BEFORE.search(TOKENS.sub(_blank, text[:at]))
     if subquery:
-        return refused(_SUBQUERY, text[subquery.start() :], place)
+        return refusal(_SUBQUERY, text[subquery.start() :], place)
     reason = dialect_grammar.reason_for(rest, _REASONS, NOT_A_CONDITION)
-    return refused(reason, rest or text, place)
+    return refusal(reason, rest or text, place)
 
 
 def _blank(token: re.Match[str]) -> str:
-    """A string, a quoted name or a comment as blanks; what structures the text stays."""
+    """Returns blanks for a string, a quoted name or a comment; structure stays."""
     return token[0] if token[0] in "();" else " " * len(token[0])

@@ -1,7 +1,7 @@
-"""Files of SQL's conditions: each ends with a semicolon, or with the file.
+"""Files of SQL conditions, each of which ends with a semicolon, or with the file.
 
-A condition is called what a comment in front of it says, `-- name: cheap`, and otherwise by the
-line that it begins in.
+A comment before a condition can give its name, `-- name: cheap`; the default is its first line's
+number.
 """
 
 import re
@@ -17,7 +17,7 @@ NO_CONDITIONS: Final = "no condition in the file"
 
 
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
-    """The conditions of a file, in order; see `dialects.rules.ReadRules`."""
+    """Yields the conditions of a file, in order; see `model.rule.ReadRules`."""
     found, line, at = 0, 1, 0
     for begin, end in _statements(text):
         line += text.count("\n", at, begin)
@@ -32,9 +32,10 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 
 
 def read(condition: str, name: str = "", line: int = 1) -> Rule:
-    """The rule of a condition that begins in a line. Places of refusals are lines of the file.
+    """Returns the rule of a condition that begins on a line. Places of refusals are lines of the
+    file.
 
-    Cost and errors: as of `filters`.
+    Cost and errors: as `filters`.
     """
     try:
         return Rule(name, filters(condition, line))
@@ -47,7 +48,7 @@ _COMMENTS: Final = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)*+", re.DOTALL)
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """Where each condition begins, behind comments, and ends; it may have nothing in it."""
+    """Yields the begin of each condition, behind comments, and its end; it may be empty."""
     at = 0
     ends = [match.start() for match in TOKENS.finditer(text) if match[0] == ";"]
     for end in (*ends, len(text)):
@@ -58,7 +59,7 @@ def _statements(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _name(comments: str) -> str:
-    """What the last comment of the kind `-- name: …` says."""
+    """Returns the name in the last comment of the form `-- name: …`."""
     bodies = [each.strip()[2:].strip() for each in comments.split("\n") if "--" in each]
     names = [each[len("name:") :].strip() for each in bodies if each.startswith("name:")]
     return names[-1] if names else ""

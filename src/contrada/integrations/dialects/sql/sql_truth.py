@@ -1,8 +1,7 @@
-"""What comparisons of SQL say, in Kleene's logic: where they are true, false, and else unknown.
+"""SQL comparisons in Kleene's logic: true, false, or unknown.
 
-A column is an attribute. It is NULL where the attribute is absent, null
-or NaN; then every comparison with it is unknown, and so it is where the value is of another
-domain than the constant, as both never are equal, or in an order, or compared by SQL at all.
+A column is an attribute. It is NULL if the attribute is absent, null or NaN. Every comparison with
+NULL is unknown. So is a comparison between values of different domains, which SQL would refuse.
 
 Source: ISO/IEC 9075-2, 6.39 (boolean value expression), 8.2 (comparison predicate).
 """
@@ -34,7 +33,7 @@ class SqlLiteral(NamedTuple):
 Operand = ColumnReference | SqlLiteral
 
 NULLS: Final = ABSENT | sets.eq(None) | sets.eq(math.nan)
-"""The values, and the absence, that are NULL."""
+"""The values that are NULL, and absence."""
 
 UNKNOWN: Final = constant(None)
 
@@ -44,7 +43,7 @@ _DOMAINS: Final = {
 
 
 def lies_in(operand: Operand, true: ValueSet, false: ValueSet) -> Truth:
-    """True where the operand's value is in the one set, false where it is in the other."""
+    """True if the operand's value is in the first set, false if it is in the second."""
     if isinstance(operand, ColumnReference):
         sides = [member(operand.name, each) for each in (true, false, true | false)]
         return Truth(*sides)
@@ -57,12 +56,12 @@ def is_null(operand: Operand) -> Truth:
     return lies_in(operand, NULLS, ~NULLS)
 
 
-def compared(first: Operand, how: str, second: Operand) -> Truth | None:
-    """Two operands compared by `=`, `<`, `<=`, `>` or `>=`; None where both are columns."""
+def compare(first: Operand, how: str, second: Operand) -> Truth | None:
+    """Compares two operands by `=`, `<`, `<=`, `>` or `>=`; None if both are columns."""
     if isinstance(second, ColumnReference):
         if isinstance(first, ColumnReference):
             return None
-        return compared(second, MIRRORED[how], first)
+        return compare(second, MIRRORED[how], first)
     if second.value is None:
         return UNKNOWN
     accepted = sets.OPERATORS[how](second.value)
@@ -70,7 +69,7 @@ def compared(first: Operand, how: str, second: Operand) -> Truth | None:
 
 
 def among(operand: Operand, constants: Iterable[SqlLiteral]) -> Truth:
-    """`IN`: false only where the operand differs from every constant, and none is NULL."""
+    """`IN`: false only if the operand differs from every constant, and none is NULL."""
     values = [each.value for each in constants]
     known = [value for value in values if value is not None]
     accepted = sets.in_(*known) if known else NOTHING
@@ -81,5 +80,5 @@ def among(operand: Operand, constants: Iterable[SqlLiteral]) -> Truth:
 
 
 def domain_of(value: Value) -> ValueSet:
-    """All values of the same domain, which can be compared with a value."""
+    """Returns all values of the domain of a value."""
     return _DOMAINS[key_of(value)[0]]

@@ -1,16 +1,16 @@
-"""Filters to a condition of SQL with parameters, for SQLite, DuckDB and PostgreSQL.
+"""`where`: filters to a SQL condition with parameters, for SQLite, DuckDB and PostgreSQL.
 
-A column holds the values of the attribute of its name, all of one domain, and NULL where the
-attribute is absent. So what a filter asks of other domains is left out. Numbers are whole or
-doubles (and never NaN, which SQLite turns into NULL), truth values are `BOOLEAN`, or 0 and 1,
-times are whole microseconds since 1970 in UTC, and text is UTF-8 in the order of code points (in
-PostgreSQL the collation `C`; elsewhere the usual one), without the character NUL. Whole numbers
-beyond 2^53 compare exactly with doubles only where the database does so, as SQLite does.
+A column holds the values of the attribute of its name, all of one domain, and NULL if the attribute
+is absent. So constraints on other domains are omitted. Numbers are integers or doubles (never NaN,
+which SQLite turns into NULL), truth values are `BOOLEAN`, or 0 and 1, times are whole microseconds
+since 1970 in UTC, and text is UTF-8 in the order of code points (in PostgreSQL the collation `C`;
+elsewhere the default), without the character NUL. Integers beyond 2^53 compare exactly with doubles
+only if the database does so, as SQLite does.
 
-Suffixes, substrings and wildcards become LIKE with an escape, which must tell the case of letters
-apart; SQLite's does not, so that there they become GLOB. Refused is what has no such form:
-comparisons without case, regular expressions, networks, operators of extensions, and constants
-that are no text in UTF-8.
+Suffixes, substrings and wildcards become LIKE with an escape, which must distinguish case. In
+SQLite, where it does not, they become GLOB. Conditions without such a form are refused: comparisons
+without case, regular expressions, networks, operators of extensions, and constants that are not
+UTF-8.
 """
 
 import re
@@ -19,7 +19,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from contrada.errors import InvalidFilterError
 from contrada.integrations.dialects.sql import sql_bounds
-from contrada.integrations.dialects.sql.sql_reader import refused
+from contrada.integrations.dialects.sql.sql_reader import refusal
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.value_set import ABSENT, ValueSet
 from contrada.model.domains import line, values
@@ -30,7 +30,7 @@ from contrada.model.languages.language import Every, Language, Pieces
 from contrada.model.languages.wildcard import tokens_of
 
 ColumnKind: TypeAlias = Literal["boolean", "number", "time", "text"]
-"""What a column holds."""
+"""The domain of a column."""
 
 Parameter: TypeAlias = bool | int | float | str
 
@@ -58,24 +58,24 @@ FALSE: Final = Clause("1 = 0")
 
 
 class TypedColumn(NamedTuple):
-    """A column's name as it is written, what it holds, and whether the database is SQLite."""
+    """A column's name as written, its domain, and whether the database is SQLite."""
 
     text: str
     tag: int
     sqlite: bool
 
-    def compared(self, how: str, value: Parameter) -> Clause:
-        """The column and a parameter."""
+    def compare(self, how: str, value: Parameter) -> Clause:
+        """Compares the column with a parameter."""
         return Clause(f"{self.text} {how} ?", (value,))
 
-    def listed(self, words: str, held: list[Parameter]) -> Clause:
-        """The column and a list of parameters."""
+    def compare_list(self, words: str, held: list[Parameter]) -> Clause:
+        """Compares the column with a list of parameters."""
         if len(held) == 1:
-            return self.compared({"IN": "=", "NOT IN": "<>"}[words], held[0])
+            return self.compare({"IN": "=", "NOT IN": "<>"}[words], held[0])
         return Clause(f"{self.text} {words} ({', '.join('?' * len(held))})", tuple(held))
 
     def is_there(self) -> Clause:
-        """Every value but NULL."""
+        """Matches every value but NULL."""
         return Clause(f"{self.text} IS NOT NULL")
 
 
@@ -86,35 +86,36 @@ def where(
     sqlite: bool = False,
     collation: str = "",
 ) -> Clause:
-    """The condition that is true for just those rows that the filters match as notifications.
+    """Returns the condition that is true for exactly the rows that the filters match as
+    notifications.
 
-    `columns` says what the column of each attribute holds, `collation` how texts are compared where
-    the columns have another. Cost: linear. Raises RefusedRuleError.
+    `columns` gives the domain of each attribute's column, `collation` a collation for text if the
+    columns have another. Cost: linear. Raises RefusedRuleError.
     """
-    suffix = f" COLLATE {quoted(collation)}" if collation else ""
+    suffix = f" COLLATE {quote(collation)}" if collation else ""
     known = {
-        name: TypedColumn(quoted(name) + suffix * (kind == "text"), _TAGS[kind], sqlite)
+        name: TypedColumn(quote(name) + suffix * (kind == "text"), _TAGS[kind], sqlite)
         for name, kind in columns.items()
     }
     filters = of.filters
     return _any([_filter(each, known) for each in filters])
 
 
-def quoted(name: str) -> str:
-    """A name as SQL has it, whatever stands in it."""
+def quote(name: str) -> str:
+    """Returns a quoted SQL name."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _filter(of: Filter, columns: Mapping[str, TypedColumn]) -> Clause:
-    """All constraints of one filter."""
+    """Returns all constraints of one filter."""
     for name in of.sets:
         if name not in columns:
-            raise refused(NO_COLUMN, name)
+            raise refusal(NO_COLUMN, name)
     return _all([_constraint(columns[name], held) for name, held in of.sets.items()])
 
 
 def _constraint(column: TypedColumn, held: ValueSet) -> Clause:
-    """The values, or the absence, of one attribute."""
+    """Returns the values, or the absence, of one attribute."""
     present = _present(column, held.canonical())
     if not line.overlaps(held.line, ABSENT.line):
         return present
@@ -124,7 +125,7 @@ def _constraint(column: TypedColumn, held: ValueSet) -> Clause:
 
 
 def _present(column: TypedColumn, held: ValueSet) -> Clause:
-    """The values of the column's domain."""
+    """Returns the values of the column's domain."""
     tag = column.tag
     if tag == TEXT and held.text is not None:
         return _language(column, held.text)
@@ -135,7 +136,7 @@ def _present(column: TypedColumn, held: ValueSet) -> Clause:
 
 
 def _language(column: TypedColumn, of: Language) -> Clause:
-    """Text, as an expression says it. A row where the column is NULL is never matched."""
+    """Returns text that is in a language. It never matches a row with NULL in the column."""
     if isinstance(of, Pieces):
         return _intervals(column, line.ALL_TEXT, of.cuts)
     if isinstance(of, language.Literal):
@@ -145,47 +146,49 @@ def _language(column: TypedColumn, of: Language) -> Clause:
 
 
 def _intervals(column: TypedColumn, domain: Cuts, inside: Cuts) -> Clause:
-    """Intervals of one domain: single values together, and what is all but a few shortly."""
+    """Returns intervals of one domain; single values are grouped, and small complements negated."""
     if inside == domain:
         return column.is_there()
-    held = _keyed(inside)
-    left_out = _keyed(line.difference(domain, inside))
+    held = _with_keys(inside)
+    left_out = _with_keys(line.difference(domain, inside))
     if len(left_out) < len(held) and all(key is not None for _, key in left_out):
-        return _listed(column, "NOT IN", left_out) or column.is_there()
+        return _list_values(column, "NOT IN", left_out) or column.is_there()
     parts = [_interval(column, piece) for piece, key in held if key is None]
-    listed = _listed(column, "IN", held)
-    return _any([*parts, listed] if listed else parts)
+    compare_list = _list_values(column, "IN", held)
+    return _any([*parts, compare_list] if compare_list else parts)
 
 
-def _keyed(cuts: Cuts) -> list[tuple[HalfOpen, Key | None]]:
-    """The pieces, each with its value where it has only one."""
+def _with_keys(cuts: Cuts) -> list[tuple[HalfOpen, Key | None]]:
+    """Returns the pieces, each with its value if it has only one."""
     return [
         (piece, line.single(tuple(cut for cut in piece if cut is not None)))
         for piece in line.pieces(cuts)
     ]
 
 
-def _listed(
+def _list_values(
     column: TypedColumn, words: str, keyed: list[tuple[HalfOpen, Key | None]]
 ) -> Clause | None:
-    """The single values, but for bytes that are no text, which no column holds; None for none."""
+    """Returns the single values, without bytes that are not text, which no column holds; None if
+    empty.
+    """
     held = [found for _, key in keyed if key and (found := _parameter(key)) is not None]
-    return column.listed(words, held) if held else None
+    return column.compare_list(words, held) if held else None
 
 
 def _interval(column: TypedColumn, piece: HalfOpen) -> Clause:
-    """From a value, to a value, or between two."""
+    """Returns a lower bound, an upper bound, or both."""
     low, high = sql_bounds.lower(piece[0]), sql_bounds.upper(piece[1])
     if low is sql_bounds.NOWHERE:
         return FALSE
     ends = [end for end in (low, high) if end is not None and end is not sql_bounds.NOWHERE]
     return (
-        _all([column.compared(how, value) for how, value in ends]) if ends else (column.is_there())
+        _all([column.compare(how, value) for how, value in ends]) if ends else (column.is_there())
     )
 
 
 def _parameter(key: Key) -> Parameter | None:
-    """A single value as a parameter; None for bytes that are no text."""
+    """Returns a single value as a parameter; None for bytes that are not text."""
     tag, comparable = key
     if tag != TEXT:
         return comparable  # type: ignore[return-value]
@@ -198,37 +201,29 @@ def _parameter(key: Key) -> Parameter | None:
 
 _SHAPES: Final = {"suffix": "*{}", "contains": "*{}*", "wildcard": "{}"}
 _GLOB: Final = {"*": "*", "?": "?", "\\*": "[*]", "\\?": "[?]", "[": "[[]", "\\\\": "\\"}
-_LIKE: Final = {
-    "*": "%",
-    "?": "_",
-    "\\*": "*",
-    "\\?": "?",
-    "%": "\\%",
-    "_": "\\_",
-    "\\\\": "\\\\",
-}
-"""How the parts of wildcards are written in patterns."""
+_LIKE: Final = {"*": "%", "?": "_", "\\*": "*", "\\?": "?", "%": "\\%", "_": "\\_", "\\\\": "\\\\"}
+"""The parts of wildcards in patterns of each database."""
 
 
 def _shape(column: TypedColumn, of: language.Literal) -> Clause:
-    """A suffix, a substring or a wildcard as a pattern of the database."""
+    """Returns a suffix, a substring or a wildcard as a pattern of the database."""
     operator, constant = of.atom
     if operator not in _SHAPES:
-        raise refused(OPERATOR, operator)
+        raise refusal(OPERATOR, operator)
     if operator != "wildcard":
         constant = _SHAPES[operator].encode().replace(b"{}", _SPECIAL.sub(rb"\\\g<0>", constant))
     try:
         tokens = tokens_of(constant)
     except InvalidFilterError:
-        raise refused(NOT_TEXT, constant) from None
+        raise refusal(NOT_TEXT, constant) from None
     if "\0" in tokens:
-        raise refused(NOT_TEXT, constant)
+        raise refusal(NOT_TEXT, constant)
     written = _GLOB if column.sqlite else _LIKE
     pattern = "".join(written.get(each, each) for each in tokens)
     negative = "" if of.positive else "NOT "
     if column.sqlite:
-        return column.compared(f"{negative}GLOB", pattern)
-    clause = column.compared(f"{negative}LIKE", pattern)
+        return column.compare(f"{negative}GLOB", pattern)
+    clause = column.compare(f"{negative}LIKE", pattern)
     return Clause(f"{clause.text} ESCAPE '\\'", clause.parameters)
 
 
@@ -236,7 +231,7 @@ _SPECIAL: Final = re.compile(rb"[*?\\]")
 
 
 def _all(parts: list[Clause]) -> Clause:
-    """All of the conditions; without parts true."""
+    """Returns the conjunction of the conditions; without parts true."""
     held = [part for part in parts if part != TRUE]
     if FALSE in held:
         return FALSE
@@ -247,7 +242,7 @@ def _all(parts: list[Clause]) -> Clause:
 
 
 def _any(parts: list[Clause]) -> Clause:
-    """One of the conditions; without parts false."""
+    """Returns the disjunction of the conditions; without parts false."""
     held = [part for part in parts if part != FALSE]
     if TRUE in held:
         return TRUE
