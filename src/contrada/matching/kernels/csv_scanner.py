@@ -1,8 +1,8 @@
 """Kernels that read lines of CSV: cells between delimiters, with or without quotes around them.
 
 They find the positions of cells, and cells that are plainly numbers, truth values or texts by the
-rules of `contrada.integrations.files.read_options`. Fallback rows are lines with other quotes than around
-whole cells, and those of too few or too many cells.
+rules of `contrada.integrations.files.read_options`. Fallback rows are lines with other quotes than
+around whole cells, and those of too few or too many cells.
 
 As in `json_scanner`, each line ends with LF, and eight more bytes can be read behind the last one.
 """
