@@ -1,9 +1,9 @@
-"""Patterns in the network: which server assembles which parts, and the messages about it.
+"""The assembly of patterns in the network: their delegation to servers near the publishers.
 
-- `assembler`: the requesters of patterns, and the parts that go to neighbours
-- `held`: all patterns of a server, and how they go on with time
-- `split`: one pattern, and which parts neighbours assemble
-- `segments`: what is delegated, and what is said to delegates
-- `phases`: how far a pattern is delegated, with the table of transitions
-- `source_map`: from where notifications can come
+- `assembler`: the requesters of patterns, and the delegation of segments
+- `held_patterns`: all patterns of a server, and their progress with time
+- `split_pattern`: one pattern, and its segments
+- `delegated_segments`: the delegated segments, and the messages to delegates
+- `delegation_phase`: the progress of a delegation, with the table of transitions
+- `source_map`: the origins of notifications
 """

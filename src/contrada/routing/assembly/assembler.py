@@ -1,17 +1,15 @@
 """`Assembler`: all patterns of one server, and its messages about them to neighbours.
 
-A pure state machine beside the router, which tells it
+A pure state machine beside the router, which calls
 
-- what clients and neighbours ask for (`subscribe`, `unsubscribe`, `forget`, `receive`);
-- each notification with the numbers of the filters that it matches (`push`), of those that the
-  assembler wants (`SubscribeSegment`), and larger timestamps of which it learns otherwise
-  (`learn`);
-- when advertisements or links have changed (`renew`, `link_down`);
+- `subscribe`, `unsubscribe`, `forget`, `receive` for requests of clients and neighbours;
+- `push` for each notification, with the numbers of the matching filters of `SubscribeSegment`, and
+  `learn` for larger timestamps from elsewhere;
+- `replan`, `link_down` after changes of advertisements or links;
 
-and it asks the `source_map` from which neighbours a part of a pattern can come. What the router
-must do comes back as actions, in order. How patterns go on with time stands in `held`. Here stands
-who asks for patterns, and how their parts go to neighbours and come back (`phases`). Invariant:
-each segment away has one delegate.
+and it asks the `SourceMap` for the neighbours that may send notifications for a part. Its results
+are actions for the router, in order. `HeldPatterns` handles the time; this class handles requesters
+and delegations (`DelegationPhase`). Invariant: each delegated segment has one delegate.
 
 Source: PODC 2000 §4 (upstream evaluation of patterns).
 """
@@ -56,26 +54,26 @@ from contrada.routing.refusals import RefusedError
 from contrada.routing.router_messages import Client, Neighbour, Origin, Reason, Send
 
 DELEGATIONS_MAX: Final = 255
-"""How often a pattern, or a part of it, is delegated on. Beyond it: it is handed back to be
+"""Delegations of a pattern, or of a part of it, in a row. Beyond it: it is handed back and
 assembled upstream."""
 
 LOST: Final = "delegates lost"
-"""Why what was gathered is lost: the link to the delegate is gone. Counts segments."""
+"""The reason of lost pieces: the link to the delegate is down. Counts segments."""
 
 
 class Assembler(HeldPatterns):
-    """The patterns of one server, with their requesters and the parts that others assemble."""
+    """The patterns of one server, with their requesters and delegated segments."""
 
-    # --- what is asked for --------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
     def subscribe(
         self, origin: Origin, identity: str, pattern: Pattern, hops: int = 0
     ) -> list[Action]:
-        """A client or a neighbour asks for a pattern, under a new identity.
+        """Adds a pattern of a client or a neighbour, under a new identity.
 
-        A neighbour's pattern is gathered from now on, and assembled once the neighbour has handed
-        over what it had gathered. Raises LimitError (PATTERNS_MAX), UnknownOperatorError,
-        InvalidFilterError where it is empty; then nothing has changed.
+        A neighbour's pattern is collected from now on, and assembled once the neighbour has handed
+        over its pieces. Raises LimitError (PATTERNS_MAX), UnknownOperatorError, InvalidFilterError
+        for an empty pattern; then nothing has changed.
         """
         assert not self.knows(origin, identity), f"{origin} {identity} is known already"
         if pattern.is_empty:
@@ -85,7 +83,7 @@ class Assembler(HeldPatterns):
             raise LimitError("PATTERNS_MAX", PATTERNS_MAX)
         identities = self.by_origin.setdefault(origin, {})
         if isinstance(origin, Client) and not self._source_map.is_known:
-            matched = self._advance_engine()  # An empty engine's clock stands still.
+            matched = self._advance_engine()  # An empty engine has an old clock.
             engine_number, new = self._engine.add(pattern)
             whole = WholePattern(engine_number, origin, identity, pattern)
             identities[identity] = self._whole[engine_number] = whole
@@ -99,7 +97,7 @@ class Assembler(HeldPatterns):
         return [*actions, *self._replan(split), *self._advance(split)]
 
     def unsubscribe(self, origin: Origin, identity: str) -> list[Action]:
-        """A client or a neighbour withdraws a pattern, which it has asked for."""
+        """Withdraws a pattern of a client or a neighbour."""
         return self._remove(self.by_origin[origin][identity])
 
     def forget(self, origin: Origin) -> list[Action]:
@@ -108,7 +106,7 @@ class Assembler(HeldPatterns):
         return [action for each in known for action in self._remove(each)]
 
     def _remove(self, known: SplitPattern | WholePattern) -> list[Action]:
-        """Forgets a pattern, here and at its delegates."""
+        """Removes a pattern, here and at its delegates."""
         identities = self.by_origin[known.requester]
         del identities[known.identity]
         if not identities:
@@ -123,14 +121,13 @@ class Assembler(HeldPatterns):
         del self._split[known.number]
         return actions
 
-    # --- what neighbours say ------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------
 
     def receive(self, origin: Origin, message: PatternMessage) -> list[Action]:
-        """A client or a neighbour speaks of a pattern that it or this server asked for.
+        """Handles a message about a pattern that the sender or this server requested.
 
-        Raises RefusedError where that is unknown, cannot be taken, or does not fit what was said
-        before: nothing has changed then. Answers for what was withdrawn meanwhile are counted, and
-        change nothing.
+        Raises RefusedError if the pattern is unknown, exceeds a limit, or does not fit its phase:
+        nothing has changed then. Answers for withdrawn patterns are counted, and change nothing.
         """
         if isinstance(message, UnsubscribePattern) and self.knows(origin, message.identity):
             return self.unsubscribe(origin, message.identity)
@@ -157,7 +154,7 @@ class Assembler(HeldPatterns):
         return self._handle_demand(split, phase, message)
 
     def _subscribe_client(self, client: Client, message: SubscribePattern) -> list[Action]:
-        """A client asks for a pattern; what cannot be taken is refused."""
+        """Adds a client's pattern, or refuses it."""
         if message.pattern.is_empty:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(message.pattern))
         known = self.pattern(client, message.identity)
@@ -173,7 +170,7 @@ class Assembler(HeldPatterns):
             raise RefusedError(Reason.UNKNOWN_OPERATOR, error) from None
 
     def _accept_delegation(self, neighbour: Neighbour, message: SubscribePattern) -> list[Action]:
-        """A neighbour asks for a pattern; what cannot be taken is handed back at once."""
+        """Adds a neighbour's pattern, or hands it back at once."""
         identity, pattern = message.identity, message.pattern
         if self.knows(neighbour, identity) or pattern.is_empty:
             raise RefusedError(Reason.WRONG_PATTERN)
@@ -181,7 +178,7 @@ class Assembler(HeldPatterns):
             try:
                 return self.subscribe(neighbour, identity, pattern, message.hops)
             except (LimitError, UnknownOperatorError):
-                pass  # It is handed back, and assembled by who asked.
+                pass  # It is handed back, and assembled by the asker.
         return [Send(neighbour, HandBack(identity))]
 
     def _handle_demand(
@@ -190,7 +187,7 @@ class Assembler(HeldPatterns):
         phase: DelegationPhase,
         message: Demand,
     ) -> list[Action]:
-        """Does what a neighbour demands of a pattern that it has asked for."""
+        """Handles a demand of the neighbour that delegated a pattern."""
         match message:
             case HandOver(_, watermark_us, pieces):
                 _check_places(pieces, range(len(split.pattern.filters)))
@@ -216,12 +213,12 @@ class Assembler(HeldPatterns):
         phase: DelegationPhase,
         message: DelegateMessage,
     ) -> list[Action]:
-        """Takes the answer of a delegate."""
+        """Handles the answer of a delegate."""
         places = range(len(segment.span.places()))
         match message:
             case AcceptPattern():
                 segment.phase = phase
-                # Links keep order: all that the delegate sent before it accepted has come.
+                # Links keep order: all earlier notifications of the delegate have arrived.
                 actions = self._segments.hand_over(split, segment)
                 actions += self._unsubscribe_segments(split, segment.span.places())
                 return [*actions, *self._advance(split)]
@@ -233,7 +230,7 @@ class Assembler(HeldPatterns):
                 segment.waits_us = waits_us
                 return [*self._learn_watermark(watermark_us), *self._advance(split)]
             case HandBack():
-                split.refused_by.add(segment.span.neighbour)  # until the link goes: no ping-pong
+                split.refused_by.add(segment.span.neighbour)  # until the link is down: no ping-pong
                 if phase is not DelegationPhase.OVER:
                     return self._recall(split, segment)
                 self._segments.end(split, segment)  # The delegate does not know of it.
@@ -245,13 +242,13 @@ class Assembler(HeldPatterns):
                 return [*self._learn_watermark(watermark_us), *self._resume(split)]
 
     def _resume(self, split: SplitPattern) -> list[Action]:
-        """A segment has ended: the pattern goes on here, or is given back."""
+        """Resumes a pattern after the end of a segment, or returns it."""
         if split.phase is DelegationPhase.RETURNING:
             return self._return_pattern(split)
         return [*self._replan(split), *self._advance(split)]
 
     def _learn_watermark(self, watermark_us: int) -> list[Action]:
-        """A neighbour's watermark tells of a timestamp that it has learned."""
+        """Learns the timestamp behind a neighbour's watermark."""
         if watermark_us <= TIME_MIN_US:
             return []
         return self.learn(watermark_us + self._slack_us)
@@ -261,8 +258,8 @@ class Assembler(HeldPatterns):
     def replan(self, changed: Product | None = None) -> list[Action]:
         """Splits patterns anew: those with a part that meets `changed`, or all.
 
-        Cost: a look at each distinct part of all patterns; for the patterns that it meets, finding
-        the sources.
+        Cost: a test of each distinct part of all patterns; for the affected ones, finding the
+        sources.
         """
         touched = [
             each
@@ -272,7 +269,7 @@ class Assembler(HeldPatterns):
         return [action for each in touched for action in self._replan(each)]
 
     def _replan(self, split: SplitPattern) -> list[Action]:
-        """Takes back what is to be split otherwise, and delegates what can be now."""
+        """Recalls outdated segments, and delegates new ones."""
         if split.gathers:
             return []
         plan = self._spans(split)
@@ -292,17 +289,17 @@ class Assembler(HeldPatterns):
         return [span for span in spans if span.neighbour not in split.refused_by]
 
     def _recall(self, split: SplitPattern, segment: Segment) -> list[Action]:
-        """Takes a segment back: withdraws the offer, or recalls what was handed over."""
+        """Ends a segment: withdraws the offer, or recalls the pieces."""
         if segment.phase is DelegationPhase.RETURNING:
             return []
         if segment.phase is DelegationPhase.OFFERED:
             return self._segments.withdraw(split, segment)
         segment.phase = DelegationPhase.RETURNING
-        # Subscribed to first: the delegate gathers until its notifications come singly.
+        # Subscribed first: the delegate collects until its notifications arrive singly.
         return [*self._subscribe_segments(split), *self._segments.recall(segment)]
 
     def _return_pattern(self, split: SplitPattern) -> list[Action]:
-        """Gives a recalled pattern back to its requester, once no segment of it is away."""
+        """Returns a recalled pattern to its requester, once it has no segments."""
         if split.segments:
             return []
         neighbour = split.requester
@@ -312,7 +309,7 @@ class Assembler(HeldPatterns):
         return [Send(neighbour, message), *self._remove(split)]
 
     def link_down(self, neighbour: Neighbour) -> list[Action]:
-        """A link is gone: the neighbour's patterns, and what it had gathered for ours, are lost."""
+        """Drops the patterns of a lost neighbour, and the pieces that it had collected."""
         actions = self.forget(neighbour)
         for split, segment in self._segments.at(neighbour):
             self._budget.dropped[LOST] += segment.is_away

@@ -1,4 +1,4 @@
-"""`DelegatedSegments`: the segments that a server has delegated, and its messages about them.
+"""`DelegatedSegments`: the delegated segments of a server, and its messages about them.
 
 Invariant: a segment is filed under its delegate and its identity exactly while its pattern has it.
 
@@ -33,13 +33,13 @@ class SubscribeSegment:
 
 @dataclass(frozen=True, slots=True)
 class UnsubscribeSegment:
-    """Withdraw that."""
+    """Withdraw a `SubscribeSegment`."""
 
     number: int
 
 
 Action: TypeAlias = SubscribeSegment | UnsubscribeSegment | Send | DeliverMatch
-"""What is to be done for patterns, by the router."""
+"""An action of the router for patterns."""
 
 
 class DelegatedSegments:
@@ -56,15 +56,15 @@ class DelegatedSegments:
         return (segment for _, segment in self._segments.values())
 
     def get(self, neighbour: Neighbour, identity: str) -> tuple[SplitPattern, Segment] | None:
-        """The segment of which a neighbour speaks, with its pattern; None where there is none."""
+        """Returns a segment of a neighbour with its pattern, or None."""
         return self._segments.get((neighbour, identity))
 
     def at(self, neighbour: Neighbour) -> list[tuple[SplitPattern, Segment]]:
-        """What is delegated to a neighbour. Cost: the segments of all."""
+        """Returns the segments of a neighbour. Cost: all segments."""
         return [known for (at, _), known in self._segments.items() if at == neighbour]
 
     def offer(self, pattern: SplitPattern, span: Span) -> list[Action]:
-        """Asks a neighbour to gather a part."""
+        """Asks a neighbour to collect a part."""
         segment = Segment(str(next(self._numbers)), span)
         pattern.segments[segment.identity] = segment
         self._segments[span.neighbour, segment.identity] = pattern, segment
@@ -72,38 +72,38 @@ class DelegatedSegments:
         return [Send(span.neighbour, message)]
 
     def hand_over(self, pattern: SplitPattern, segment: Segment) -> list[Action]:
-        """Gives what was gathered to the delegate, which assembles it from now on."""
+        """Hands the collected pieces to the delegate, which assembles from now on."""
         span = segment.span
         segment.watermark_us = pattern.watermark_us
         pieces = pattern.take_out(span.first, span.end)
         return [Send(span.neighbour, HandOver(segment.identity, pattern.watermark_us, pieces))]
 
     def ask_watermark(self, segment: Segment, own_us: int, learned_us: int) -> list[Action]:
-        """Asks a delegate for its watermark, where it is behind and was not asked."""
+        """Asks a delegate that is behind for its watermark, once."""
         is_asked = segment.asked_us > segment.watermark_us
         is_behind = segment.watermark_us < own_us
         if segment.phase is not DelegationPhase.DELEGATED or is_asked or not is_behind:
             return []
-        segment.asked_us, segment.waits_us = own_us, None  # The report says anew what waits.
+        segment.asked_us, segment.waits_us = own_us, None  # The report renews it.
         return [Send(segment.span.neighbour, AskWatermark(segment.identity, learned_us))]
 
     def withdraw(self, pattern: SplitPattern, segment: Segment) -> list[Action]:
-        """Takes back what was only offered: all of it is here still."""
+        """Withdraws an offer: all pieces are still here."""
         self.end(pattern, segment)
         return [Send(segment.span.neighbour, UnsubscribePattern(segment.identity))]
 
     def recall(self, segment: Segment) -> list[Action]:
-        """Asks for all that the delegate has. What the segment needs is subscribed to already."""
+        """Asks the delegate for all pieces. The segment's filters are subscribed already."""
         segment.waits_us = None
         return [Send(segment.span.neighbour, RecallPattern(segment.identity))]
 
     def end(self, pattern: SplitPattern, segment: Segment) -> None:
-        """Forgets a segment: its pattern is assembled here again."""
+        """Removes a segment: its pattern is assembled here again."""
         del self._segments[segment.span.neighbour, segment.identity]
         pattern.end_segment(segment)
 
     def forget(self, pattern: SplitPattern) -> list[Action]:
-        """Forgets the segments of a pattern that was withdrawn, here and at its delegates."""
+        """Removes the segments of a withdrawn pattern, here and at its delegates."""
         actions: list[Action] = []
         for segment in pattern.segments.values():
             del self._segments[segment.span.neighbour, segment.identity]

@@ -1,14 +1,14 @@
-"""`DelegationPhase`: how far a pattern, or a part of it, is delegated, as each server sees it.
+"""`DelegationPhase`: the progress of a delegation, as each of the two servers sees it.
 
-    who asks: a segment                     the delegate: the pattern that it was asked for
+    asker: a segment                        delegate: the pattern that it was asked for
 
-    OFFERED      gathers and assembles      OFFERED       gathers
+    OFFERED      collects and assembles     OFFERED       collects
     DELEGATED    waits for reports          DELEGATED     assembles
-                                            HANDED_BACK   assembles, and wants to be rid of it
-    RETURNING    gathers                    RETURNING     gathers, until it has all to return
+                                            HANDED_BACK   assembles, and waits for the recall
+    RETURNING    collects                   RETURNING     collects, until it has all to return
 
-A client's pattern is delegated to its server from the beginning. What does not stand in the tables
-does not fit, and changes nothing.
+A client's pattern is delegated to its server from the beginning. A message without an entry in the
+tables does not fit, and changes nothing.
 
 Source: PODC 2000 §4 (upstream evaluation of patterns).
 """
@@ -31,7 +31,7 @@ from contrada.routing.delegation import (
 
 
 class DelegationPhase(Enum):
-    """How far a pattern is delegated."""
+    """The progress of a delegation."""
 
     OFFERED = auto()
     DELEGATED = auto()
@@ -43,7 +43,7 @@ class DelegationPhase(Enum):
 Transitions: TypeAlias = Mapping[
     tuple[DelegationPhase, type[Demand | DelegateMessage]], DelegationPhase
 ]
-"""The phase after a message has come."""
+"""The phase after a message."""
 
 AT_DELEGATE: Final[Transitions] = {
     (DelegationPhase.OFFERED, HandOver): DelegationPhase.DELEGATED,
@@ -65,4 +65,4 @@ AT_ASKER: Final[Transitions] = {
 }
 
 GATHERING: Final = frozenset({DelegationPhase.OFFERED, DelegationPhase.RETURNING})
-"""In which phases a delegate holds what comes, and assembles nothing."""
+"""The phases in which a delegate collects, and assembles nothing."""

@@ -1,15 +1,15 @@
-"""`HeldPatterns`: the patterns of one server, and how they go on with notifications and time.
+"""`HeldPatterns`: the patterns of one server, and their progress with notifications and time.
 
-Where sources are unknown, as with subscription forwarding, the clients' patterns are assembled
-here: all in one `PatternEngine`, fed from one buffer. Where sources are known, each pattern is
-split by itself (`SplitPattern`), since it waits for its own delegates.
+With unknown sources, as in subscription forwarding, the clients' patterns are assembled here: all
+in one `PatternEngine`, with one buffer. With known sources, each pattern is split by itself
+(`SplitPattern`), since it waits for its own delegates.
 
-Something may wait for time to pass, here or, as the delegate has said, at the delegate. Then the
-server tells the delegate the time that it has learned, and the delegate answers with its watermark;
-one question at a time. So a quiet delegate holds nothing up, and where nothing waits no message is
-sent. The time in a report is learned, too. All servers of a network have the same slack.
+Pieces may wait for the time to advance, here or, as reported, at a delegate. Then the server sends
+its learned time to the delegate, which answers with its watermark; one question at a time. So a
+quiet delegate delays nothing, and no message is sent while nothing waits. The time in a report is
+learned, too. All servers of a network have the same slack.
 
-Invariant: a filter is wanted while some place needs it.
+Invariant: a filter is subscribed while some place needs it.
 
 Source: PODC 2000 §4 (upstream evaluation of patterns).
 """
@@ -40,21 +40,21 @@ from contrada.routing.delegation import HandBack, ReportMatches
 from contrada.routing.router_messages import Client, DeliverMatch, Neighbour, Origin, Send
 
 CLOCK_AHEAD_MAX_US: Final = 86_400_000_000
-"""How far a timestamp may be ahead of a server's clock where its owner says nothing else: a
-day, to allow for other zones. Everything after it would be late. Beyond it: it is not believed; the
-notification is delivered and takes part in no pattern, counted."""
+"""The default for timestamps ahead of a server's clock: a day, to allow for other zones. Everything
+after such a timestamp would be late. Beyond it: the notification is delivered and takes part in no
+pattern, counted."""
 
 AHEAD: Final = "ahead of the clock"
-"""Why a notification takes part in no pattern, and why a time is not learned."""
+"""The reason for notifications and times that patterns ignore."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssemblerStatistics:
-    """What an assembler holds, and what it did.
+    """Counters of an assembler.
 
     `delegated` segments of `patterns` are assembled elsewhere, `runs` and `waiting` chains are held
-    here, `filters` are wanted. `reported` matches went to neighbours, `matched` to clients; `stale`
-    counts answers for what was withdrawn, `dropped` what was lost, by reason.
+    here, `filters` are subscribed. `reported` matches were sent to neighbours, `matched` to
+    clients; `stale` counts answers for withdrawn patterns, `dropped` losses, by reason.
     """
 
     patterns: int
@@ -71,7 +71,7 @@ class AssemblerStatistics:
 
 
 class WholePattern(NamedTuple):
-    """A pattern in the engine, under a number, and the client that asked for it."""
+    """A pattern in the engine, under a number, and the client that requested it."""
 
     number: int
     requester: Client
@@ -80,12 +80,11 @@ class WholePattern(NamedTuple):
 
 
 class HeldPatterns:
-    """The patterns of one server. `slack_us` is how late a notification may come.
+    """The patterns of one server. `slack_us` is the tolerated delay of notifications.
 
-    `clock_us` is the server's clock, which its owner tells: no notification is believed to be of
-    much later. What the notifications say of the time may be long before it.
-    The limits are those of the pattern matcher; a delegate that reaches one refuses the newest
-    start and hands the sub-pattern back.
+    `clock_us` is the server's clock, set by its owner: timestamps much later are not credible. The
+    times of notifications may be long before it. The limits are those of the pattern matcher; a
+    delegate that reaches one refuses the newest start and hands the sub-pattern back.
     """
 
     def __init__(
@@ -117,22 +116,22 @@ class HeldPatterns:
         return len(self._whole) + len(self._split)
 
     def __contains__(self, origin: object) -> bool:
-        """Whether an origin has asked for a pattern."""
+        """Whether an origin has requested a pattern."""
         return origin in self.by_origin
 
     def knows(self, origin: Origin, identity: str) -> bool:
-        """Whether an origin has asked for a pattern under an identity."""
+        """Whether an origin has requested a pattern under an identity."""
         return identity in self.by_origin.get(origin, ())
 
     def pattern(self, origin: Origin, identity: str) -> Pattern | None:
-        """The pattern that an origin asked for."""
+        """Returns the pattern of an origin's identity, or None."""
         known = self.by_origin.get(origin, {}).get(identity)
         return None if known is None else known.pattern
 
     def hand_back(self, neighbour: Neighbour, identity: str) -> list[Action]:
-        """Asks a neighbour, once, to recall a pattern: this server has too much to do.
+        """Asks a neighbour, once, to recall a pattern, since this server is overloaded.
 
-        It is assembled here until the neighbour does so.
+        It is assembled here until the recall.
         """
         split = self._split_of(neighbour, identity)
         if split is None or split.phase is not DelegationPhase.DELEGATED:
@@ -149,10 +148,10 @@ class HeldPatterns:
     def push(
         self, notification: Notification, origin: Origin, numbers: Iterable[int] = ()
     ) -> list[Action]:
-        """A notification has come from an origin, and matches the wanted filters of these numbers.
+        """Takes a notification from an origin that matches the subscribed filters of these numbers.
 
         Cost: O(log waiting) for the engine and each place that takes the notification, and the
-        matches that it completes.
+        completed matches.
         """
         time_us = notification.envelope.at_us
         actions: list[Action] = []
@@ -166,7 +165,7 @@ class HeldPatterns:
             self._engine.hold(notification, filters)
         for shared in filters:
             for (_, place), split in self._places.get(shared.number, {}).items():
-                # Who asks for a pattern adds what comes from its own side by itself.
+                # The requester adds the notifications from its own side itself.
                 if not self._source_map.counts(origin, split.requester):
                     continue
                 if not split.accepts(place, origin):
@@ -180,7 +179,7 @@ class HeldPatterns:
         return [*actions, *self.learn(time_us)]
 
     def learn(self, time_us: int) -> list[Action]:
-        """The server has learned of a timestamp. What has waited for it goes on."""
+        """Learns a timestamp. Patterns that waited for it continue."""
         if time_us > self.learned_us:
             if not self._is_credible(time_us):
                 self._budget.dropped[AHEAD] += 1
@@ -196,9 +195,9 @@ class HeldPatterns:
         return actions
 
     def learn_all(self, times_us: Sequence[int | None]) -> list[Action]:
-        """As `learn`, of several notifications that match nothing here.
+        """As `learn`, for several notifications that match nothing here.
 
-        The latest time says as much as all, unless it is not credible. None is 0, as in filters.
+        The latest time is enough, unless it is not credible. None is 0, as in filters.
         """
         if len(times_us) == 1:
             return self.learn(times_us[0] or 0)
@@ -212,14 +211,14 @@ class HeldPatterns:
 
     @property
     def due_us(self) -> int | None:
-        """The earliest time of what waits here for a later one; None where nothing does."""
+        """The earliest time of the waiting pieces; None without any."""
         due_us = self._due[0][0] if self._due else None
         times = [each for each in (self._engine.waiting.head_us, due_us) if each is not None]
         return min(times, default=None)
 
     @property
     def _own_us(self) -> int:
-        """The watermark of what comes to this server singly."""
+        """The watermark of notifications that arrive singly."""
         return self.learned_us - self._slack_us
 
     def _advance_engine(self) -> list[Action]:
@@ -232,16 +231,16 @@ class HeldPatterns:
         return actions
 
     def _schedule(self, split: SplitPattern) -> None:
-        """Notes to look at a pattern when what waits need not wait for this server."""
+        """Schedules a pattern for the time when it need not wait for this server."""
         waits_us = split.waits_us
         if waits_us is None or waits_us < self._own_us:
-            return  # It waits for nothing, or for delegates: their reports wake it.
+            return  # Nothing waits, or only delegates: their reports wake it.
         if split.scheduled_us is None or waits_us < split.scheduled_us:
             split.scheduled_us = waits_us
             heapq.heappush(self._due, (waits_us, split.number))
 
     def _advance(self, split: SplitPattern) -> list[Action]:
-        """Steps a pattern to the watermark.
+        """Advances a pattern to the watermark.
 
         Returns its matches, reports and questions to delegates.
         """
@@ -260,7 +259,7 @@ class HeldPatterns:
     def _report(
         self, split: SplitPattern, asker: Neighbour, matches: list[Match[str]]
     ) -> list[Action]:
-        """Reports matches, or only the watermark that was asked for, or that something waits."""
+        """Reports matches, a requested watermark, or that pieces wait."""
         is_answer = TIME_MIN_US < split.asked_us <= split.watermark_us
         if is_answer:
             split.asked_us = TIME_MIN_US
@@ -276,7 +275,7 @@ class HeldPatterns:
         return actions
 
     def _report_waiting(self, split: SplitPattern) -> list[Action]:
-        """Tells who asked that something is held here until a later time is learned, once."""
+        """Reports once to the asker that pieces wait here for a later time."""
         if (
             split.gathers
             or split.reported_waits_us is not None
@@ -286,7 +285,9 @@ class HeldPatterns:
         return self._report(split, split.requester, [])
 
     def _ask_delegates(self, split: SplitPattern) -> list[Action]:
-        """Asks the delegates for whose watermark something waits, each once at a time."""
+        """Asks the delegates that hold up waiting pieces for their watermarks, one question
+        each.
+        """
         own_us, waits_us = self._own_us, split.waits_us
         is_waiting = waits_us is not None and waits_us < own_us
         if not is_waiting and split.asked_us <= split.watermark_us:
@@ -320,10 +321,10 @@ class HeldPatterns:
                 actions.append(UnsubscribeSegment(shared.number))
         return actions
 
-    # --- what others may see ------------------------------------------------------------------
+    # --- inspection ---------------------------------------------------------------------------
 
     def statistics(self) -> AssemblerStatistics:
-        """A frozen view of what is held and was done. Cost: the number of patterns."""
+        """Returns a frozen view of the counters. Cost: the number of patterns."""
         waiting: list[ReorderBuffer[Any]] = [each.waiting for each in self._split.values()]
         waiting.append(self._engine.waiting)
         return AssemblerStatistics(
@@ -341,13 +342,13 @@ class HeldPatterns:
         )
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all patterns."""
         self._filters.validate()
         runs = self._engine.validate() + sum(each.validate() for each in self._split.values())
         assert runs == self._budget.held, "the count of runs is wrong"
         linked = {id(each) for each in self._segments}
         held = {id(each) for split in self._split.values() for each in split.segments.values()}
-        assert linked == held, "a segment is unknown where its answers come"
+        assert linked == held, "a segment is not filed"
         held_by = [id(each) for of in self.by_origin.values() for each in of.values()]
         patterns = [*map(id, self._whole.values()), *map(id, self._split.values())]
         assert sorted(held_by) == sorted(patterns), "a pattern is lost"

@@ -1,14 +1,14 @@
-"""`SourceMap`: from where the parts of a pattern can come, as a router knows it.
+"""`SourceMap`: the neighbours that may send notifications for the parts of a pattern.
 
-With advertisement forwarding a part comes from the neighbours (and clients) that have advertised
-what it meets; one who asks for a pattern wants what comes from elsewhere, for its own side it asks
-itself. In a hierarchy advertisements go up only, and so do all notifications: a server knows
-nothing of what is advertised elsewhere, its parent sees all. So every part counts as coming from
-the parent, also one that is wholly advertised below, since others may have advertised it too. Thus
-a pattern goes up to the root whole, and from there down by what the children advertised; what a
-child asks for may come from that child as well.
+With advertisement forwarding these are the neighbours (and clients) with advertisements that meet a
+part. A requester covers its own side itself. In a hierarchy advertisements travel upward only, and
+so do all notifications: a server knows nothing of advertisements elsewhere, and its parent sees
+everything. So the parent counts as a source of every part, even of one that is fully advertised
+below, since others may have advertised it too. Thus a pattern moves up to the root whole, and from
+there down along the children's advertisements; a child's pattern may also match notifications from
+that child.
 
-With subscription forwarding and with flooding nothing is known: nothing is delegated.
+With subscription forwarding and with flooding sources are unknown: nothing is delegated.
 
 Source: PODC 2000 §4 (sequences are assembled according to the advertised paths).
 """
@@ -25,7 +25,7 @@ from contrada.routing.tables.poset import Node
 class SourceMap:
     """Sources of parts, by the links and the advertisements of one router.
 
-    `offered`: all advertisements; None where servers exchange none.
+    `offered`: all advertisements; None if servers exchange none.
     """
 
     def __init__(self, topology: Topology, offered: Iterable[Node[Offer]] | None) -> None:
@@ -34,11 +34,13 @@ class SourceMap:
 
     @property
     def is_known(self) -> bool:
-        """Whether advertisements tell where notifications come from; else nothing is delegated."""
+        """Whether advertisements show the sources; else nothing is delegated."""
         return self._offered is not None
 
     def sources(self, part: Filter, requester: Origin) -> frozenset[Neighbour | None]:
-        """From where a part can come; None stands for clients. Cost: all advertisements."""
+        """Returns the sources of a part; None among them means clients. Cost: all
+        advertisements.
+        """
         if self._offered is None:
             return frozenset()
         topology = self._topology

@@ -1,19 +1,19 @@
-"""`SplitPattern`: one pattern at one server, with its requester and the parts that others assemble.
+"""`SplitPattern`: one pattern at one server, with its requester and delegated segments.
 
-    pattern     f1     f2     f3     f4     f5      f2 and f3 can come over the link to N only:
-    segments    .      [ delegate N ]       .       they are delegated, the rest is subscribed to
+    pattern     f1     f2     f3     f4     f5      f2 and f3 arrive over the link to N only:
+    segments    .      [ delegate N ]       .       they are delegated, the rest is subscribed
                 |           |        |      |
                 `- singles -- chains -------´---> in order, up to the watermark ---> runs
 
-The watermark is the smallest of what the server itself has learned less the slack, and what each
-delegate has promised; it never falls. A segment changes by itself, in a hand-shake that loses
-nothing (`contrada.routing.delegation`):
+The watermark is the smallest of the server's own (the learned time less the slack) and each
+delegate's; it never decreases. A segment changes by itself, in a hand-shake without loss
+(`contrada.routing.delegation`):
 
     single ---> offered --- accepted: hand over ---> delegated --- recall ---> returning ---> single
 
-The server subscribes to the filters of parts that are single, offered or returning. Each
-notification that matches them counts as a single, with one exception. While a segment returns,
-notifications from its delegate do not count: the delegate holds them and hands them back.
+The server subscribes to the filters of parts that are single, offered or returning. Each matching
+notification counts as a single, with one exception. While a segment returns, notifications from its
+delegate do not count: the delegate holds them and hands them back.
 
 Source: PODC 2000 §4 (servers assemble sequences from small subsequences or single notifications).
 """
@@ -31,11 +31,11 @@ from contrada.routing.assembly.delegation_phase import GATHERING, DelegationPhas
 from contrada.routing.router_messages import Neighbour, Origin
 
 SEGMENT_PARTS_MIN: Final = 2
-"""Parts of what is delegated; a single one is subscribed to."""
+"""Parts of a delegated segment; a single one is subscribed."""
 
 
 class Span(NamedTuple):
-    """Consecutive places that come from one neighbour only."""
+    """Consecutive places with notifications from one neighbour only."""
 
     first: int
     end: int
@@ -48,10 +48,10 @@ class Span(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """A part of the pattern that a neighbour assembles, or will, or did.
+    """A part of the pattern that a neighbour assembles, will assemble, or did.
 
-    `watermark_us` is what the delegate promised; `asked_us` the watermark that it was asked for;
-    `waits_us` the time of something that it holds until it learns of a later one.
+    `watermark_us` is the delegate's; `asked_us` the watermark that it was asked for; `waits_us` the
+    time of a piece that waits there for a later one.
     """
 
     identity: str
@@ -63,15 +63,15 @@ class Segment:
 
     @property
     def is_away(self) -> bool:
-        """Whether the delegate holds what was gathered."""
+        """Whether the delegate holds the pieces."""
         return self.phase is not DelegationPhase.OFFERED
 
 
 class SplitPattern(Assembly):
-    """A pattern that a client or a neighbour asked for, assembled from segments and singles.
+    """A requested pattern, assembled from segments and singles.
 
-    A neighbour's pattern is only gathered, not assembled, until the neighbour hands over what it
-    has, and again from its recall on.
+    A neighbour's pattern is only collected, not assembled, until the neighbour hands over its
+    pieces, and again from its recall on.
 
     Invariants: segments do not overlap; the watermark is not above that of any segment that is
     away, unless it was forced.
@@ -96,28 +96,28 @@ class SplitPattern(Assembly):
         self.segments: dict[str, Segment] = {}
         self.refused_by: set[Neighbour] = set()
         self.subscribed: dict[int, SharedFilter] = {}
-        """The filters that are subscribed to, by place."""
+        """The subscribed filters, by place."""
         self.asked_us = TIME_MIN_US
-        """The watermark of which a report was asked for."""
+        """The watermark of which a report was requested."""
         self.reported_waits_us: int | None = None
-        """What the last report said of what waits."""
+        """The waiting time of the last report."""
         self.scheduled_us: int | None = None
-        """When the owner looks at what waits, whatever the delegates say."""
+        """The time of the owner's next check, apart from reports of delegates."""
         self.enter(DelegationPhase.OFFERED if is_delegate else DelegationPhase.DELEGATED)
 
     def enter(self, phase: DelegationPhase) -> None:
-        """Goes over to a phase."""
+        """Enters a phase."""
         self.phase = phase
         self.gathers = phase in GATHERING
 
     # --- the split ----------------------------------------------------------------------------
 
     def segment_at(self, place: int) -> Segment | None:
-        """The segment in which a place lies."""
+        """Returns the segment that contains a place, or None."""
         return next((each for each in self.segments.values() if place in each.span.places()), None)
 
     def needed_places(self) -> list[int]:
-        """The places whose filters are to be subscribed to: all but what is delegated."""
+        """Returns the places with filters to subscribe: all but the delegated ones."""
         segments = map(self.segment_at, range(len(self.pattern.filters)))
         return [
             place
@@ -137,28 +137,28 @@ class SplitPattern(Assembly):
         return all(self.segment_at(place) is None for place in span.places())
 
     def part(self, span: Span) -> Pattern:
-        """The sub-pattern of a span: every start, and the span in time as an upper bound.
+        """Returns the sub-pattern of a span: every start, and the span in time as an upper bound.
 
-        One run at a time would lose matches: which run goes on is known only where all parts are.
+        One run at a time would lose matches: only the whole pattern decides which run continues.
         """
         filters = self.pattern.filters[span.first : span.end]
         by, within_us = self.pattern.by, self.pattern.within_us
         return Pattern(filters, by=by, within_us=within_us, every=True)
 
     def end_segment(self, segment: Segment) -> None:
-        """Takes a segment back: of its reports only the single notifications are left."""
+        """Removes a segment: only the single notifications of its reports remain."""
         del self.segments[segment.identity]
         self.take_apart(segment.span.first, segment.span.end)
 
-    # --- going on -----------------------------------------------------------------------------
+    # --- progress -----------------------------------------------------------------------------
 
     def watermark_at(self, own_us: int) -> int:
-        """The watermark, as far as this server's own and the delegates' allow."""
+        """The watermark that this server's own and the delegates' allow."""
         away = (each.watermark_us for each in self.segments.values() if each.is_away)
         return max(self.watermark_us, min((own_us, *away)))
 
     def hold_matches(self, segment: Segment, matches: Iterable[Match[str]]) -> int:
-        """Takes what a delegate reports; how many came below the watermark, and are lost."""
+        """Takes a delegate's matches. Returns the number of late ones, which are lost."""
         late = 0
         for match in matches:
             if self.is_late(match.envelope.at_us):
@@ -169,12 +169,12 @@ class SplitPattern(Assembly):
 
     @property
     def waits_us(self) -> int | None:
-        """The earliest time of what waits here or at a delegate."""
+        """The earliest time of waiting pieces, here or at a delegate."""
         times = [self.waiting.head_us, *(each.waits_us for each in self.segments.values())]
         return min((each for each in times if each is not None), default=None)
 
     def take_matches(self, own_us: int) -> list[Match[str]]:
-        """Goes on as far as this server's own watermark and the delegates' allow; the matches."""
+        """Advances to the common watermark. Returns the matches."""
         opening = self.segment_at(0)
         found = self.advance(
             self.watermark_at(own_us), has_all_starts=opening is None or not opening.is_away
@@ -182,11 +182,11 @@ class SplitPattern(Assembly):
         return [Match(self.identity, by, run) for by, run in found]
 
     def take_all(self) -> tuple[Piece, ...]:
-        """Takes out all that was gathered."""
+        """Removes and returns all pieces."""
         return self.take_out(0, len(self.pattern.filters))
 
     def validate(self) -> int:
-        """Checks the invariants; the number of runs. Cost: all that is held."""
+        """Checks the invariants. Returns the number of runs. Cost: all pieces."""
         taken = [place for each in self.segments.values() for place in each.span.places()]
         assert len(taken) == len(set(taken)), "segments overlap"
         assert sorted(self.subscribed) == self.needed_places(), "other places are subscribed to"
@@ -199,10 +199,11 @@ class SplitPattern(Assembly):
 
 
 def spans_of(sources: Iterable[frozenset[Neighbour | None]]) -> list[Span]:
-    """The maximal runs of at least two parts that come from one and the same neighbour only.
+    """Returns the maximal runs of at least two parts with one and the same neighbour as only
+    source.
 
-    `sources` says for each part from where it can come; None stands for local publishers.
-    Source: PODC 2000 §4 (sub-patterns are assembled according to the advertised paths).
+    `sources` has the sources of each part; None means local publishers. Source: PODC 2000 §4
+    (sub-patterns are assembled according to the advertised paths).
     """
     spans: list[Span] = []
     for place, origins in enumerate(sources):

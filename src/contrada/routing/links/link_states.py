@@ -1,15 +1,15 @@
 """`LinkStates`: the link states of all servers, and so the links of the network.
 
 Every server numbers its link states and floods each over all its links. A server that receives a
-newer state keeps it and passes it on. A new neighbour is told all states at once. So every server
-knows the links of all servers that it can reach, after one delay per link on the path.
+newer state keeps and forwards it. A new neighbour receives all states at once. So every server
+knows the links of all reachable servers, after one delay per link on the path.
 
-  Of two states of one server the newer has the higher number. Two states may have one number, sent
-  before and after a restart: then the one with the greater links is taken. It is enough that all
-  servers decide alike, since a server that meets another state of itself goes on from its number.
-- A link counts when both ends name it, with roles that fit; its cost is the larger one named.
-  States of unreachable servers are kept, since such a server may come back without a new state.
-  They go first when there are too many.
+- Of two states of one server the higher number is newer. Two states may share a number, sent before
+  and after a restart: then the one with the greater links wins. All servers need only decide alike,
+  since a server that receives another state of itself continues from its number.
+- A link counts if both ends name it, with roles that fit; its cost is the larger one named.
+- States of unreachable servers are kept, since such a server may return without a new state. They
+  are dropped first if there are too many.
 
 Invariants: a server's own state is the newest known of it; states name each neighbour once.
 
@@ -33,22 +33,21 @@ COST_MAX: Final = 1_000_000
 """The cost of a link; the least is 1. Beyond it: refused, counted."""
 
 NUMBER_MAX: Final = 2**62
-"""Number of a link state. What is said in a server's own name it outbids below half of it. Beyond
-it: refused, counted."""
+"""Number of a link state. A server outbids states under its own name below half of it. Beyond it:
+refused, counted."""
 
 RENEWALS_MAX: Final = 16
-"""How often a server outbids what is said in its name while its links stay. After a restart a few
-old states are about; one outbid each time is another server's. Beyond it: the other state stands,
-here only this server's own; refused, counted."""
+"""Foreign states under a server's own name that it outbids while its links stay. After a restart a
+few old states are in flight; if one returns after each bid, another server has the name. Beyond it:
+refused, counted."""
 
 _FITTING: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
 
 
 class LinkStates:
-    """The newest link state of each server that is known here. It begins with its own, empty.
+    """The newest link state of each server. It begins with its own, empty.
 
-    `graph` has the links that both ends name; `general` is for it. `changes` counts how often they
-    became others.
+    `graph` has the links that both ends name; `general` is for it. `changes` counts its changes.
     """
 
     def __init__(
@@ -70,16 +69,16 @@ class LinkStates:
 
     @property
     def own(self) -> LinkState:
-        """What this server says."""
+        """The link state of this server."""
         return self._states[self.name]
 
     def announce(self, links: Iterable[Adjacency]) -> LinkState:
-        """This server has these links from now on; what it says."""
+        """Sets the links of this server. Returns its new state."""
         self._renewals = 0
         return self._keep(LinkState(self.name, self.own.number + 1, tuple(sorted(links))))
 
     def check(self, state: LinkState) -> None:
-        """Refuses a state that cannot be learned. An old one can, and changes nothing."""
+        """Refuses an invalid state. An old state is valid, and changes nothing."""
         if not self._is_newer(state):
             return
         if not _is_valid(state):
@@ -94,7 +93,7 @@ class LinkStates:
                 raise RefusedError(Reason.FULL, error)
 
     def _limit_exceeded_by(self, state: LinkState) -> LimitError | None:
-        """Which limit there would be too much for with a state of another server."""
+        """Returns the limit that another server's state would exceed."""
         servers = len(self._links) + (state.origin not in self._links)
         limits = self._limits
         if servers > limits.servers_max:
@@ -106,7 +105,7 @@ class LinkStates:
         return None
 
     def learn(self, state: LinkState) -> LinkState | None:
-        """Takes a state in; what is to be flooded, if anything: it, or this server's own again."""
+        """Takes a state. Returns the state to flood: it, or this server's own again; else None."""
         if not self._is_newer(state):
             return None
         if state.origin != self.name:
@@ -143,7 +142,7 @@ class LinkStates:
     # --- links --------------------------------------------------------------------------------
 
     def _edges_of(self, server: str) -> list[ConfirmedLink]:
-        """The links of a server that both ends name."""
+        """Returns the links of a server that both ends name."""
         edges: list[ConfirmedLink] = []
         for link in self._links.get(server, {}).values():
             back = self._links.get(link.name, {}).get(server)
@@ -157,7 +156,7 @@ class LinkStates:
         return edges
 
     def _reachable(self) -> Mapping[str, None]:
-        """The servers that can be reached from this one: itself, then each after a neighbour."""
+        """Returns the reachable servers: this one, then each after a neighbour."""
         found, waiting = {self.name: None}, [self.name]
         while waiting:
             for edge in self._edges_of(waiting.pop()):
@@ -167,7 +166,7 @@ class LinkStates:
         return found
 
     def __iter__(self) -> Iterator[LinkState]:
-        """All states, each reachable server's after a neighbour's.
+        """Yields all states, each reachable server's after a neighbour's.
 
         So a receiver that takes them in this order can reach each server at once.
         """
@@ -180,7 +179,7 @@ class LinkStates:
         return server in self._states
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all that is known."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all link states."""
         assert self._states.keys() == self._links.keys(), "a state is without its links"
         assert len(self._states) <= self._limits.servers_max, "too many servers are known"
         assert self._named == sum(map(len, self._links.values())), "links are miscounted"

@@ -1,21 +1,21 @@
 """`SharedTree`: one tree over a mesh that every server computes alike.
 
-Each server has a *place*: the root of its tree, how far that is, and the neighbour through which.
-The place is the least possible one: the server itself as root, or a neighbour's place and the link
-to that neighbour. Names give roots their order, mixed with the number of the tree, so that several
-trees of one mesh have different roots, mostly. So in each connected part all servers come to the
-least root, by shortest paths; of two paths of one length by the one through the neighbour with the
-lesser name. The tree depends on the links alone, not on the order in which they came.
+Each server has a *rank*: the root of its tree, the distance to it, and the neighbour on the path.
+It is the least possible one: the server itself as root, or a neighbour's rank plus the link to that
+neighbour. Roots are ordered by a hash of their names and the number of the tree, so that several
+trees of one mesh mostly have different roots. So in each connected part all servers select the
+least root, by shortest paths; of two paths of one length, the one through the neighbour with the
+lesser name. The tree depends on the links alone, not on their order of arrival.
 
-A new link can only lower places; the lower places spread from its ends. A lost link concerns only
-the servers whose path went through it. These begin anew, each as its own root, and the places of
-the servers around them spread in.
+A new link can only lower ranks; the lower ranks spread from its ends. A lost link affects only the
+servers with a path over it. These begin anew, each as its own root, and the ranks of the servers
+around them spread in.
 
-    near(s): the neighbour through which s goes, and those who go through s
+    neighbours_of(s): the next server on the path of s, and the servers with a path through s
 
-Invariant: every place is the least that the links allow.
+Invariant: every rank is the least that the links allow.
 
-Source: PODC 2000 §4 (general peer-to-peer: spanning trees); that all sources share them is this
+Source: PODC 2000 §4 (general peer-to-peer: spanning trees); sharing them among all sources is this
 project's.
 """
 
@@ -29,22 +29,22 @@ Costs: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 def rank_of(server: str, label: str) -> tuple[int, str]:
-    """The order of servers by which one becomes the root of a tree: the least."""
+    """Returns the order of a server among the possible roots of a tree: the least one wins."""
     return _hash_text(f"{label} {server}"), server
 
 
 def tree_of(source: str, trees: int) -> str:
-    """The label of the tree, of so many, along which goes all that enters a mesh at a server."""
+    """Returns the label of the tree for messages that enter a mesh at a server."""
     return str(_hash_text(source) % trees)
 
 
 def _hash_text(text: str) -> int:
-    """A number by which texts that look alike are far apart, the same everywhere."""
+    """Returns a number that spreads similar texts, the same on all machines."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
 class _TreeRank(NamedTuple):
-    """Less is better. A root goes through nobody."""
+    """A place in the tree; less is better. A root has no neighbour on its path."""
 
     root: tuple[int, str]
     distance: int
@@ -52,7 +52,7 @@ class _TreeRank(NamedTuple):
 
 
 class SharedTree:
-    """The tree of a number, over links that its owner holds, and tells of when they change."""
+    """The tree of a number, over links that its owner holds and reports."""
 
     def __init__(self, number: int, costs: Costs) -> None:
         self.label = str(number)
@@ -60,21 +60,21 @@ class SharedTree:
         self._ranks: dict[str, _TreeRank] = {}
 
     def add_link(self, a: str, b: str) -> None:
-        """There is a link now, which `costs` has. Cost: the servers whose places change."""
+        """Adds a link that `costs` has already. Cost: the servers with changed ranks."""
         for end in (a, b):
             if end not in self._ranks:
                 self._ranks[end] = self._as_root(end)
         self._spread([self._rank_through(a, b), self._rank_through(b, a)])
 
     def remove_link(self, a: str, b: str) -> None:
-        """The link between two servers is gone, from `costs`, too.
+        """Removes a link that `costs` has no longer.
 
-        Cost: the servers that went through it. Those are all on one side of the link. There are
-        none where it was not in the tree.
+        Cost: the servers with a path over it. They are all on one side of the link. There are none
+        if it was not in the tree.
         """
         places = self._ranks
         below = [end for end, other in ((a, b), (b, a)) if places[end].through == other]
-        for server in below:  # It grows while it is gone through.
+        for server in below:  # The list grows during the loop.
             below += self._children(server)
         for server in below:
             places[server] = self._as_root(server)
@@ -91,10 +91,10 @@ class SharedTree:
         )
         for end in (a, b):
             if not self._costs[end]:
-                del places[end]  # A server that is gone is not remembered.
+                del places[end]  # No ranks of unlinked servers.
 
     def neighbours_of(self, server: str) -> frozenset[str]:
-        """The neighbours of a server in the tree."""
+        """Returns the neighbours of a server in the tree."""
         place = self._ranks.get(server)
         if place is None:
             return frozenset()
@@ -104,7 +104,7 @@ class SharedTree:
         return _TreeRank(rank_of(server, self.label), 0, "")
 
     def _rank_through(self, server: str, other: str) -> tuple[_TreeRank, str]:
-        """The place that another server would have through this one."""
+        """Returns the rank that another server would have through this one."""
         place = self._ranks[server]
         distance = place.distance + self._costs[server][other]
         return _TreeRank(place.root, distance, server), other
@@ -114,7 +114,7 @@ class SharedTree:
         return [each for each in self._costs[server] if places[each].through == server]
 
     def _spread(self, better: Iterable[tuple[_TreeRank, str]]) -> None:
-        """Servers take these places where they are better; their neighbours what comes of it."""
+        """Applies better ranks, and spreads their consequences to the neighbours."""
         # The least place first, as in Dijkstra's algorithm, so that a server seldom changes twice.
         waiting = [*better]
         heapq.heapify(waiting)
@@ -128,7 +128,7 @@ class SharedTree:
                         heapq.heappush(waiting, subtree_next_hops)
 
     def validate(self) -> None:
-        """Checks the invariant; AssertionError says where it is broken. Cost: all links."""
+        """Checks the invariant; AssertionError names the server. Cost: all links."""
         assert self._ranks.keys() == {each for each in self._costs if self._costs[each]}
         for server, place in self._ranks.items():
             others = (self._rank_through(each, server)[0] for each in self._costs[server])

@@ -1,21 +1,21 @@
-"""Which links of a network are used, and the shortest path from a server to every other.
+"""`Graph` and shortest paths: the used links of a network, and the paths between its servers.
 
-**Loops.** In an acyclic topology the links that are used are a spanning forest, and in every
-topology the links to parents close no cycle: links are taken in order: those between peers first,
-then the cheaper ones, then by their names. A link that would close a cycle is left out. Servers
-that know the same links leave out the same ones.
+**Loops.** In an acyclic topology the used links are a spanning forest, and in every topology the
+links to parents close no cycle. Links are considered in order: those between peers first, then the
+cheaper ones, then by name. A link that would close a cycle is left out. Servers that know the same
+links leave out the same ones.
 
 **Shortest paths.** The weight of a path is the sum of its links' costs, then a sum of powers of
-two, one for each link by its place in order: two paths never weigh the same, and which weighs less
-does not depend on other links. So there is one shortest path between two servers, the same from
-both ends, and parts of it are shortest. Hence the trees of all sources and homes agree:
+two, one for each link by its place in order: two paths never weigh the same, and their order does
+not depend on other links. So there is one shortest path between two servers, the same from both
+ends, and parts of it are shortest. Hence the trees of all sources and owners agree:
 
-    the tree of s, along which its notifications go to h, and the tree of h, along which its
-    subscriptions go to s, join s and h by the same path
+    the tree of s, along which its notifications reach h, and the tree of h, along which its
+    subscriptions reach s, join s and h by the same path
 
 and a server needs to know only for which servers each neighbour's path leads through it.
 
-That is one tree per server. A large mesh shares a few trees instead, see `shared`.
+That is one tree per server. A large mesh shares a few trees instead, see `shared_tree`.
 
 Source: PODC 2000 §4 (general peer-to-peer; NST(f), the spanning tree rooted at a subscriber).
 """
@@ -38,7 +38,7 @@ _COST_AND_NAMES: Final = attrgetter("cost", "a", "b")
 
 
 class ConfirmedLink(msgspec.Struct, frozen=True, gc=False):
-    """A link that both ends name; a < b. `role` is what b is to a."""
+    """A link that both ends name; a < b. `role` is the role of b for a."""
 
     a: str
     b: str
@@ -52,12 +52,12 @@ class ConfirmedLink(msgspec.Struct, frozen=True, gc=False):
 
 
 class Graph:
-    """The links of a network as they come and go, and which of them are used.
+    """The links of a network, and the used ones.
 
     A new link that joins two separate parts is used, and changes nothing for the other links. So is
-    a new link in a mesh without links to parents. After any other change the used links are found
-    anew, when somebody asks. `trees`: how many trees all servers share over the links between
-    peers.
+    a new link in a mesh without links to parents. After any other change the used links are
+    computed anew, when they are read. `trees`: the number of trees that all servers share over the
+    links between peers.
     """
 
     def __init__(self, *, general: bool, trees: int = 0) -> None:
@@ -70,7 +70,7 @@ class Graph:
         self.trees = [SharedTree(number, self._costs) for number in range(trees)]
 
     def add(self, edge: ConfirmedLink) -> None:
-        """A link comes, between servers that have none."""
+        """Adds a link between two servers that have none."""
         self._edges[edge.a, edge.b] = edge
         if not edge.is_between_peers:
             self._parents += 1
@@ -86,7 +86,7 @@ class Graph:
             self._used = None
 
     def remove(self, edge: ConfirmedLink) -> None:
-        """A link that is there goes."""
+        """Removes a link."""
         del self._edges[edge.a, edge.b]
         self._used = None
         if not edge.is_between_peers:
@@ -100,12 +100,12 @@ class Graph:
                     del self._costs[end]
 
     def edge(self, a: str, b: str) -> ConfirmedLink | None:
-        """The link between two servers; None where there is none."""
+        """The link between two servers, or None."""
         return self._edges.get((a, b) if a < b else (b, a))
 
     @property
     def used(self) -> Set[ConfirmedLink]:
-        """The links that are used. Cost: nothing where links only joined separate parts since."""
+        """The used links. Cost: none if links only joined separate parts."""
         if self._used is None:
             self._roots = {}
             self._used = used_edges(self, self._roots, general=self._is_general)
@@ -125,7 +125,7 @@ class Graph:
 def used_edges(
     edges: Iterable[ConfirmedLink], roots: dict[str, str], *, general: bool
 ) -> set[ConfirmedLink]:
-    """The links of a network that are used; `general` says that those between peers all are.
+    """Returns the used links of a network; `general`: all links between peers are used.
 
     `roots` is empty at first; afterwards it unites the servers that the used links join.
     """
@@ -144,7 +144,7 @@ def _sorted_links(edges: Iterable[ConfirmedLink]) -> list[ConfirmedLink]:
 
 
 def _join(roots: dict[str, str], edge: ConfirmedLink) -> bool:
-    """Joins the ends of a link; whether they were apart."""
+    """Joins the ends of a link. Returns whether they were separate."""
     a, b = _root(roots, edge.a), _root(roots, edge.b)
     roots[a] = b
     return a != b
@@ -159,7 +159,7 @@ def _root(roots: dict[str, str], server: str) -> str:
 
 
 def weights_of(edges: Iterable[ConfirmedLink]) -> Weights:
-    """Weights with which no two paths between two servers weigh the same."""
+    """Returns weights such that no two paths between two servers weigh the same."""
     ordered = _sorted_links(edges)
     weights: dict[str, dict[str, int]] = {}
     for place, edge in enumerate(ordered):
@@ -170,7 +170,7 @@ def weights_of(edges: Iterable[ConfirmedLink]) -> Weights:
 
 
 def distances(weights: Weights, start: str) -> dict[str, int]:
-    """The weight of the shortest path to each server that can be reached."""
+    """Returns the weight of the shortest path to each reachable server."""
     found: dict[str, int] = {}
     waiting = [(0, start)]
     while waiting:
@@ -185,7 +185,7 @@ def distances(weights: Weights, start: str) -> dict[str, int]:
 
 
 def downstream_neighbours(weights: Weights, here: str) -> dict[str, frozenset[str]]:
-    """For each server that can be reached, the neighbours whose path to it leads through here.
+    """Returns, for each reachable server, the neighbours with a path to it through this server.
 
     These are the neighbours below `here` in that server's tree. Cost: the paths from here, and for
     each neighbour those of its paths that do not lead through here.
@@ -194,14 +194,14 @@ def downstream_neighbours(weights: Weights, here: str) -> dict[str, frozenset[st
     found: dict[str, set[str]] = {server: set() for server in own}
     for neighbour, weight in weights.get(here, {}).items():
         if own[neighbour] != weight:
-            continue  # There is a shorter way than the link, so no path of it begins with the link.
+            continue  # A shorter path than the link exists: no path begins with the link.
         for server in own.keys() - _closer_servers(weights, neighbour, weight, own):
             found[server].add(neighbour)
     return {server: frozenset(neighbours) for server, neighbours in found.items()}
 
 
 def _closer_servers(weights: Weights, start: str, far: int, own: Mapping[str, int]) -> set[str]:
-    """The servers to which the path weighs less than one that is `far` from where `own` begins."""
+    """Returns the servers that are closer to `start` than by way of the start of `own`."""
     found: set[str] = set()
     waiting = [(0, start)]
     while waiting:
@@ -217,7 +217,7 @@ def _closer_servers(weights: Weights, start: str, far: int, own: Mapping[str, in
 
 
 def first_hops(weights: Weights, own: Mapping[str, int], here: str) -> dict[str, str]:
-    """The neighbour to which the path from here to each other server leads first.
+    """Returns, for each other server, the first neighbour on the path from here.
 
     `own` are the distances from here.
     """
@@ -234,7 +234,7 @@ def first_hops(weights: Weights, own: Mapping[str, int], here: str) -> dict[str,
 
 
 def subtree_next_hops(weights: Weights, source: str, here: str) -> dict[str, str]:
-    """For each server to which the path from a source leads through here, the neighbour next on it.
+    """Returns, for each server below this one in a source's tree, the next neighbour on the path.
 
     Cost: the paths from the source and from here.
     """

@@ -1,19 +1,19 @@
-"""`CoveringIndex`: which of the filters that are forwarded may cover a filter, or be covered by it.
+"""`CoveringIndex`: the forwarded filters that may cover a filter, or be covered by it.
 
-Both questions are answered without looking at every filter, by examples. An example of a product is
-one notification in it, given as a key for each attribute that the product names. The answers hold
-every filter asked for, and few others; the caller decides by the algebra.
+Both lookups avoid testing every filter, by examples. An example of a product is one notification in
+it, given as a key for each attribute that the product names. The result contains every correct
+filter, and few others; the caller decides by the algebra.
 
-- Whatever covers f matches f's example, so one match of an `Index` finds all that may cover f.
-- f matches the example of whatever it covers. So each example is filed under each of its
-  attributes and keys, and of the attributes that f names the one is looked up with the fewest:
+- Every filter that covers f matches f's example, so one match of an `Index` finds all candidates.
+- f matches the example of every filter that it covers. So each example is filed under each of its
+  attributes and keys, and the lookup uses the attribute of f with the fewest examples:
 
       by key       price: 10 -> {1, 4}   12 -> {2}   95 -> {3}      f: price < 13 and sym = "A"
       in order     price: [10, 12, 95]                                 price: 3 at most
-      by key       sym:   "A" -> {1, 3}  "B" -> {2}  "C" -> {4}        sym:   2, so look at {1, 3}
+      by key       sym:   "A" -> {1, 3}  "B" -> {2}  "C" -> {4}        sym:   2, so test {1, 3}
 
-A product without an example (an opaque operator, or beyond the limits of the algebra) is covered by
-nothing that is found here, nor is it found to be covered. That costs traffic, never a notification.
+No lookup finds a product without an example (an opaque operator, or beyond the limits of the
+algebra). That costs traffic, never a notification.
 
 Source: PODC 2000 §4 (immediate predecessors and successors in the poset).
 """
@@ -36,22 +36,22 @@ MakeIndex: TypeAlias = Callable[[], Index[int]]
 _KeyNumbers: TypeAlias = dict[int, None]
 
 _KeySpan: TypeAlias = tuple[int, int]
-"""From one place among the keys of an attribute up to another."""
+"""A range of places among the keys of an attribute."""
 
 _COUNTED_MAX: Final = 8
-"""Keys up to which their examples are counted; of more the number is estimated."""
+"""Keys up to which their examples are counted; the number is estimated beyond."""
 
 
 _NAMELESS: Final = ""
 
 
 def indexed(product: Product) -> Filter:
-    """What an index holds of a product: it knows nothing of what is not named."""
+    """Returns the filter that an index holds for a product: unnamed attributes are ignored."""
     return product if isinstance(product, Filter) else Filter.of_sets(product.sides)
 
 
 class CoveringIndex:
-    """Products by number, asked for those that may cover a product or be covered by it.
+    """Products by number, with lookups by covering.
 
     This class finds the products that may cover one. Subclasses find those that one may cover.
     """
@@ -60,36 +60,36 @@ class CoveringIndex:
         self._index = index()
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
-        """Enters a product with its example. Raises LimitError, changing nothing.
+        """Adds a product with its example. Raises LimitError, changing nothing.
 
         Cost: some microseconds per constraint.
         """
         self._index.add(number, indexed(product))
 
     def remove(self, number: int) -> None:
-        """Takes out a product that is there."""
+        """Removes a product."""
         self._index.remove(number)
 
     def covering(self, product: Product, example: Example | None) -> list[int]:
-        """The numbers of the products that match the example, in order. Cost: one match."""
+        """Returns the numbers of the products that match the example, in order. Cost: one match."""
         asked = None if example is None else _notification(product, example)
         return [] if asked is None else sorted(self._index.match(asked))
 
     def covered(self, product: Product) -> list[int]:
-        """The numbers of the products that a product may cover, in order."""
+        """Returns the numbers of the products that a product may cover, in order."""
         raise NotImplementedError
 
     def maintain(self, units: int) -> bool:
-        """Does a bounded piece of upkeep; whether more is waiting."""
+        """Does a bounded part of the maintenance. Returns whether more is left."""
         return self._index.maintain(units)
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all products."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all products."""
         self._index.validate()
 
 
 class FilterCoveringIndex(CoveringIndex):
-    """A front of filters: what f covers names all of f's attributes, so few are looked at."""
+    """An index of filters. A filter covered by f names all of f's attributes."""
 
     def __init__(self, index: MakeIndex = Index) -> None:
         super().__init__(index)
@@ -97,7 +97,7 @@ class FilterCoveringIndex(CoveringIndex):
         self._examples: dict[int, Example | None] = {}
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
-        """Enters a filter. Raises LimitError, changing nothing."""
+        """Adds a filter. Raises LimitError, changing nothing."""
         super().add(number, product, example)
         self._examples[number] = example
         for name, key in (example or {}).items():
@@ -107,7 +107,7 @@ class FilterCoveringIndex(CoveringIndex):
             file.add(key, number)
 
     def remove(self, number: int) -> None:
-        """Takes out a filter that is there."""
+        """Removes a filter."""
         super().remove(number)
         for name, key in (self._examples.pop(number) or {}).items():
             file = self._files[name]
@@ -116,7 +116,8 @@ class FilterCoveringIndex(CoveringIndex):
                 del self._files[name]
 
     def covered(self, product: Product) -> list[int]:
-        """The filters that name all that a filter names, of which it may match the examples.
+        """Returns the filters that name all attributes of a filter, with examples that it may
+        match.
 
         Cost: the examples under its rarest attribute.
         """
@@ -140,7 +141,7 @@ class FilterCoveringIndex(CoveringIndex):
         return sorted(numbers)
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all filters."""
         super().validate()
         assert len(self._index) == len(self._examples), "a filter is not in the index"
         filed = sum(len(example) for example in self._examples.values() if example is not None)
@@ -150,7 +151,8 @@ class FilterCoveringIndex(CoveringIndex):
 
 
 class OfferCoveringIndex(CoveringIndex):
-    """A front of advertisements. An advertisement names all attributes of each product it covers.
+    """An index of advertisements. An advertisement names all attributes of each product that it
+    covers.
 
     So each is filed under one of its attributes, and a product is looked up under all of its own.
     """
@@ -161,17 +163,17 @@ class OfferCoveringIndex(CoveringIndex):
         self._named: dict[str, _KeyNumbers] = {}
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
-        """Enters an advertisement. Raises LimitError, changing nothing."""
+        """Adds an advertisement. Raises LimitError, changing nothing."""
         super().add(number, product, example)
         if example is not None:
-            # One that whatever covers it has to name: not the envelope's. What offers any further
-            # attributes is covered only by its like, which is looked up under all names.
+            # An attribute that every covering product names: not the envelope's. An offer of 
+            # attributes is covered only by such an offer, which is looked up under all names.
             names = (name for name in product.sides if name not in ENVELOPE_SETS)
             name = self._names[number] = next(names, _NAMELESS)
             self._named.setdefault(name, {})[number] = None
 
     def remove(self, number: int) -> None:
-        """Takes out an advertisement that is there."""
+        """Removes an advertisement."""
         super().remove(number)
         name = self._names.pop(number, None)
         if name is not None:
@@ -180,13 +182,13 @@ class OfferCoveringIndex(CoveringIndex):
                 del self._named[name]
 
     def covered(self, product: Product) -> list[int]:
-        """The advertisements filed under one's attributes. Cost: their number."""
+        """Returns the advertisements filed under a product's attributes. Cost: their number."""
         is_open = not isinstance(product, Advertisement)
         names = self._named if is_open else (_NAMELESS, *product.sides)
         return sorted(number for name in names for number in self._named.get(name, ()))
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all of them."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all of them."""
         super().validate()
         filed = {number: name for name, named in self._named.items() for number in named}
         assert filed == self._names, "an advertisement is misfiled"
@@ -194,7 +196,7 @@ class OfferCoveringIndex(CoveringIndex):
 
 
 def _notification(product: Product, example: Example) -> Notification | dict[str, Value] | None:
-    """The example as a notification; as a plain mapping, which is faster, where that will do."""
+    """Returns the example as a notification; as a plain mapping, which is faster, if possible."""
     if any(map(is_system_name, example)):
         return witness(product)
     return {name: value_of(key) for name, key in example.items() if key[0] != ABSENT}
@@ -203,8 +205,8 @@ def _notification(product: Product, example: Example) -> Notification | dict[str
 class _ExampleFile:
     """Examples of one attribute, by key, and the keys in order.
 
-    Numbers are held as keys of dictionaries: of these, unlike sets, the collector passes over those
-    that hold numbers alone, and there are many.
+    Numbers are keys of dictionaries: the garbage collector skips those that hold numbers alone,
+    unlike sets, and there are many.
     """
 
     __slots__ = ("_all", "_by_key", "_keys")
@@ -234,7 +236,9 @@ class _ExampleFile:
         return len(self._all)
 
     def within(self, side: ValueSet) -> list[_KeySpan]:
-        """Where the keys stand that a set may hold: between its cuts, and all text if it asks."""
+        """Returns the places of the keys that a set may hold: between its cuts, and all text if
+        needed.
+        """
         keys, cuts = self._keys, side.line
         if len(cuts) == 2 and side.text is None:  # the usual case, for speed
             start = bisect_left(keys, cuts[0])
@@ -248,21 +252,21 @@ class _ExampleFile:
         return spans
 
     def size_of(self, spans: list[_KeySpan]) -> int:
-        """How many examples stand there, about."""
+        """Returns the approximate number of examples there."""
         count = sum([end - start for start, end in spans])
         if count <= _COUNTED_MAX:
             return sum([len(self._by_key[key]) for key in self._keys_at(spans)])
         return len(self) * count // len(self._keys)
 
     def at(self, spans: list[_KeySpan]) -> Set[int]:
-        """The examples that stand there."""
+        """Returns the examples there."""
         keys = self._keys_at(spans)
         if len(keys) == 1:
             return self._by_key[keys[0]].keys()
         return set().union(*[self._by_key[key] for key in keys])
 
     def near(self, spans: list[_KeySpan]) -> Set[int]:
-        """The examples that stand there, or more: what is had without building a set."""
+        """Returns the examples there, or more, without building a set."""
         if len(spans) == 1 and spans[0][1] - spans[0][0] == 1:
             return self._by_key[self._keys[spans[0][0]]].keys()
         return self._all.keys()

@@ -1,29 +1,29 @@
 """`FilterMerger`: replaces forwarded filters by fewer ones that match the same notifications.
 
-It stands between the poset and the messages. The poset forwards its *roots* on a way. Roots that
-differ in the set of one attribute only are joined in a *group*. For a group one filter is sent: it
-unites the sets of that attribute and has all others as they are.
+It processes the poset's changes before they are sent. The poset forwards its *roots* to a next hop.
+Roots that differ in the set of one attribute only form a *group*. A group is sent as one filter:
+the union of the sets of that attribute, with all other sets unchanged.
 
-    roots of a way              sent
+    roots of a next hop         sent
     sym = A and price > 10  \
     sym = B and price > 10  /   sym in (A, B) and price > 10
     vol > 7                     vol > 7
 
-That is exact: a notification matches the one filter when it matches one of the members, also where
-an attribute has several values, of which one must be in the set. For advertisements it would not
-be, since all values must be in the set; they are not merged.
+That is exact: a notification matches the merged filter if it matches one of the members, also if an
+attribute has several values, of which one must be in the set. For advertisements it would not be
+exact, since all values must be in the set; they are not merged.
 
-A root is in one group, and a group of several is joined along one attribute. Where a root could
-join several groups it goes to the largest where it has room. When members go, the group is joined
-anew from those that stay, and goes into another where it has room.
+A root is in one group, and a group of several is merged along one attribute. A root that fits
+several groups joins the largest with room. When members leave, the rest is merged anew, and may
+join another group with room.
 
-It saves tables and costs messages: a root that begins or ends in a group is a subscription and a
-withdrawal. Where a link comes up with all roots there, it saves both.
+Merging saves table entries and costs messages: a root that joins or leaves a group is a
+subscription and a withdrawal. For a new link with all roots present, it saves both.
 
 Invariants: of any two groups that could be one the union is larger than `MERGED_SIZE_MAX`; a
-neighbour knows of each group one filter, its union; a new filter is sent before the one that it
-replaces is withdrawn, each under an identity of its own. Which groups there are depends on the
-order of events; which notifications they match together does not.
+neighbour knows one filter of each group, its union; a new filter is sent before the one that it
+replaces is withdrawn, each under an identity of its own. The groups depend on the order of events;
+the notifications that they match together do not.
 
 Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
 """
@@ -41,11 +41,11 @@ from contrada.routing.router_messages import NextHop
 from contrada.routing.tables.poset import ForwardingChange
 
 MERGED_SIZE_MAX: Final = 64
-"""Intervals of the attribute along which roots are joined, before they are united, an operator on
-text counted as 16; hence members of a group. Beyond it: the next root makes a group of its own."""
+"""Intervals of the attribute along which roots are merged, before the union, an operator on text
+counted as 16; hence members of a group. Beyond it: the next root forms a group of its own."""
 
 ATOM_SIZE: Final = 16
-"""An operator on text that is no interval counts for so many: to decide about many takes long."""
+"""The size of an operator on text that is no interval: decisions about many take long."""
 
 _MergeKey: TypeAlias = tuple[str, Form]
 """An attribute, and the other sets."""
@@ -56,7 +56,7 @@ _FilterChange: TypeAlias = ForwardingChange[Filter]
 
 @dataclass(frozen=True, slots=True)
 class FilterMergerStatistics:
-    """Roots on all ways, filters sent for them, and filters that stand for several roots."""
+    """The numbers of roots, of sent filters, and of those that merge several roots."""
 
     roots: int = 0
     sent: int = 0
@@ -67,10 +67,9 @@ class FilterMergerStatistics:
 class _MergedRoots:
     """A group of roots that are sent as one filter.
 
-    `name`: the attribute along which several are joined.
-
-    `filed`: the keys under which other roots find the group, each with the size of the united set
-    there. `identity` and `product`: the filter that the neighbour knows.
+    `name`: the attribute along which several are merged. `sizes_by_key`: the keys under which other
+    roots find the group, each with the size of the united set there. `identity` and `product`: the
+    filter that the neighbour knows.
     """
 
     number: int
@@ -81,7 +80,7 @@ class _MergedRoots:
     product: Filter | None = None
 
     def merge(self) -> Filter | None:
-        """What matches all that its members match; None where it has none."""
+        """Returns the filter of the group, or None without members."""
         first = next(iter(self.members.values()), None)
         if first is None or len(self.members) == 1:
             return first
@@ -90,11 +89,11 @@ class _MergedRoots:
         return Filter.of_sets({**first.sides, name: sides})
 
     def size(self, name: str) -> int:
-        """How large the set of an attribute is, before it is united."""
+        """Returns the size of an attribute's set before the union."""
         return sum(_size(member.sides[name]) for member in self.members.values())
 
     def keys(self) -> Iterator[tuple[_MergeKey, int]]:
-        """The keys under which the group can be joined, each with the size of the united set."""
+        """Yields the keys under which the group can be joined, each with the united set's size."""
         first = next(iter(self.members.values()))
         for name in (self.name,) if len(self.members) > 1 else first.sides:
             size = self.size(name)
@@ -104,19 +103,19 @@ class _MergedRoots:
 
 
 class FilterMerger:
-    """The groups on all ways, and what the neighbours were told of them."""
+    """The groups of all next hops, and the filters that the neighbours know."""
 
     def __init__(self) -> None:
         self._groups_by_hop: dict[NextHop, _Groups] = {}
         self._numbered = 0
 
     def update(self, changes: Iterable[_FilterChange]) -> list[_FilterChange]:
-        """Takes in which roots begin and end; what to send, what begins first.
+        """Takes the beginnings and ends of roots. Returns the changes to send, beginnings first.
 
-        Cost: per root the keys of its attributes, and per group that changes the union of its sets.
+        Cost: per root the keys of its attributes, and per changed group the union of its sets.
         """
         touched: dict[NextHop, _Groups] = {}
-        # Ends first: in a group that was full the next root finds room.
+        # Ends first: they make room in full groups.
         for change in sorted(changes, key=lambda each: each.begins):
             groups = touched.get(change.next_hop)
             if groups is None:
@@ -143,7 +142,7 @@ class FilterMerger:
         begin: list[_FilterChange],
         end: list[_FilterChange],
     ) -> None:
-        """What the neighbour is to know of a group, where that is something else than before."""
+        """Adds the changes of a group, if its filter has changed."""
         product = group.merge()
         if _form(product) == _form(group.product):
             return
@@ -156,7 +155,7 @@ class FilterMerger:
         group.product = product
 
     def roots(self) -> set[tuple[NextHop, str]]:
-        """The roots that are in a group, each by its way and identity."""
+        """Returns the grouped roots, each by its next hop and identity."""
         return {
             (next_hop, root)
             for next_hop, groups in self._groups_by_hop.items()
@@ -164,7 +163,7 @@ class FilterMerger:
         }
 
     def statistics(self) -> FilterMergerStatistics:
-        """A frozen view of the groups."""
+        """Returns a frozen view of the counters."""
         groups = [group for groups in self._groups_by_hop.values() for group in groups]
         several = sum(len(group.members) > 1 for group in groups)
         return FilterMergerStatistics(
@@ -172,7 +171,7 @@ class FilterMerger:
         )
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all groups."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all groups."""
         identities = [
             (next_hop, group.identity)
             for next_hop, all_ in self._groups_by_hop.items()
@@ -185,7 +184,7 @@ class FilterMerger:
 
 
 class _Groups:
-    """The groups of one way. What changes is placed at `settled`."""
+    """The groups of one next hop. Changes take effect at `settle`."""
 
     def __init__(self) -> None:
         self.group_of: dict[str, _MergedRoots] = {}
@@ -195,31 +194,31 @@ class _Groups:
         self._touched: dict[int, _MergedRoots] = {}
 
     def add(self, root: str, product: Filter) -> None:
-        """A root begins: a group by itself at first."""
+        """Adds a root: a group by itself at first."""
         group = _MergedRoots(self._numbered, {root: product})
         self._numbered += 1
         self.group_of[root] = group
         self._groups[group.number] = self._touched[group.number] = group
 
     def remove(self, root: str) -> None:
-        """A root ends."""
+        """Removes a root."""
         group = self.group_of.pop(root)
         del group.members[root]
         self._unfile(group)
         self._touched[group.number] = group
 
     def settle(self) -> list[_MergedRoots]:
-        """Joins what can be joined; the groups that may be others now, in order."""
+        """Merges groups. Returns the possibly changed ones, in order."""
         for _, group in sorted(self._touched.items()):
-            self._place(group)  # Which may touch others.
+            self._place(group)  # This may touch others.
         touched = [group for _, group in sorted(self._touched.items())]
         self._touched = {}
         return touched
 
     def _place(self, group: _MergedRoots) -> None:
-        """Joins a group that is not filed to the largest that has room; the result is filed.
+        """Joins an unfiled group to the largest one with room, and files the result.
 
-        Any other group that could have been joined to one of the two has no room for both.
+        Any other group that fitted one of the two has no room for both.
         """
         if not group.members:
             del self._groups[group.number]
@@ -242,7 +241,7 @@ class _Groups:
         group.sizes_by_key = keys
 
     def _find_partner(self, keys: Mapping[_MergeKey, int]) -> tuple[str, _MergedRoots] | None:
-        """The largest group that has room, and the attribute to join it along."""
+        """Returns the largest group with room, and the attribute to merge along."""
         found: list[tuple[int, str, int]] = []
         for key, size in keys.items():
             file = self._files.get(key, [])
@@ -269,7 +268,7 @@ class _Groups:
         return len(self._groups)
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken."""
+        """Checks the invariants; AssertionError names the broken one."""
         assert not self._touched, "a change is not settled"
         members = {root: group for group in self for root in group.members}
         assert members == self.group_of, "a root is in another group, or two"
@@ -284,22 +283,22 @@ class _Groups:
             smallest = [size for size, _ in file[:2]]
             assert len(smallest) < 2 or sum(smallest) > MERGED_SIZE_MAX, "two groups could be one"
         for group in self:
-            assert group.sizes_by_key == dict(group.keys()), "a group is filed by what it was"
+            assert group.sizes_by_key == dict(group.keys()), "a group is filed by an old size"
             assert group.members, "a group without members is held"
             is_small = len(group.members) == 1 or group.size(group.name) <= MERGED_SIZE_MAX
             assert is_small, "a group is too large"
-            assert _form(group.merge()) == _form(group.product), "a group was told otherwise"
+            assert _form(group.merge()) == _form(group.product), "a neighbour knows another filter"
 
 
 def _form(product: Filter | None) -> Form | None:
-    """How a filter is written down, for comparing without deciding."""
+    """Returns the form of a filter, for comparisons without a decision."""
     return None if product is None else form(product.sides)
 
 
 def _size(side: ValueSet) -> int:
-    """How large a set counts: its intervals and operators; too large where it cannot be united.
+    """Returns the size of a set: its intervals and operators; the maximum if it cannot be united.
 
-    A set with an unknown operator covers nothing, and a union with it would cover nothing either.
+    A set with an unknown operator covers nothing, and nor would a union with it.
     """
     if side.text is None:
         return (len(side.line) + 1) // 2

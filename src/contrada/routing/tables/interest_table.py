@@ -1,13 +1,12 @@
-"""`InterestTable`: the filters that clients and neighbours asked for, and which are forwarded.
+"""`InterestTable`: the registered filters of clients and neighbours, and their forwarding.
 
-    party, identity ==> ledger: who asked for which nodes, so that exactly that can be withdrawn
-                        poset:  the nodes, each product once, and on which ways each is forwarded
+    party, identity ==> registrations: the nodes of each party, so that exactly these are withdrawn
+                        poset:  the nodes, each product once, and the next hops of each
                         index:  the nodes by number, for notifications and for other products
 
-One table holds the subscriptions of a server, another its advertisements, which are asked for in
-the same sense.
+One table holds the subscriptions of a server, another its advertisements, a third descriptions.
 
-Invariant: all three hold the same nodes; a node without subscribers goes at `update`.
+Invariant: all three hold the same nodes; a node without subscribers is removed at `update`.
 
 Source: PODC 2000 §4 (a poset of subscriptions, one of advertisements).
 """
@@ -33,14 +32,14 @@ from contrada.routing.tables.registrations import Registrations
 P = TypeVar("P", bound=Product)
 
 Nodes: TypeAlias = tuple[Node[P], ...]
-"""What is asked for under one identity: a node per distinct product."""
+"""The nodes of one identity: one per distinct product."""
 
 _HeldNodes: TypeAlias = Node[P] | Nodes[P]
-"""The nodes of one identity as the ledger holds them: one node stands alone, not in a tuple."""
+"""The nodes of one identity as the registrations hold them: a single node without a tuple."""
 
 
 class InterestTable(Generic[P]):
-    """The filters asked for. `front` finds forwarded ones that cover one; None: no covering."""
+    """The filters. `covering` finds forwarded filters that cover one; None: no covering."""
 
     def __init__(
         self,
@@ -55,16 +54,17 @@ class InterestTable(Generic[P]):
         self._covering = covering
 
     def check_room(self, size: int = 1) -> None:
-        """Refuses so many more products where a table is full."""
+        """Refuses `size` more products if a table is full."""
         check_limit(self._limits, "filters_per_subscription_max", size)
         self.registrations.check_room()
         check_limit(self._limits, "filters_max", self.poset.registration_count + size)
 
     def register(self, party: Party, identity: str, products: Iterable[P]) -> Nodes[P]:
-        """Enters distinct products; their nodes, to be routed, or none where they are known.
+        """Registers distinct products. Returns their nodes, to be routed, or none if they are
+        registered.
 
-        Raises RefusedError where the identity stands for others, or a table is full; then nothing
-        has changed. Cost: some microseconds per constraint.
+        Raises RefusedError if the identity has other products, or a table is full; then nothing has
+        changed. Cost: some microseconds per constraint.
         """
         wanted = list(products)
         known = self.nodes_of(party, identity)
@@ -82,24 +82,24 @@ class InterestTable(Generic[P]):
         except LimitError as error:
             for node in nodes:
                 self.poset.remove_subscriber(node, party, identity)
-            # Nobody else wants them otherwise than before: only what is new and empty goes.
+            # Only new, empty nodes are removed: the next hops of the others stay.
             self.update({node: node.wanted for node in nodes})
             raise RefusedError(Reason.FULL, error) from None
         self.registrations.add(party, identity, nodes[0] if len(nodes) == 1 else tuple(nodes))
         return tuple(nodes)
 
     def nodes_of(self, party: Party, identity: str) -> Nodes[P] | None:
-        """What a party asked for under an identity; None where it is unknown."""
+        """Returns the nodes of a party's identity, or None."""
         held = self.registrations.get(party, identity)
         return None if held is None else _all(held)
 
     def nodes(self, party: Party) -> Iterator[Node[P]]:
-        """The nodes that a party asked for, one identity after the other."""
+        """Yields the nodes of a party, one identity after the other."""
         for held in self.registrations.entries_of(party).values():
             yield from _all(held)
 
     def withdraw(self, party: Party, identity: str) -> Nodes[P] | None:
-        """Takes a party off what it asked for under an identity; what is to be routed anew."""
+        """Withdraws an identity of a party. Returns the nodes to route anew, or None."""
         held = self.registrations.remove(party, identity)
         if held is None:
             return None
@@ -109,7 +109,7 @@ class InterestTable(Generic[P]):
         return nodes
 
     def withdraw_all(self, party: Party) -> list[Node[P]]:
-        """Takes a party off all its nodes. Returns these, which must be routed anew."""
+        """Withdraws all identities of a party. Returns the nodes to route anew."""
         left: list[Node[P]] = []
         for identity, held in self.registrations.remove_all(party).items():
             for node in _all(held):
@@ -118,7 +118,7 @@ class InterestTable(Generic[P]):
         return left
 
     def update(self, wanted: Mapping[Node[P], Set[NextHop]]) -> list[ForwardingChange[P]]:
-        """As `Poset.update`: what is to be forwarded, and no longer."""
+        """As `Poset.update`: returns the changes to forward."""
         if not wanted:
             return []
         changes = self.poset.update(wanted)
@@ -128,26 +128,26 @@ class InterestTable(Generic[P]):
         return changes
 
     def products_of(self, origin: Party | Neighbour) -> list[P]:
-        """The products that a client, a neighbour, or a party on one way asked for; each once."""
+        """Returns the distinct products of a client, a neighbour, or one next hop."""
         registrations = self.registrations
         parties = registrations.next_hops(origin) if isinstance(origin, Neighbour) else (origin,)
         nodes = dict.fromkeys(node for party in parties for node in self.nodes(party))
         return [node.product for node in nodes]
 
     def maintain(self, units: int) -> bool:
-        """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
+        """Does a bounded part of the indexes' maintenance. Returns whether more is left."""
         is_waiting = self._covering is not None and self._covering.maintain(units)
         return self.index.maintain(units) or is_waiting
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all tables."""
         self.registrations.validate()
         self.poset.validate()
         self.index.validate()
         assert len(self.index) == len(self.poset), "the index holds other products"
         assert all(node.number in self.index for node in self.poset), "a product is not found"
         asked = sum(len(_all(held)) for _, _, held in self.registrations)
-        assert self.poset.registration_count == asked, "the poset holds what nobody asked for"
+        assert self.poset.registration_count == asked, "the poset holds unregistered products"
 
 
 def _all(held: _HeldNodes[P]) -> Nodes[P]:

@@ -1,12 +1,11 @@
-"""`NextHopCache`: who wants a notification, by the filters that it matches.
+"""`NextHopCache`: the next hops of notifications, by the filters that they match.
 
-Many notifications match the same filters, so an answer is kept until a subscription changes: the
-owner says `clear` then. Matching itself is not kept.
+Many notifications match the same filters, so the next hops are cached until a subscription changes:
+the router calls `clear` then. Matches are not cached.
 
-Invariant: what is kept is what would be found anew. At most `NEXT_HOPS_MAX` answers are kept, each
-of at most `NEXT_HOPS_SIZE_MAX` filters and identities.
+Invariant: cached next hops equal computed ones. The cache keeps to its limits.
 
-Source: PODC 2000 §4 (a notification goes to those whose subscriptions it matches).
+Source: PODC 2000 §4 (a notification is sent to the subscribers that it matches).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,30 +18,30 @@ from contrada.routing.router_messages import Client, NextHop
 from contrada.routing.tables.poset import Node
 
 ITSELF: Final = Client("@patterns")
-"""Who is subscribed here to the parts of patterns that this server assembles."""
+"""The client under which this server subscribes to the segments of its patterns."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextHops:
-    """Who wants a notification.
+    """The recipients of a notification.
 
-    `clients` in the order of their names, each with the identities of its subscriptions; `ways` on
-    which it is wanted; `parts` of patterns, in the order of their numbers, for which this server
-    wants it itself.
+    `clients` in the order of their names, each with the identities of its subscriptions;
+    `next_hops` over links; `parts`: the segments of patterns, in the order of their numbers, that
+    this server assembles itself.
     """
 
     clients: Sequence[tuple[Client, tuple[str, ...]]] = ()
     next_hops: Sequence[NextHop] = ()
     parts: Sequence[int] = ()
     delivery_count: int = 0
-    """How many subscriptions of clients these are."""
+    """The number of subscriptions of clients."""
 
 
 NOBODY: Final = NextHops()
 
 
 class NextHopCache:
-    """Answers by the numbers of filters; `node_of` gives the filter of a number."""
+    """Next hops by the numbers of filters; `node_of` returns the node of a number."""
 
     def __init__(
         self, node_of: Callable[[int], Node[Filter]], limits: RouterLimits = RouterLimits()
@@ -52,7 +51,7 @@ class NextHopCache:
         self._cached: dict[tuple[int, ...], NextHops] = {}
 
     def find(self, numbers: list[int]) -> NextHops:
-        """Who asked for one of these filters. Cost: one look-up, or all who did."""
+        """Returns the next hops for these filters. Cost: one lookup, or all subscribers."""
         key = (*numbers,)
         found = self._cached.get(key)
         if found is None:
@@ -65,11 +64,11 @@ class NextHopCache:
         return found
 
     def clear(self) -> None:
-        """Subscriptions may be others now."""
+        """Empties the cache, since subscriptions may have changed."""
         self._cached.clear()
 
     def _compute(self, numbers: Sequence[int]) -> NextHops:
-        """Clients go by their names here, and a way, which is one object, by its identity.
+        """Computes next hops. Clients are compared by name, and next hops by identity.
 
         Both are slow to hash.
         """
@@ -92,7 +91,7 @@ class NextHopCache:
         return NextHops(asked, (*next_hops.values(),), (*sorted(map(int, parts)),), pairs)
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all that is kept."""
+        """Checks the invariants; AssertionError names the broken one. Cost: the cache."""
         assert len(self._cached) <= self._limits.cached_next_hops_max, "too many answers are kept"
         for numbers, interest in self._cached.items():
             assert interest == self._compute(numbers), "an answer is kept too long"

@@ -1,32 +1,31 @@
-"""`Poset`: the subscriptions of a server, or its advertisements, and which are forwarded.
+"""`Poset`: the subscriptions of a server, or its advertisements, ordered by covering.
 
-A *node* is one product with its subscribers, and the ways on which it is wanted: the neighbours, in
-a general topology each with the home for which it goes there. It is forwarded on each of these
-ways, except where a forwarded product covers it:
+A *node* is one product with its subscribers and its wanted next hops: neighbours, in a general
+topology each with an owner. It is forwarded to each of these next hops, except where a forwarded
+product covers it:
 
     fwds(f) = wanted(f) - union of wanted(f') over all other f' that cover f
 
-which is the paper's definition; its first two terms are `wanted`, which the topology decides. On
-each way the nodes form a forest. Its roots are forwarded, and every other node hangs below a node
-that covers it. This replaces the paper's full diagram. When a product comes, only the roots are
-asked which of them cover it and which it covers (see `front`). When a root goes, the nodes below it
-are hung below one another where one covers another; each that is left looks for another root or
-becomes one.
+which is the paper's definition; its first two terms are `wanted`, which the topology decides. For
+each next hop the nodes form a forest. Its roots are forwarded, and every other node is the child of
+a node that covers it. This replaces the paper's full diagram. A new product is compared only with
+the roots (see `covering_index`). When a root is removed, its children are attached to one another
+where one covers another; each remaining one searches for another root or becomes one.
 
-    wanted on way w:  price > 0                   forwarded
-                      |- price > 10               not: hangs below
+    wanted at next hop w:  price > 0              forwarded
+                      |- price > 10               not: a child
                       |  `- price > 10, sym = A   not
                       `- price > 5                not
 
 The paper's three cases of a new subscription: 1, a product of the same subscriber covers it: it
-hangs below that and nothing is sent; 2, it equals a node: that node has one more subscriber; 3, it
+becomes a child and nothing is sent; 2, it equals a node: that node has one more subscriber; 3, it
 becomes a node between those that cover it and those that it covers.
 
-Invariants: a node that hangs on a way hangs below a node that is wanted on the way and covers it,
-without cycles (only a root takes nodes below it, or a node that has just lost its root; neither
-lies below another); `front` holds the nodes that are forwarded somewhere; every node has
-subscribers between two updates. Beyond the limits of the algebra, and where the front is full, more
-is forwarded than needed, never less.
+Invariants: a child of a next hop has a parent that is wanted at the next hop and covers it, without
+cycles (only a root gets children, or a node that has just lost its root; neither is a child
+itself); the covering index holds the forwarded nodes; every node has subscribers between two
+updates. Beyond the limits of the algebra, and if the covering index is full, more is forwarded than
+needed, never less.
 
 Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
 """
@@ -47,11 +46,12 @@ P = TypeVar("P", bound=Product)
 
 
 _EMPTY: Final[dict[Any, Any]] = {}
-"""Shared by all nodes that hang nowhere: on a server without links that is all. Never filled."""
+"""Shared by all nodes without children or parents: all nodes of a server without links. Never
+filled."""
 
 
 Identities: TypeAlias = tuple[str] | dict[str, None]
-"""Under which a party has asked for a product: mostly one, and then a dictionary is large."""
+"""The identities of one party: mostly one, and then a dictionary would be large."""
 
 
 _FILTER_WORK: Final = 20
@@ -63,12 +63,12 @@ _SIDE_WORK: Final = 10
 
 @dataclass(slots=True, eq=False)
 class Node(Generic[P]):
-    """A product that somebody asked for.
+    """A registered product.
 
-    `asked` holds the identities under which each party has asked for the node. Mostly there is one
-    identity: then `asked` is it alone, and `only` its party, since dictionaries are large.
-    `forwarded`: the ways on which the node is forwarded. `above`: on each other way on which the
-    node is wanted, the node that covers it. `below`: the nodes that hang below it on each way.
+    `identities` holds the identities of each party. Mostly there is one identity: then `identities`
+    is that identity alone, and `single_subscriber` its party, since dictionaries are large.
+    `forwarded`: the next hops that receive the product. `above`: at each other wanted next hop, the
+    covering node. `below`: its children at each next hop.
     """
 
     number: int
@@ -81,12 +81,12 @@ class Node(Generic[P]):
 
     @property
     def identity(self) -> str:
-        """Under which it is forwarded."""
+        """The identity under which it is forwarded."""
         return str(self.number)
 
     @property
     def subscribers(self) -> dict[Party, Identities]:
-        """The identities under which each party has asked for it."""
+        """The identities of each party."""
         asked = self.identities
         if isinstance(asked, dict):
             return asked
@@ -94,14 +94,14 @@ class Node(Generic[P]):
         return {self.single_subscriber: (asked,)}
 
     def mutable_subscribers(self) -> dict[Party, Identities]:
-        """The subscribers, to be changed."""
+        """Returns the subscribers as a dictionary that may be changed."""
         subscribers = self.identities = self.subscribers
         self.single_subscriber = None
         return subscribers
 
     @property
     def wanted(self) -> Set[NextHop]:
-        """The ways on which it is wanted."""
+        """The next hops that must know the product, or a covering one."""
         return self.forwarded | self.above.keys()
 
     def __lt__(self, other: "Node[P]") -> bool:
@@ -110,7 +110,7 @@ class Node(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class ForwardingChange(Generic[P]):
-    """A product begins to be forwarded on a way under an identity, or ends."""
+    """The forwarding of a product to a next hop begins or ends."""
 
     next_hop: NextHop
     identity: str
@@ -120,10 +120,9 @@ class ForwardingChange(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class PosetStatistics:
-    """How many nodes there are, and how many of them are forwarded on some way.
+    """The numbers of nodes, and of nodes that are forwarded somewhere.
 
-    `unfiled` of the forwarded ones did not fit into the `front`: they cover nothing and are not
-    found covered.
+    `unfiled` forwarded ones exceed the covering index: they cover nothing, and nothing covers them.
     """
 
     nodes: int
@@ -132,10 +131,10 @@ class PosetStatistics:
 
 
 class Poset(Generic[P]):
-    """Products with their subscribers, and which products are forwarded on each way.
+    """Products with their subscribers, and the products forwarded to each next hop.
 
-    `front` is where roots are looked up; without one, covering is not used and everything wanted
-    is forwarded. `asked` counts the identities under which all nodes are asked for.
+    `covering` finds roots; without it, covering is off and every wanted product is forwarded.
+    `registration_count` counts the identities of all nodes.
     """
 
     def __init__(self, front: CoveringIndex | None) -> None:
@@ -149,7 +148,7 @@ class Poset(Generic[P]):
     # --- subscribers --------------------------------------------------------------------------
 
     def add_subscriber(self, product: P, subscriber: Party, identity: str) -> Node[P]:
-        """Adds a subscriber to a product; the node. Nothing is forwarded until `update`."""
+        """Adds a subscriber. Returns the node. Nothing is forwarded until `update`."""
         new = Node(self._numbered, product, subscriber, identity)
         node = self._nodes.setdefault(_ProductForm(product), new)
         if node is new:
@@ -171,7 +170,7 @@ class Poset(Generic[P]):
         return node
 
     def remove_subscriber(self, node: Node[P], subscriber: Party, identity: str) -> None:
-        """Takes a subscriber off a node. The node goes with the last one, at `update`."""
+        """Removes a subscriber. A node without subscribers is removed at `update`."""
         subscribers = node.mutable_subscribers()
         identities = subscribers[subscriber]
         if identity not in identities:
@@ -183,7 +182,7 @@ class Poset(Generic[P]):
             del identities[identity]
 
     def subscribers(self, product: P) -> Set[Party]:
-        """Who has asked for exactly this product.
+        """Returns the parties that registered exactly this product.
 
         Source: PODC 2000 §4, `subscribers(f)`.
         """
@@ -191,7 +190,7 @@ class Poset(Generic[P]):
         return node.subscribers.keys() if node is not None else frozenset()
 
     def fwds(self, product: P) -> Set[NextHop]:
-        """Where this product is forwarded.
+        """Returns the next hops that receive this product.
 
         Source: PODC 2000 §4, `fwds(f)`.
         """
@@ -199,14 +198,13 @@ class Poset(Generic[P]):
         return node.forwarded if node is not None else frozenset()
 
     def node(self, number: int) -> Node[P]:
-        """The node of a number. KeyError where there is none."""
+        """Returns the node of a number. Raises KeyError."""
         return self._by_number[number]
 
     def since(self, number: int, count: int) -> tuple[range, Iterator[Node[P]]]:
-        """The nodes of so many numbers from one on, lazily, and these numbers.
+        """Returns a range of numbers from one on, and lazily the nodes with these numbers.
 
-        They are given in order, each once; fewer than asked for are all that were given so far.
-        Cost: the numbers.
+        A range shorter than `count` ends at the last assigned number. Cost: the numbers.
         """
         numbers = range(number, min(number + count, self._numbered))
         return numbers, filter(None, map(self._by_number.get, numbers))
@@ -220,27 +218,27 @@ class Poset(Generic[P]):
     # --- forwarding ---------------------------------------------------------------------------
 
     def update(self, wanted: Mapping[Node[P], Set[NextHop]]) -> list[ForwardingChange[P]]:
-        """Has nodes wanted on these ways from now on, and on no others; what to send.
+        """Sets the wanted next hops of nodes. Returns the forwarding changes.
 
-        What begins to be forwarded comes first, so that nothing is missed meanwhile. A node without
-        subscribers must be wanted nowhere, and goes. Cost: a few lookups in the front per node, and
-        as many for each that hung below one that goes.
+        New forwarding precedes withdrawals, so that nothing is missed meanwhile. A node without
+        subscribers must be wanted nowhere, and is removed. Cost: a few lookups per node, and as
+        many for each child of a removed root.
         """
         before: dict[Node[P], frozenset[NextHop]] = {}
         entering: dict[Node[P], set[NextHop]] = {}
-        # Most are wanted on no way, on a server without links all.
+        # Most nodes have no next hops; on a server without links none has.
         moving = {
             node: next_hops
             for node, next_hops in wanted.items()
             if next_hops or node.above or node.forwarded
         }
         for node, next_hops in moving.items():
-            # One that hung below a root that has just left is wanted too, though it hangs nowhere.
+            # A child of a root that was just removed is wanted too, though it has no parent.
             for next_hop in (node.wanted | entering.get(node, set())) - next_hops:
                 self._remove_from(node, next_hop, entering, before)
         for node, next_hops in moving.items():
             entering[node] = set(next_hops - node.wanted)
-        # What names fewer attributes can cover more: entered first, it keeps the rest from being
+        # Products with fewer attributes cover more: added first, they keep the rest from being
         # roots for a moment.
         for node in sorted(entering, key=lambda node: (len(node.product.sides), node.number)):
             if entering[node]:
@@ -258,7 +256,7 @@ class Poset(Generic[P]):
         orphans: dict[Node[P], set[NextHop]],
         before: dict[Node[P], frozenset[NextHop]],
     ) -> None:
-        """Takes a node out of the forest of a way; what hung below it hangs higher, or nowhere."""
+        """Removes a node from the forest of a next hop; its children move up, or become orphans."""
         below = node.below.pop(next_hop, {})
         above = node.above.get(next_hop)
         if above is not None:
@@ -281,7 +279,7 @@ class Poset(Generic[P]):
         next_hops: set[NextHop],
         before: dict[Node[P], frozenset[NextHop]],
     ) -> None:
-        """Hangs a node below roots that cover it; on a way without one the node becomes a root."""
+        """Attaches a node below covering roots; at a next hop without one it becomes a root."""
         front = self._covering
         example = None if front is None else example_of(node.product.sides)
         if front is not None:
@@ -315,7 +313,7 @@ class Poset(Generic[P]):
                 self._unfiled.add(node.number)
 
     def _remove_root(self, node: Node[P]) -> None:
-        """Takes a node out of the front once it is forwarded nowhere."""
+        """Removes a node from the covering index once it is forwarded nowhere."""
         if node.forwarded or self._covering is None:
             return
         if node.number in self._unfiled:
@@ -326,22 +324,24 @@ class Poset(Generic[P]):
     # --- upkeep -------------------------------------------------------------------------------
 
     def statistics(self) -> PosetStatistics:
-        """A frozen view of what the poset holds."""
+        """Returns a frozen view of the counters."""
         forwarded = sum(bool(node.forwarded) for node in self)
         return PosetStatistics(len(self), forwarded, len(self._unfiled))
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all nodes."""
-        assert len(self._nodes) == len(self._by_number), "a node is held once only"
+        """Checks the invariants; AssertionError names the broken one. Cost: all nodes."""
+        assert len(self._nodes) == len(self._by_number), "a node is held twice"
         asked = sum(len(each) for node in self for each in node.subscribers.values())
         assert asked == self.registration_count, "the count is wrong"
         for node in self:
             assert node.subscribers, f"{node.product} has no subscribers"
             assert not node.forwarded & node.above.keys(), f"{node.product} is covered, and sent"
             for next_hop, above in node.above.items():
-                assert node in above.below[next_hop], f"{node.product} does not hang where it says"
-                assert next_hop in above.wanted, f"{node.product} hangs below what is not wanted"
-                assert product_covers(above.product, node.product), "it hangs where nothing covers"
+                assert node in above.below[next_hop], f"{node.product} is no child of its parent"
+                assert next_hop in above.wanted, f"{node.product} has an unwanted parent"
+                assert product_covers(above.product, node.product), (
+                    "a parent does not cover its child"
+                )
                 _check_path_to_root(node, next_hop)
             for next_hop, below in node.below.items():
                 assert below, "an empty branch is held"
@@ -353,18 +353,18 @@ class Poset(Generic[P]):
 
 
 def form_of(product: Product) -> Hashable:
-    """A form that equal products share if they are written alike. Cost: linear, without a decision.
+    """Returns a key that equal products share if they are written alike. Cost: linear, no decision.
 
-    Equal products that are written otherwise are two nodes, one of which hangs below the other.
+    Equal products that are written differently are two nodes, one the child of the other.
     """
     sides = product.sides
     return type(product), *sides, *[side.form() for side in sides.values()]
 
 
 class _ProductForm(msgspec.Struct, gc=False, eq=False):
-    """A product that equals those of its form. A form is as large as a product, so none is kept.
+    """A product with the equality of its form. A form is as large as a product, so none is stored.
 
-    Nothing that a product holds leads back here, so the collector need not know of it.
+    No product refers back to it, so the garbage collector need not track it.
     """
 
     product: Product
@@ -394,7 +394,7 @@ def _detach(node: Node[P], above: Node[P], next_hop: NextHop) -> None:
 
 
 def _check_path_to_root(node: Node[P], next_hop: NextHop) -> None:
-    """Checks that a way up ends at a root."""
+    """Checks that a node's parents end at a root."""
     seen = {node}
     while next_hop in node.above:
         node = node.above[next_hop]
@@ -404,10 +404,10 @@ def _check_path_to_root(node: Node[P], next_hop: NextHop) -> None:
 
 
 def _pair_by_covering(nodes: list[Node[P]], next_hop: NextHop) -> list[Node[P]]:
-    """Hangs those below one another that cover one another, as a pairing heap does; the others.
+    """Attaches nodes below one another by covering, as a pairing heap does. Returns the others.
 
-    So few look for another root when one goes, even where each filter covers the next. One pass
-    joins neighbours, the second joins from the end what is left.
+    So few nodes search for another root, even if each filter covers the next. The first pass joins
+    neighbours, the second joins the results from the end.
     """
     firsts: list[Node[P]] = []
     for a, b in zip(nodes[::2], nodes[1::2], strict=False):
@@ -420,9 +420,9 @@ def _pair_by_covering(nodes: list[Node[P]], next_hop: NextHop) -> list[Node[P]]:
 
 
 def _attach_covered(a: Node[P], b: Node[P], next_hop: NextHop) -> list[Node[P]]:
-    """Hangs one node below the other where it covers it.
+    """Attaches one node below the other if it covers it.
 
-    Returns the nodes left without one above.
+    Returns the nodes without a parent.
     """
     if product_covers(a.product, b.product):
         _attach(b, a, next_hop)
@@ -434,7 +434,7 @@ def _attach_covered(a: Node[P], b: Node[P], next_hop: NextHop) -> list[Node[P]]:
 
 
 def _changes(before: Mapping[Node[P], frozenset[NextHop]]) -> list[ForwardingChange[P]]:
-    """What is forwarded now and was not before, then what no longer is."""
+    """Returns the forwarding that begins, then the forwarding that ends."""
     nodes = sorted(before)
     begins = [
         (next_hop, node, True)

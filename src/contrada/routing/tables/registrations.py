@@ -1,11 +1,11 @@
-"""`Registrations`: what every client and neighbour has asked for, by identity.
+"""`Registrations`: the registrations of every client and neighbour, by identity.
 
-The poset holds only what routing needs, and one filter there may stand for many subscriptions. The
-ledger keeps the filters of each party by identity, so that exactly these can be withdrawn.
+The poset holds only the distinct filters, and one filter there may stand for many subscriptions.
+This table keeps the filters of each party by identity, so that exactly these can be withdrawn.
 
-Invariants: a party in the ledger has at least one entry; `len` is the number of all entries.
+Invariants: a party in the table has at least one entry; `len` is the number of all entries.
 
-Source: PODC 2000 §4, where taken literally a neighbour's narrower filters are forgotten.
+Source: PODC 2000 §4; taken literally, it forgets a neighbour's narrower filters.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,7 +24,7 @@ _NONE: Final[Mapping[str, object]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class RegistrationStatistics:
-    """How many parties have entries, and how many these are."""
+    """The numbers of parties and of their entries."""
 
     parties: int
     entries: int
@@ -40,7 +40,7 @@ class Registrations(Generic[E]):
         self._count = 0
 
     def add(self, party: Party, identity: str, entry: E) -> None:
-        """Enters what is not there. Raises RefusedError where the ledger is full."""
+        """Adds a new entry. Raises RefusedError if the table is full."""
         self.check_room()
         assert self.get(party, identity) is None, f"{party} {identity} is entered already"
         if party not in self._entries:
@@ -51,15 +51,15 @@ class Registrations(Generic[E]):
         self._count += 1
 
     def check_room(self) -> None:
-        """Refuses one more entry where the ledger is full."""
+        """Refuses one more entry if the table is full."""
         check_limit(self._limits, "registrations_max", self._count + 1)
 
     def get(self, party: Party, identity: str) -> E | None:
-        """The entry; None where there is none."""
+        """Returns an entry, or None."""
         return self.entries_of(party).get(identity)
 
     def remove(self, party: Party, identity: str) -> E | None:
-        """Takes an entry out; None where there is none."""
+        """Removes and returns an entry, or None."""
         entries = self._entries.get(party)
         if entries is None or identity not in entries:
             return None
@@ -70,7 +70,7 @@ class Registrations(Generic[E]):
         return entry
 
     def remove_all(self, party: Party) -> Mapping[str, E]:
-        """Takes out all entries of a party."""
+        """Removes and returns all entries of a party."""
         entries = self._entries.get(party, {})
         if entries:
             self._remove_party(party)
@@ -86,11 +86,11 @@ class Registrations(Generic[E]):
                 del self._next_hops[party.neighbour]
 
     def next_hops(self, neighbour: Neighbour) -> Collection[NextHop]:
-        """The ways from a neighbour that have entries."""
+        """Returns the next hops of a neighbour that have entries."""
         return self._next_hops.get(neighbour, {}).values()
 
     def next_hop(self, neighbour: Neighbour, owner: str) -> NextHop:
-        """The way from a neighbour for a home: the very one in the ledger, where it has entries."""
+        """Returns the next hop of a neighbour and owner: the object in the table, if any."""
         return self._next_hops.get(neighbour, {}).get(owner) or NextHop(neighbour, owner)
 
     def entries_of(self, party: Party) -> Mapping[str, E]:
@@ -111,11 +111,11 @@ class Registrations(Generic[E]):
         return party in self._entries
 
     def statistics(self) -> RegistrationStatistics:
-        """A frozen view of what the ledger holds."""
+        """Returns a frozen view of the counters."""
         return RegistrationStatistics(len(self._entries), self._count)
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken."""
+        """Checks the invariants; AssertionError names the broken one."""
         assert all(self._entries.values()), "a party without entries is held"
         next_hops = {next_hop for each in self._next_hops.values() for next_hop in each.values()}
         assert all(self._next_hops.values()), "a neighbour without entries is held"
