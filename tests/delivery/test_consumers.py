@@ -48,7 +48,7 @@ def test_who_does_not_read_is_told() -> None:
     assert reasons(net) == ["'x' does not read 's'"] * 4
     net.say("a", "x", CloseLog("s", "x"))
     net.say("a", "x", CloseLog("none", "x"))
-    assert reasons(net) == ["there is no such standing subscription"]
+    assert reasons(net) == ["there is no such durable subscription"]
     net.run()
     assert reasons(net) == []
 

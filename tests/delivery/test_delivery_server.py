@@ -361,7 +361,7 @@ def test_what_cannot_be_done_closes_a_consumer() -> None:
     net.stand("b", "s")
     net.run()
     net.read("a", "x", "nothing")
-    assert net.closed[0].reason == "there is no such standing subscription"
+    assert net.closed[0].reason == "there is no such durable subscription"
     net.closed.clear()
     net.read("a", "x", "s")
     net.read("a", "x", "s")
@@ -538,7 +538,7 @@ def test_what_is_kept_at_best_effort_is_in_the_log() -> None:
     net.do("a", net.servers["a"].append("s", [notice(2, "best-effort")], net.now_us))
     net.read("a", "x", "s")
     assert net.got["x"] == [1]
-    with pytest.raises(DeliveryError, match="no standing subscription 't'"):
+    with pytest.raises(DeliveryError, match="no durable subscription 't'"):
         net.servers["a"].append("t", [], net.now_us)
 
 

@@ -125,7 +125,7 @@ def test_names_are_checked() -> None:
     of.create("v", all_of(), PLENTY, is_durable=False)
     with pytest.raises(DeliveryError, match="'v' is not durable"):
         of.names_to_create("t", Retention(dead_letter="v"), is_durable=True)
-    with pytest.raises(DeliveryError, match="no standing subscription 'z' here"):
+    with pytest.raises(DeliveryError, match="no durable subscription 'z' here"):
         of.number_of("z")
 
 

@@ -1,5 +1,5 @@
-"""What is kept until it is acknowledged: logs of records, and the stores that hold them.
+"""Delivery guarantees: `DeliveryServer`, its durable subscriptions, and the stores of their logs.
 
-`store` says what a store promises, `memory` is one whose failures are made on purpose. The store on
-disk opens files, so it lives in `runtime`.
+`store` defines the guarantees of a store; `memory_store` is one with failures for tests. The store
+on disk opens files, so it is in `service.stores`.
 """

@@ -1,17 +1,17 @@
-"""`AccessPoint`: what a server does for the publishers that are connected to it.
+"""`AccessPoint`: publishes the notifications of the publishers that are connected to a server.
 
-A publication of a class above best effort is matched here, once, against the standing subscriptions
-of all servers. It is addressed to the homes of those that it matches. A publication in a sequence
-goes to its sequencer instead, which then acts as its access point.
+A publication of a class above best effort is matched here, once, against the durable subscriptions
+of all servers. It is addressed to the owners of the matching ones. A publication in a sequence is
+sent to its sequencer instead, which then acts as its access point.
 
-    publish ==> not a duplicate? ==> in a sequence? --no--> address, number, hold ==> parcels
+    publish ==> a duplicate? --no--> in a sequence? --no--> address, number, hold ==> shipments
                                           `---yes--> to the sequencer, or wait for it
 
-Some publications wait, in order and for a bounded time. They wait for a sequencer that cannot be
-reached, or until this server knows what their publisher did at other servers before.
+A publication waits, in order and for a bounded time, while its sequencer is unreachable or the past
+of its publisher is unknown (`PublisherPasts`).
 
-Invariants: a publication is accepted whole or fails whole; a notification whose number is not above
-its publisher's highest accepted one is a duplicate, and is not published again.
+Invariants: a publication is accepted or fails as a whole; a notification with a number that is not
+above its publisher's highest accepted one is a duplicate, and is not published again.
 
 Source: EPFL 2503 §5.2.2 (QoS of obvents).
 """
@@ -62,9 +62,9 @@ from contrada.model import Notification
 
 
 class Confirmed(NamedTuple):
-    """A publication is held here, and on stable storage where it is certified.
+    """A publication is held here, on stable storage if it is certified.
 
-    `fresh` is what of it was no duplicate.
+    `fresh` are its notifications without the duplicates.
     """
 
     token: int
@@ -72,16 +72,15 @@ class Confirmed(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A publication was not published, and why."""
+    """A publication was not published, for a reason."""
 
     token: int
     error: ContradaError
 
 
 class Publication(NamedTuple):
-    """Notifications of one class that are published together.
-
-    `token` identifies the publication.
+    """Notifications of one class that are published together. `token` identifies the
+    publication.
     """
 
     token: int
@@ -92,7 +91,7 @@ class Publication(NamedTuple):
 
 
 class AccessPoint:
-    """Publishing at one server. What comes of it is collected in `outcomes` and `shipments`."""
+    """The publications of one server. It collects `outcomes` and `shipments`."""
 
     def __init__(
         self,
@@ -118,9 +117,11 @@ class AccessPoint:
         self._sequences, self._causality = sequences, causality
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False
-        self._held_orders: set[tuple[str, str]] = set()  # publishers and sequences of what waits
+        self._held_orders: set[tuple[str, str]] = (
+            set()
+        )  # publishers and sequences of waiting publications
         self._rows = 0
-        self._is_causal = outbox.held > 0  # since before a restart
+        self._is_causal = outbox.held > 0  # held since before a restart
         self._publishers = Publishers(Notes(store), outbox, inbox, causality, limits)
         self.pasts = PublisherPasts(
             name, table, outbox, self._publishers, self.send, self.recheck_waiting, limits
@@ -131,7 +132,7 @@ class AccessPoint:
     def publish(
         self, token: int, publisher: str, notifications: Sequence[Notification], now_us: int
     ) -> None:
-        """Publishes what is more than best effort. All of it has one class."""
+        """Publishes notifications of one class above best effort."""
         try:
             guarantee = _common_class(notifications)
         except ContradaError as error:
@@ -154,9 +155,11 @@ class AccessPoint:
         self.recheck_waiting()
 
     def past_of(self, message: AskPast) -> Past | None:
-        """What is known of a publisher that has left; None while its last is on its way.
+        """Returns the past of a publisher that has left; None while its last publication is in
+        flight.
 
-        What waits of it is given up; if it is back, from where it may have been published.
+        Its waiting publications fail. If their past is unknown too, they may have been published
+        elsewhere.
         """
         publisher = message.publisher
         is_unknown = publisher in self.pasts
@@ -171,33 +174,35 @@ class AccessPoint:
         return Past(publisher, message.visit, known.sequence, known.failed, known.unknown_to)
 
     def sequence_of(self, publisher: str) -> int:
-        """The highest number of a publisher that was accepted, or waits. Cost: all that waits."""
+        """Returns a publisher's highest accepted or waiting number. Cost: the waiting
+        publications.
+        """
         return _highest(self._publishers.get(publisher).sequence, publisher, self._waiting)
 
     def _waiting_reason(self, of: Publication) -> str | None:
-        """Why a publication must wait; None where it need not."""
+        """Returns why a publication must wait, or None."""
         if of.publisher in self.pasts:
-            return f"what {of.publisher!r} published elsewhere is not known here"
+            return f"the earlier publications of {of.publisher!r} at other servers are unknown here"
         known = self._publishers.get(of.publisher)
         if of.publisher and all(
             0 < n.envelope.sequence <= known.sequence for n in of.notifications
         ):
-            return None  # All was answered before.
+            return None  # All are duplicates.
         sequence = of.guarantee.sequence
         via = self._sequences.sequencer_of(sequence)[1] if sequence else self.name
         owner = self._table.owners.get(via)
         can_reach = via == self.name or via in self._transit.routes
         if sequence and not (can_reach and owner is not None and owner.sequences):
-            return f"server {via!r}, which gives the order of {sequence!r}, cannot be reached"
+            return f"server {via!r}, the sequencer of {sequence!r}, cannot be reached"
         if not of.guarantee.is_fifo:
             return None
         before = self._publishers.unsettled_sequencer(known, self._route_of(of.guarantee))
         if before is None:
             return None
-        return f"server {before!r} has not said that it has what was published before"
+        return f"server {before!r} has not acknowledged the publication before"
 
     def pass_sequence(self, sequence: str, server: str) -> None:
-        """Another server gives the order of a sequence from now on. Raises as `DeliveryServer`."""
+        """Hands a sequence over to another server. Raises as `DeliveryServer`."""
         epoch, where = self._sequences.sequencer_of(sequence)
         owner = self._table.owners.get(server)
         if where != self.name or not self._table.own.sequences:
@@ -213,7 +218,7 @@ class AccessPoint:
             self.learn_sequencer(Sequenced(sequence, epoch + 1, server, self.context()))
 
     def learn_sequencer(self, message: Sequenced) -> None:
-        """Another server gives the order of a sequence, if this is news; all are told."""
+        """Learns the new sequencer of a sequence, and floods the news."""
         self._causality.merge(message.context)
         if self._sequences.learn(message):
             self._sequences.move(message.sequence, message.epoch, message.server)
@@ -223,11 +228,11 @@ class AccessPoint:
     # --- time ---------------------------------------------------------------------------------
 
     def recheck_waiting(self) -> None:
-        """Something has changed for which publications may wait."""
+        """Rechecks the waiting publications at the next `publish_waiting`."""
         self._is_stale = bool(self._waiting)
 
     def publish_waiting(self, now_us: int) -> None:
-        """Publishes publications that need wait no longer, gives up those that waited too long."""
+        """Publishes waiting publications that are ready, and fails those past their deadline."""
         if not self._is_stale and (self.due_us is None or now_us < self.due_us):
             return
         self.pasts.ask_again([each.publisher for each in self._waiting.values()], now_us)
@@ -237,7 +242,7 @@ class AccessPoint:
         for of in waiting.values():
             reason = self._waiting_reason(of)
             if reason is None and self._would_overtake(of):
-                reason = "what was published before it waits"
+                reason = "an earlier publication waits"
             if reason is None:
                 self._publish(of, now_us)
             elif of.until_us <= now_us:
@@ -252,12 +257,12 @@ class AccessPoint:
         self._held_orders.update(_order_keys(of))
 
     def _would_overtake(self, of: Publication) -> bool:
-        """Whether a publication that waits must come before this one."""
+        """Whether a waiting publication must precede this one."""
         return bool(self._held_orders) and not self._held_orders.isdisjoint(_order_keys(of))
 
     @property
     def due_us(self) -> int | None:
-        """When the first of what waits is given up, or a publisher's past is asked for again."""
+        """The next deadline of a waiting publication, or of a question about a past."""
         until_us = next((each.until_us for each in self._waiting.values()), None)
         if until_us is None or not self.pasts:
             return until_us
@@ -265,7 +270,7 @@ class AccessPoint:
 
     @property
     def waiting(self) -> int:
-        """Publications that wait."""
+        """The number of waiting publications."""
         return len(self._waiting)
 
     # --- publishing ---------------------------------------------------------------------------
@@ -290,13 +295,13 @@ class AccessPoint:
     def _distribute(
         self, of: Publication, fresh: list[Notification], known: Publisher, now_us: int
     ) -> None:
-        """Publishes here or at a sequencer, and notes by which way what has an order went."""
+        """Publishes here or at a sequencer, and records the route of ordered publications."""
         found = self._table.with_room(fresh)
         here = [owners.get(self.name, ()) for owners in found]
         self._logs.check_room(zip(here, fresh, strict=True))
         guarantee = of.guarantee
         route = self._route_of(guarantee)
-        # What goes by another way than what was before could overtake it.
+        # On another route than the last one it could overtake.
         with_context = known.needs_context or known.last_route not in (None, route)
         if guarantee.sequence:
             self.publish_in_sequence(
@@ -309,7 +314,7 @@ class AccessPoint:
             self._publishers.record_route(known, route, with_context=with_context)
 
     def _route_of(self, guarantee: DeliveryClass) -> SequencerEpoch:
-        """The way of an ordered publication."""
+        """Returns the route of an ordered publication."""
         epoch, server = self._sequences.sequencer_of(guarantee.sequence)
         is_here = not guarantee.sequence or server == self.name
         return LOCAL if is_here else (guarantee.sequence, server, epoch)
@@ -317,16 +322,18 @@ class AccessPoint:
     def order_notification(
         self, source: str, message: ToSequence, now_us: int, *, with_context: bool
     ) -> None:
-        """Gives a notification its place in a sequence; or returns it, where that was passed on."""
+        """Orders a notification of a sequence; or returns it, if this server is not its
+        sequencer.
+        """
         notification = message.notification
         guarantee = delivery_class(notification.envelope.delivery)
         if message.epoch > self._sequences.sequencer_of(guarantee.sequence)[0]:
-            # The parcel overtook the news of this epoch; its context tells of the epochs before.
+            # The shipment overtook the news of its epoch; its context orders it after earlier epochs.
             self.learn_sequencer(Sequenced(guarantee.sequence, message.epoch, self.name))
         epoch, server = self._sequences.sequencer_of(guarantee.sequence)
         # It was sent to an earlier epoch: other notifications of its publisher may be elsewhere.
         is_late = guarantee.is_fifo and message.epoch < epoch
-        # It is the sequencer even where it has no room to remember that; then it cannot pass it on.
+        # It is the sequencer even without room to record that; then it cannot hand it over.
         if message.epoch > epoch or (server == self.name and not is_late):
             self.publish_in_sequence([notification], LOCAL, now_us, with_context=with_context)
         else:
@@ -334,7 +341,7 @@ class AccessPoint:
             self.send(source, back, now_us, self.context(), spools=guarantee.is_certified)
 
     def resend_returned(self, source: str, message: Returned, now_us: int) -> None:
-        """Sends on what a server returned since it had passed on the sequence."""
+        """Sends a returned notification to the present sequencer."""
         notification = message.notification
         guarantee = delivery_class(notification.envelope.delivery)
         self.learn_sequencer(Sequenced(guarantee.sequence, message.epoch, message.server))
@@ -358,9 +365,11 @@ class AccessPoint:
         with_context: bool,
         found: list[Addressees] | None = None,
     ) -> None:
-        """Publishes what is in a sequence, here or at its sequencer; raises as `publish` fails."""
+        """Publishes notifications of a sequence, here or at its sequencer. Raises as `publish`
+        fails.
+        """
         guarantee = delivery_class(notifications[0].envelope.delivery)
-        # After a hand-over, earlier notifications may still come from the sequencer before.
+        # After a hand-over, notifications of the former sequencer may still be in flight.
         with_context = (
             with_context
             or guarantee.is_causal
@@ -391,7 +400,9 @@ class AccessPoint:
         *,
         with_context: bool,
     ) -> None:
-        """Addresses notifications to all that stands and matches. Raises CannotPublishError."""
+        """Addresses notifications to the owners of matching subscriptions. Raises
+        CannotPublishError.
+        """
         counts = Counter(owner for owners in found for owner in owners)
         self._outbox.check_room(counts)
         context = self.context(counts) if with_context else ()
@@ -409,33 +420,33 @@ class AccessPoint:
     def send(
         self, owner: str, body: Payload, now_us: int, context: Context = (), *, spools: bool = False
     ) -> None:
-        """Sends a body once to a known server, else to nobody. `spools`: it survives a crash."""
+        """Sends a body to a known server. `spools`: it survives a crash."""
         if owner not in self._table.owners:
             return
         spools = spools and self._store is not None
         self._post([Posting(body, {owner: ()}, context)], now_us, spools=spools)
 
     def check_room(self, owner: str) -> None:
-        """Raises CannotPublishError where a server has not taken too much already."""
+        """Raises CannotPublishError if the stream to a server is full."""
         self._outbox.check_room((owner,))
 
     def context(self, more: Mapping[str, int] | None = None) -> Context:
-        """The causal predecessors of what is published now. `more`: parcels posted now, by home."""
+        """Returns the causal predecessors of a publication. `more`: its shipments, by owner."""
         self._is_causal = True
         return self._causality.context(self.row(more or {}))
 
     def known_context(self) -> Context:
-        """The context, or () if no causal message was ever seen."""
+        """Returns the context, or () if no causal message was ever seen."""
         return self.context() if self._is_causal or len(self._causality) else ()
 
     def row(self, more: Mapping[str, int]) -> CausalRow:
-        """This server's row: what it has sent, by home, that was not acknowledged yet."""
+        """Returns this server's row: the last unacknowledged number, by owner."""
         self._rows += 1
         own = self._table.own
         return CausalRow(self.name, own.incarnation, own.boot, self._rows, self._outbox.row(more))
 
     def _give_up(self, of: Publication, error: ContradaError) -> None:
-        """A publication fails, and is known to have failed where it comes again."""
+        """Fails a publication, and remembers its numbers as failed."""
         numbers = [each.envelope.sequence for each in of.notifications]
         if of.publisher and any(numbers):
             known = self._publishers.get(of.publisher)
@@ -449,7 +460,7 @@ class AccessPoint:
 
 
 def _common_class(notifications: Sequence[Notification]) -> DeliveryClass:
-    """What all of them promise. Raises InvalidValueError, LimitError for one that is too large."""
+    """Returns the class of all of them. Raises InvalidValueError, LimitError for a large one."""
     found = sorted({each.envelope.delivery for each in notifications})
     guarantee = delivery_class(found[0]) if found else DeliveryClass()
     if len(found) > 1 or not guarantee.is_reliable:
@@ -461,12 +472,12 @@ def _common_class(notifications: Sequence[Notification]) -> DeliveryClass:
 
 
 def _highest(known: int, publisher: str, waiting: Mapping[int, Publication]) -> int:
-    """The highest number of a publisher, of what is known and what waits."""
+    """Returns the highest number of a publisher, accepted or waiting."""
     mine = (each.notifications for each in waiting.values() if each.publisher == publisher)
     return max([known, *(each.envelope.sequence for of in mine for each in of)])
 
 
 def _order_keys(of: Publication) -> list[tuple[str, str]]:
-    """The queues in which a publication waits: its publisher's and its sequence's, if any."""
+    """Returns the orders that a publication belongs to: its publisher's and its sequence's."""
     lines = ("publisher", of.publisher), ("sequence", of.guarantee.sequence)
     return [each for each in lines if each[1]]

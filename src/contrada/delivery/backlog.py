@@ -1,13 +1,12 @@
-"""`Backlog`: the entries that wait for one reader, by priority, until their time is over.
+"""`Backlog`: the queue of one reader, by priority, with times to live.
 
     append --> [ 9: oldest … newest ] --popleft--> the oldest of the highest
                [ 4: oldest … newest ]
                [ 0: oldest … newest ] --pop-->     the newest of the lowest
 
-Invariants: entries leave by priority, among equals in the order in which they came; `expire` leaves
-no entry behind whose time is over. It reads no clock. Where no entry has a time to live or a
-priority of its own, a plain deque behaves the same: code that takes entries from a backlog may take
-them from a deque.
+Invariants: entries leave by priority, then in order of arrival; `expire` leaves no expired entry
+behind. It reads no clock. Without times to live and priorities it behaves as a plain deque, so
+either may be used.
 
 Source: EPFL 2503 §5.2.2 (prioritary and timely obvents).
 """
@@ -25,21 +24,21 @@ P = TypeVar("P")
 
 
 class Transmission(NamedTuple):
-    """How something waits: its priority, and the time from which it is too late, if any."""
+    """The priority of an entry, and its expiry, if any."""
 
     priority: int = PRIORITY_DEFAULT
     expires_us: int | None = None
 
 
 QueueEntry: TypeAlias = tuple[P, int, Transmission | None]
-"""What waits, its size in bytes, and how it waits: None is the default, without an end."""
+"""A payload, its size in bytes, and its transmission: None is the default, without an expiry."""
 
 _DEFAULT: Final = Transmission()
 _STALE_MAX: Final = 64
 
 
 def transmission_of(envelope: Envelope) -> Transmission | None:
-    """How a notification waits. What is reliable has no priority of its own, and never expires."""
+    """Returns the transmission of a notification; None for the default, and above best effort."""
     priority = envelope.priority
     if (priority == PRIORITY_DEFAULT and envelope.ttl_us is None) or (
         envelope.delivery != BEST_EFFORT
@@ -50,7 +49,7 @@ def transmission_of(envelope: Envelope) -> Transmission | None:
 
 
 class _PriorityQueue(Generic[P]):
-    """What waits with one priority, by number, oldest first, and its bytes together."""
+    """The entries of one priority, by number, oldest first, and their bytes."""
 
     __slots__ = ("entries", "size")
 
@@ -60,7 +59,7 @@ class _PriorityQueue(Generic[P]):
 
 
 class Backlog(Generic[P]):
-    """Entries that wait. Cost of each step: the logarithm of how many have a time to live."""
+    """A queue. Cost of each step: the logarithm of the entries with a time to live."""
 
     def __init__(self, entries: Iterable[QueueEntry[P]] = ()) -> None:
         self._levels: dict[int, _PriorityQueue[P]] = {}  # none of them empty
@@ -73,7 +72,7 @@ class Backlog(Generic[P]):
         return self._count
 
     def append(self, entry: QueueEntry[P]) -> None:
-        """One more waits."""
+        """Adds an entry."""
         priority, expires_us = entry[2] or _DEFAULT
         level = self._levels.get(priority)
         if level is None:
@@ -89,33 +88,33 @@ class Backlog(Generic[P]):
                 heapify(self._expiring)
 
     def extend(self, entries: Iterable[QueueEntry[P]]) -> None:
-        """Several more wait, in this order."""
+        """Adds several entries in order."""
         for entry in entries:
             self.append(entry)
 
     def popleft(self) -> QueueEntry[P]:
-        """Takes the oldest of the highest priority; IndexError where nothing waits."""
+        """Removes the oldest of the highest priority; IndexError if the backlog is empty."""
         if not self._count:
             raise IndexError("nothing waits")
         priority = max(self._levels)
         return self._remove(priority, next(iter(self._levels[priority].entries)))
 
     def pop(self) -> QueueEntry[P]:
-        """Takes the newest of the lowest priority; IndexError where nothing waits."""
+        """Removes the newest of the lowest priority; IndexError if the backlog is empty."""
         if not self._count:
             raise IndexError("nothing waits")
         priority = min(self._levels)
         return self._remove(priority, next(reversed(self._levels[priority].entries)))
 
     def pop_oldest(self) -> QueueEntry[P]:
-        """Takes the oldest of the lowest priority; IndexError where nothing waits."""
+        """Removes the oldest of the lowest priority; IndexError if the backlog is empty."""
         if not self._count:
             raise IndexError("nothing waits")
         priority = min(self._levels)
         return self._remove(priority, next(iter(self._levels[priority].entries)))
 
     def expire(self, now_us: int) -> list[QueueEntry[P]]:
-        """Takes what it is too late for now: all whose end has come."""
+        """Removes and returns all expired entries."""
         late = []
         while self._expiring and self._expiring[0][0] <= now_us:
             due = heappop(self._expiring)
@@ -124,7 +123,7 @@ class Backlog(Generic[P]):
         return late
 
     def size_below(self, priority: int) -> int:
-        """The bytes of what waits with a lower priority."""
+        """Returns the bytes of the entries with a lower priority."""
         return sum(level.size for each, level in self._levels.items() if each < priority)
 
     def _is_queued(self, expiring: tuple[int, int, int]) -> bool:

@@ -1,19 +1,19 @@
-"""`Causality`: what a home must have received before it delivers what is published here.
+"""`Causality`: the shipments that an owner must receive before a causally ordered one.
 
-Each server has a *row*: for each home, the last number of its stream to that home that is not
-acknowledged yet. A causally ordered parcel carries all rows that its server knows, with its own.
-The home that takes the parcel waits until it has what each row says was sent to it. From then on
-the home knows these rows, too.
+Each server has a *row*: for each owner, the last number of its stream to that owner that is not
+acknowledged yet. A causally ordered shipment carries all rows that its server knows, with its own.
+The owner that takes the shipment waits for the numbers in each row. From then on it knows these
+rows, too.
 
     A  -- n1 to H (7), to B (3) -->  B takes n1, with A's row: H 7, B 3
                                      B -- n2 to H, with the rows of A and B -->  H
-    H  waits with n2 until it has taken 7 from A
+    H  holds n2 until it has taken 7 from A
 
 A newer row of a server replaces an older one, so acknowledged numbers are forgotten with the old
 row.
 
-Invariant: before a home delivers a parcel, it has delivered every parcel for it that the
-publisher's server knew to be sent earlier, unless that was lost with a server's memory.
+Invariant: before an owner delivers a shipment, it has delivered every shipment for it that the
+publisher's server knew to be earlier, unless that was lost with a server's memory.
 
 Source: EPFL 2503 §5.2.2 (causal order).
 """
@@ -26,7 +26,7 @@ from contrada.delivery.notes import Notes
 
 
 class Causality:
-    """The newest row of each server but `name` that is known there."""
+    """The newest known row of each server but `name`."""
 
     def __init__(self, name: str, notes: Notes, limits: DeliveryLimits = DeliveryLimits()) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Causality:
         self._rows = dict(notes.of("row", CausalRow))
 
     def merge(self, context: Context) -> None:
-        """Takes in rows of other servers that are newer."""
+        """Takes newer rows of other servers."""
         for row in context:
             known = self._rows.get(row.server)
             is_news = (
@@ -46,17 +46,17 @@ class Causality:
                 self._notes.put("row", row.server, row)
 
     def forget(self, server: str) -> None:
-        """A server will never be back."""
+        """Forgets a server that will never be back."""
         if self._rows.pop(server, None) is not None:
             self._notes.put("row", server, None)
 
     def row_of(self, server: str) -> Context:
-        """The row of a server, if it is known."""
+        """Returns the row of a server, if it is known."""
         row = self._rows.get(server)
         return () if row is None else (row,)
 
     def context(self, own: CausalRow) -> Context:
-        """All rows that name a home, with this server's own."""
+        """Returns all rows that name an owner, with this server's own."""
         rows = [row for row in self._rows.values() if row.numbers]
         return (*rows, own) if own.numbers else tuple(rows)
 
@@ -75,14 +75,14 @@ def waits_for(
     source: str,
     taken: Mapping[str, tuple[int, int]],
 ) -> str | None:
-    """A server of which a parcel must arrive here first; None if there is none.
+    """Returns a server with a missing shipment, or None.
 
-    `taken`: of each server its life, and the number taken from it in this life. Parcels of an
-    earlier life, of either end, will not come.
+    `taken`: of each server its incarnation, and the last number taken from it. Shipments of an
+    earlier incarnation, of either end, are lost.
     """
     for row in context:
         if row.server == source:
-            continue  # A stream is in order by itself.
+            continue  # The stream itself keeps the order.
         for to, its_incarnation, number in row.numbers:
             if to == owner and its_incarnation == incarnation:
                 known, until = taken.get(row.server, (0, 0))

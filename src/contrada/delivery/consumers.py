@@ -1,8 +1,8 @@
-"""`Consumers`: the clients of a server that read standing subscriptions, wherever their logs are.
+"""`Consumers`: the clients of a server that read durable subscriptions of any owner.
 
-A consumer's messages go to the home of its subscription, and its records come from there. Both
-travel in the streams between the two servers, so a consumer may be a client of any server. Where
-this server is the home itself, nothing travels.
+A consumer's messages travel to the owner of its subscription, and its records back, in the streams
+between the two servers. So a consumer may be a client of any server. At the owner itself nothing
+travels.
 
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
@@ -17,14 +17,14 @@ from contrada.errors import CannotPublishError
 
 
 class HandRecords(NamedTuple):
-    """Hand records to a client of this server, or tell it that it gets no more."""
+    """Hand records, or the end of its reading, to a client of this server."""
 
     client: str
     message: Records | Closed
 
 
 class Consumers:
-    """Who reads at a server `name` or from there; `gives` is what its clients are to get."""
+    """The consumers at a server `name` or of its logs; `outgoing` is for its clients."""
 
     def __init__(
         self, name: str, table: DurableTable, logs: OwnedLogs, access: AccessPoint
@@ -32,17 +32,15 @@ class Consumers:
         self.name = name
         self.outgoing: list[HandRecords] = []
         self._table, self._logs, self._access = table, logs, access
-        self._owners: dict[
-            ConsumerKey, str
-        ] = {}  # where clients here read; by subscription and client
+        self._owners: dict[ConsumerKey, str] = {}  # of the readings of clients here
 
     def consume(self, client: str, message: Consuming, now_us: int) -> None:
-        """A client here says something as a consumer; what cannot be done closes it."""
+        """Handles a message of a client here; an error closes the consumer."""
         reader = message.name, client
         found = self._table.owner_of(message.name)
         owner = self._owners.get(reader) or (found and found[0])
         if not owner:
-            self._close(reader, "there is no such standing subscription")
+            self._close(reader, "there is no such durable subscription")
         elif isinstance(message, OpenLog) and reader in self._owners:
             self._close(reader, f"{client!r} reads {message.name!r} already")
             self._send(owner, CloseLog(message.name, client), now_us)
@@ -55,7 +53,7 @@ class Consumers:
                     self._access.check_room(owner)
             except CannotPublishError as error:
                 self._close(reader, str(error))
-                if reads:  # One more for each that reads; what it has would never come again.
+                if reads:  # Even without room: its records would never be handed out again.
                     self._send(owner, CloseLog(message.name, client), now_us)
                 return
             if not isinstance(message, CloseLog):
@@ -74,12 +72,12 @@ class Consumers:
             self._access.send(owner, message, now_us)
 
     def serve(self, server: str, message: Consuming, now_us: int) -> None:
-        """A client of a server says something of a subscription that is at home here."""
+        """Handles a consumer's message to a subscription of this server."""
         for reader, closed in self._logs.consume(server, message):
             self.deliver(reader, closed, now_us)
 
     def deliver(self, reader: ConsumerKey, message: Records | Closed, now_us: int) -> None:
-        """Hands something from a log here to a consumer, wherever it is."""
+        """Sends records, or a closing, from a log here to its consumer."""
         server, client = reader
         if server != self.name:
             self._access.send(server, message, now_us, self._access.known_context())
@@ -89,25 +87,25 @@ class Consumers:
         self.outgoing.append(HandRecords(client, message))
 
     def receive(self, owner: str, message: Records | Closed, now_us: int) -> None:
-        """Something has come for a client here that reads elsewhere."""
+        """Takes records, or a closing, of another owner for a client here."""
         reader = message.name, message.consumer
         if self._owners.get(reader) == owner:
             if isinstance(message, Closed):
                 del self._owners[reader]
             self.outgoing.append(HandRecords(message.consumer, message))
         elif isinstance(message, Records):
-            # The home restarted: this consumer is unknown there now, or other consumers may have
+            # The owner restarted: this consumer is unknown there now, or other consumers may have
             # the records.
             self._access.send(owner, CloseLog(message.name, message.consumer), now_us)
 
     def close_server(self, owner: str, reason: str, *, again: bool = False) -> None:
-        """A server knows its clients no longer, nor who read there from here."""
+        """Closes all readings between this server and one that has restarted."""
         self._logs.close_all(owner)
         for reader in [each for each, where in self._owners.items() if where == owner]:
             self._close(reader, reason, again=again)
 
     def has_room(self, server: str) -> bool:
-        """Whether records for the consumers at a server may be sent there."""
+        """Whether the stream to a server has room for records."""
         try:
             self._access.check_room(server)
         except CannotPublishError:

@@ -1,17 +1,17 @@
-"""`DeliveryClass`: what is promised of a notification, as its envelope says it.
+"""`DeliveryClass`: the delivery guarantee of a notification, as named in its envelope.
 
-    best-effort                 it comes, or it does not; once at most
-    reliable                    it comes to every subscription that asked for that, once
-    certified                   so it does although servers crash, if they come back with their disk
-    reliable fifo               and in the order in which its publisher published
-    reliable causal             and after all that its publisher knew of; FIFO is part of it
-    certified causal total:NAME and all subscriptions get what is in the sequence NAME in one order
+    best-effort                 delivered at most once, or not at all
+    reliable                    delivered once to every durable subscription
+    certified                   so, even if servers crash, provided they restart with their disk
+    reliable fifo               and in the publisher's order
+    reliable causal             and after everything that its publisher knew; FIFO is part of it
+    certified causal total:NAME and in one order of the sequence NAME at all subscriptions
 
-The words stand in this order; orders need `reliable` or `certified`. What is reliable comes however
-late, so a time to live counts for best effort only; what has an order, or goes through a log, which
-has one, keeps it, so a priority counts for best effort only.
+The words have this order; orders need `reliable` or `certified`. Reliable notifications are
+delivered however late, so a time to live counts for best effort only. Logs and orders are kept, so
+a priority counts for best effort only.
 
-Source: EPFL 2503 §5.2.2 (delivery and transmission semantics of obvents, and which of them wins).
+Source: EPFL 2503 §5.2.2 (delivery and transmission semantics of obvents, and their precedence).
 """
 
 from functools import lru_cache
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from contrada.errors import InvalidValueError
 
 BEST_EFFORT: Final = "best-effort"
-"""What is promised where nothing else is said."""
+"""The default class."""
 
 _CLASSES: Final = (BEST_EFFORT, "reliable", "certified")
 _ORDERS: Final = ("fifo", "causal")
@@ -28,7 +28,7 @@ _TOTAL: Final = "total:"
 
 
 class DeliveryClass(NamedTuple):
-    """What is promised. `sequence` is the name of the total order, or empty."""
+    """A guarantee. `sequence` is the name of the total order, or empty."""
 
     is_reliable: bool = False
     is_certified: bool = False
@@ -38,13 +38,13 @@ class DeliveryClass(NamedTuple):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether it has an order."""
+        """Whether it guarantees an order."""
         return self.is_fifo or bool(self.sequence)
 
 
 @lru_cache(maxsize=4_096)
 def delivery_class(text: str) -> DeliveryClass:
-    """What a text promises. Raises InvalidValueError, which says what may stand there."""
+    """Parses the text of a class. Raises InvalidValueError, with the expected form."""
     promise, *words = text.split(" ")
     order = words.pop(0) if words and words[0] in _ORDERS else ""
     sequence = words.pop(0).removeprefix(_TOTAL) if words and words[0].startswith(_TOTAL) else ""

@@ -1,9 +1,9 @@
-"""What servers say to one another so that delivery can be promised.
+"""Messages between delivery servers.
 
-A server's *life* is a number that it keeps as long as its memory lasts: as long as its store or,
-without a store, from start to end. Of two lives the later one is higher. Its *boot* counts its
-starts within a life. Standing subscriptions are *announced* to all servers. Content travels in
-*parcels*. A parcel has one *address* for each server that is to take it.
+A server's *incarnation* is a number that it keeps as long as its memory lasts: as long as its store
+or, without a store, from start to end. A later incarnation is higher. Its *boot* counts its starts
+within an incarnation. Durable subscriptions are *announced* to all servers. Contents travel in
+*shipments*. A shipment has one *destination* for each server that must take it.
 """
 
 from typing import TypeAlias
@@ -17,7 +17,7 @@ from contrada.routing.router_messages import Label
 
 
 class DurableEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A standing subscription as all servers know it. `is_full`: its publishers are refused."""
+    """A durable subscription as announced. `is_full`: its publishers are refused."""
 
     name: Label
     filters: Selection
@@ -25,10 +25,10 @@ class DurableEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AnnounceOwner(RouterMessage, frozen=True, tag="announce"):
-    """The standing subscriptions of a server, flooded: all, or the changes of one version.
+    """The durable subscriptions of a server, flooded: all, or the changes of one version.
 
     A number without a subscription has ended. `has_store`: certified notifications survive its
-    crashes. `sequences`: the server remembers every sequence that it ever was asked to order.
+    crashes. `sequences`: the server remembers every sequence that it ever ordered.
     """
 
     owner: Label
@@ -42,9 +42,9 @@ class AnnounceOwner(RouterMessage, frozen=True, tag="announce"):
 
 
 class Destination(msgspec.Struct, frozen=True, array_like=True):
-    """A server that is to take a parcel, in which of its lives, and the place in the stream to it.
+    """The server that must take a shipment, its incarnation, and the place in the stream to it.
 
-    `ids` are the subscriptions there for which a notification is.
+    `ids` are the matching subscriptions there.
     """
 
     owner: Label
@@ -55,27 +55,27 @@ class Destination(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CausalRow(msgspec.Struct, frozen=True, array_like=True):
-    """By home, the last number that a server had sent to it and that was not acknowledged.
+    """By owner, the last number that a server has sent and that was not acknowledged.
 
-    Of two rows of one server the one with the later (life, boot, count) is newer and replaces the
-    other: a home that it names no longer has acknowledged all.
+    Of two rows of one server the one with the later (incarnation, boot, count) replaces the other:
+    an owner that it no longer names has acknowledged all.
     """
 
     server: Label
     incarnation: int
     boot: int
     count: int
-    numbers: tuple[tuple[str, int, int], ...]  # the home, its life, the number
+    numbers: tuple[tuple[str, int, int], ...]  # the owner, its incarnation, the number
 
 
 Context: TypeAlias = tuple[CausalRow, ...]
-"""The rows of what must have arrived before a parcel with this context is delivered."""
+"""The rows of the shipments that must arrive before a shipment with this context."""
 
 
 class Sequenced(RouterMessage, frozen=True, tag="sequenced"):
-    """A server gives the order of a sequence from now on, flooded; the higher epoch holds.
+    """A server is the sequencer from now on, flooded; the higher epoch wins.
 
-    What gets its place from it comes after the context: what those before it have published.
+    Its notifications follow the context: the publications of the earlier sequencers.
     """
 
     sequence: Label
@@ -85,15 +85,15 @@ class Sequenced(RouterMessage, frozen=True, tag="sequenced"):
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):
-    """A notification for the subscriptions that its address names."""
+    """A notification for the subscriptions of its destination."""
 
     notification: Notification
 
 
 class ToSequence(msgspec.Struct, frozen=True, array_like=True, tag="to sequence"):
-    """A notification for who gives the order of its sequence, to be published by it.
+    """A notification for the sequencer, which publishes it.
 
-    `epoch` is the one in which that is the receiver, as far as the sender knows.
+    `epoch`: the one in which the receiver is the sequencer, as far as the sender knows.
     """
 
     notification: Notification
@@ -101,9 +101,9 @@ class ToSequence(msgspec.Struct, frozen=True, array_like=True, tag="to sequence"
 
 
 class Returned(msgspec.Struct, frozen=True, array_like=True, tag="returned"):
-    """What was to get its place in a sequence that the sender has passed on; who has it since.
+    """A notification for a sequence that the sender has handed over.
 
-    `asked` is the epoch for which it was sent, `epoch` that of the server which has the sequence.
+    `asked` is the epoch for which it was sent, `epoch` that of `server`, the sequencer.
     """
 
     notification: Notification
@@ -113,13 +113,13 @@ class Returned(msgspec.Struct, frozen=True, array_like=True, tag="returned"):
 
 
 class Resumed(msgspec.Struct, frozen=True, array_like=True, tag="resumed"):
-    """The sender has restarted; what had a lower number and was not sent again will not come."""
+    """The sender has restarted; lower numbers that were not sent again are lost."""
 
 
 class AskPast(msgspec.Struct, frozen=True, array_like=True, tag="ask past"):
-    """What must others know who get what a publisher publishes, having left the receiver?
+    """A question about a publisher that has left the receiver: its past.
 
-    `visit` tells from others the visit at the sender for which this is asked.
+    `visit` identifies the publisher's connection at the sender.
     """
 
     publisher: Label
@@ -127,9 +127,9 @@ class AskPast(msgspec.Struct, frozen=True, array_like=True, tag="ask past"):
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
-    """The answer: a publisher's highest number that was accepted, and the numbers that failed.
+    """The answer: a publisher's highest accepted number, and the failed numbers.
 
-    Up to `untold` it is unknown which numbers failed. The parcel's context holds the causal
+    Up to `unknown_to` the failed numbers are unknown. The shipment's context holds the causal
     predecessors.
     """
 
@@ -141,9 +141,9 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
 
 
 class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag="read"):
-    """A client of a server asks to read a subscription, which begins where it does not stand.
+    """A client's request to read a subscription, which is created if it does not exist.
 
-    What is None is not said: filters and retention may be any then, and it has to stand already.
+    None means any: for filters and retention, the subscription must exist then.
     """
 
     name: str
@@ -156,7 +156,7 @@ class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag="read"):
 
 
 class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):
-    """A client of the sender reads a subscription; again from a position or time, if said."""
+    """A client of the sender reads a subscription; from a position or time, if given."""
 
     name: str
     consumer: str
@@ -165,7 +165,7 @@ class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):
 
 
 class Grant(msgspec.Struct, frozen=True, array_like=True, tag="grant"):
-    """A consumer may have so many more records."""
+    """A consumer accepts `credit` more records."""
 
     name: str
     consumer: str
@@ -173,7 +173,7 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag="grant"):
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag="done"):
-    """A consumer is done with the positions from each first to before each end."""
+    """A consumer acknowledges the positions from each first to before each end."""
 
     name: str
     consumer: str
@@ -181,7 +181,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag="done"):
 
 
 class Nack(msgspec.Struct, frozen=True, array_like=True, tag="give back"):
-    """A consumer lets records come again."""
+    """A consumer returns records, to be handed out again."""
 
     name: str
     consumer: str
@@ -189,9 +189,9 @@ class Nack(msgspec.Struct, frozen=True, array_like=True, tag="give back"):
 
 
 class CloseLog(msgspec.Struct, frozen=True, array_like=True, tag="close"):
-    """A consumer is gone; `ends`: and the subscription is to end.
+    """A consumer leaves; `ends`: and the subscription ends.
 
-    `seen`: the unacknowledged positions that it had read; None where it may have read all.
+    `seen`: the unacknowledged positions that it has read; None if it may have read all.
     """
 
     name: str
@@ -201,7 +201,7 @@ class CloseLog(msgspec.Struct, frozen=True, array_like=True, tag="close"):
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):
-    """What a log has at a position; None and a reason where it was damaged; how often it came."""
+    """A record of a log with its attempt number; None and a reason if it is damaged."""
 
     position: int
     time_us: int
@@ -211,7 +211,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
-    """What a consumer gets."""
+    """Records for a consumer."""
 
     name: str
     consumer: str
@@ -219,7 +219,7 @@ class Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
-    """A consumer gets nothing more, and why; `again`: it may begin anew, as another consumer."""
+    """The end of a consumer, with the reason; `again`: it may open anew, as another consumer."""
 
     name: str
     consumer: str
@@ -234,7 +234,7 @@ Payload: TypeAlias = (
 
 
 class Shipment(msgspec.Struct, frozen=True, array_like=True):
-    """Something that is to arrive once at each address."""
+    """A body that must arrive once at each destination."""
 
     to: tuple[Destination, ...]
     body: Payload
@@ -242,7 +242,7 @@ class Shipment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Transfer(RouterMessage, frozen=True, tag="carry"):
-    """Parcels of a server on their way, in order; `hops` counts the links."""
+    """Shipments of a server in flight, in order; `hops` counts the links."""
 
     source: Label
     incarnation: int
@@ -252,7 +252,7 @@ class Transfer(RouterMessage, frozen=True, tag="carry"):
 
 
 class StreamAck(RouterMessage, frozen=True, tag="taken"):
-    """A home has taken all up to a number of the stream from a source, on its way there."""
+    """An owner has taken all of the stream from a source up to a number."""
 
     owner: Label
     incarnation: int

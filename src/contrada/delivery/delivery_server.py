@@ -1,26 +1,26 @@
-"""`DeliveryServer`: what a server does beside routing to promise delivery.
+"""`DeliveryServer`: the state machine of a server's delivery guarantees.
 
-It is a pure state machine, like the router, and has the same neighbours. Best effort stays with the
-router. A notification of a higher class is addressed by its access point to the homes of the
-subscriptions that it matches (see `access`). The access point holds it until each home has taken it
-into its logs (see `outbox`, `inbox`, `logs`). Servers in between hold nothing: they pass parcels on
-along the routes that link states give. So their crashes cost only time: a parcel lost with a link
-is sent again, by the route that there is then.
+It is pure, like the router, and has the same neighbours. The router handles best effort. A
+notification of a higher class is addressed by its access point to the owners of the matching
+durable subscriptions (see `access_point`). The access point holds it until each owner has appended
+it to its logs (see `outbox`, `inbox`, `owned_logs`). Servers in between hold nothing: they forward
+shipments along the routes of the link states. So their crashes cost only time: a lost shipment is
+sent again, on the present route.
 
-    publisher         access point              between        home                reader
+    publisher         access point              between        owner               reader
     publish  =======> match, number, hold
                       (sync)
-             <======= Confirmed     Carry ====> ====>          take, log
+             <======= Confirmed     Transfer => ====>          take, log
                                                                (sync)
-                      gives it up  <==== Taken <====                     Records ==>
-                                                               done    <== Done
+                      release      <== StreamAck ====                    Records ==>
+                                                               ack     <== Ack
 
-Its owner carries out the effects in order, once everything done before is on stable storage
-(`Store.seal`), and calls `tick` when `due_us` has come.
+Its owner carries out the effects in order, once all earlier changes are on stable storage
+(`Store.seal`), and calls `tick` at `due_us`.
 
-Invariants: an accepted notification is held here or taken by all homes that it was addressed to.
-Each home takes it once, in the order of the stream, and after its causal predecessors where that is
-promised. The one exception, a home that has lost its memory, is counted.
+Invariants: an accepted notification is held here or was taken by all addressed owners. Each owner
+takes it once, in the order of the stream, and after its causal predecessors if the class guarantees
+that. The one exception, an owner that has lost its memory, is counted.
 
 Source: EPFL 2503 §5.2.2 (delivery semantics), §5.3.6 (durable subscriptions).
 """
@@ -58,7 +58,7 @@ from contrada.model import FilterSet, Notification, Selection
 from contrada.routing.router_messages import Neighbour
 
 RETRY_US: Final = 100_000
-"""After how long something is taken that could not be, since a store or a stream was full."""
+"""Microseconds after which a shipment is retried that met a full store or stream."""
 
 SERVER_NAME_CHARS_MAX: Final = 255
 """Characters of a server's name. Beyond it: InvalidValueError."""
@@ -69,14 +69,14 @@ DeliveryEffect: TypeAlias = SendMessage | Confirmed | Failed | HandRecords
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatistics:
-    """What a server holds to promise delivery, and what it did.
+    """Counters of a delivery server.
 
-    `held` counts parcels for each home that has not taken them, `spooled` those on stable storage,
-    `early` those that came and wait for their turn, `waiting` publications that wait. `resent` were
-    sent again, `repeated` came again, `duplicates` were published again, `failed` not accepted.
-    Dropped: `stranded` had no way, `dropped` no room or came from another start (both are sent
-    again), `refused` never could be used, `lost` were held for a home that has lost its memory, or
-    damaged in the spool.
+    `held` counts shipments for each owner that has not taken them, `spooled` those on stable
+    storage, `early` those that wait for their turn, `waiting` waiting publications. `resent` were
+    sent again, `repeated` arrived again, `duplicates` were published again, `failed` not accepted.
+    Dropped: `stranded` without a route, `dropped` without room or from another start (both are sent
+    again), `refused` are invalid, `lost` were for an owner that has lost its memory, or damaged in
+    the spool.
     """
 
     owners: int
@@ -103,11 +103,12 @@ _DEAD_LETTERS: Final = Retention(on_full=OnFull.DROP_OLDEST)
 
 
 class DeliveryServer:
-    """One server's part in keeping promises. Each method gives what is to be done, in order.
+    """The delivery guarantees of one server. Each method returns the effects, in order.
 
-    `incarnation` identifies this start where the store does not know the server yet; a later life
-    is higher, so the time will do. `is_new`: no server of this name existed before, so this one may
-    be the first sequencer. `sequencer` is the network's first sequencer, the same at all servers.
+    `incarnation` identifies this start if the store does not know the server yet; a later
+    incarnation is higher, so the time is suitable. `is_new`: no server of this name existed before,
+    so this one may be the first sequencer. `sequencer` is the network's first sequencer, the same
+    at all servers.
     """
 
     def __init__(
@@ -169,31 +170,32 @@ class DeliveryServer:
     def publish(
         self, token: int, publisher: str, notifications: Sequence[Notification], now_us: int
     ) -> list[DeliveryEffect]:
-        """A client publishes what is more than best effort, all of one class.
+        """Publishes notifications of one class above best effort.
 
-        `Confirmed` or `Failed` says what became of it, by its token; at once, or within `wait_us`.
+        `Confirmed` or `Failed` follows with the same token, at once or within `wait_us`.
         """
         self._access.publish(token, publisher, notifications, now_us)
         return self._settle(now_us)
 
     @property
     def incarnation(self) -> int:
-        """This server's life. A publisher learns it here, and tells it to its later servers."""
+        """This server's incarnation. A publisher reports it to its later servers."""
         return self._table.own.incarnation
 
     def connect_publisher(
         self, publisher: str, past: Mapping[str, int], now_us: int
     ) -> list[DeliveryEffect]:
-        """A publisher comes. Its publications wait until its other servers have told its past.
+        """Connects a publisher. Its publications wait until its earlier servers have reported its
+        past.
 
-        `past`: the servers at which it was since one of its publications was confirmed, each with
-        the last `incarnation` that it told the publisher. Raises LimitError.
+        `past`: its servers since one of its publications was last confirmed, each with the last
+        `incarnation` that the publisher learned. Raises LimitError.
         """
         self._access.pasts.await_past(publisher, past, now_us)
         return self._settle(now_us)
 
     def pass_sequence(self, sequence: str, server: str, now_us: int) -> list[DeliveryEffect]:
-        """Another server gives the order of a sequence from now on.
+        """Hands a sequence over to another server.
 
         Raises DeliveryError: this is not its sequencer, or the other cannot be it; LimitError.
         """
@@ -211,18 +213,19 @@ class DeliveryServer:
         *,
         is_durable: bool = False,
     ) -> list[DeliveryEffect]:
-        """A standing subscription begins, with its log here. A durable one survives restarts.
+        """Creates a durable subscription with its log here. One with `is_durable` survives
+        restarts.
 
-        So does the one for its dead letters, if that is not here: without filters, and giving up
-        its oldest records where it is full. Raises DeliveryError: a name is in use, here or as far
-        as known elsewhere, or there is no store; InvalidValueError for a name; LimitError.
+        The subscription of its dead letters is created too, if it does not exist: without filters,
+        and dropping its oldest records when full. Raises DeliveryError: a name is in use here or
+        elsewhere, or there is no store; InvalidValueError for a name; LimitError.
         """
         names = self.logs.names_to_create(name, retention, is_durable=is_durable)
         for each in names:
             found = self._table.owner_of(each)
             if found is not None:
                 at = found[0]
-                raise DeliveryError(f"there is a standing subscription {each!r} at {at!r} already")
+                raise DeliveryError(f"there is a durable subscription {each!r} at {at!r} already")
         self._table.check_room(len(names))
         self._create(name, filters, retention, is_durable=is_durable)
         for each in names[1:]:
@@ -242,9 +245,9 @@ class DeliveryServer:
     def append(
         self, name: str, notifications: Iterable[Notification], now_us: int
     ) -> list[DeliveryEffect]:
-        """Takes into the log of a subscription here what came for it at best effort.
+        """Appends best-effort notifications to the log of a subscription here.
 
-        What finds no room is dropped and counted, as best effort may be. Raises DeliveryError.
+        Without room they are dropped and counted, as best effort may be. Raises DeliveryError.
         """
         number = self.logs.number_of(name)
         for each in notifications:
@@ -252,37 +255,38 @@ class DeliveryServer:
         return self._settle(now_us)
 
     def consume(self, client: str, message: Consuming, now_us: int) -> list[DeliveryEffect]:
-        """A client here says something as the consumer of a subscription, wherever its log is.
+        """Handles the message of a client here to a subscription anywhere.
 
-        Records come as `HandRecords`; what cannot be done closes it, and says why.
+        Records arrive as `HandRecords`; an error closes the consumer, with its reason.
         """
         self._consumers.consume(client, message, now_us)
         return self._settle(now_us)
 
     def acknowledge(self, name: str, before: int, now_us: int) -> list[DeliveryEffect]:
-        """All of a log here before a position is done with. Raises DeliveryError and others."""
+        """Acknowledges all records of a log here before a position. Raises DeliveryError and
+        others.
+        """
         self.logs.acknowledge(name, before)
         return self._settle(now_us)
 
     # --- neighbours ---------------------------------------------------------------------------
 
     def link_up(self, neighbour: Neighbour, now_us: int) -> list[DeliveryEffect]:
-        """There is a link; the neighbour is told all that stands anywhere.
+        """Adds a link and announces all durable subscriptions to the neighbour.
 
-        To be called before `change_ways` with ways over it: what is then sent must find the
-        neighbour with that knowledge.
+        Call it before `change_routes` with routes over it: the announcements must arrive first.
         """
         moved = self._sequences.announcements(self._access.known_context())
         self._transit.link_up(neighbour, [*self._table.announcements(), *moved])
         return self._settle(now_us)
 
     def link_down(self, neighbour: Neighbour, now_us: int) -> list[DeliveryEffect]:
-        """A link is gone. What was on its way is sent again when it is due, or has another way."""
+        """Removes a link. Shipments in flight are sent again when due, or on another route."""
         self._transit.link_down(neighbour)
         return self._settle(now_us)
 
     def change_routes(self, routes: Mapping[str, str], now_us: int) -> list[DeliveryEffect]:
-        """From now on these are the next servers on the ways to all that can be reached."""
+        """Sets the next servers towards all reachable servers."""
         self._transit.routes = routes
         self._access.recheck_waiting()
         self._outbox.change_routes(routes, now_us)
@@ -292,7 +296,7 @@ class DeliveryServer:
     def receive(
         self, neighbour: Neighbour, message: DeliveryMessage, now_us: int
     ) -> list[DeliveryEffect]:
-        """A message has come from a neighbour."""
+        """Handles the message of a neighbour."""
         match message:
             case AnnounceOwner():
                 self._learn_owner(neighbour, message, now_us)
@@ -305,7 +309,7 @@ class DeliveryServer:
         return self._settle(now_us)
 
     def forget(self, server: str, now_us: int) -> list[DeliveryEffect]:
-        """A server will never be back; what is held for it is given up here, and counted."""
+        """Drops a server that will never be back, with its held shipments, counted."""
         if server != self.name and server in self._table.owners:
             self._table.forget(server)
             for each in (self._outbox, self._inbox, self._causality, self._access):
@@ -327,7 +331,7 @@ class DeliveryServer:
             )
         if (
             start[0] == owner.incarnation and owner.boot - start[1] >= RESTORED_GAP
-        ):  # a restored copy
+        ):  # restored from a copy
             self._access.shipments += self._outbox.reopen(message.owner, now_us)
         self._access.pasts.forget(message.owner, owner.incarnation)
         self._access.recheck_waiting()
@@ -335,7 +339,7 @@ class DeliveryServer:
     # --- parcels ------------------------------------------------------------------------------
 
     def _receive_transfer(self, message: Transfer) -> None:
-        """Takes the parcels for this server, and passes on those for others."""
+        """Takes the shipments for this server, and forwards the others."""
         arrivals = _addressed(self.name, message.shipments)
         if arrivals and message.source != self.name:
             self._inbox.receive(message.source, message.incarnation, message.boot, arrivals)
@@ -343,7 +347,7 @@ class DeliveryServer:
         self._transit.forward(message)
 
     def _send_shipments(self, shipments: Sequence[Shipment]) -> None:
-        """Sends parcels of this server on their ways."""
+        """Sends shipments of this server along their routes."""
         if shipments:
             own, arrivals = self._table.own, _addressed(self.name, shipments)
             self._inbox.receive(
@@ -367,18 +371,18 @@ class DeliveryServer:
     # --- what follows -------------------------------------------------------------------------
 
     def tick(self, now_us: int) -> list[DeliveryEffect]:
-        """Time has passed: what is due is sent again, tried again, or given up."""
+        """Resends, retries and fails what is due."""
         self._send_shipments(self._outbox.resend_due(now_us))
         return self._settle(now_us)
 
     @property
     def due_us(self) -> int | None:
-        """When `tick` is to be called at the latest; None while nothing waits."""
+        """The latest time for `tick`; None if nothing waits."""
         times = (self._outbox.due_us, self._access.due_us, self._retry_us)
         return min((each for each in times if each is not None), default=None)
 
     def _settle(self, now_us: int) -> list[DeliveryEffect]:
-        """Does all that follows from what has happened; the effects, in order."""
+        """Applies all consequences of the last change. Returns the effects, in order."""
         own, is_stuck = self._table.own, False
 
         def use(source: str, turn: Sequence[ArrivedShipment]) -> int:
@@ -387,7 +391,7 @@ class DeliveryServer:
             is_stuck |= count < len(turn)
             return count
 
-        while True:  # Each step may enable another one: until nothing was posted or taken.
+        while True:  # Each step may enable another one.
             self._access.publish_waiting(now_us)
             self._send_posted()
             changed = self._inbox.use_ready(use)
@@ -421,13 +425,13 @@ class DeliveryServer:
         return [*told, *given, *outcomes]
 
     def _send_posted(self) -> bool:
-        """Sends what was posted; whether anything was."""
+        """Sends posted shipments. Returns whether there were any."""
         shipments, self._access.shipments = self._access.shipments, []
         self._send_shipments(shipments)
         return bool(shipments)
 
     def _send_ack(self, source: str) -> None:
-        # Who sent something for a sequence learns by this where it is on its way now.
+        # The row shows the sender where its notifications for a sequence are in flight.
         may_order = self._sequences.have_moved or self.name == self._sequences.first
         context = (self._access.row({}),) if may_order else ()
         taken = self._inbox.taken(source)
@@ -436,7 +440,7 @@ class DeliveryServer:
     # --- looking ------------------------------------------------------------------------------
 
     def subscriptions(self) -> dict[str, str]:
-        """The names of all standing subscriptions that are known, and their homes."""
+        """Returns the names of all known durable subscriptions, and their owners."""
         return {
             entry.name: name
             for name, owner in self._table.owners.items()
@@ -444,20 +448,20 @@ class DeliveryServer:
         }
 
     def take_ended(self) -> list[str]:
-        """The names of those that stood here and have ended since this was asked, by whoever."""
+        """Returns the names of the subscriptions here that have ended since the last call."""
         names, self.logs.ended = self.logs.ended, []
         return names
 
     def sequence_of(self, publisher: str) -> int:
-        """The highest number of a publisher that was accepted or waits: its next is higher."""
+        """Returns a publisher's highest accepted or waiting number: its next is higher."""
         return self._access.sequence_of(publisher)
 
     def match_ahead(self, notifications: Sequence[Notification]) -> None:
-        """Matches what is published next, and does nothing: what it costs may so be bounded."""
+        """Matches the next publication, so that its cost can be bounded."""
         self._table.match(notifications)
 
     def find(self, name: str) -> tuple[str, int, Selection] | None:
-        """The home of a standing subscription, its number there, and its filters, as known here."""
+        """Returns the owner, number and filters of a durable subscription, or None."""
         found = self._table.owner_of(name)
         if found is None:
             return None
@@ -466,11 +470,11 @@ class DeliveryServer:
 
     @property
     def unacknowledged(self) -> int:
-        """Parcels that other homes have not acknowledged, though there is a route to them."""
+        """The shipments that other reachable owners have not acknowledged."""
         return self._outbox.unacknowledged
 
     def statistics(self) -> DeliveryStatistics:
-        """A frozen view of what is held and was done."""
+        """Returns a frozen view of the counters."""
         return DeliveryStatistics(
             owners=len(self._table.owners),
             standing=len(self._table),
@@ -492,14 +496,14 @@ class DeliveryServer:
         )
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all tables."""
         self._table.validate()
         self.logs.validate()
-        assert self._table.own.entries == self.logs.subscriptions(), "others know of other logs"
+        assert self._table.own.entries == self.logs.subscriptions(), "the announced logs differ"
 
 
 def _addressed(name: str, shipments: Sequence[Shipment]) -> list[ArrivedShipment]:
-    """The parcels for a server, each with the address there."""
+    """Returns the shipments for a server, each with its destination."""
     return [
         (each, shipment) for shipment in shipments for each in shipment.to if each.owner == name
     ]

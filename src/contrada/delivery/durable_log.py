@@ -1,16 +1,16 @@
-"""`DurableLog`: a log that keeps what a subscription matches until it is acknowledged.
+"""`DurableLog`: the log of a durable subscription, with its consumers and acknowledgements.
 
-A matching notification is appended whether or not a client is connected. A *consumer* is a client
-that reads. A subscription may have several consumers; each record goes to one of them. A record
-that was handed out and not acknowledged when its consumer goes, or that the consumer gives back, is
-handed out again and says how often it was. A log may be read again from any position that is kept.
+Each matching notification is appended, whether or not a client is connected. A *consumer* is a
+client that reads. Each record is handed to one of the consumers. A record that is not acknowledged
+when its consumer leaves, or that the consumer nacks, is handed out again, with its attempt number.
+A log may be replayed from any position that is kept.
 
-    given up | acknowledged | handed out, to come again, acknowledged | not handed out yet
-             first                                                    cursor              next
+    dropped  | acknowledged | handed out, requeued, acknowledged | not handed out yet
+             first                                               cursor              next
 
 Invariant: each kept record before the cursor is in exactly one of three states: acknowledged,
-handed out to one consumer, or to come again. A crash loses which consumer had a record and how
-often it was handed out. So a record may come again, and none is lost.
+handed out to one consumer, or requeued. A crash loses consumers and attempt numbers. So a record
+may be handed out again, and none is lost.
 
 Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §4.7.2 (one of n).
 """
@@ -28,7 +28,7 @@ from contrada.delivery.store import Damaged, Extent, LogRecord, Store, StoredRec
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, StoreError
 
 RECORDS_MAX: Final = 1_000_000
-"""Records that a durable subscription keeps when nothing else is said. Beyond it: `OnFull`."""
+"""Records of a durable subscription by default. Beyond it: `OnFull`."""
 
 BYTES_MAX: Final = 2**30
 """Bytes of these records. Beyond it: `OnFull`."""
@@ -37,30 +37,30 @@ OUT_MAX: Final = 10_000
 """Positions of one message of a consumer. Beyond it: LimitError."""
 
 READ_AT_ONCE: Final = 1_000
-"""Records that are read from the store in one step."""
+"""Records per read of the store."""
 
 EASED: Final = 7 / 8
-"""A subscription that refused publishers takes more once no more of its room than this is used."""
+"""A full subscription accepts publications again below this share of its room."""
 
 
 class OnFull(StrEnum):
-    """What happens when a durable subscription has no room for what is published."""
+    """The behaviour of a durable subscription without room for a publication."""
 
     REFUSE = "refuse"
-    """CannotPublishError to the publisher: nothing is kept anywhere."""
+    """CannotPublishError to the publisher: no subscription gets the notification."""
     DROP_OLDEST = "drop-oldest"
-    """The oldest records go, acknowledged or not, and are counted."""
+    """The oldest records are dropped, acknowledged or not, and counted."""
     END = "end"
-    """The subscription ends, and its log goes."""
+    """The subscription ends, with its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a durable subscription keeps. Raises InvalidValueError.
+    """The room and the replay of a durable subscription. Raises InvalidValueError.
 
-    `replay_max` acknowledged records are kept to be read again. A record handed out `attempts_max`
-    times is dead: it goes to the subscription `dead_letter`, or is dropped where none is named;
-    0 is without end.
+    `replay_max` acknowledged records are kept for replay. A record handed out `attempts_max` times
+    is dead: it moves to the subscription `dead_letter`, or is dropped without one; 0 means
+    unlimited.
     """
 
     records_max: int = RECORDS_MAX
@@ -84,7 +84,7 @@ class Retention:
 
 
 class Handed(NamedTuple):
-    """A record handed to a consumer, for the first time or again; or one that was damaged."""
+    """A record handed to a consumer, with its attempt number; or a damaged one."""
 
     entry: LogRecord | Damaged
     attempt: int
@@ -92,9 +92,9 @@ class Handed(NamedTuple):
 
 @dataclass(slots=True)
 class DurableLogStatistics:
-    """What happened to a durable subscription since its server started.
+    """Counters of a durable subscription since its server started.
 
-    `unread` is how often the store could not be read: it is tried again.
+    `unread` counts failed reads of the store, which are retried.
     """
 
     appended: int = 0
@@ -109,7 +109,7 @@ class DurableLogStatistics:
 
 @dataclass(slots=True)
 class _ConsumerState:
-    """Its credit, and what it has."""
+    """The credit of a consumer, and its records."""
 
     credit: int = 0
     held: set[int] = field(default_factory=set)
@@ -118,8 +118,8 @@ class _ConsumerState:
 class DurableLog:
     """One durable subscription; its log in the store has its name.
 
-    What changes is on stable storage after the store's next `sync`; the owner answers publishers
-    and consumers then.
+    Changes are on stable storage after the store's next `sync`; only then the owner answers
+    publishers and consumers.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class DurableLog:
         retention: Retention,
         limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
-        """Takes up the log where it was: what is not acknowledged is to be handed out."""
+        """Continues an existing log: unacknowledged records are handed out again."""
         if retention.dead_letter == name:
             raise InvalidValueError(name, "a subscription cannot be its own dead letter")
         self.name = name
@@ -138,28 +138,28 @@ class DurableLog:
         self.statistics = DurableLogStatistics()
         self.has_ended = False
         self.is_stuck = False  # the last `take` could not read all
-        self.buried: list[bytes] = []  # what was dead at the last `take`s, for the owner to keep
+        self.buried: list[bytes] = []  # dead records of the last `take`s, for the owner
         self.store = store
         if store.extent(name) is None:
             store.append(name, (), 0)
         self._done = Positions(store.acknowledged(name))
         self._cursor = self._done.first_without(self.extent.first)
-        self._replays_to = self._cursor  # before it, what is acknowledged is handed out, too
+        self._replays_to = self._cursor  # before it, acknowledged records are handed out, too
         self._requeued: list[int] = []  # a heap
         self._attempts: dict[int, int] = {}
         self._consumers: dict[str, _ConsumerState] = {}
-        self._holders: dict[int, _ConsumerState] = {}  # who has a record
+        self._holders: dict[int, _ConsumerState] = {}  # of each record
 
     @property
     def extent(self) -> Extent:
-        """What the log holds."""
+        """The contents of the log."""
         extent = self.store.extent(self.name)
         return Extent(1, 1, 0) if extent is None else extent
 
     # --- publishers ---------------------------------------------------------------------------
 
     def check_room(self, records: Sequence[bytes]) -> None:
-        """Raises CannotPublishError where records find no room and publishers are refused."""
+        """Raises CannotPublishError for records without room, with `OnFull.REFUSE`."""
         extent, keep = self.extent, self.retention
         too_many = len(records) > keep.records_max or sum(map(len, records)) > keep.bytes_max
         if too_many or (
@@ -168,7 +168,7 @@ class DurableLog:
             raise CannotPublishError(self.name, extent.records, extent.held_bytes)
 
     def is_full(self, *, was_full: bool = False) -> bool:
-        """Whether publishers are refused; once they were, until there is ample room again."""
+        """Whether publishers are refused; after that, until there is ample room again."""
         extent, keep = self.extent, self.retention
         part = EASED if was_full else 1
         return keep.on_full is OnFull.REFUSE and (
@@ -176,7 +176,7 @@ class DurableLog:
         )
 
     def _make_room(self, records: Sequence[bytes]) -> Sequence[bytes]:
-        """Makes room by `OnFull`; what there is room for."""
+        """Makes room by `OnFull`. Returns the records that fit."""
         over, over_bytes = self._excess(records)
         if over <= 0 and over_bytes <= 0:
             return records
@@ -195,7 +195,7 @@ class DurableLog:
         return records
 
     def _newest(self, records: Sequence[bytes]) -> Sequence[bytes]:
-        """The last records, as many as find room in an empty log; none that never would."""
+        """Returns the last records that fit an empty log."""
         room = self.retention.bytes_max
         kept: list[bytes] = []
         for data in reversed([each for each in records if len(each) <= room]):
@@ -206,17 +206,17 @@ class DurableLog:
         return kept[::-1]
 
     def _excess(self, records: Sequence[bytes]) -> tuple[int, int]:
-        """By how many records and bytes there would be too much."""
+        """Returns by how many records and bytes the limits would be exceeded."""
         extent, keep = self.extent, self.retention
         count = extent.records + len(records)
         size = extent.held_bytes + sum(map(len, records))
         return count - keep.records_max, size - keep.bytes_max
 
     def append(self, records: Sequence[bytes], time_us: int) -> None:
-        """Keeps records; by `OnFull` the oldest go, or the subscription ends.
+        """Appends records; by `OnFull` the oldest are dropped, or the subscription ends.
 
-        Where publishers are refused, publications accepted before they learnt that are kept all the
-        same. Raises StoreError: none of them is kept.
+        With `OnFull.REFUSE`, publications that were accepted before the news of a full log are
+        appended all the same. Raises StoreError: none of them is appended.
         """
         kept = () if self.has_ended else self._make_room(records)
         if kept and not self.has_ended:
@@ -224,7 +224,7 @@ class DurableLog:
             self.statistics.appended += len(kept)
 
     def end(self) -> None:
-        """Ends the subscription: its log goes, with what is not acknowledged."""
+        """Ends the subscription and drops its log."""
         extent = self.extent
         done = sum(end - first for first, end in self._done)
         self.statistics.dropped += extent.next - extent.first - done
@@ -234,7 +234,7 @@ class DurableLog:
         self._holders.clear()
 
     def _drop_oldest(self, count: int, size: int) -> None:
-        """Gives up the first records: so many, and as many as have so many bytes."""
+        """Drops the first records: at least `count`, and of at least `size` bytes."""
         extent = self.extent
         first = extent.first_kept(extent.first)
         before, dropped = first + count, 0
@@ -257,7 +257,7 @@ class DurableLog:
     # --- consumers ----------------------------------------------------------------------------
 
     def open(self, consumer: str) -> None:
-        """Takes a consumer, which gets records once it has credit. Raises DeliveryError."""
+        """Adds a consumer, which gets records once it has credit. Raises DeliveryError."""
         if self.has_ended:
             raise DeliveryError(f"the durable subscription {self.name!r} has ended")
         if consumer in self._consumers:
@@ -268,10 +268,10 @@ class DurableLog:
         self._consumers[consumer] = _ConsumerState()
 
     def close(self, consumer: str, seen: Iterable[int] | None = None) -> None:
-        """Forgets a consumer; its records come again, to another one or to itself when it is back.
+        """Removes a consumer and requeues its records.
 
-        `seen`: those that it has seen; the others count as not handed out. None: it may have seen
-        all.
+        `seen`: the records that it has seen; the others count as not handed out. None: it may have
+        seen all.
         """
         of = self._consumers.pop(consumer, None)
         if of is not None:  # None where the subscription has ended
@@ -281,15 +281,16 @@ class DurableLog:
                 self._attempts[each] -= 1
 
     def grant(self, consumer: str, credit: int) -> None:
-        """Lets a consumer have so many more records."""
+        """Adds to a consumer's credit."""
         self._consumers[consumer].credit += credit
 
     def seek(self, position: int | None = None, time_us: int | None = None) -> int:
-        """Goes back to a position, or to a time; answers where. All from there on is handed out.
+        """Moves back to a position, or to a time, and returns the position. All records from there
+        on are handed out.
 
-        What is acknowledged comes, too: a replay. To skip something, acknowledge it. Raises
-        DeliveryError while a consumer has something, since it could not tell what it has from what
-        comes again, InvalidValueError for a position that was not handed out yet.
+        Acknowledged records are included: a replay. To skip records, acknowledge them. Raises
+        DeliveryError while a consumer has records, since it could not distinguish them from the
+        replayed ones, InvalidValueError for a position that was not handed out yet.
         """
         if self._holders:
             raise DeliveryError(
@@ -307,11 +308,10 @@ class DurableLog:
         return self._cursor
 
     def take(self, consumer: str, count: int = maxsize) -> list[Handed]:
-        """The records that a consumer gets now, within its credit; those that come again go first.
+        """Returns the next records of a consumer, within its credit; requeued ones first.
 
-        At most `count`. A damaged record is told once, and counts as acknowledged. Dead records are
-        put into `buried`. Where the store cannot be read, `is_stuck` says so. Cost: what is handed
-        out.
+        At most `count`. A damaged record is handed out once, and counts as acknowledged. Dead
+        records are added to `buried`. `is_stuck` reports a failed read. Cost: the records.
         """
         of = self._consumers[consumer]
         handed: list[Handed] = []
@@ -330,7 +330,7 @@ class DurableLog:
         return handed
 
     def _take(self, of: _ConsumerState, handed: list[Handed], count: int) -> None:
-        """Reads before it changes anything, so that an error of the store loses nothing."""
+        """Reads before any change, so that an error of the store loses nothing."""
         while self._requeued and len(handed) < count:
             position = self._requeued[0]
             is_due = position >= self.extent.first and position not in self._done
@@ -349,15 +349,15 @@ class DurableLog:
             handed += self._hand_out(of, entries)
 
     def entries(self, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
-        """Up to so many entries from a position on, whoever has them: nothing is handed out.
+        """Returns up to `count` entries from a position on, without handing them out.
 
-        Without those that are acknowledged, unless `is_again`. Raises DeliveryError where one of
-        them was given up, StoreError.
+        Without the acknowledged ones, unless `is_again`. Raises DeliveryError for dropped ones,
+        StoreError.
         """
         if first < self.extent.first:
             raise DeliveryError(
-                f"{self.name!r}: what is before position {self.extent.first} was acknowledged or "
-                f"dropped, so it cannot be read from {first}"
+                f"{self.name!r}: records before position {self.extent.first} were acknowledged or "
+                f"dropped, so reading cannot begin at {first}"
             )
         entries = self.store.read(self.name, first, count)
         if is_again or not self._done:
@@ -371,17 +371,17 @@ class DurableLog:
 
     @property
     def available(self) -> int:
-        """Records that may be taken now, at most."""
+        """The most records that may be taken now."""
         extent = self.extent
         return len(self._requeued) + min(extent.next - self._cursor, extent.records)
 
     def can_take(self, consumer: str) -> bool:
-        """Whether a consumer may have something now."""
+        """Whether a consumer may get records now."""
         of = self._consumers[consumer]
         return of.credit > 0 and len(of.held) < self._limits.records_unacknowledged_max
 
     def _hand_out(self, of: _ConsumerState, entries: Iterable[StoredRecord]) -> Iterator[Handed]:
-        """Notes who has the entries; without those that are acknowledged, or die."""
+        """Records the holder of entries; skips acknowledged and dead ones."""
         for entry in entries:
             position = entry.position
             if position in self._done and position >= self._replays_to:
@@ -407,9 +407,9 @@ class DurableLog:
         self._acknowledge([(entry.position, entry.position + 1)])
 
     def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
-        """Takes the positions from each first to before each end as done with.
+        """Acknowledges the positions from each first to before each end.
 
-        It may have been handed out before a restart. Raises InvalidValueError for what was not
+        They may have been handed out before a restart. Raises InvalidValueError for positions not
         appended yet, LimitError as `Store`.
         """
         intervals, end_of_all = list(intervals), self.extent.next
@@ -429,11 +429,11 @@ class DurableLog:
         if before > extent.first:
             try:
                 self._truncate(before)
-            except StoreError:  # It goes with the next that is acknowledged.
+            except StoreError:  # It is dropped with the next acknowledgement.
                 self.statistics.unread += 1
 
     def nack(self, consumer: str, positions: Iterable[int]) -> None:
-        """Lets records that a consumer has come again, to whoever takes next."""
+        """Requeues records of a consumer, for any consumer."""
         of = self._consumers[consumer]
         self._requeue(of.held.intersection(positions))
 
@@ -444,7 +444,7 @@ class DurableLog:
             heappush(self._requeued, position)
 
     def _release(self, first: int, end: int) -> None:
-        """Takes positions from those who have them."""
+        """Takes positions from their holders."""
         among = range(first, end) if end - first < len(self._holders) else list(self._holders)
         for position in among:
             if first <= position < end:
@@ -461,7 +461,7 @@ class DurableLog:
         self._cursor = max(self._cursor, before)
 
     def validate(self) -> None:
-        """Checks the invariant; AssertionError says what is broken. Cost: all that is kept."""
+        """Checks the invariant; AssertionError names the fault. Cost: all records."""
         extent = self.extent
         assert extent.first <= self._cursor <= extent.next
         assert list(self._done) == self.store.acknowledged(self.name)

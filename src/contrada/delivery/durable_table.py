@@ -1,13 +1,12 @@
-"""`DurableTable`: the standing subscriptions of all servers.
+"""`DurableTable`: the durable subscriptions of all servers.
 
-A *standing* subscription is one for which its home keeps a log. All servers know all standing
-subscriptions. So an access point knows which homes must take a notification, reachable or not. Each
-home announces its own subscriptions, in versions. A server passes on an announcement that is news
-to it, and sends all that it knows to a new neighbour. So an announcement reaches every reachable
-server, after one delay per link.
+The *owner* of a durable subscription keeps its log. All servers know all durable subscriptions. So
+an access point knows the owners that must take a notification, reachable or not. Each owner
+announces its own subscriptions, in versions. A server forwards news, and sends all announcements to
+a new neighbour. So an announcement reaches every reachable server, after one delay per link.
 
-Invariants: of each home exactly what it announced with one version of its newest life is held; only
-a server itself changes its own announcements.
+Invariants: the table holds exactly one version of each owner's newest incarnation; only a server
+itself changes its own announcements.
 
 Source: EPFL 2503 §5.3.6 (durable subscriptions); PODC 2000 §4 (subscriptions are forwarded).
 """
@@ -27,12 +26,12 @@ from contrada.model import Notification
 _Age: TypeAlias = tuple[int, int, int]
 
 Addressees: TypeAlias = dict[str, list[int]]
-"""Homes, and the numbers of the subscriptions there."""
+"""Owners, and the numbers of the subscriptions there."""
 
 
 @dataclass(slots=True)
 class LogOwner:
-    """What is known of a server: its life, its starts in this life, its standing subscriptions."""
+    """A server: its incarnation, its boot number, its durable subscriptions."""
 
     incarnation: int
     boot: int
@@ -51,7 +50,7 @@ class LogOwner:
 
 
 class DurableTable:
-    """What stands, at this server and elsewhere."""
+    """The durable subscriptions of this server and of others."""
 
     def __init__(
         self, name: str, own: LogOwner, notes: Notes, limits: DeliveryLimits = DeliveryLimits()
@@ -62,7 +61,7 @@ class DurableTable:
         self.owners: dict[str, LogOwner] = {name: own}
         self.left_out = 0
         self._notes = notes
-        self._names: dict[str, dict[tuple[str, int], None]] = {}  # who has a name, mostly one
+        self._names: dict[str, dict[tuple[str, int], None]] = {}  # by name, mostly one
         self._index: Index[tuple[str, int]] = Index()
         self._matched: tuple[list[Notification], list[Addressees]] = [], []
         for owner, (start, has_store, sequences) in notes.of("home", tuple[_Age, bool, bool]):
@@ -75,9 +74,9 @@ class DurableTable:
         return len(self._index)
 
     def change(self, number: int, entry: DurableEntry | None) -> AnnounceOwner:
-        """Something stands here from now on, or does not any longer; what to announce.
+        """Adds or removes a subscription of this server. Returns the announcement.
 
-        Raises LimitError where it cannot be held: see `Index.add`.
+        Raises LimitError beyond the limits of `Index.add`.
         """
         self._set(self.name, self.own, number, entry)
         self.own.version += 1
@@ -85,18 +84,18 @@ class DurableTable:
         return self._announce(self.name, self.own, changes, is_whole=False)
 
     def announcements(self) -> Iterator[AnnounceOwner]:
-        """All that is known, for a new neighbour."""
+        """Yields all announcements, for a new neighbour."""
         for name, owner in self.owners.items():
             yield self._announce(name, owner, tuple(owner.entries.items()), is_whole=True)
 
     def check_room(self, count: int) -> None:
-        """Raises LimitError where not so many more may stand."""
+        """Raises LimitError without room for `count` more."""
         maximum = self._limits.durable_subscriptions_max
         if len(self) + count > maximum:
             raise LimitError("durable_subscriptions_max", maximum, len(self) + count)
 
     def learn(self, message: AnnounceOwner) -> bool:
-        """Takes in what a home announced; whether it was news, to be passed on."""
+        """Takes an announcement. Returns whether it was news, to be flooded."""
         owner = self.owners.get(message.owner)
         if message.owner == self.name or (owner is not None and not owner.is_before(message)):
             return False
@@ -115,7 +114,7 @@ class DurableTable:
             owner.boot,
             owner.version + 1,
         ):
-            return False  # A whole is on its way: a new neighbour tells all, and then its changes.
+            return False  # A full announcement is in flight.
         self.owners[message.owner] = owner
         owner.incarnation, owner.boot, owner.version = (
             message.incarnation,
@@ -131,7 +130,7 @@ class DurableTable:
         return True
 
     def forget(self, name: str) -> None:
-        """A server will never be back: what stands there is given up."""
+        """Removes a server that will never be back, with its subscriptions."""
         for number in list(self.owners[name].entries):
             self._set(name, self.owners[name], number, None)
             self._notes.put("standing", f"{number}/{name}", None)
@@ -139,7 +138,7 @@ class DurableTable:
         self._notes.put("home", name, None)
 
     def _set(self, name: str, owner: LogOwner, number: int, entry: DurableEntry | None) -> None:
-        """Raises LimitError for what cannot stand here; of others it is left out."""
+        """Sets one entry. Beyond a limit: LimitError for this server; others' are left out."""
         key = name, number
         self._matched = [], []
         before = owner.entries.get(number)
@@ -180,9 +179,10 @@ class DurableTable:
     # --- publishing ---------------------------------------------------------------------------
 
     def addressees(self, notifications: Sequence[Notification]) -> list[Addressees]:
-        """For each notification the homes that must take it, and for which subscriptions.
+        """Returns, for each notification, the owners that must take it, with the subscriptions
+        there.
 
-        In order of their names and numbers, so that a run is a function of what happens.
+        In order of names and numbers, so that a run is a function of its events.
         """
         (of, found), self._matched = self._matched, ([], [])
         if len(of) == len(notifications) and all(map(is_, of, notifications)):
@@ -198,11 +198,11 @@ class DurableTable:
         return found
 
     def match(self, notifications: Sequence[Notification]) -> None:
-        """Finds them ahead: when the same are asked for next, and nothing changed, that is free."""
+        """Matches ahead: the same notifications are free at the next `addressees`."""
         self._matched = [*notifications], self.addressees(notifications)
 
     def with_room(self, notifications: Sequence[Notification]) -> list[Addressees]:
-        """What `addressees` says. Raises CannotPublishError where something of it is full."""
+        """As `addressees`. Raises CannotPublishError if one of the subscriptions is full."""
         found = self.addressees(notifications)
         for owners in found:
             for owner, ids in owners.items():
@@ -213,11 +213,11 @@ class DurableTable:
         return found
 
     def owner_of(self, name: str) -> tuple[str, int] | None:
-        """Where a subscription of this name stands, and its number there; the first of several."""
+        """Returns the owner of a name, and the number there; the first of several."""
         return min(self._names.get(name, ()), default=None)
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all subscriptions."""
         held = {(name, number) for name, owner in self.owners.items() for number in owner.entries}
-        assert held == set(self._index), "the index has others than what stands"
-        assert self.owners[self.name] is self.own, "this server is not among the homes"
+        assert held == set(self._index), "the index has other subscriptions"
+        assert self.owners[self.name] is self.own, "this server is not among the owners"

@@ -1,13 +1,13 @@
-"""`Inbox`: the streams to this server, and what cannot be taken yet.
+"""`Inbox`: the incoming streams of a server, and their shipments that wait.
 
-    put ==> came before its turn: early ==> came in order: ready ==> use
+    receive ==> out of order: early ==> in order: ready ==> use
 
-What has come in order is used when what causally precedes it was used (see `causality`) and who
-uses it can; until then it waits here. What finds no room is sent again by its source. What was sent
-by another start of the source than the one that is known is not for now: either it is old, or what
-the source announced is still on its way.
+A ready shipment is used after its causal predecessors (see `causality`), once the handler has room;
+until then it waits here. Without room in the inbox it is dropped, and its source sends it again. A
+shipment of another start of the source is dropped, too: either it is old, or the source's
+announcement is still in flight.
 
-Invariant: of each stream all is used once, in order, but for what its source lost in a crash.
+Invariant: all of each stream is used once, in order, apart from losses in a crash of its source.
 
 Source: EPFL 2503 §5.2.2.
 """
@@ -26,12 +26,12 @@ from contrada.delivery.notes import Notes
 from contrada.delivery.streams import Incoming, NumberedRun
 
 ArrivedShipment: TypeAlias = tuple[Destination, Shipment]
-"""A parcel that has come, and its address here."""
+"""A shipment, and its destination here."""
 
 
 @dataclass(slots=True)
 class _SourceStream:
-    """The stream from a source: in which of its lives and starts, and up to where it was used."""
+    """The stream from a source: its incarnation and boot, and the last used number."""
 
     incarnation: int
     boot: int
@@ -40,24 +40,24 @@ class _SourceStream:
     is_gone: bool = False
     ready: deque[ArrivedShipment] = field(default_factory=deque)
     early: dict[int, ArrivedShipment] = field(default_factory=dict)
-    numbers: list[int] = field(default_factory=list)  # of what is early, a heap
+    numbers: list[int] = field(default_factory=list)  # of early shipments, a heap
 
 
 class Inbox:
-    """What has come to a server `name` in its `incarnation`."""
+    """The incoming streams of a server `name` in its `incarnation`."""
 
     def __init__(
         self, name: str, incarnation: int, notes: Notes, limits: DeliveryLimits = DeliveryLimits()
     ) -> None:
-        """Goes on where it was before a restart."""
+        """Continues as before a restart."""
         self.name = name
         self._early_max = limits.early_max
         self.incarnation = incarnation
         self.dropped = 0
         self._notes = notes
         self._streams: dict[str, _SourceStream] = {}
-        self._ready: dict[str, None] = {}  # sources of which something is ready
-        self._taken: dict[str, tuple[int, int]] = {}  # what nobody need wait for any more
+        self._ready: dict[str, None] = {}  # sources with ready shipments
+        self._taken: dict[str, tuple[int, int]] = {}  # for causal order
         for source, (its_incarnation, taken, is_gone) in notes.of("in", tuple[int, int, bool]):
             self._set(source, _SourceStream(its_incarnation, 0, taken, Incoming(taken), is_gone))
 
@@ -66,13 +66,15 @@ class Inbox:
         self._update_taken(source)
 
     def _update_taken(self, source: str) -> None:
-        """Nobody waits for what a source lost in a crash: what is ready tells of that."""
+        """Publishes the progress of a stream: causal successors need not wait for lost
+        shipments.
+        """
         of = self._streams[source]
         until = of.ready[0][0].number - 1 if of.ready else of.taken
         self._taken[source] = of.incarnation, maxsize if of.is_gone else until
 
     def learn_start(self, source: str, incarnation: int, boot: int) -> None:
-        """A source has started anew: drops parcels that came early, since it sends them again."""
+        """Learns a source's start: drops its early shipments, which it sends again."""
         known = self._streams.get(source)
         if known is None or known.incarnation < incarnation:
             self._ready.pop(source, None)
@@ -84,7 +86,7 @@ class Inbox:
             self._set(source, known)
 
     def forget(self, source: str) -> None:
-        """A source will never be back: nothing waits for what it has sent."""
+        """Forgets a source that will never be back: no shipment waits for it."""
         of = self._streams.get(source)
         if of is not None:
             self._ready.pop(source, None)
@@ -101,7 +103,7 @@ class Inbox:
     def receive(
         self, source: str, incarnation: int, boot: int, arrivals: Sequence[ArrivedShipment]
     ) -> None:
-        """Takes in what is addressed to this server, in the order of its numbers."""
+        """Takes shipments for this server, in the order of their numbers."""
         of = self._streams.get(source)
         if of is None or (of.incarnation, of.boot, of.is_gone) != (incarnation, boot, False):
             self.dropped += len(arrivals)
@@ -136,9 +138,9 @@ class Inbox:
             of.early[number] = arrival
 
     def use_ready(self, use: Callable[[str, Sequence[ArrivedShipment]], int]) -> Mapping[str, None]:
-        """Hands all parcels whose turn it is to `use`; returns the sources of those used.
+        """Hands all ready shipments to `use`. Returns the sources of the used ones.
 
-        `use` returns how many of its parcels it has used. It gets the others again.
+        `use` returns the number of shipments that it has used. It gets the others again.
         """
         changed: dict[str, None] = {}
         while self._use_round(use, changed):
@@ -150,7 +152,7 @@ class Inbox:
     def _use_round(
         self, use: Callable[[str, Sequence[ArrivedShipment]], int], changed: dict[str, None]
     ) -> bool:
-        """Goes over all streams once; whether something was used for which others may wait."""
+        """Passes over all streams once. Returns whether it may have enabled waiting shipments."""
         waited = progress = False
         for source in list(self._ready):
             of = self._streams[source]
@@ -169,7 +171,7 @@ class Inbox:
         return waited and progress
 
     def _ready_run(self, source: str, of: _SourceStream) -> list[ArrivedShipment]:
-        """What is ready and waits for nothing."""
+        """Returns the ready shipments without missing predecessors."""
         turn = []
         for arrival in of.ready:
             shipment = arrival[1]
@@ -183,29 +185,29 @@ class Inbox:
         return turn
 
     def waits_for(self, context: Context) -> bool:
-        """Whether something that rows say was sent to this server has not been taken."""
+        """Whether some shipment to this server in these rows has not been taken."""
         return waits_for(context, self.name, self.incarnation, "", self._taken) is not None
 
     def taken(self, source: str) -> tuple[int, int]:
-        """The life of a source, and up to which number was used from it."""
+        """Returns the incarnation of a source, and its last used number."""
         of = self._streams.get(source)
         return (0, 0) if of is None else (of.incarnation, of.taken)
 
     @property
     def waiting(self) -> int:
-        """Parcels that wait for their turn."""
+        """The number of waiting shipments."""
         return sum(len(of.early) + len(of.ready) for of in self._streams.values())
 
     @property
     def repeated(self) -> int:
-        """Parcels that came again."""
+        """The number of shipments that arrived again."""
         return sum(of.incoming.repeated for of in self._streams.values())
 
 
 def _runs(
     arrivals: Sequence[ArrivedShipment], incarnation: int
 ) -> list[NumberedRun[ArrivedShipment]]:
-    """What came for this life, as runs of numbers without gaps."""
+    """Returns the shipments for this incarnation, as runs of numbers without gaps."""
     runs: list[NumberedRun[ArrivedShipment]] = []
     items: list[ArrivedShipment] = []
     following = -1

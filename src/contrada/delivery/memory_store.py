@@ -1,7 +1,7 @@
-"""A store in memory, whose failures are made on purpose.
+"""`MemoryStore`: a store in memory with simulated failures.
 
-It does what a disk may do: lose what was not synced, and be full. Worlds run on it; a broker that
-need not survive may.
+As a disk, it may lose unsynced changes, and be full. Simulated worlds use it, and brokers whose
+data need not survive.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ _DiskStep: TypeAlias = "Callable[[_Disk], object]"
 
 
 class _MemoryLog:
-    """A log's head, and its records by position, each with its sum."""
+    """A log's head, and its records by position, each with its checksum."""
 
     def __init__(self, name: str) -> None:
         self.head = Head(name)
@@ -82,7 +82,7 @@ class MemoryStore:
     """See `Store`. `is_full` and `crash` are the failures."""
 
     def __init__(self, bytes_max: int = MEMORY_BYTES_MAX, *, survives: bool = True) -> None:
-        """`survives`: it plays a disk, and has what was synced after a crash."""
+        """`survives`: synced changes survive `crash`, as on a disk."""
         self.is_full = False
         self._bytes_max = bytes_max
         self._survives = survives
@@ -172,7 +172,7 @@ class MemoryStore:
         return not self.is_full and self._current.held_bytes + size <= self._bytes_max
 
     def seal(self) -> Callable[[], None]:
-        """See `Store.seal`. What a crash took does not come to the disk after it."""
+        """See `Store.seal`. Groups lost in a crash are not written after it."""
         self._seals += 1
         number = self._seals
         self._sealed.append((number, self._group))
@@ -198,11 +198,11 @@ class MemoryStore:
 
     @property
     def unsynced(self) -> int:
-        """Groups that are not on the disk, with the open one where it holds something."""
+        """The groups that are not on the disk, including the open one."""
         return len(self._sealed) + bool(self._group)
 
     def crash(self, survived: int = 0) -> None:
-        """Comes back with what was synced, and the first few groups since."""
+        """Restores the synced state, and the first few groups since."""
         for _, group in [*self._sealed, (0, self._group)][:survived]:
             for step in group:
                 step(self._stable)

@@ -1,7 +1,7 @@
 """`Notes`: small values of a server that survive a crash, by kind and name.
 
-Each part of a server keeps its own kinds, and reads them when the server starts. Without a store
-nothing is written and nothing found.
+Each part of a server has its own kinds, and reads them at the start. Without a store nothing is
+written or found.
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ class Notes:
         self._store = store
 
     def put(self, kind: str, name: str, value: object) -> None:
-        """Writes a note, or with None takes it away."""
+        """Writes a note; None removes it."""
         if self._store is not None:
             self._store.note(f"{kind}/{name}", None if value is None else encoder.encode(value))
 
     def of(self, kind: str, expected: type[T]) -> Iterator[tuple[str, T]]:
-        """The names and values of a kind. Cost: all notes."""
+        """Yields the names and values of a kind. Cost: all notes."""
         decoder = msgspec.msgpack.Decoder(expected, dec_hook=unpack)
         for note, value in dict(self._store.notes()).items() if self._store is not None else ():
             found, _, name = note.partition("/")
@@ -36,7 +36,7 @@ class Notes:
 
 
 def unpack(expected: type, data: Any) -> Any:
-    """What a value of the model was packed from."""
+    """Decodes a value of the model."""
     thing = from_msgpack(data)
     if not isinstance(thing, expected):
         raise TypeError(f"expected {expected.__name__}, found {type(thing).__name__}")

@@ -1,18 +1,19 @@
-"""`Outbox`: the streams from this server to all homes, and the log of what must survive a crash.
+"""`Outbox`: the outgoing streams of a server, and the log of its certified shipments.
 
-A posted parcel gets a number in the stream to each of its homes, and is held until all of these
-have acknowledged it. A certified parcel is held in a log of the store, too, the *spool*: one
-record, even for many homes. A parcel that is not acknowledged in time is sent again, at first soon,
-then more seldom. It is sent again at once when the route to its home has changed.
+A posted shipment gets a number in the stream to each of its owners, and is held until all of them
+have acknowledged it. A certified shipment is also held in a log of the store, the *spool*: one
+record, even for many owners. An unacknowledged shipment is sent again, with increasing intervals,
+and at once when the route to its owner has changed.
 
-    post ==> streams ==> parcels to be sent              spool: 5 6 7 8 9
-    taken  <== home      what all have taken leaves             6 for A and C, 8 for C ...
+    post       ==> streams ==> shipments to send         spool: 5 6 7 8 9
+    acknowledge <== owner      fully acknowledged records       6 for A and C, 8 for C ...
+                               are truncated
 
-After a restart the streams go on with the parcels of the spool, under numbers above all that were
-given out. Many numbers are reserved at once, so that reservations are seldom written down.
+After a restart the streams continue with the shipments of the spool, under numbers above all that
+were assigned. Many numbers are reserved at once, so that reservations are seldom written.
 
-Invariant: a posted parcel is held for each home until that home has acknowledged it, or has lost
-its memory.
+Invariant: a posted shipment is held for each owner until that owner has acknowledged it, or has
+lost its memory.
 
 Source: EPFL 2503 §5.2.2 (reliable and certified obvents).
 """
@@ -41,26 +42,26 @@ from contrada.errors import CannotPublishError, StoreError
 from contrada.model import Notification
 
 SPOOL: Final = f"{OWN_LOGS}spool"
-"""The log of what is certified."""
+"""The log of certified shipments."""
 
 RESERVED: Final = 10_000
 """Numbers of a stream that are reserved at once."""
 
 AGAIN_US: Final = 200_000
-"""How long a home may take to take something before it is sent again; twice as long each time."""
+"""Microseconds until an unacknowledged shipment is sent again; twice as long each time."""
 
 AGAIN_US_MAX: Final = 10_000_000
 """The longest of these times. Beyond it: it does not grow."""
 
 SHIPMENT_BYTES: Final = 300
-"""What a parcel counts for beside the bytes of its notification."""
+"""The size of a shipment besides the bytes of its notification."""
 
 READ_AT_ONCE: Final = 1_000
-"""Records of the spool that are read in one step."""
+"""Records of the spool per read."""
 
 
 class _Posted(NamedTuple):
-    """A parcel as it is held, for all its homes."""
+    """A held shipment, for all its owners."""
 
     shipment: Shipment
     spooled: int  # the position in the spool, or 0
@@ -68,7 +69,7 @@ class _Posted(NamedTuple):
 
 @dataclass(slots=True)
 class _OwnerStream:
-    """The stream to a home in one of its lives."""
+    """The stream to an owner in one of its incarnations."""
 
     incarnation: int
     outgoing: Outgoing[_Posted]
@@ -76,12 +77,12 @@ class _OwnerStream:
     since: int = 1  # numbers before it were given up
     wait_us: int = AGAIN_US
     due_us: int | None = None
-    again_to: int = 0  # last number resent, while more are to be resent; else 0
+    again_to: int = 0  # last number resent, while more are due; else 0
 
 
 @dataclass(slots=True)
 class _Draft:
-    """Of the parcels being posted, those for one home, with the numbers that they get."""
+    """The posted shipments for one owner, with their numbers."""
 
     incarnation: int
     before: int
@@ -91,7 +92,7 @@ class _Draft:
 
 
 class Posting(NamedTuple):
-    """Something to be posted: for which subscriptions of which homes."""
+    """A body to post, with the subscriptions of each owner."""
 
     body: Payload
     owners: Mapping[str, Sequence[int]]
@@ -99,7 +100,7 @@ class Posting(NamedTuple):
 
 
 class Outbox:
-    """The streams from a server to the homes that it has met."""
+    """The streams from a server to the owners that it knows."""
 
     def __init__(
         self, name: str, store: Store | None, limits: DeliveryLimits = DeliveryLimits()
@@ -110,7 +111,9 @@ class Outbox:
         self._store = store
         self._notes = Notes(store)
         self._streams: dict[str, _OwnerStream] = {}
-        self._open: dict[int, int] = {}  # positions of the spool, and how many homes each waits for
+        self._open: dict[
+            int, int
+        ] = {}  # positions of the spool, with the owners that have not acknowledged
         self._routes = {name: name}
         self._first = 1  # no position before it is open
         self._truncated = 1
@@ -137,7 +140,7 @@ class Outbox:
     def _restore_shipment(self, position: int, shipment: Shipment) -> None:
         for address in shipment.to:
             of = self._streams[address.owner]
-            # Parcels for an earlier life of the home, and those given up by `forget`, are over.
+            # Shipments for an earlier incarnation of the owner, and those dropped by `forget`, are over.
             if of.incarnation == address.incarnation and of.since <= address.number:
                 posted = _Posted(shipment, position)
                 of.outgoing.restore(address.number, posted, _size(shipment.body))
@@ -147,22 +150,22 @@ class Outbox:
     # --- posting ------------------------------------------------------------------------------
 
     def resume(self, owners: Iterable[str]) -> list[Shipment]:
-        """After a restart: lets no home wait for what was lost with it; the parcels to send."""
-        # An empty parcel: by the number before its own a home learns that those between are lost.
+        """Returns the shipments to send after a restart: no owner waits for lost numbers."""
+        # An empty shipment: its predecessor's number shows the owner that those between are lost.
         begun = [owner for owner in owners if self._streams[owner].outgoing.next > 1]
         return self.post([Posting(Resumed(), {owner: ()}) for owner in begun], 0, spools=False)
 
     def check_room(self, owners: Iterable[str]) -> None:
-        """Raises CannotPublishError where a home has not taken too much already."""
+        """Raises CannotPublishError if the stream to an owner is full."""
         for owner in owners:
             of = self._streams.get(owner)
             if of is not None and not of.outgoing.has_room():
-                reason = f"server {owner!r} has not taken what this one has for it"
+                reason = f"server {owner!r} has not taken its shipments from this one"
                 held = of.outgoing.held, of.outgoing.held_bytes
                 raise CannotPublishError("", *held, reason=reason)
 
     def learn_start(self, owner: str, incarnation: int) -> None:
-        """A home has this life. What it had not taken in an earlier one is lost with its memory."""
+        """Learns an owner's incarnation. Shipments for an earlier one are lost with its memory."""
         of = self._streams.get(owner)
         if of is None or of.incarnation < incarnation:
             self._streams[owner] = _OwnerStream(
@@ -173,9 +176,9 @@ class Outbox:
                 self._free(of.outgoing.rest())
 
     def reopen(self, owner: str, now_us: int) -> list[Shipment]:
-        """A home was restored, and may lack what it had taken; the parcels to send.
+        """Returns the shipments to send to an owner that was restored from a copy.
 
-        What it has not said to have taken comes at once. Nothing waits for what it lacks now.
+        Unacknowledged shipments are sent at once. Lost ones are not waited for.
         """
         of = self._streams[owner]
         of.outgoing.reopen()
@@ -184,11 +187,11 @@ class Outbox:
         return shipments
 
     def forget(self, owner: str) -> None:
-        """A home will never take anything."""
+        """Drops the shipments for an owner that will never be back."""
         of = self._streams.get(owner)
         if of is not None:
             self.lost += of.outgoing.held
-            # Should it be back all the same, what is new must have new numbers.
+            # If it does return, new shipments must have new numbers.
             since = of.outgoing.next
             self._streams[owner] = _OwnerStream(
                 of.incarnation,
@@ -200,7 +203,7 @@ class Outbox:
             self._free(of.outgoing.rest())
 
     def post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> list[Shipment]:
-        """Numbers and holds what is to arrive; the parcels to send. Each home was met before."""
+        """Numbers and holds bodies. Returns the shipments to send. Each owner must be known."""
         drafts = {
             owner: _Draft(of.incarnation, of.outgoing.last, of.outgoing.next)
             for owner in {owner: None for posting in postings for owner in posting.owners}
@@ -233,7 +236,7 @@ class Outbox:
         of.outgoing.send(items, size)
         if of.due_us is None:
             of.due_us = now_us + of.wait_us
-        if of.outgoing.next > of.reserved:  # Parcels leave only after this is synced.
+        if of.outgoing.next > of.reserved:  # Shipments leave only after this is synced.
             of.reserved = of.outgoing.next + RESERVED
             self._note(owner)
 
@@ -242,17 +245,21 @@ class Outbox:
         self._notes.put("out", owner, (of.incarnation, of.reserved, of.since))
 
     def _spool(self, shipments: Sequence[Shipment], now_us: int) -> int:
-        """Writes parcels down; the position of the first. Raises StoreError: none is."""
+        """Writes shipments to the spool. Returns the first position. Raises StoreError: none is
+        written.
+        """
         assert self._store is not None
         first = self._store.append(SPOOL, [encoder.encode(each) for each in shipments], now_us)
         for position, shipment in enumerate(shipments, first):
             self._open[position] = len(shipment.to)
         return first
 
-    # --- what homes say -----------------------------------------------------------------------
+    # --- acknowledgements ---------------------------------------------------------------------
 
     def acknowledge(self, owner: str, incarnation: int, taken: int, now_us: int) -> bool:
-        """A home has taken all up to a number; whether that was news. Raises ProtocolError."""
+        """Releases shipments up to a number. Returns whether there were any. Raises
+        ProtocolError.
+        """
         of = self._streams.get(owner)
         if of is None or of.incarnation != incarnation:
             return False
@@ -263,7 +270,7 @@ class Outbox:
         of.wait_us = AGAIN_US
         of.due_us = now_us + of.wait_us if of.outgoing.held else None
         if of.again_to and of.outgoing.held and taken >= of.again_to:
-            of.due_us = now_us  # What was not sent again with that follows at once.
+            of.due_us = now_us  # The rest follows at once.
         if taken >= of.again_to:
             of.again_to = 0
         return True
@@ -283,7 +290,7 @@ class Outbox:
         if self._first - self._truncated >= (READ_AT_ONCE if self._open else 1):
             try:
                 self._store.truncate(SPOOL, self._first)
-            except StoreError:  # It goes with what is let go of next.
+            except StoreError:  # It is truncated with the next release.
                 return
             self._truncated = self._first
 
@@ -291,20 +298,20 @@ class Outbox:
 
     @property
     def due_us(self) -> int | None:
-        """When something is to be sent again."""
+        """The time of the next resending."""
         return min(
             (of.due_us for of in self._streams.values() if of.due_us is not None), default=None
         )
 
     def change_routes(self, routes: Mapping[str, str], now_us: int) -> None:
-        """These are the next servers on the ways to all; where one is another, all is due now."""
+        """Sets the next servers towards all owners; a changed route makes its shipments due."""
         for owner, of in self._streams.items():
             if of.outgoing.held and owner in routes and routes[owner] != self._routes.get(owner):
                 of.due_us, of.wait_us = now_us, AGAIN_US
         self._routes = {**routes, self.name: self.name}
 
     def resend_due(self, now_us: int) -> list[Shipment]:
-        """What is to be sent again now, since it was not taken in time."""
+        """Returns the shipments to send again now."""
         shipments: list[Shipment] = []
         for owner, of in self._streams.items():
             if of.due_us is None or of.due_us > now_us:
@@ -319,12 +326,12 @@ class Outbox:
                 of.again_to = last if of.outgoing.held > self._limits.resend_max else 0
         return shipments
 
-    # --- looking ------------------------------------------------------------------------------
+    # --- inspection ---------------------------------------------------------------------------
 
     def row(self, more: Mapping[str, int]) -> tuple[tuple[str, int, int], ...]:
-        """To each home the last number that was sent and not taken yet, with the home's life.
+        """Returns, for each owner, the last unacknowledged number, with the owner's incarnation.
 
-        As it will be when so many more have been sent to some.
+        `more` counts shipments that are about to be posted.
         """
         return tuple(
             (
@@ -337,34 +344,34 @@ class Outbox:
         )
 
     def stream_state(self, owner: str) -> tuple[int, int, int]:
-        """A home's life, the last number sent to it, and the last one that it has taken."""
+        """Returns an owner's incarnation, the last number sent, and the last one taken."""
         of = self._streams.get(owner)
         return (0, 0, 0) if of is None else (of.incarnation, of.outgoing.last, of.outgoing.taken)
 
     @property
     def held(self) -> int:
-        """Parcels that are held; a parcel counts once for each of its homes."""
+        """The held shipments; a shipment counts once for each of its owners."""
         return sum(of.outgoing.held for of in self._streams.values())
 
     @property
     def unacknowledged(self) -> int:
-        """Held parcels for other homes that can be reached now."""
+        """The held shipments for other owners that are reachable."""
         routes = self._routes.keys() - {self.name}
         return sum(of.outgoing.held for owner, of in self._streams.items() if owner in routes)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the held parcels."""
+        """The bytes of the held shipments."""
         return sum(of.outgoing.held_bytes for of in self._streams.values())
 
     @property
     def resent(self) -> int:
-        """Parcels that were sent again."""
+        """The number of shipments sent again."""
         return sum(of.outgoing.resent for of in self._streams.values())
 
     @property
     def spooled(self) -> int:
-        """Records of the spool that some home has not taken."""
+        """The records of the spool that some owner has not taken."""
         return len(self._open)
 
 

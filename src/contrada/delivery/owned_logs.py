@@ -1,11 +1,11 @@
-"""`OwnedLogs`: the standing subscriptions whose home this server is, and their consumers.
+"""`OwnedLogs`: the durable subscriptions that a server owns, and their consumers.
 
-A durable subscription has its log in the server's store and comes back with it; another one has it
-in memory and ends with the server. Consumers are clients of this server or of another one, each
-known by its server and its name. Records are pushed to consumers within their credit.
+The log of a durable subscription is in the server's store and survives restarts; other logs are in
+memory and end with the server. Consumers are clients of this server or of another one, each
+identified by its server and its name. Records are pushed to consumers within their credit.
 
-Invariant: a notification taken in for a subscription is in its log or acknowledged, unless the
-subscription's policy gave it up, counted.
+Invariant: a notification that was appended for a subscription is in its log or acknowledged, unless
+the subscription's policy dropped it, counted.
 
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
@@ -59,12 +59,12 @@ ConsumerKey: TypeAlias = tuple[str, str]
 
 
 Since: TypeAlias = tuple[range, Iterator[tuple[int, DurableEntry, bool]]]
-"""A range of numbers that were given to subscriptions; and each of these subscriptions that still
-stands, with its number and whether it is durable."""
+"""A range of assigned numbers; and each existing subscription among them, with its number and
+whether it is durable."""
 
 
 class LogTerms(NamedTuple):
-    """What a standing subscription asks for, what it keeps, and whether it survives restarts."""
+    """The filters and the retention of a durable subscription, and whether it survives restarts."""
 
     filters: Selection
     retention: Retention
@@ -73,18 +73,16 @@ class LogTerms(NamedTuple):
 
 @dataclass(slots=True)
 class _OwnedLog:
-    """A standing subscription at home, and its consumers."""
+    """A durable subscription, and its consumers."""
 
     log: DurableLog
     entry: DurableEntry
     is_durable: bool
-    readers: dict[ConsumerKey, None] = field(
-        default_factory=dict
-    )  # who had something last comes last
+    readers: dict[ConsumerKey, None] = field(default_factory=dict)  # in order of their last records
 
 
 class OwnedLogs:
-    """The standing subscriptions of one server, by number and by name."""
+    """The durable subscriptions of one server, by number and by name."""
 
     def __init__(self, store: Store | None, limits: DeliveryLimits = DeliveryLimits()) -> None:
         self._limits = limits
@@ -92,16 +90,16 @@ class OwnedLogs:
         self._store = store
         self._logs: dict[int, _OwnedLog] = {}
         self._numbers: dict[str, int] = {}
-        self.is_stuck = False  # `push` could not read all: it is to be called again
-        self._touched: dict[int, None] = {}  # their consumers may get something
-        self._recent: dict[bytes, Notification] = {}  # what was appended since the last push
-        self._changed: dict[int, None] = {}  # others may have to know them otherwise
+        self.is_stuck = False  # `push` could not read all: call it again
+        self._touched: dict[int, None] = {}  # their consumers may get records
+        self._recent: dict[bytes, Notification] = {}  # appended since the last push
+        self._changed: dict[int, None] = {}  # may have to be announced
         self._notes = Notes(store)
         for number, (entry, retention) in self._notes.of(
             "subscription", tuple[DurableEntry, Retention]
         ):
             self._add(int(number), entry, retention, is_durable=True)
-        self.ended: list[str] = []  # and nobody has looked yet
+        self.ended: list[str] = []  # since `take_ended`
         self._next = next((number for _, number in self._notes.of("next", int)), 1)
 
     def _add(
@@ -123,29 +121,29 @@ class OwnedLogs:
     def create(
         self, name: str, filters: Selection, retention: Retention, *, is_durable: bool
     ) -> tuple[int, DurableEntry]:
-        """A subscription stands here from now on.
+        """Creates a subscription. Returns its number and its entry.
 
         Raises DeliveryError: its name is in use, or there is no store; InvalidValueError.
         """
         if name in self._numbers:
-            raise DeliveryError(f"there is a standing subscription {name!r} here already")
+            raise DeliveryError(f"there is a durable subscription {name!r} here already")
         if is_durable and self._store is None:
             raise DeliveryError(f"this server has no store, which {name!r} would need")
         number = self._next
         entry = DurableEntry(name, filters)
         self._add(number, entry, retention, is_durable=is_durable)
         self._next += 1
-        # Also of what does not survive no number is given again: parcels may be on their way.
+        # No number is reused, even of logs in memory: shipments may be in flight.
         self._notes.put("next", "subscription", self._next)
         if is_durable:
             self._notes.put("subscription", str(number), (entry, retention))
         return number, entry
 
     def names_to_create(self, name: str, retention: Retention, *, is_durable: bool) -> list[str]:
-        """Which subscriptions must begin for one: itself, and the one for its dead letters.
+        """Returns the subscriptions to create for one: itself, and the one for its dead letters.
 
-        Raises InvalidValueError for a name, DeliveryError where one that is here would lose in a
-        crash what the other keeps.
+        Raises InvalidValueError for a name, DeliveryError if existing dead letters survive less
+        than the subscription.
         """
         dead = retention.dead_letter
         for each in (name, dead) if dead else (name,):
@@ -165,14 +163,13 @@ class OwnedLogs:
         return name in self._numbers
 
     def subscriptions(self) -> dict[int, DurableEntry]:
-        """All that stands here."""
+        """Returns all subscriptions."""
         return {number: kept.entry for number, kept in self._logs.items()}
 
     def subscriptions_since(self, number: int, count: int) -> Since:
-        """What stands here under so many numbers from one on, lazily, and these numbers.
+        """Returns a range of numbers from one on, and lazily the subscriptions with these numbers.
 
-        They are given in order, each once; fewer than asked for are all that were given so far.
-        Cost: the numbers.
+        A range shorter than `count` ends at the last assigned number. Cost: the numbers.
         """
         if not any(each in self._logs for each in range(number, number + count)):
             number = min((each for each in self._logs if each >= number), default=self._next)
@@ -181,7 +178,7 @@ class OwnedLogs:
         return numbers, ((each, of.entry, of.is_durable) for each, of in kept if of is not None)
 
     def terms(self, name: str) -> LogTerms | None:
-        """What a subscription here stands for; None where there is none."""
+        """Returns the terms of a subscription, or None."""
         if name not in self._numbers:
             return None
         kept = self._logs[self._numbers[name]]
@@ -189,17 +186,17 @@ class OwnedLogs:
         return LogTerms(kept.entry.filters, kept.log.retention, is_durable)
 
     def has_reader(self, name: str) -> bool:
-        """Whether a subscription here has a consumer."""
+        """Whether a subscription has a consumer, here or elsewhere."""
         return name in self._numbers and bool(self._logs[self._numbers[name]].readers)
 
     def number_of(self, name: str) -> int:
-        """The number of a subscription. Raises DeliveryError: there is none."""
+        """Returns the number of a subscription. Raises DeliveryError."""
         if name not in self._numbers:
-            raise DeliveryError(f"there is no standing subscription {name!r} here")
+            raise DeliveryError(f"there is no durable subscription {name!r} here")
         return self._numbers[name]
 
     def end(self, number: int) -> Iterator[tuple[ConsumerKey, Closed]]:
-        """A subscription ends, with its log; what its consumers are told."""
+        """Ends a subscription and its log. Yields the messages for its consumers."""
         kept = self._logs.pop(number)
         del self._numbers[kept.entry.name]
         self.ended.append(kept.entry.name)
@@ -209,10 +206,10 @@ class OwnedLogs:
         for reader in kept.readers:
             yield reader, Closed(kept.entry.name, reader[1], "the subscription has ended")
 
-    # --- what is published --------------------------------------------------------------------
+    # --- publications -------------------------------------------------------------------------
 
     def check_room(self, arrivals: Iterable[tuple[Iterable[int], Notification]]) -> None:
-        """Raises CannotPublishError where a subscription has no room and refuses publishers."""
+        """Raises CannotPublishError if a subscription has no room and refuses publishers."""
         records: dict[int, list[bytes]] = {}
         for ids, notification in arrivals:
             for number in ids:
@@ -222,9 +219,10 @@ class OwnedLogs:
             self._logs[number].log.check_room(each)
 
     def append(self, arrivals: Iterable[tuple[Iterable[int], Notification]], time_us: int) -> bool:
-        """Keeps notifications, each for subscriptions; whether the stores had room, else none is.
+        """Appends notifications to logs. Returns whether the stores had room; otherwise none is
+        appended.
 
-        Raises LimitError for one that is too large: none is kept.
+        Raises LimitError for a large one: none is appended.
         """
         records: dict[int, list[bytes]] = {}
         for ids, notification in arrivals:
@@ -246,7 +244,7 @@ class OwnedLogs:
         return True
 
     def append_best_effort(self, number: int, notification: Notification, time_us: int) -> None:
-        """Keeps a notification of best effort; where there is no room, drops and counts it."""
+        """Appends a best-effort notification; without room it is dropped and counted."""
         of = self._logs[number].log
         try:
             of.check_room([_packed(notification)])
@@ -258,12 +256,12 @@ class OwnedLogs:
     # --- consumers ----------------------------------------------------------------------------
 
     def consume(self, server: str, message: Consuming) -> Iterator[tuple[ConsumerKey, Closed]]:
-        """Does what a consumer says. What cannot be done closes it."""
+        """Handles a consumer's message. An error closes the consumer."""
         reader = server, message.consumer
         try:
             number = self.number_of(message.name)
             kept = self._logs[number]
-            if kept.log.has_ended:  # with something that came together with this
+            if kept.log.has_ended:  # with a message that arrived together with this one
                 raise DeliveryError(f"the subscription {message.name!r} has ended")
             if not isinstance(message, OpenLog | CloseLog) and reader not in kept.readers:
                 raise DeliveryError(f"{message.consumer!r} does not read {message.name!r}")
@@ -278,7 +276,7 @@ class OwnedLogs:
         of, consumer = kept.log, _consumer(reader)
         match message:
             case OpenLog():
-                self._close(kept, reader)  # what its server said before a restart
+                self._close(kept, reader)  # from before a restart of its server
                 of.open(consumer)
                 kept.readers[reader] = None
                 if message.position is not None or message.time_us is not None:
@@ -302,7 +300,8 @@ class OwnedLogs:
             kept.log.close(_consumer(reader), seen)
 
     def positions(self, name: str, time_us: int | None = None) -> tuple[int, int, int, int]:
-        """Of a log here the first position, the first not acknowledged, the next, and a time's.
+        """Returns the first position of a log, the first unacknowledged, the next, and that of a
+        time.
 
         Raises DeliveryError: there is none; StoreError.
         """
@@ -311,25 +310,25 @@ class OwnedLogs:
         return of.extent.first, of.first_unacknowledged, of.extent.next, at
 
     def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
-        """Up to so many entries of a log here, whoever has them; `is_again`: acknowledged, too.
+        """Returns up to `count` entries of a log; `is_again`: with the acknowledged ones.
 
-        Raises DeliveryError for what is not kept any more, StoreError.
+        Raises DeliveryError for dropped positions, StoreError.
         """
         return self._logs[self.number_of(name)].log.entries(first, count, is_again=is_again)
 
     def first_kept(self, name: str, position: int) -> int:
-        """The lowest position of a log here from this one on that may be a record's."""
+        """Returns the lowest position of a log from this one on that may be a record's."""
         return self._logs[self.number_of(name)].log.extent.first_kept(position)
 
     def acknowledge(self, name: str, before: int) -> None:
-        """All before a position is done with. Raises DeliveryError, InvalidValueError."""
+        """Acknowledges all positions before one. Raises DeliveryError, InvalidValueError."""
         number = self.number_of(name)
         of = self._logs[number].log
         of.acknowledge([(1, before)] if before > 1 else [])
         self._touch(number)
 
     def close_all(self, server: str) -> None:
-        """All consumers at a server are gone; what they had comes again."""
+        """Closes all consumers at a server; their records are requeued."""
         for number, kept in self._logs.items():
             for reader in [each for each in kept.readers if each[0] == server]:
                 self._close(kept, reader)
@@ -338,10 +337,11 @@ class OwnedLogs:
     def push(
         self, has_room: Callable[[str], bool], time_us: int
     ) -> Iterator[tuple[ConsumerKey, Records]]:
-        """What consumers get now, since something changed, and the servers they are at have room.
+        """Yields the records of the consumers since the last change, if the streams to them have
+        room.
 
-        Those of one subscription share what there is: each gets as much as the others, and who got
-        something is the last next time. Cost: what they get.
+        The consumers of one subscription share its records equally, and the last one served is the
+        last next time. Cost: the records.
         """
         held_back: dict[int, None] = {}
         self.is_stuck = False
@@ -379,10 +379,10 @@ class OwnedLogs:
         return LogEntry(entry.position, 0, None, attempt, entry.reason)
 
     def _bury(self, kept: _OwnedLog, time_us: int) -> None:
-        """Hands dead records to the subscription for dead letters.
+        """Appends dead records to the subscription for dead letters.
 
-        If that has ended, refuses them, or has no room in its store, they are lost. They count as
-        dead in their own subscription, and as dropped in the one for dead letters.
+        They are lost if it has ended, refuses them, or has no room in its store. They count as dead
+        in their own subscription, and as dropped in the one for dead letters.
         """
         dead, kept.log.buried = kept.log.buried, []
         number = self._numbers.get(kept.log.retention.dead_letter)
@@ -404,7 +404,7 @@ class OwnedLogs:
                 of.statistics.dropped += 1
 
     def changes(self) -> Iterator[tuple[int, DurableEntry | None]]:
-        """Which subscriptions refuse publishers now, or do no longer, or have ended."""
+        """Yields the subscriptions that are full now, are full no longer, or have ended."""
         changed, self._changed = self._changed, {}
         for number in changed:
             kept = self._logs.get(number)
@@ -418,14 +418,14 @@ class OwnedLogs:
                 kept.entry = msgspec.structs.replace(kept.entry, is_full=not was_full)
                 yield number, kept.entry
 
-    # --- looking ------------------------------------------------------------------------------
+    # --- inspection ---------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, DurableLogStatistics]:
-        """Of each subscription what happened since the server started."""
+        """Returns the counters of each subscription since the server started."""
         return {kept.entry.name: kept.log.statistics for kept in self._logs.values()}
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all that is kept."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all records."""
         for kept in self._logs.values():
             kept.log.validate()
 

@@ -1,4 +1,4 @@
-"""Sets of positions in a log, as few intervals."""
+"""`Positions`: a set of positions in a log, as few intervals."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ class Positions:
             self.add(first, end)
 
     def add(self, first: int, end: int) -> int:
-        """Adds the positions from one to before another; how many were not there."""
+        """Adds the positions from one to before another. Returns the number of new ones."""
         if end <= first:
             return 0
         low = bisect_left(self._ends, first)  # the first interval that touches, or lies behind
@@ -32,7 +32,7 @@ class Positions:
         return end - first - there
 
     def forget(self, before: int) -> None:
-        """Takes away the positions before one."""
+        """Removes the positions before one."""
         gone = bisect_right(self._ends, before)
         del self._firsts[:gone], self._ends[:gone]
         if self._firsts:
@@ -46,10 +46,10 @@ class Positions:
         return iter(zip(self._firsts, self._ends, strict=True))
 
     def __len__(self) -> int:
-        """How many intervals there are."""
+        """The number of intervals."""
         return len(self._firsts)
 
     def first_without(self, position: int) -> int:
-        """The lowest position from this one on that is not in the set."""
+        """Returns the lowest position from this one on that is not in the set."""
         at = bisect_right(self._firsts, position) - 1
         return self._ends[at] if at >= 0 and position < self._ends[at] else position

@@ -1,4 +1,4 @@
-"""`Publishers`: what a server knows of the publishers there of classes above best effort."""
+"""`Publishers`: the numbers and routes of a server's publishers above best effort."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -15,28 +15,25 @@ from contrada.errors import CannotPublishError
 from contrada.model import Notification
 
 FAILED_MAX: Final = 100
-"""Numbers of one publisher that failed and are known. Beyond it: the lowest are forgotten; a
-notification with such a number that comes again fails, since it may or may not have been
-published."""
+"""Failed numbers of one publisher. Beyond it: the lowest are forgotten; a notification with such a
+number fails when repeated, since it may or may not have been published."""
 
 
 SequencerEpoch: TypeAlias = tuple[str, str, int]
-"""A sequence, its sequencer, and the epoch in which that server is the sequencer. Publications that
-have an order go this way."""
+"""The route of ordered publications: a sequence, its sequencer, and the epoch of that sequencer."""
 
 LOCAL: Final[SequencerEpoch] = ("", "", 0)
-"""The way of notifications that their access point publishes itself."""
+"""The route of notifications that their access point publishes itself."""
 
 
 class Publisher(msgspec.Struct, array_like=True):
-    """What a server knows of one publisher: its numbers, and the ways of its ordered publications.
+    """The numbers of one publisher, and the routes of its ordered publications.
 
-    `sequence`: the highest number accepted. `failed`: numbers that failed; up to `untold` it is
-    unknown which did. `way` is that of the last ordered publication. `ways` holds each way with the
-    sequencer's life and the last publication's place in the stream to it, until all that went there
-    has its place in the sequence. Publications by a way that is later in `ways` precede those by an
-    earlier one. `carries`: not all went one way, so publications carry the context that keeps their
-    order.
+    `sequence`: the highest accepted number. `failed`: failed numbers; up to `unknown_to` they are
+    unknown. `last_route` is that of the last ordered publication. `open_routes` holds each route
+    with the sequencer's incarnation and the last publication's place in the stream to it, until all
+    publications there are ordered. Later routes carry the earlier publications. `needs_context`:
+    not all used one route, so publications carry the context that keeps their order.
     """
 
     sequence: int = 0
@@ -47,10 +44,10 @@ class Publisher(msgspec.Struct, array_like=True):
     needs_context: bool = False
 
     def fresh(self, notifications: Iterable[Notification]) -> list[Notification]:
-        """The notifications that are no duplicates; one without a number never is a duplicate.
+        """Returns the notifications without duplicates; one without a number never is a duplicate.
 
         Raises CannotPublishError for a number that failed, or may have failed, before higher ones
-        were accepted: it cannot be published before them any more.
+        were accepted: its order is lost.
         """
         fresh, numbers = [], set[int]()
         for each in notifications:
@@ -66,13 +63,13 @@ class Publisher(msgspec.Struct, array_like=True):
         return fresh
 
     def accept(self, numbers: Iterable[int]) -> None:
-        """These were published."""
+        """Records published numbers."""
         accepted = set(numbers)
         self.sequence = max({self.sequence, *accepted})
         self.failed = tuple([each for each in self.failed if each not in accepted])
 
     def learn(self, sequence: int, failed: Iterable[int], untold: int) -> None:
-        """Takes in what another server knows. A number failed only where it failed at both."""
+        """Merges the state of another server. A number failed only if it failed at both."""
         ours, theirs = set(self.failed), set(failed)
         nowhere = ours & theirs
         nowhere |= {each for each in ours if each > sequence}
@@ -81,7 +78,7 @@ class Publisher(msgspec.Struct, array_like=True):
         self.fail(nowhere, untold)
 
     def fail(self, numbers: Iterable[int], untold: int = 0) -> None:
-        """These numbers were not published; up to `untold` it is unknown which were."""
+        """Records failed numbers; up to `unknown_to` they are unknown."""
         failed = sorted({*self.failed, *numbers} - {0})
         forgotten = failed[: max(0, len(failed) - FAILED_MAX)]
         self.failed = tuple(failed[len(forgotten) :])
@@ -105,22 +102,22 @@ class Publishers:
         self._publishers = OrderedDict(notes.of("publisher", Publisher))
 
     def get(self, publisher: str) -> Publisher:
-        """What is known of a publisher; to be changed, and then remembered."""
+        """Returns a publisher's state; `save` it after a change."""
         return self._publishers.get(publisher) or Publisher()
 
     def unsettled_sequencer(self, known: Publisher, route: SequencerEpoch) -> str | None:
-        """A sequencer where an ordered publication may still lack its place in the sequence.
+        """Returns a sequencer with publications that may not be ordered yet.
 
-        Publications by the given way do not count: a new one that goes there stays behind them.
+        The given route does not count: a new publication on it stays behind the earlier ones.
         """
         self._drop_settled_routes(known)
         return next((each[1] for each in known.open_routes if each[:3] != route), None)
 
     def next_route(self, known: Publisher, back: SequencerEpoch) -> SequencerEpoch | None:
-        """The way by which a returned notification goes on, to stay behind earlier returned ones.
+        """Returns the route of a returned notification, behind earlier returned ones.
 
-        None: it may go to the present sequencer. As long as notifications are under way, no new one
-        goes by another way. So the first goes on first, and the others follow it, from one former
+        None: it may take the present route. While notifications are in flight, no new one takes
+        another route. So the first one moves on first, and the others follow it, from one former
         sequencer to the next.
         """
         self._drop_settled_routes(known)
@@ -129,10 +126,10 @@ class Publishers:
         return after[0] if after else None
 
     def _drop_settled_routes(self, known: Publisher) -> None:
-        """Forgets each way whose publications all have their place in the sequence.
+        """Drops each route with publications that are all ordered.
 
-        An item has its place once the sequencer acknowledged it and did not return it. Returns are
-        sent before the acknowledgement, and the sequencer's row counts them.
+        A publication is ordered once the sequencer acknowledged it and did not return it. Returns
+        are sent before the acknowledgement, and the sequencer's row counts them.
         """
         kept = []
         for each in known.open_routes:
@@ -144,7 +141,7 @@ class Publishers:
         known.open_routes = tuple(kept)
 
     def record_route(self, known: Publisher, route: SequencerEpoch, *, with_context: bool) -> None:
-        """An ordered publication went by this way."""
+        """Records the route of an ordered publication."""
         known.needs_context, known.last_route = with_context, route
         if route == LOCAL:
             return
@@ -154,10 +151,7 @@ class Publishers:
         known.open_routes = tuple(routes if noted in routes else [*routes, noted])
 
     def save(self, publisher: str, known: Publisher) -> None:
-        """A publisher's entry has changed.
-
-        The entry that was remembered longest ago may be forgotten.
-        """
+        """Saves a publisher's state. The oldest state may be dropped."""
         self._publishers.pop(publisher, None)
         self._publishers[publisher] = known
         self._notes.put("publisher", publisher, known)

@@ -1,13 +1,13 @@
-"""`Sequences`: which server gives the order of each sequence.
+"""`Sequences`: the sequencer of each sequence.
 
-All publications in a sequence go to one server, its *sequencer*, which publishes them; its streams
-keep that order. The first sequencer is the server that the network's configuration names. The role
-moves only when the sequencer itself passes it on. It writes that down before it tells anybody. From
-then on it gives no order, and the server that it named does, in the next epoch. So there are never
-two sequencers, not even in a partitioned network. While the sequencer is away, nothing in its
-sequences is published. The news of a new sequencer carries the context of what the earlier ones
-have published, which is delivered first. A server that has lost its memory is the first sequencer
-no longer: it may have passed sequences on.
+All publications in a sequence are sent to one server, its *sequencer*, which publishes them; its
+streams keep that order. The network's configuration names the first sequencer. The role moves only
+when the sequencer itself hands it over. It writes that down before it announces it. From then on it
+orders nothing, and the named server is the sequencer in the next epoch. So there are never two
+sequencers, not even in a partitioned network. Without its sequencer, nothing in a sequence is
+published. The news of a new sequencer carries the context of the earlier ones' publications, which
+are delivered first. A server that has lost its memory is no longer the first sequencer: it may have
+handed sequences over.
 
 Invariant: each epoch of a sequence has one sequencer, named by that of the epoch before.
 
@@ -23,7 +23,7 @@ from contrada.errors import LimitError
 
 
 class Sequences:
-    """Where sequences are, as known here. `first` has all that were never passed on."""
+    """The known sequencers. `first` has all sequences that were never handed over."""
 
     def __init__(self, first: str, notes: Notes, limits: DeliveryLimits = DeliveryLimits()) -> None:
         self.first = first
@@ -33,26 +33,26 @@ class Sequences:
         self._moved = dict(notes.of("sequence", tuple[int, str]))
 
     def sequencer_of(self, sequence: str) -> tuple[int, str]:
-        """The epoch and the sequencer of a sequence."""
+        """Returns the epoch and the sequencer of a sequence."""
         return self._moved.get(sequence, (0, self.first))
 
     def check_room(self, sequence: str) -> None:
-        """Raises LimitError where of one more sequence it cannot be known who gives its order."""
+        """Raises LimitError without room for one more sequence."""
         if sequence not in self._moved and len(self._moved) >= self._sequences_max:
             raise LimitError("sequences_max", self._sequences_max, len(self._moved) + 1)
 
     def move(self, sequence: str, epoch: int, server: str) -> None:
-        """A sequence has another sequencer."""
+        """Sets the sequencer of a sequence."""
         self._moved[sequence] = epoch, server
         self._notes.put("sequence", sequence, (epoch, server))
 
     @property
     def have_moved(self) -> bool:
-        """Whether any sequence was passed on."""
+        """Whether any sequence was handed over."""
         return bool(self._moved)
 
     def learn(self, message: Sequenced) -> bool:
-        """Whether it is news where a sequence is, and there is room to know it; then `move`."""
+        """Whether a sequencer is news, and there is room for it; then call `move`."""
         if message.epoch <= self.sequencer_of(message.sequence)[0]:
             return False
         if message.sequence not in self._moved and len(self._moved) >= self._sequences_max:
@@ -61,6 +61,6 @@ class Sequences:
         return True
 
     def announcements(self, context: Context) -> Iterator[Sequenced]:
-        """All that was passed on, for a new neighbour, with what is known here."""
+        """Yields all hand-overs, for a new neighbour."""
         for sequence, (epoch, server) in self._moved.items():
             yield Sequenced(sequence, epoch, server, context)

@@ -1,4 +1,4 @@
-"""`ShipmentHandler`: does what parcels are for, once it is their turn."""
+"""`ShipmentHandler`: hands the body of each shipment, in its turn, to its part of the server."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,7 +24,7 @@ from contrada.errors import CannotPublishError, ContradaError, LimitError, Store
 
 
 class ShipmentHandler:
-    """Hands what has come to the parts of a server. `refused` counts what never could be done."""
+    """The handler of one server. `refused` counts invalid shipments."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class ShipmentHandler:
         self._causality, self._consumers = causality, consumers
 
     def use(self, source: str, turn: Sequence[ArrivedShipment], now_us: int) -> int:
-        """Does what parcels are for, in order; of how many it could be done now."""
+        """Handles shipments in order. Returns the number that could be handled now."""
         done = 0
         for is_notice, group in groupby(turn, key=_is_notice):
             arrivals = list(group)
-            with suppress(LimitError):  # Of one that is too large: it is refused below, alone.
+            with suppress(LimitError):  # for a large one, which is refused below, alone
                 if is_notice and self._keep(arrivals, now_us):
                     done += len(arrivals)
                     continue
@@ -55,7 +55,7 @@ class ShipmentHandler:
         return done
 
     def _keep(self, arrivals: Sequence[ArrivedShipment], now_us: int) -> bool:
-        """Takes notifications into the logs; False where the stores have no room for all."""
+        """Appends notifications to the logs; False if the stores have no room for all."""
         found = [
             (address.ids, shipment.body.notification)
             for address, shipment in arrivals
@@ -86,7 +86,7 @@ class ShipmentHandler:
                 case Returned():
                     self._access.resend_returned(source, body, now_us)
                 case Resumed():
-                    pass  # It is empty. Its number in the stream is what others may wait for.
+                    pass  # It is empty. Only its number in the stream matters, for contexts.
                 case AskPast():
                     past = self._access.past_of(body)
                     if past is not None:
@@ -100,7 +100,7 @@ class ShipmentHandler:
         except (CannotPublishError, StoreError):
             return False
         except ContradaError:
-            self.refused += 1  # It would always fail, and hold up the parcels behind it.
+            self.refused += 1  # It would always fail, and hold up the shipments behind it.
         return True
 
 

@@ -1,12 +1,12 @@
-"""What a store promises: logs of records that survive a crash.
+"""`Store`: the protocol of stores, with logs of records that survive a crash.
 
 A *log* has a name and records. A record has a position, one more than that of the record before, a
-time and bytes. It stays until it is truncated. Which records are acknowledged is written down
-beside the log. A *note* is a small value by name, for whatever else must survive.
+time and bytes. It is kept until it is truncated. Acknowledged positions are stored with the log. A
+*note* is a small value by name, for any other state.
 
 Readers see each change at once; it is on stable storage when a later `sync` has returned. The
-changes between two syncs survive a crash all or not at all. A damaged record is found by its
-checksum, or by the gap that it leaves. It is reported as `Damaged` in its place, and never served.
+changes between two syncs survive a crash all or not at all. A damaged record is detected by its
+checksum, or by a gap. It is reported as `Damaged` in its place, and never delivered.
 
 Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §5.2.2 (certified delivery).
 """
@@ -23,26 +23,25 @@ LOG_NAME_CHARS_MAX: Final = 255
 """Characters of the name of a log. Beyond it: InvalidValueError."""
 
 OWN_LOGS: Final = "@"
-"""How the names of logs begin that are no subscription's."""
+"""The prefix of logs that belong to no subscription."""
 
 NOTE_NAME_CHARS_MAX: Final = 1_024
 """Characters of the name of a note. Beyond it: InvalidValueError."""
 
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of the attributes and the body of a notification that is promised more than best effort.
-Beyond it: LimitError to its publisher."""
+"""Bytes of the attributes and the body of a notification above best effort. Beyond it: LimitError
+to its publisher."""
 
 RECORD_BYTES_MAX: Final = KEPT_BYTES_MAX + 65_536
-"""Bytes of a record: a notification as large as it may be, and what goes with it. Beyond it:
-LimitError."""
+"""Bytes of a record: the largest notification, and its surroundings. Beyond it: LimitError."""
 
 APART_MAX: Final = 10_000
-"""Intervals of positions acknowledged apart from one another, of one log. Beyond it: LimitError;
-acknowledge up to a position first."""
+"""Separate intervals of acknowledged positions of one log. Beyond it: LimitError; acknowledge up to
+a position first."""
 
 
 class LogRecord(NamedTuple):
-    """What a log has at a position; the time is in microseconds since 1970, UTC."""
+    """A record of a log; the time is in microseconds since 1970, UTC."""
 
     position: int
     time_us: int
@@ -50,7 +49,7 @@ class LogRecord(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """A position whose record is lost, and why."""
+    """The position of a lost record, and the reason."""
 
     position: int
     reason: str
@@ -59,13 +58,13 @@ class Damaged(NamedTuple):
 StoredRecord: TypeAlias = LogRecord | Damaged
 
 Stored: TypeAlias = tuple[int, int, bytes, int]
-"""What was read back: a position, a time, bytes, and the sum that was written with them."""
+"""A position, a time, bytes, and their stored checksum."""
 
 
 class Extent(NamedTuple):
-    """What a log holds: from the first position to before the next, and its records' bytes.
+    """The contents of a log: the first position and the next, and the records' bytes.
 
-    The positions from each first to before each end of `left_out` are no record's.
+    The positions from each first to before each end of `left_out` belong to no record.
     """
 
     first: int
@@ -75,19 +74,19 @@ class Extent(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many records it holds."""
+        """The number of records."""
         missing = sum(end - max(first, self.first) for first, end in self.left_out)
         return self.next - self.first - missing
 
     def first_kept(self, position: int) -> int:
-        """The lowest position from this one on that is not left out."""
+        """Returns the lowest position from this one on that is not left out."""
         for first, end in self.left_out:
             if first <= position < end:
                 return end
         return position
 
     def before(self, position: int, count: int) -> int:
-        """The position from which on so many records come before this one; left out are none."""
+        """Returns the position from which on `count` records precede this one."""
         for first, end in reversed(self.left_out):
             between = position - min(end, position)
             if first < position and between < count:
@@ -100,71 +99,80 @@ class Store(Protocol):
     """Logs and notes on stable storage. Errors: StoreError and its kinds."""
 
     def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
-        """Appends records to a log, made if there is none; returns the position of the first.
+        """Appends records to a log, which is created if needed. Returns the position of the first.
 
-        All of them are appended or, with an error, none. Times of a log never go back: instead of
-        an earlier time the log's last one is kept.
+        All of them are appended or, with an error, none. Times of a log never decrease: an earlier
+        time is replaced by the log's last one.
         """
         ...
 
     def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
-        """Up to so many entries from a position on, or from the first that is kept, in order."""
+        """Returns up to `count` entries from a position on, or from the first kept one, in
+        order.
+        """
         ...
 
     def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
-        """Writes down that the positions from each first to before each end are acknowledged."""
+        """Stores the acknowledged positions, from each first to before each end."""
         ...
 
     def acknowledged(self, log: str) -> list[tuple[int, int]]:
-        """What was, from the first position that is kept: as few intervals, in order."""
+        """Returns the acknowledged positions from the first kept one, as few intervals, in
+        order.
+        """
         ...
 
     def leave_out(self, log: str, count: int) -> None:
-        """Gives the next positions of a log, so many, to no record; they count as acknowledged."""
+        """Leaves out the next `count` positions of a log; they count as acknowledged."""
         ...
 
     def position_at(self, log: str, time_us: int) -> int:
-        """The first kept position that is not earlier than a time; the next if there is none."""
+        """Returns the first kept position that is not earlier than a time; the next if there is
+        none.
+        """
         ...
 
     def truncate(self, log: str, before: int) -> None:
-        """Gives up the records before a position."""
+        """Drops the records before a position."""
         ...
 
     def drop(self, log: str) -> None:
-        """Gives up a log. One of the same name begins anew."""
+        """Drops a log. One of the same name begins anew."""
         ...
 
     def extent(self, log: str) -> Extent | None:
-        """What a log holds; None where there is no such log."""
+        """Returns the contents of a log, or None."""
         ...
 
     def logs(self) -> list[str]:
-        """The names of all logs."""
+        """Returns the names of all logs."""
         ...
 
     def note(self, name: str, value: bytes | None) -> None:
-        """Sets a note, or with None removes it."""
+        """Sets a note; None removes it."""
         ...
 
     def notes(self) -> Mapping[str, bytes]:
-        """All notes."""
+        """Returns all notes."""
         ...
 
     def has_room(self, size: int) -> bool:
-        """Whether records of so many bytes can be appended now."""
+        """Whether records of `size` bytes can be appended now."""
         ...
 
     def seal(self) -> Callable[[], None]:
-        """Ends the group of what survives together; who calls the answer brings it to the disk.
+        """Ends the group of changes that survive together. Calling the result writes it to the
+        disk.
 
-        That may take long, and be done in a thread while the next group begins. Groups are brought
-        in order. Raises StoreError there: the group is tried again with the next one.
+        That may take long, and run in a thread while the next group begins. Groups are written in
+        order. Raises StoreError there: the group is retried with the next one.
         """
         ...
 
     def sync(self) -> None:
-        """Returns when all that was done before is on stable storage: `seal`, and the answer."""
+        """Returns when all earlier changes are on stable storage: `seal`, and a call of its
+        result.
+        """
         ...
 
 
@@ -172,12 +180,12 @@ _SUMMED: Final = struct.Struct("<qq")
 
 
 def checksum(seed: int, position: int, time_us: int, data: bytes) -> int:
-    """The sum that goes with a record: of another log or position it would be another."""
+    """Returns the checksum of a record: it depends on the log and the position."""
     return zlib.crc32(data, zlib.crc32(_SUMMED.pack(position, time_us), seed))
 
 
 class Head:
-    """What a store knows of a log without reading it."""
+    """The state of a log apart from its records."""
 
     __slots__ = (
         "acknowledged",
@@ -191,15 +199,19 @@ class Head:
     )
 
     def __init__(self, name: str) -> None:
-        self.seed = zlib.crc32(name.encode())  # where the sums of its records begin
+        self.seed = zlib.crc32(name.encode())  # the seed of its records' checksums
         self.first = self.next = 1
         self.time_us = 0
-        self.total = self.truncated = 0  # bytes of all records ever appended, and of those given up
+        self.total = self.truncated = (
+            0  # bytes of all records ever appended, and of the dropped ones
+        )
         self.acknowledged = Positions()
         self.left_out: tuple[tuple[int, int], ...] = ()
 
     def append(self, records: Sequence[bytes], time_us: int) -> Iterator[tuple[Stored, int]]:
-        """Gives records their positions. Yields what to store of each, with the bytes before it."""
+        """Assigns positions to records. Yields the stored form of each, with the bytes before
+        it.
+        """
         self.time_us = time_us = max(self.time_us, time_us)
         for data in records:
             position, before = self.next, self.total
@@ -207,7 +219,7 @@ class Head:
             yield (position, time_us, data, checksum(self.seed, position, time_us, data)), before
 
     def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
-        """Marks positions that exist as acknowledged. Raises LimitError beyond `APART_MAX`."""
+        """Acknowledges existing positions. Raises LimitError beyond `APART_MAX`."""
         intervals = list(intervals)
         if len(self.acknowledged) + len(intervals) > APART_MAX:
             merged = Positions([*self.acknowledged, *intervals])
@@ -217,61 +229,61 @@ class Head:
             self.acknowledged.add(max(first, self.first), min(end, self.next))
 
     def leave_out(self, count: int) -> None:
-        """Gives the next positions to no record; LimitError beyond `APART_MAX`."""
+        """Leaves out the next positions; LimitError beyond `APART_MAX`."""
         first, self.next = self.next, self.next + count
         self.left_out = tuple(Positions([*self.left_out, (first, self.next)]))
         self.acknowledge([(first, self.next)])
 
     def truncate(self, before: int, truncated: int) -> None:
-        """Gives up positions, with the bytes of all records before them."""
+        """Drops positions, with the bytes of all records before them."""
         self.first, self.truncated = before, truncated
         self.acknowledged.forget(before)
         self.left_out = tuple([each for each in self.left_out if each[1] > before])
 
     @property
     def extent(self) -> Extent:
-        """What the log holds."""
+        """The contents of the log."""
         return Extent(self.first, self.next, self.total - self.truncated, self.left_out)
 
 
 def check_sum(name: Any, value: Any, summed: Any) -> bool:
-    """Whether the head of a log, or a note, is what was written down with this sum."""
+    """Whether the head of a log, or a note, fits its stored checksum."""
     is_told = isinstance(name, str) and isinstance(value, bytes)
     return is_told and bool(sum_of(name, value) == summed)
 
 
 def sum_of(name: str, value: bytes) -> int:
-    """The sum that goes with the head of a log, or a note."""
+    """Returns the checksum of the head of a log, or a note."""
     return zlib.crc32(value, zlib.crc32(name.encode()))
 
 
 def check_log_name(name: str) -> None:
-    """Raises InvalidValueError for what is no name of a log."""
+    """Raises InvalidValueError for an invalid name of a log."""
     if not 0 < len(name) <= LOG_NAME_CHARS_MAX or not name.isprintable():
         raise InvalidValueError(name, f"expected 1 to {LOG_NAME_CHARS_MAX} printable characters")
 
 
 def check_note_name(name: str) -> None:
-    """Raises InvalidValueError for what is no name of a note."""
+    """Raises InvalidValueError for an invalid name of a note."""
     if not 0 < len(name) <= NOTE_NAME_CHARS_MAX:
         raise InvalidValueError(name, f"expected 1 to {NOTE_NAME_CHARS_MAX} characters")
 
 
 def check_records(records: Sequence[bytes]) -> None:
-    """Raises LimitError for a record that is too large."""
+    """Raises LimitError for a large record."""
     longest = max(map(len, records), default=0)
     if longest > RECORD_BYTES_MAX:
         raise LimitError("RECORD_BYTES_MAX", RECORD_BYTES_MAX, longest)
 
 
 def entries_of(head: Head, first: int, end: int, found: Iterable[Stored]) -> list[StoredRecord]:
-    """The entries from one position to before another, of what was found of them, in order.
+    """Returns the entries from one position to before another, in order.
 
-    What was not found and not left out, or has another sum than was written down, is damaged.
+    A position is damaged if it is neither found nor left out, or has a wrong checksum.
     """
     entries: list[StoredRecord] = []
     due, seed = first, head.seed
-    crc, pack = zlib.crc32, _SUMMED.pack  # Calls cost more than what is summed here.
+    crc, pack = zlib.crc32, _SUMMED.pack  # Attribute lookups cost more than the checksums.
     for position, time_us, data, summed in found:
         if position > due:
             entries += _missing(head, due, position)

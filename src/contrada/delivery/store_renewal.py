@@ -1,13 +1,13 @@
-"""What is done to a copy of a store before a server starts on it.
+"""`renew`: prepares a copy of a store before a server starts on it.
 
-Such a server has forgotten what came after the copy, and others have not. So each of its sequences
-of numbers goes on far above what the server may have given out since. No position of a log, and no
-place in a stream, ever stands for two things. The server keeps its life: what its streams held when
-the copy was made is sent again under the same numbers, and homes that have it recognise it. The
-boot number is far higher, too. Others see the higher boot number and resend what this server may
-have lost.
+Such a server has forgotten everything after the copy, and others have not. So each of its sequences
+of numbers continues far above any number that it may have assigned since. No position of a log, and
+no place in a stream, ever has two meanings. The server keeps its incarnation: the shipments held at
+the time of the copy are sent again under the same numbers, and owners that have them recognise
+them. The boot number is far higher, too. Other servers notice that, and resend shipments that this
+server may have lost.
 
-    positions of a log     kept in the copy | left out: given out since, or never | what comes now
+    positions of a log     kept in the copy | left out: assigned since, or never | new ones
 """
 
 from typing import Final
@@ -16,32 +16,32 @@ from contrada.delivery.notes import Notes
 from contrada.delivery.store import OWN_LOGS, Store
 
 RESTORED_GAP: Final = 2**40
-"""Numbers that a restored server leaves out of each sequence of numbers: more than it has given out
-since the copy was made. Beyond it: two things would have one number."""
+"""Numbers that a restored server leaves out of each sequence of numbers: more than it has assigned
+since the copy was made. Beyond it: one number would have two meanings."""
 
 
 def records_between(read: int, position: int) -> int:
-    """How many positions of a log between two stand for records: those left out do not.
+    """Returns how many positions between two belong to records: those left out do not.
 
-    The first was read, maybe before the log was restored, and after the copy was made. Then what
-    has its number now, and what follows, is left out; so what is a little less than whole gaps is
-    none.
+    The first was read, maybe before the log was restored, and after the copy was made. Then its
+    present record, and the following positions, are left out; so slightly less than whole gaps
+    counts as none.
     """
     count = (position - read - 1) % RESTORED_GAP
     return count if count < RESTORED_GAP // 2 else 0
 
 
 def renew(store: Store) -> None:
-    """Makes a copy of a store one on which a server may start; to be synced.
+    """Turns a copy of a store into one on which a server may start; the caller syncs it.
 
-    Raises StoreError; LimitError where a log has too many intervals that are acknowledged.
+    Raises StoreError; LimitError if a log has too many acknowledged intervals.
     """
     notes = Notes(store)
     for name, (incarnation, boot, sequences) in list(notes.of("life", tuple[int, int, bool])):
         notes.put("life", name, (incarnation, boot + RESTORED_GAP, sequences))
     for owner, (incarnation, reserved, since) in list(notes.of("out", tuple[int, int, int])):
         notes.put("out", owner, (incarnation, reserved + RESTORED_GAP, since))
-    # Of homes that the copy does not know it may have met some since.
+    # It may have sent to owners that the copy does not know.
     begin = next((number for _, number in notes.of("first", int)), 1)
     notes.put("first", "", begin + RESTORED_GAP)
     following = next((number for _, number in notes.of("next", int)), 1)

@@ -1,9 +1,8 @@
 """`Outgoing` and `Incoming`: a stream of items from one server to another.
 
 Each item is taken once, in order. A stream outlives connections, routes, and crashes after which
-its ends come back with their disks. Items are numbered, and kept until the other end acknowledges
-them. An item that is not acknowledged in time was lost on its way: it is sent again, maybe by
-another route.
+its ends restart from their disks. Items are numbered, and kept until the other end acknowledges
+them. An item that is not acknowledged in time is sent again, perhaps on another route.
 
     Outgoing                                          Incoming
     send       -- a1 b2 c3 ----------------------->   take: a b c
@@ -13,8 +12,8 @@ another route.
                <------------------- taken: 3 ------
     again      -- d4 e5 f6 ---------------------->    take: d e f
 
-Each run of items says what number the item before it has. A crash takes items that need not
-survive. After it numbers go on above all that were given out, so that a new item is never taken for
+Each run of items names the number of the item before it. A crash loses items that need not survive.
+Afterwards numbers continue above all that were assigned, so that a new item is never mistaken for
 an old one.
 
 Invariant: an item handed to `send` is taken once, in order, or it is still held.
@@ -33,7 +32,7 @@ T = TypeVar("T")
 
 
 class NumberedRun(NamedTuple, Generic[T]):
-    """Items in order, the number of the first, and of the item that was sent before it."""
+    """Items in order, the number of the first, and that of the item sent before it."""
 
     before: int
     first: int
@@ -41,24 +40,21 @@ class NumberedRun(NamedTuple, Generic[T]):
 
 
 class _SentTogether(NamedTuple, Generic[T]):
-    """What was sent together, and its bytes."""
+    """A run of items, and its bytes."""
 
     run: NumberedRun[T]
     size: int
 
 
 class Outgoing(Generic[T]):
-    """What one end sends. Numbers begin at 1, or at `first` after a crash.
-
-    Up to `taken` nothing will be taken any more.
-    """
+    """The sending end. Numbers begin at 1, or at `first` after a crash. `taken` is acknowledged."""
 
     def __init__(
         self, first: int = 1, taken: int = 0, limits: DeliveryLimits = DeliveryLimits()
     ) -> None:
         self._limits = limits
         self.next = first
-        self.last = 0  # what was sent before a crash is not waited for
+        self.last = 0  # items from before a crash may be lost
         self.taken = taken
         self.held = 0
         self.held_bytes = 0
@@ -66,18 +62,18 @@ class Outgoing(Generic[T]):
         self._runs: deque[_SentTogether[T]] = deque()
 
     def has_room(self) -> bool:
-        """Whether more may be sent. One run may go beyond the limits."""
+        """Whether more may be sent. One run may exceed the limits."""
         return self.held < self._limits.held_max and self.held_bytes < self._limits.held_bytes_max
 
     def send(self, items: Sequence[T], size: int) -> NumberedRun[T]:
-        """Numbers items, which have so many bytes, and keeps them; to be sent in this order."""
+        """Numbers and holds items of `size` bytes. Returns the run to send."""
         run = NumberedRun(self.last, self.next, items)
-        if items:  # Else the next item would be sent as behind one that there never was.
+        if items:  # Otherwise the next item would name a predecessor that never existed.
             self._keep(run, size)
         return run
 
     def restore(self, number: int, item: T, size: int) -> None:
-        """Keeps an item that had a number before a crash, higher than those that are kept."""
+        """Holds an item under its number from before a crash, in increasing order."""
         after = self.next
         self._keep(NumberedRun(self.last, number, (item,)), size)
         self.next = max(after, self.next)
@@ -90,7 +86,7 @@ class Outgoing(Generic[T]):
         self.held_bytes += size
 
     def reopen(self) -> None:
-        """Lets the other end take what is held, or comes next, without what was taken before."""
+        """Lets the other end take the held items without the items before them."""
         if not self._runs:
             self.last = 0
             return
@@ -99,10 +95,10 @@ class Outgoing(Generic[T]):
         self._runs[0] = _SentTogether(NumberedRun(0, run.first + done, run.items[done:]), size)
 
     def acknowledge(self, taken: int) -> Sequence[T]:
-        """The other end has taken all items up to this number; returns the items that are freed.
+        """Releases all items up to a number, and returns them.
 
-        Raises ProtocolError where that is impossible. Cost: these items. The bytes of a run are
-        free when all of the run is taken.
+        Raises ProtocolError for an impossible number. Cost: these items. The bytes of a run are
+        released with its last item.
         """
         if not 0 <= taken < self.next:
             raise ProtocolError(
@@ -122,7 +118,7 @@ class Outgoing(Generic[T]):
         return freed
 
     def again(self, count: int) -> Iterator[NumberedRun[T]]:
-        """The first items that were not taken, so many at most, to be sent again."""
+        """Yields the first unacknowledged items, at most `count`, to be sent again."""
         for run in self.untaken():
             items = run.items[:count]
             if not items:
@@ -132,12 +128,12 @@ class Outgoing(Generic[T]):
             yield NumberedRun(run.before, run.first, items)
 
     def rest(self) -> Iterator[T]:
-        """All that was not taken, in order."""
+        """Yields all unacknowledged items, in order."""
         for run in self.untaken():
             yield from run.items
 
     def untaken(self) -> Iterator[NumberedRun[T]]:
-        """The runs of what was not taken."""
+        """Yields the unacknowledged runs."""
         for run, _ in self._runs:
             done = max(0, self.taken + 1 - run.first)
             if done < len(run.items):
@@ -146,17 +142,17 @@ class Outgoing(Generic[T]):
 
 
 class Incoming(Generic[T]):
-    """What the other end takes: each item once, in order."""
+    """The receiving end: it takes each item once, in order."""
 
     def __init__(self, taken: int = 0) -> None:
-        """`taken` is what had been taken before a crash."""
+        """`taken` was taken before a crash."""
         self.taken = taken
         self.repeated = 0
 
     def take(self, run: NumberedRun[T]) -> Sequence[T]:
-        """The items that are new; none where some before them are missing."""
+        """Returns the new items; none if earlier ones are missing."""
         before, first, items = run
-        if before == self.taken:  # by far the most
+        if before == self.taken:  # the usual case
             self.taken = first + len(items) - 1
             return items
         if before > self.taken:

@@ -1,8 +1,8 @@
-"""`Transit`: how messages go on from a server to its neighbours.
+"""`Transit`: forwards delivery messages to neighbours.
 
-Messages for one server, or for a few, take the routes that link states give. Where there is no
-route a message is dropped and counted: the server that holds it sends it again. Messages for all
-servers are flooded: each server passes on what is news to it.
+Messages for one server, or for a few, follow the routes of the link states. Without a route a
+message is dropped and counted: the server that holds it sends it again. Messages for all servers
+are flooded: each server forwards news.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ class SendMessage(NamedTuple):
 
 
 class Transit:
-    """The neighbours of a server `name`, and the ways over them; `tells` is what is to be sent."""
+    """The neighbours of a server `name`, and the routes over them; `outgoing` is to be sent."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,20 +41,20 @@ class Transit:
         self._neighbours: dict[Neighbour, None] = {}
 
     def link_up(self, neighbour: Neighbour, known: Iterable[DeliveryMessage]) -> None:
-        """There is a link; the neighbour is told what all are to know."""
+        """Adds a neighbour, and sends it the announcements."""
         self._neighbours[neighbour] = None
         self.outgoing += [SendMessage(neighbour, message) for message in known]
 
     def link_down(self, neighbour: Neighbour) -> None:
-        """A link is gone, with what was on its way."""
+        """Removes a neighbour."""
         self._neighbours.pop(neighbour, None)
 
     def flood(self, message: AnnounceOwner | Sequenced, but: Neighbour | None = None) -> None:
-        """Sends a message to all neighbours but the one that it came from."""
+        """Sends a message to all neighbours but its sender."""
         self.outgoing += [SendMessage(each, message) for each in self._neighbours if each != but]
 
     def forward(self, message: Transfer) -> None:
-        """Sends parcels on towards all their homes but this server."""
+        """Forwards shipments towards all their owners but this server."""
         by_server: dict[str, list[Shipment]] = {}
         for shipment in message.shipments:
             if len(shipment.to) == 1:  # by far the most
@@ -80,7 +80,7 @@ class Transit:
             self.outgoing.append(SendMessage(Neighbour(route), carry))
 
     def forward_ack(self, message: StreamAck) -> None:
-        """Sends towards its source what a home has taken."""
+        """Forwards an acknowledgement towards its source."""
         route = self._next_server(message.source, message.hops)
         if route is not None:
             message = msgspec.structs.replace(message, hops=message.hops + 1)

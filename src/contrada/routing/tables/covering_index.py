@@ -166,7 +166,7 @@ class OfferCoveringIndex(CoveringIndex):
         """Adds an advertisement. Raises LimitError, changing nothing."""
         super().add(number, product, example)
         if example is not None:
-            # An attribute that every covering product names: not the envelope's. An offer of 
+            # An attribute that every covering product names: not the envelope's. An offer of
             # attributes is covered only by such an offer, which is looked up under all names.
             names = (name for name in product.sides if name not in ENVELOPE_SETS)
             name = self._names[number] = next(names, _NAMELESS)
