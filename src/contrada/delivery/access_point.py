@@ -328,7 +328,7 @@ class AccessPoint:
         notification = message.notification
         guarantee = delivery_class(notification.envelope.delivery)
         if message.epoch > self._sequences.sequencer_of(guarantee.sequence)[0]:
-            # The shipment overtook the news of its epoch; its context orders it after earlier epochs.
+            # It overtook the news of its epoch; its context orders it after earlier ones.
             self.learn_sequencer(Sequenced(guarantee.sequence, message.epoch, self.name))
         epoch, server = self._sequences.sequencer_of(guarantee.sequence)
         # It was sent to an earlier epoch: other notifications of its publisher may be elsewhere.

@@ -140,7 +140,7 @@ class Outbox:
     def _restore_shipment(self, position: int, shipment: Shipment) -> None:
         for address in shipment.to:
             of = self._streams[address.owner]
-            # Shipments for an earlier incarnation of the owner, and those dropped by `forget`, are over.
+            # Shipments of earlier incarnations, and those dropped by `forget`, are over.
             if of.incarnation == address.incarnation and of.since <= address.number:
                 posted = _Posted(shipment, position)
                 of.outgoing.restore(address.number, posted, _size(shipment.body))

@@ -443,11 +443,7 @@ class Router:
     def recipients_of(
         self, notification: Notification
     ) -> tuple[list[tuple[Filter, Iterable[Party]]], list[Neighbour]]:
-        """Returns the matching filters, and the neighbours that a notification published here would
-        reach.
-
-        Nothing is published, and the publisher's advertisements are not checked.
-        """
+        """Returns the matching filters and the next neighbours, without publishing."""
         nodes = sorted(
             map(self._subscriptions.poset.node, self._subscriptions.index.match(notification))
         )
@@ -475,7 +471,7 @@ class Router:
         return self._notifications.expired
 
     def pattern_statistics(self) -> AssemblerStatistics:
-        """Returns counters of the patterns. Cost: the number of patterns."""
+        """Returns counters of the patterns. Cost: their number."""
         return self._assembler.statistics()
 
     def routes(self) -> Mapping[str, str]:

@@ -1,47 +1,48 @@
-"""`Topology`: a server's links, and the next hops of subscriptions, advertisements, notifications.
+"""`Topology`: the links of a server, and the next hops of subscriptions, advertisements,
+notifications.
 
 Each link has a role, and three rules on roles give every architecture of the paper:
 
-| what | goes to a parent | to a peer | to a child |
+| message | to a parent | to a peer | to a child |
 |---|---|---|---|
-| subscriptions | yes | yes; with advertisement forwarding those that meet what it advertised | no |
+| subscriptions | yes | yes; with advertisement forwarding those that meet its advertisements | no |
 | advertisements | yes | yes | no |
-| notifications | all | those it subscribed to | those it subscribed to |
+| notifications | all | by its subscriptions | by its subscriptions |
 
-and nothing goes back over the only link that it came from. A server is a client of its parent,
-which sees all notifications and sends only those subscribed to. Towards its peers, a server
-presents its parent as a party that wants everything and may publish everything: the router holds
-that as the parent's subscription and advertisement. So the peers of a server, and all below them,
-reach its parent through it. Hence a hierarchy is made of parents and children alone, an acyclic
-peer-to-peer network of peers alone, and in a hybrid any peer may be the root of a hierarchy or the
-child of another network.
+No message returns over its only link of arrival. A server is a client of its parent, which sees all
+notifications and returns those that match. Towards its peers, a server presents its parent as a
+party that subscribes to everything and may publish everything: the router holds that as the
+parent's subscription and advertisement. So the peers of a server, and all below them, reach its
+parent through it. Hence a hierarchy consists of parents and children alone, an acyclic peer-to-peer
+network of peers alone, and in a hybrid any peer may be the root of a hierarchy or the child of
+another network.
 
-In a general topology the links between peers are a *mesh*, with cycles. A subscription or
-advertisement enters the mesh at a server, its *home*, and spreads along the tree of shortest paths
-from there (see `paths`). A notification spreads along the tree of its *source*, the server where it
-entered. So each home's subscriptions go their own way, and are covered only by those that go the
-same way. Clients, children and the parent of a server are at home there. With many servers, these
-trees cost many messages and much memory. So a mesh may have a few *shared* trees instead (see
-`shared`). Subscriptions go along each of them; a server's notifications and advertisements go along
-the one that its name selects. Then covering works as in an acyclic network, paths are longer, and
-where links break the trees are mended.
+In a general topology the links between peers are a *mesh*, with cycles. A registration enters the
+mesh at a server, its *owner*, and spreads along the tree of shortest paths from there (see
+`shortest_paths`). A notification spreads along the tree of its *source*, the server at which it
+entered. So the registrations of each owner have next hops of their own, and only registrations with
+the same next hops cover each other. A server owns the registrations of its clients, children and
+parent. With many servers, these trees cost many messages and much memory. So a mesh may have a few
+*shared* trees instead (see `shared_tree`). Subscriptions follow each of them; a server's
+notifications and advertisements follow the one that its name selects. Then covering works as in an
+acyclic network, paths are longer, and the trees are repaired when links break.
 
-Servers that have names tell one another of their links (see `link_states`). A link is used when
-both ends name it and it closes no loop; those of a mesh may close loops. An unused link lies on no
-route: no notification goes out over it, and subscriptions and advertisements sent over it are
-withdrawn. Notifications that come in over it are refused. Subscriptions and advertisements that
-come in over it are held without effect, so that the link may come into use at once. In a mesh a
-link is unused only while no link state of the other end names it. There everything is taken as over
-any link: notifications are delivered and go on, subscriptions and advertisements count. Their
-sender withdraws those out of place, and a notification that comes twice is recognised.
+Named servers exchange link states (see `link_states`). A link is used if both ends name it and it
+closes no loop; those of a mesh may close loops. An unused link lies on no route: no notification is
+sent over it, and subscriptions and advertisements sent over it are withdrawn. Notifications that
+arrive over it are refused. Subscriptions and advertisements that arrive over it are held without
+effect, so that the link may be used at once later. In a mesh a link is unused only while no link
+state of the other end names it. Its messages are accepted as over any link: the sender withdraws
+misplaced registrations, and duplicates of notifications are recognised.
 
-A server that has no name uses all its links, and these must not close a cycle: only the hop count
-stops a message that goes round.
+A server without a name uses all its links, and these must not close a cycle: only the hop count
+stops a message that loops.
 
-(3 L where more than `announcements_max` servers have news), its subscriptions or advertisements are
-where they belong after L more, and with advertisement forwarding subscriptions after another
-L; L are the links of the longest path. A server that comes back and must first hear of its own old
-states takes two delays more.
+After the last failure or repair was noticed, every server has the link states within L delays (3 L
+if more than `announcements_max` servers have news). Its subscriptions or advertisements are in
+place after L more, and with advertisement forwarding subscriptions after another L. L are the links
+of the longest path. A restarted server that first receives its own old states takes two delays
+more.
 
 Source: PODC 2000 §4 (hierarchical client/server, acyclic and general peer-to-peer, hybrids).
 """
@@ -79,7 +80,7 @@ from contrada.routing.router_messages import (
 )
 
 HOPS_MAX: Final = 255
-"""Links that a notification comes over. Beyond it: refused, counted."""
+"""Links that a notification crosses. Beyond it: refused, counted."""
 
 TREES_MAX: Final = 8
 """Trees that all servers of a mesh share. Beyond it: InvalidValueError."""
@@ -123,7 +124,7 @@ class Topology:
     # --- links --------------------------------------------------------------------------------
 
     def check(self, link: Adjacency) -> None:
-        """Refuses a link that cannot be added."""
+        """Refuses an invalid link."""
         if Neighbour(link.name) in self.adjacencies:
             raise RefusedError(Reason.KNOWN_NEIGHBOUR)
         if link.role is Role.PARENT and self.parent is not None:
@@ -149,7 +150,7 @@ class Topology:
         return self._flood(own, but=neighbour) + self._announce(neighbour, self._states)
 
     def remove(self, neighbour: Neighbour) -> list[Send]:
-        """Takes a link away. Returns the link states to send."""
+        """Removes a link. Returns the link states to send."""
         del self.adjacencies[neighbour]
         if self._states is None:
             return []
@@ -159,9 +160,9 @@ class Topology:
     def learn(
         self, origin: Neighbour, states: Iterable[LinkState]
     ) -> tuple[list[Send], list[RefusedError]]:
-        """Takes in a neighbour's link states. Returns what to send, and why some are refused.
+        """Takes the link states of a neighbour. Returns the messages to send, and the refusals.
 
-        Raises RefusedError where this server exchanges no link states.
+        Raises RefusedError if this server exchanges no link states.
         """
         if self._states is None:
             raise RefusedError(Reason.WRONG_LINK_STATE)
@@ -176,7 +177,7 @@ class Topology:
                 refused.append(refusal)
                 continue
             if untold.get(state.origin) == state:
-                del untold[state.origin]  # It has just told that itself.
+                del untold[state.origin]  # The neighbour knows its own news.
             told = self._states.learn(state)
             if told is state:
                 passed_on.append(told)
@@ -186,7 +187,9 @@ class Topology:
         return sends + self._flood(passed_on, but=origin) + self._flood(replies), refused
 
     def continue_announcing(self, neighbour: Neighbour) -> list[Send]:
-        """What to send to a neighbour that acknowledged link states. Raises RefusedError."""
+        """Returns the next link states for a neighbour that acknowledged some. Raises
+        RefusedError.
+        """
         if not self._unacknowledged.get(neighbour):
             raise RefusedError(Reason.WRONG_LINK_STATE)
         self._unacknowledged[neighbour] -= 1
@@ -201,11 +204,12 @@ class Topology:
         ]
 
     def _announce(self, neighbour: Neighbour, states: Iterable[LinkState]) -> list[Send]:
-        """Sends link states to a neighbour, or keeps them while too many are unacknowledged.
+        """Sends link states to a neighbour, or keeps them while too many messages are
+        unacknowledged.
 
-        So where there is much to tell it travels together, and of each server only the newest.
+        So link states travel together during bursts, and only the newest of each server.
         """
-        assert self._states is not None, "there is something to tell"
+        assert self._states is not None, "a server without a name has no link states"
         untold = self._unsent[neighbour]
         untold.update({state.origin: state for state in states})
         if len(untold) > self._limits.servers_max:  # Some were forgotten since.
@@ -226,27 +230,29 @@ class Topology:
         return [Send(neighbour, AnnounceLinks((*told,)))]
 
     def role(self, neighbour: Neighbour) -> Role | None:
-        """What a neighbour is; None where there is no link."""
+        """The role of a neighbour; None without a link."""
         link = self.adjacencies.get(neighbour)
         return None if link is None else link.role
 
     @property
     def parent(self) -> Neighbour | None:
-        """The server whose client this one is."""
+        """The parent of this server, or None."""
         parents = (each for each, link in self.adjacencies.items() if link.role is Role.PARENT)
         return next(parents, None)
 
     def link_up(self, neighbour: Neighbour) -> LinkUp:
-        """The event that told of a link that is there."""
+        """The event that reported a link."""
         link = self.adjacencies[neighbour]
         return LinkUp(neighbour, link.role, link.cost)
 
     def refusal(self, neighbour: Neighbour) -> Reason | None:
-        """Why a link is not used; None where it is."""
+        """Why a link is not used; None if it is."""
         return self._refusals.get(neighbour)
 
     def links(self) -> list[tuple[Adjacency, Reason | None]]:
-        """The links, in order of their names, each with why it is not used, or None where it is."""
+        """Returns the links in order of their names, each with the reason for its disuse, or
+        None.
+        """
         return [(link, self.refusal(each)) for each, link in sorted(self.adjacencies.items())]
 
     @property
@@ -254,27 +260,27 @@ class Topology:
         """The links that are not used because they close a loop."""
         return {each for each, why in self._refusals.items() if why is Reason.LOOP}
 
-    # --- ways ---------------------------------------------------------------------------------
+    # --- next hops ----------------------------------------------------------------------------
 
     @property
     def is_shared(self) -> bool:
-        """Whether a mesh has a few trees that all servers share, not one tree for each server."""
+        """Whether a mesh has shared trees, instead of one tree for each server."""
         return self._shared > 0
 
     @property
     def _version(self) -> tuple[int, int]:
-        """The versions of the links and link states from which routes are chosen."""
+        """The versions of the links and link states on which the next hops depend."""
         return 0 if self._states is None else self._states.changes, len(self.adjacencies)
 
     @property
     def has_changed(self) -> bool:
-        """Whether links have changed since the routes were chosen."""
+        """Whether links have changed since the next hops were chosen."""
         return self._chosen_version != self._version
 
     def choose_next_hops(self) -> Set[str] | None:
-        """Chooses the next hops anew. Returns the homes whose route changed; None means all.
+        """Chooses the next hops anew. Returns the owners with other next hops; None means all.
 
-        Cost: see `paths`.
+        Cost: see `shortest_paths`.
         """
         self._chosen_version = self._version
         before, plain, up = self._trees, self._plain, self._up
@@ -295,7 +301,7 @@ class Topology:
         return changed | {self.name} if is_moved else changed
 
     def _choose_links(self, states: LinkStates) -> None:
-        """Which links are used, and in a mesh where each tree goes on from here."""
+        """Chooses the used links, and the next hops of each tree of a mesh."""
         graph = states.graph
         used = graph.used
         self._refusals = {}
@@ -324,11 +330,11 @@ class Topology:
             }
 
     def is_in_mesh(self, neighbour: Neighbour) -> bool:
-        """Whether what goes over a link is labelled with its home."""
+        """Whether messages over a link carry the label of an owner."""
         return self._is_general and self.role(neighbour) is Role.PEER
 
     def check_owner(self, owner: str) -> None:
-        """Refuses what comes over a link of the mesh and is at home nowhere, or here."""
+        """Refuses the label of an owner over a mesh link, if it is unknown or this server."""
         if self._shared:
             if owner not in self._trees:
                 raise RefusedError(Reason.WRONG_OWNER)
@@ -336,47 +342,39 @@ class Topology:
             self.check_source(owner)
 
     def check_source(self, source: str) -> None:
-        """Refuses what comes over a link of the mesh and has entered that nowhere, or here.
-
-        Along a shared tree it may come back while trees change; it is known again then.
-        """
+        """Refuses the label of a source over a mesh link, if it is empty or a loop."""
         if not 0 < len(source) <= LABEL_CHARS_MAX:
             raise RefusedError(Reason.WRONG_OWNER)
         if source == self.name and not self._shared:
             raise RefusedError(Reason.LOOP)
 
     def owner_of(self, party: Party) -> str:
-        """Where what a party asks for or offers is at home."""
+        """The owner of a party's registrations."""
         if isinstance(party, Client):
             return self.name
         return party.owner or self.name
 
     def is_active(self, party: Party) -> bool:
-        """Whether what a party asks for or offers has an effect: its link is used.
-
-        What comes over a link of the mesh always has: its sender withdraws what is out of place.
-        """
+        """Whether a party's registrations have an effect: its link is used, or in a mesh."""
         return isinstance(party, Client) or bool(party.owner) or not self.refusal(party.neighbour)
 
     def next_hops(self, parties: Collection[Party]) -> Set[NextHop]:
-        """Where goes what these parties ask for: everywhere but down, and not to itself alone.
+        """Returns the next hops of these parties' subscriptions: not to children, nor to the only
+        party.
 
         Source: PODC 2000 §4: neighbours less those on no spanning tree of a subscriber.
         """
         return self._select_next_hops(parties, self._trees)
 
     def next_hops_of_offers(self, parties: Collection[Party]) -> Set[NextHop]:
-        """The ways of what these parties advertise.
+        """Returns the next hops of these parties' advertisements.
 
-        As `ways`, but of the shared trees only the one along which this server's notifications go.
+        As `next_hops`, but only the shared tree that this server's notifications follow.
         """
         return self._select_next_hops(parties, self._own_tree)
 
     def _select_next_hops(self, parties: Collection[Party], own: Collection[str]) -> Set[NextHop]:
-        """The ways of what these parties say; `own` are the shared trees for what is at home here.
-
-        Along a shared tree goes what came along it, and what is at home here.
-        """
+        """Returns next hops; `own` are the shared trees for local registrations."""
         if self._refusals:
             parties = [each for each in parties if self.is_active(each)]
         if not parties:
@@ -403,12 +401,11 @@ class Topology:
         return found
 
     def tree_next_hops(self, source: str) -> frozenset[NextHop]:
-        """On which ways a notification from this source may go: its tree, children and a parent.
+        """Returns the next hops on the tree of a source, and children and a parent.
 
-        A shared tree leads back to where it came from, too. In others, of a neighbour only the
-        homes that the tree reaches through here are among them, so that a notification takes just
-        the shortest paths to where it is wanted. Cost: one look-up; after links have changed, the
-        paths from the source.
+        A shared tree includes the way back. Otherwise a neighbour is included only for the owners
+        that the tree reaches through this server, so a notification takes only shortest paths.
+        Cost: one lookup; after links have changed, the paths from the source.
         """
         found = self._tree_next_hops.get(source)
         if found is None:
@@ -426,7 +423,7 @@ class Topology:
     def next_neighbours(
         self, origin: Origin, source: str, wanting: Iterable[NextHop] | None
     ) -> list[Neighbour]:
-        """The next hops of a notification that is wanted on these ways; None for all ways."""
+        """Returns the neighbours for a notification with these next hops; None for all."""
         next_hops = self.tree_next_hops(source or self.name)
         if wanting is not None:
             next_hops = next_hops.intersection(wanting)
@@ -436,13 +433,13 @@ class Topology:
         return sorted(neighbours)
 
     def source_over(self, neighbour: Neighbour, source: str) -> str:
-        """The source to name in a message over this link: where it entered the mesh, or nothing."""
+        """The source label for a message over this link: the entry to the mesh, or empty."""
         return source or self.name if self.is_in_mesh(neighbour) else ""
 
     def routes(self) -> Mapping[str, str]:
-        """The next server on the shortest way to each that can be reached, whatever goes there.
+        """Returns the next server on the shortest path to each reachable server.
 
-        Cost: all known links, where they have changed since it was asked last.
+        Cost: all known links, if they have changed since the last call.
         """
         if self._states is None:
             return {}
@@ -463,7 +460,7 @@ class Topology:
 
     @property
     def used(self) -> int:
-        """How many links are used."""
+        """The number of used links."""
         used = {each for each in self.adjacencies if each not in self._refusals}
         if self._shared:
             mesh = {next_hop.neighbour for tree in self._trees.values() for next_hop in tree}
@@ -472,11 +469,11 @@ class Topology:
 
     @property
     def servers(self) -> int:
-        """How many servers are known, this one too, where link states are told."""
+        """The number of known servers, this one included, if link states are exchanged."""
         return 0 if self._states is None else len(self._states)
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all that is known."""
+        """Checks the invariants; AssertionError names the broken one. Cost: all link states."""
         parents = [each for each, link in self.adjacencies.items() if link.role is Role.PARENT]
         assert len(parents) <= 1, "two parents"
         assert self._refusals.keys() <= self.adjacencies.keys(), (
@@ -486,6 +483,6 @@ class Topology:
             return
         self._states.validate()
         said = {Neighbour(link.name): link for link in self._states.own.links}
-        assert said == self.adjacencies, "others are told of other links"
+        assert said == self.adjacencies, "the announced links differ"
         mesh = {next_hop.neighbour for next_hops in self._trees.values() for next_hop in next_hops}
         assert all(self.is_in_mesh(each) for each in mesh), "a tree goes on where no mesh is"
