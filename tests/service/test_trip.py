@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -11,10 +11,18 @@ from typing import Any, Final
 import pytest
 
 import contrada as ct
+from contrada.net.broker.broker import Broker
 from tests.asynchronous import on_loop
 
 MODULES_MAX: Final = 15
 CALLS_MAX: Final = 62
+
+QUERY_MODULES_MAX: Final = 26
+QUERY_CALLS_MAX: Final = 220
+
+BROKER_MODULES_MAX: Final = 35
+BROKER_CALLS_MAX: Final = 215
+
 WARM: Final = 40
 """Publications after which what is made at first use is there."""
 
@@ -94,3 +102,46 @@ async def test_a_trip_to_a_reader_passes_few_modules(reads: str) -> None:
     } <= set(passed)
     assert len(passed) <= MODULES_MAX, "\n".join(passed)
     assert len(calls) <= CALLS_MAX
+
+
+@on_loop
+async def test_a_query_passes_few_modules() -> None:
+    """A longer path would slow each query and hide where sources and answers are decided."""
+    source = ct.RecordSource([{"price": float(number)} for number in range(5)])
+    async with ct.connect() as service, service.offer("price any", source):
+        trips: list[list[str]] = []
+        for _ in range(TRIPS):
+            trips.append([])
+            with noting(trips[-1]):
+                found = [each["price"] async for each in service.query("price < 3", timeout_s=5)]
+            assert found == [0.0, 1.0, 2.0]
+    calls = min(trips, key=len)
+    passed = list(dict.fromkeys(calls))
+    assert {"routing/query_router.py", "service/query/query_responder.py"} <= set(passed)
+    assert len(passed) <= QUERY_MODULES_MAX, "\n".join(passed)
+    assert len(calls) <= QUERY_CALLS_MAX
+
+
+@on_loop
+async def test_a_trip_over_a_broker_passes_few_modules() -> None:
+    """A longer path would slow each publication that a broker forwards."""
+    async with (
+        Broker(port=0) as broker,
+        ct.connect(str(broker.address)) as publisher,
+        ct.connect(str(broker.address)) as subscriber,
+        subscriber.subscribe("price > 10 and symbol = 'DIS'") as events,
+    ):
+        read = aiter(events).__anext__
+        trips: list[list[str]] = []
+        for number in range(WARM + TRIPS):
+            calls: list[str] = []
+            with noting(calls) if number >= WARM else nullcontext():
+                await publisher.publish(EVENT)
+                await read()
+            if calls:
+                trips.append(calls)
+    calls = min(trips, key=len)
+    passed = list(dict.fromkeys(calls))
+    assert {"net/client/tcp_service.py", "net/broker/client_session.py"} <= set(passed)
+    assert len(passed) <= BROKER_MODULES_MAX, "\n".join(passed)
+    assert len(calls) <= BROKER_CALLS_MAX
