@@ -575,7 +575,8 @@ class Dispatcher:
         """
         effects = self._router.handle(Received(client, message), now_us_for(message))
         pending, refused = self._carry_out(effects)
-        _count_lost(pending)
+        if pending:
+            _count_lost(pending)
         if refused:
             raise _error_of(refused[0])
 

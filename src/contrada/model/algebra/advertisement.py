@@ -9,6 +9,7 @@ Source: PODC 2000 §2 and §3 (advertisements); CU-CS-948-03 §4 to §7 (queries
 """
 
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from contrada.model.algebra import notation
 from contrada.model.algebra.filter import Filter, checked_sets, mapping_of
@@ -52,10 +53,8 @@ class Advertisement(HeldProduct):
                     advertised[name] = value_set
         return advertised
 
-    @property
-    def default(self) -> ValueSet:
-        """Every other attribute is absent."""
-        return ABSENT
+    default: ClassVar[ValueSet] = ABSENT
+    """Every other attribute is absent."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Advertisement):

@@ -15,7 +15,7 @@ Source: PODC 2000 §3 (covering relations); CU-CS-948-03 §4 and §7 (intersecti
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from contrada.model.algebra import notation
 from contrada.model.algebra.value_set import EVERYTHING, ValueSet, of_cuts
@@ -130,10 +130,8 @@ class HeldProduct(Product):
                 normal[name] = value_set
         return normal
 
-    @property
-    def default(self) -> ValueSet:
-        """Everything: an unnamed attribute may have any value, or be absent."""
-        return EVERYTHING
+    default: ClassVar[ValueSet] = EVERYTHING
+    """Every other attribute may have any value or be absent."""
 
     @classmethod
     def of_sets(cls, sets: Mapping[str, ValueSet]) -> Self:

@@ -53,10 +53,10 @@ class SourceQuery:
             if len(found) * len(narrower) > ALTERNATIVES_MAX:
                 raise LimitError("ALTERNATIVES_MAX", ALTERNATIVES_MAX, len(found) * len(narrower))
             found = [_both(one, other) for one in found for other in narrower]
-        rules = [each for each in (asked, narrowing) if isinstance(each, Rule)]
         residues = [asked.residue] if isinstance(asked, SourceQuery) else []
-        residues += [each.residue_holds for each in rules]
-        self._hold([alternative(*each) for each in found], all_of(residues))
+        residues += [it.residue_holds for it in (asked, narrowing) if isinstance(it, Rule)]
+        residue = all_of(residues) if residues else None
+        self._hold([alternative(*binding) for binding in found], residue)
 
     @classmethod
     def of(cls, alternatives: Iterable[Disjunct], asker: str = "") -> "SourceQuery":
