@@ -4,9 +4,21 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
-PIN    := requirements/dev.txt
 CODE   := src tests bench deploy examples
+
+# `make setup GROUP=core` is remembered, so later targets do not install the rest.
+GROUP  ?= $(or $(shell cat $(VENV)/.group 2>/dev/null),dev)
+STAMP  := $(VENV)/.installed-$(GROUP)
+PIN    := requirements/$(GROUP).txt
+
+ifeq ($(GROUP),core)
+# Tests whose libraries are missing skip, and modules of Spark have no types to check.
+export CONTRADA_GROUP := core
+TYPED  := $(filter-out bench,$(CODE)) --ignore-missing-imports --exclude '/spark/' \
+	--allow-subclassing-any --allow-untyped-decorators --no-warn-unused-ignores
+else
+TYPED  := $(CODE)
+endif
 
 # For targets that need Spark. Ends the target with one line when there is no Java.
 WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
@@ -19,13 +31,13 @@ PYTEST = $(BIN)/python -m pytest -n auto --dist loadgroup
 # Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-all verify exact thorough worlds patterns networks costly churn fuzz machines kills bench sync limits audit check lint types imports format lock clean
+.PHONY: help setup java demo test test-all verify exact thorough worlds patterns networks costly churn fuzz machines kills coverage hooks bench sync limits audit check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## make .venv with all that is pinned, and the project itself
-	@echo "ready: $(VENV)"
+setup: $(STAMP) ## make .venv with everything pinned and the project; GROUP=core without Spark and browsers
+	@echo "ready: $(VENV), with requirements/$(GROUP).txt"
 
 # pip checks each hash; the project itself needs no download, its build tools are pinned too.
 $(STAMP): $(PIN) pyproject.toml scripts/check_python.sh
@@ -34,8 +46,11 @@ $(STAMP): $(PIN) pyproject.toml scripts/check_python.sh
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(PIN)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --no-build-isolation --no-index -e .
+ifneq ($(GROUP),core)
 	@echo "compiling the matching kernels, once (up to a minute)"
 	@$(BIN)/python -c "from contrada.matching.kernels import jit; jit.compile_all()"
+endif
+	@echo $(GROUP) > $(VENV)/.group
 	@touch $@
 
 java: ## find Java >= 17, or install it when root
@@ -90,6 +105,13 @@ machines: $(STAMP) ## 500 long runs of clients and a broker that do anything in 
 kills: $(STAMP) ## kill Spark's drivers, executors and workers under streams and runs; ten million rows; half an hour
 	@$(WITH_JAVA) $(BIN)/python -m pytest -q -m long
 
+coverage: $(STAMP) ## run the quick tests with coverage; writes out/coverage/index.html
+	@$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m "not slow and not long and not spark" \
+		--cov --cov-report=term --cov-report=html
+
+hooks: $(STAMP) ## run ruff and mypy before each commit from now on
+	@$(BIN)/pre-commit install
+
 bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it
 	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)") $(if $(BEFORE),--before "$(BEFORE)")
 
@@ -109,7 +131,7 @@ lint: $(STAMP)
 	@$(BIN)/ruff format --quiet --check . || { echo "run: make format"; exit 1; }
 
 types: $(STAMP)
-	@$(BIN)/mypy $(wildcard $(CODE))
+	@$(BIN)/mypy $(TYPED)
 
 imports: $(STAMP)
 	@$(BIN)/lint-imports --no-logo
@@ -118,12 +140,16 @@ format: $(STAMP) ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --quiet --fix .; $(BIN)/ruff format .
 
 # pip-tools lives in an environment of its own, so that it does not bind what it pins.
-lock: ## pin requirements/dev.in anew, with hashes
+COMPILE = CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet \
+	--generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
+	--no-emit-find-links --no-emit-trusted-host
+
+lock: ## pin requirements/core.in and dev.in anew, with hashes
 	@scripts/check_python.sh "$(PYTHON)"
 	"$(PYTHON)" -m venv build/lock && build/lock/bin/pip install --quiet pip-tools
-	CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet --upgrade \
-		--generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
-		--no-emit-find-links --no-emit-trusted-host --output-file $(PIN) requirements/dev.in
+	$(COMPILE) --upgrade --output-file requirements/dev.txt requirements/dev.in
+	$(COMPILE) --upgrade --constraint requirements/dev.txt \
+		--output-file requirements/core.txt requirements/core.in
 
 clean: ## remove what was made, also .venv
 	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis \

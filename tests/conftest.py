@@ -1,10 +1,12 @@
 """What all tests share: markers that follow from the place, Hypothesis profiles, shared data."""
 
 import gc
+import os
+import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,23 @@ settings.load_profile("default")
 # A shell starts what stands in its background with Ctrl-C ignored, and programs inherit that:
 # those that tests start and interrupt would never end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+IS_CORE = os.environ.get("CONTRADA_GROUP") == "core"
+collect_ignore = ["integrations/spark"] if IS_CORE else []
+MISSING = re.compile(r"No module named '(\w+)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skips modules whose libraries are not in an environment of `make setup GROUP=core`."""
+    report = yield
+    if IS_CORE and report.failed and (found := MISSING.search(report.longreprtext)):
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, f"{found[1]} is not in the core group")
+    return report
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PLACES = ("src", "tests", "bench", "examples", "deploy", "docs", "scripts", "requirements", ".ci")
+PLACES = (
+    *("src", "tests", "bench", "examples", "deploy", "docs", "scripts", "requirements"),
+    *(".ci", ".github"),
+)
 NOT_TEXT = {".gz", ".ico", ".parquet", ".png", ".zip"}
 
 MODULE_LINES_MAX = 800

@@ -1,7 +1,8 @@
-"""What the command `contrada` begins with, before the package is loaded.
+"""`main`: the entry point of the command `contrada`, which runs before the package is loaded.
 
-Loading takes some tenths of a second. Ctrl-C in that time ends the command too, without a word. So
-this stands beside the package, and imports nothing of it before that is arranged.
+Loading takes some tenths of a second, and Ctrl-C during that time must end the command without a
+traceback. So this package is separate, and imports nothing of `contrada` before its signal handler
+is set.
 """
 
 import os
@@ -14,7 +15,7 @@ EXIT_INTERRUPTED: Final = 130
 
 
 def main() -> None:
-    """Run the command. Where a standard stream is closed, nothing stands in its place."""
+    """Runs the command. A closed standard stream becomes the null device."""
     is_watched = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # Else: ignored.
     if is_watched:
         signal.signal(signal.SIGINT, _end)
@@ -29,7 +30,7 @@ def main() -> None:
 
 
 def _end_in_order() -> None:
-    """From now on Ctrl-C is KeyboardInterrupt, which the command turns into its end."""
+    """Makes Ctrl-C raise KeyboardInterrupt, which the command turns into its end."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -38,7 +39,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _open_standard_streams() -> None:
-    """Make closed streams lead nowhere; else the next file or socket would take their number."""
+    """Opens the null device for closed streams; the next file or socket would take their number."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDWR)  # It takes the lowest number that is free: this one.

@@ -318,7 +318,7 @@ def test_times_that_name_no_zone_get_a_hint(tmp_path: Path) -> None:
     """Else a newcomer would write to all times what one option says."""
     (tmp_path / "a.csv").write_text("at\n2013-01-01T00:00\n2013-01-02T00:00\n")
     result = match(tmp_path, "a.csv", "--types", "at=time")
-    hint = "; --zone says the zone of times that name none"
+    hint = "; --zone gives the zone of times without one"
     assert result.stderr.splitlines()[0].endswith(f"2013-01-01T05:00:00Z{hint}")
     assert result.stderr.count(hint) == 1
     result = match(tmp_path, "a.csv", "--types", "at=time", "--zone", "UTC")

@@ -88,8 +88,8 @@ def test_with_advertisements_nothing_else_is_published() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "say what to advertise, or --follow"),
-        (["a any", "--timeout", "3"], "--timeout goes with --follow"),
+        ([], "give a filter to advertise, or --follow"),
+        (["a any", "--timeout", "3"], "--timeout needs --follow"),
         (["a >"], "expected a value"),
     ],
 )

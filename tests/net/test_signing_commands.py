@@ -52,7 +52,7 @@ def test_a_key_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     [
         (("key", "show", "{}/none"), "`contrada key make FILE` makes one"),
         (("key", "show", "{}/text"), "no key; expected a private key of Ed25519"),
-        (("pub", "--sign", "{}/text", "a=1"), "say which, by --publisher NAME"),
+        (("pub", "--sign", "{}/text", "a=1"), "give it with --publisher NAME"),
         (("pub", "--sign", "{}/text", "--publisher", "desk", "a=1"), "no key"),
         (("sub", "everything", "--verify", "{}/text"), 'expected lines as: desk = "…"'),
         (("sub", "everything", "--verify", "{}/none"), "No such file"),

@@ -309,7 +309,7 @@ def test_a_broker_says_that_its_certificate_has_expired(
     assert checked.returncode == 1
     assert f"{bad.certificate} has expired" in checked.stdout
     with serving("--config", str(path)) as (process, address):
-        heard(process, f"{bad.certificate} has expired: whoever comes will refuse it")
+        heard(process, f"{bad.certificate} has expired: clients and neighbours will refuse it")
         path.write_text(said.format(good.certificate), "utf-8")
         process.send_signal(signal.SIGHUP)
         heard(process, f"read {path} again")

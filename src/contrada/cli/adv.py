@@ -1,4 +1,4 @@
-"""`contrada adv`: advertise from the command line, and list what is on offer."""
+"""`contrada adv`: advertise from the command line, and list advertisements."""
 
 import sys
 from contextlib import AsyncExitStack
@@ -21,12 +21,12 @@ from contrada.service.loop_guards import checked_timeout, next_of
 @click.command()
 @click.argument("advertisements", metavar="[ADVERTISEMENT]...", nargs=-1)
 @click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
-@click.option("--follow", is_flag=True, help="List what is on offer, and how that changes.")
+@click.option("--follow", is_flag=True, help="List advertisements and their changes.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="S",
-    help="With --follow: end when nothing has changed for S seconds.",
+    help="With --follow: end after S seconds without a change.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @approach_options
@@ -39,10 +39,10 @@ def adv(
     as_json: bool,
     approach: ConnectOptions,
 ) -> None:
-    """Advertise what will be published, until Ctrl-C, or list with --follow what is on offer.
+    """Advertise notifications until Ctrl-C, or list advertisements with --follow.
 
-    What is on offer is a line that begins with `+`, what no longer is one with `-`. What allows
-    any further attributes, as a class of obvents does, ends with `, …`.
+    A new advertisement is a line that begins with `+`, an ended one with `-`. An advertisement that
+    allows any further attributes, such as that of a class of obvents, ends with `, …`.
 
     \b
     contrada adv "origin any and gust >= 0"
@@ -50,9 +50,9 @@ def adv(
     contrada adv --follow --json --timeout 5 | jq .offer
     """  # noqa: D301 - click reads the escape
     if not advertisements and not follow:
-        raise click.UsageError("say what to advertise, or --follow")
+        raise click.UsageError("give a filter to advertise, or --follow")
     if timeout is not None and not follow:
-        raise click.UsageError("--timeout goes with --follow")
+        raise click.UsageError("--timeout needs --follow")
     service = connect(to, reconnect=False, tls=approach.tls, token=approach.token)
     run(_advertise(service, advertisements, follow, checked_timeout(timeout), as_json))
 
@@ -64,7 +64,9 @@ async def _advertise(
     timeout_s: float | None,
     as_json: bool,
 ) -> None:
-    offerings = [service.advertise(each) for each in texts]  # Wrong ones are found out before.
+    offerings = [
+        service.advertise(each) for each in texts
+    ]  # Raises for wrong filters before connecting.
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(service)
         for each in offerings:
@@ -88,7 +90,7 @@ async def _print(found: Advertisements, timeout_s: float | None, as_json: bool) 
 
 
 def show(offer: Offer, is_on_offer: bool, *, as_json: bool) -> None:
-    """Print that something is on offer, or is no longer."""
+    """Prints a new or an ended advertisement."""
     is_open = isinstance(offer, Filter)
     if as_json:
         shown = {"offer": str(offer), "is_open": is_open, "is_on_offer": is_on_offer}

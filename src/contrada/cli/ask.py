@@ -1,4 +1,4 @@
-"""`contrada ask`: ask sources of data from the command line."""
+"""`contrada ask`: query sources of data from the command line."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -27,20 +27,20 @@ Show = Callable[[Any], Iterable[str]]
 
 _OF_ATTRIBUTES: Final = ("sum", "min", "max", "mean", "distinct")
 _OF_ITEMS: Final = ("top", "bottom")
-_SAID: Final = {
-    "sum": "Their sum.",
-    "min": "The smallest.",
-    "max": "The largest.",
-    "mean": "Their mean.",
-    "distinct": "How many different ones; beyond some thousands an estimate.",
-    "top": "The N answers with the largest.",
-    "bottom": "The N answers with the smallest.",
+_HELP: Final = {
+    "sum": "Sum of ATTR.",
+    "min": "Smallest value.",
+    "max": "Largest value.",
+    "mean": "Mean of ATTR.",
+    "distinct": "Number of distinct values; beyond some thousands an estimate.",
+    "top": "N answers with the largest values.",
+    "bottom": "N answers with the smallest values.",
 }
 _DONE: Final = (SourceState.ANSWERED, SourceState.EMPTY)
 
 
 def aggregate_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds what may be computed: the command is called with `aggregates`, in a fixed order."""
+    """Adds the options for aggregates; the command gets `aggregates`, in a fixed order."""
 
     @wraps(command)
     def with_aggregates(*args: Any, counts: bool, **options: Any) -> None:
@@ -53,14 +53,14 @@ def aggregate_options(command: Callable[..., None]) -> Callable[..., None]:
 
     added: Any = with_aggregates
     for kind in reversed(_OF_ITEMS):
-        added = click.option(f"--{kind}", multiple=True, metavar="N:ATTR", help=_SAID[kind])(added)
+        added = click.option(f"--{kind}", multiple=True, metavar="N:ATTR", help=_HELP[kind])(added)
     for kind in reversed(_OF_ATTRIBUTES):
-        added = click.option(f"--{kind}", multiple=True, metavar="ATTR", help=_SAID[kind])(added)
-    return click.option("--count", "counts", is_flag=True, help="How many answers.")(added)  # type: ignore[no-any-return]
+        added = click.option(f"--{kind}", multiple=True, metavar="ATTR", help=_HELP[kind])(added)
+    return click.option("--count", "counts", is_flag=True, help="Number of answers.")(added)  # type: ignore[no-any-return]
 
 
 def _best(kind: str, text: str) -> Aggregate:
-    """What `3:price` asks for."""
+    """Returns the aggregate of a text such as `3:price`."""
     number, _, name = text.partition(":")
     if not number.isdecimal() or not name:
         raise click.UsageError(f"--{kind}: found {text!r}, expected N:ATTR, as 3:price")
@@ -71,19 +71,17 @@ def _best(kind: str, text: str) -> Aggregate:
 @click.argument("question", metavar="QUESTION")
 @click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
 @aggregate_options
-@click.option("--by", default="", metavar="ATTR", help="Compute it for each value of ATTR.")
+@click.option("--by", default="", metavar="ATTR", help="One result for each value of ATTR.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after N answers.")
-@click.option(
-    "--sort", default="", metavar="[-]ATTR", help="In its order; - for the largest first."
-)
-@click.option("--unique", is_flag=True, help="Of equal answers only one.")
+@click.option("--sort", default="", metavar="[-]ATTR", help="Sort by ATTR; with -, largest first.")
+@click.option("--unique", is_flag=True, help="Only one of equal answers.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=QUESTION_WAIT_S,
     show_default=True,
     metavar="S",
-    help="Wait for answers for S seconds at most.",
+    help="Wait at most S seconds for answers.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @approach_options
@@ -100,16 +98,16 @@ def ask(
     as_json: bool,
     approach: ConnectOptions,
 ) -> None:
-    """Ask all sources whose description QUESTION meets; print their answers, one per line.
+    """Query the sources whose description meets QUESTION; print their answers, one per line.
 
-    QUESTION is a filter, in which `=` may be followed by a variable: attributes that equal the same
-    one have equal values. Before each answer stands its source, as @publisher. What is computed is
-    combined on its way here; then there is a line for each value of --by, or one for all, and
-    below it the answers that --top and --bottom picked.
+    QUESTION is a filter, in which a variable may follow `=`: attributes with the same variable have
+    equal values. Each answer begins with its source, as @publisher. Aggregates are combined on
+    their path; the output has a line for each value of --by, or one for all, and below it the
+    answers of --top and --bottom.
 
-    At the end a table on standard error says what became of each source; a name that begins with @
-    is a server that could not be asked, or was lost. The exit status is 4 where one failed, was too
-    late or was lost: then answers are missing, unless there are as many as --limit.
+    At the end a table on standard error shows the state of each source; a name that begins with @
+    is a server that could not be queried or was lost. The exit status is 4 if a source failed, was
+    too late or was lost: answers are then missing, unless --limit was reached.
 
     \b
     contrada ask "author = 'Steinbeck' and edition < 2"
@@ -118,9 +116,9 @@ def ask(
     contrada ask "dep_delay > 120" --top 3:dep_delay --timeout 5 --json | jq .
     """  # noqa: D301 - click reads the escape
     if aggregates and (limit is not None or sort or unique):
-        raise click.UsageError("--limit, --sort and --unique are for answers, not what is computed")
+        raise click.UsageError("--limit, --sort and --unique are for answers, not for aggregates")
     if by and not aggregates:
-        raise click.UsageError("--by is for what is computed: say what, as --count")
+        raise click.UsageError("--by is for aggregates: add one, such as --count")
     service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
     answers: Answers[Any]
     show: Show
@@ -138,7 +136,7 @@ def ask(
 
 
 async def _ask(service: Service, answers: Answers[Any], show: Show) -> int:
-    """Prints the answers; how many there were."""
+    """Prints the answers and returns their number."""
     count = 0
     try:
         async with service, answers:
@@ -148,12 +146,12 @@ async def _ask(service: Service, answers: Answers[Any], show: Show) -> int:
                 count += 1
     finally:  # Also by Ctrl-C.
         if answers.has_ended:
-            _tell(answers.reports)
+            _print_reports(answers.reports)
     return count
 
 
-def _tell(reports: Iterable[SourceReport]) -> None:
-    """What became of each source."""
+def _print_reports(reports: Iterable[SourceReport]) -> None:
+    """Prints a table of the sources and their states."""
     table = Table("source", "state", box=None, pad_edge=False)
     table.add_column("answers", justify="right")
     table.add_column("reason", overflow="fold")
@@ -165,9 +163,9 @@ def _tell(reports: Iterable[SourceReport]) -> None:
     output(errors=True).print(table)
 
 
-def _plain(told: str) -> str:
-    """A text of others, without control characters that a terminal would obey."""
-    return told if told.isprintable() else repr(told)
+def _plain(received: str) -> str:
+    """Returns a received text without control characters that a terminal would obey."""
+    return received if received.isprintable() else repr(received)
 
 
 def _shown(answer: Notification, *, as_json: bool) -> tuple[str]:

@@ -1,4 +1,4 @@
-"""How commands run what awaits: Ctrl-C ends them at once."""
+"""`run` and the options of asynchronous commands; Ctrl-C ends them at once."""
 
 import asyncio
 import os
@@ -17,8 +17,9 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 END_WAIT_S: Final = 1.0
-"""How long a command may take to end in order after Ctrl-C, such as to say goodbye to a broker.
-Beyond it: it ends as it is, as with the second Ctrl-C."""
+"""Seconds for an orderly end after Ctrl-C, such as closing a connection. Beyond it: the process
+ends at once, as at the second Ctrl-C.
+"""
 
 SECONDS: Final = click.FloatRange(0, min_open=True)
 
@@ -30,8 +31,8 @@ def seconds_option(command: F) -> F:
 
 
 def end_options(command: F) -> F:
-    """Adds the options --count, --timeout and --seconds of what prints notifications."""
-    silent = "End when nothing came for S seconds."
+    """Adds the options --count, --timeout and --seconds to commands that print notifications."""
+    silent = "End after S seconds without a notification."
     command = click.option("--timeout", type=SECONDS, metavar="S", help=silent)(
         seconds_option(command)
     )
@@ -40,10 +41,10 @@ def end_options(command: F) -> F:
 
 
 def run(work: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
-    """Run a coroutine to its end. Raises KeyboardInterrupt where Ctrl-C ended it.
+    """Runs a coroutine to its end. Raises KeyboardInterrupt if Ctrl-C ended it.
 
-    SIGTERM ends what `is_endless` in the same way, with status 0: whoever supervises a service ends
-    it so.
+    SIGTERM ends an `is_endless` coroutine in the same way, with status 0, for supervisors of
+    services.
     """
     statuses = {signal.SIGINT: EXIT_INTERRUPTED} | ({signal.SIGTERM: 0} if is_endless else {})
     before = {number: signal.getsignal(number) for number in statuses}
@@ -60,7 +61,7 @@ def run(work: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
                 os._exit(statuses[signal.Signals(number)])
             ended_by.append(number)
             loop.call_soon_threadsafe(task.cancel)
-            # Not by the loop: a coroutine that works for long without awaiting would hold it up.
+            # Not by the loop, which a long computation without an await would block.
             end = threading.Timer(END_WAIT_S, os._exit, (statuses[signal.Signals(number)],))
             end.daemon = True
             end.start()
@@ -86,7 +87,7 @@ def run(work: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
 
 
 async def lost(service: Service) -> NoReturn:
-    """Waits until a broker is gone. Raises ConnectionFailedError."""
+    """Waits until the broker's connection is lost. Raises ConnectionFailedError."""
     async for state in service.connection_states():
         if state.state == "closed":
             raise ConnectionFailedError(state.address, state.reason)

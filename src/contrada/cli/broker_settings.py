@@ -1,16 +1,16 @@
-"""What `contrada serve` is told, by flags, by a file, or by a file for a whole network.
+"""`BrokerSettings`: the settings of `contrada serve`, from flags, a file, or a network file.
 
-    general = true                 # of a network: what its brokers have in common,
+    general = true                 # of a network: the common settings of its brokers,
 
-    [brokers.oslo]                 # and what each has of its own
+    [brokers.oslo]                 # and the settings of each
     port = 7701
 
     [brokers.riga]
     port = 7702
     neighbours = ["oslo", { to = "contrada://10.0.0.7:7655", cost = 3 }]
 
-A file without `brokers` is of one broker. Flags given beside a file win. Paths are relative to the
-file that names them.
+A file without `brokers` describes one broker. Flags override the file. Paths are relative to their
+file.
 """
 
 from collections.abc import Mapping
@@ -28,28 +28,28 @@ from contrada.service.settings import checked, read_toml
 from contrada.service.stores.store_location import check_store
 
 MEMORY: Final = "memory:"
-"""The store that is none."""
+"""The value of `store` that keeps nothing on disk."""
 
 EVERYWHERE: Final = ("0.0.0.0", "::")
-"""Hosts at which a broker listens, and by which no other machine reaches it."""
+"""Hosts that no other machine can reach."""
 
 _PORT_MAX: Final = 65_535
 
 LEVELS: Final = ("warning", "info", "debug")
-"""How much is logged; each `-v` is one more."""
+"""Log levels; each `-v` selects the next one."""
 
 _FileSettings: TypeAlias = Mapping[str, Any]
 
 
 class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much is logged, and for whom."""
+    """Level and form of the log."""
 
     level: Literal["warning", "info", "debug"] = "warning"
     json: bool = False
 
 
 class TlsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Files of PEM; see `Tls`."""
+    """PEM files; see `Tls`."""
 
     certificate: str | None = None
     key: str | None = None
@@ -57,21 +57,21 @@ class TlsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     require_certificate: bool = False
 
     def tls(self) -> Tls | None:
-        """The same for a broker; None where nothing is set."""
+        """Returns the TLS configuration of a broker, or None where nothing is set."""
         if self == TlsSettings():
             return None
         return Tls(self.certificate, self.key, self.authority, self.require_certificate)
 
 
 class HttpSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The HTTP port beside a broker; see docs/http.md."""
+    """The HTTP port of a broker; see docs/http.md."""
 
     listen: str = ""
     origins: list[str] = field(default_factory=list)
     private_sinks: bool = False
 
     def place(self) -> tuple[str, int]:
-        """Where it listens. Raises AddressError."""
+        """Returns host and port. Raises AddressError."""
         host, _, port = self.listen.rpartition(":")
         if not (port.isascii() and port.isdigit() and int(port) <= _PORT_MAX):
             raise AddressError(self.listen, "PORT, or HOST:PORT, for the HTTP port")
@@ -81,7 +81,7 @@ class HttpSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All that a broker is told. See `contrada serve --help`."""
+    """All settings of a broker. See `contrada serve --help`."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = PORT_DEFAULT
@@ -96,17 +96,17 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
 
     @property
     def address(self) -> Address:
-        """Where others find it."""
+        """The address of this broker for clients and neighbours."""
         return Address(self.host, self.port, self.tls.certificate is not None)
 
     def place(self) -> str | None:
-        """Where it keeps what is durable or certified; None for nowhere."""
+        """The location of the store; None for none."""
         if self.store is None:
             return f"contrada-{quote(self.name, safe='')}.db" if self.name else "contrada.db"
         return None if self.store == MEMORY else self.store
 
     def sinks_file(self) -> Path | None:
-        """What keeps subscriptions to sinks: a file beside the store; None where there is none."""
+        """The file of subscriptions to sinks, beside the store; None without a store."""
         place = self.place()
         if place is None:
             return None
@@ -115,14 +115,14 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
 
 
 def settings_of(path: Path | None, flags: _FileSettings) -> BrokerSettings:
-    """What a broker is told by a file, where there is one, and by flags, which win.
+    """Returns the settings of a file, if any, overridden by flags.
 
     Raises InputError, AddressError, ServiceError.
     """
     if path is None:
-        told = checked("flags", flags, BrokerSettings)
-        _check_reach(told)
-        return told
+        settings = checked("flags", flags, BrokerSettings)
+        _check_reach(settings)
+        return settings
     common, brokers = _read(path)
     if not brokers:
         return _resolved(str(path), _joined(common, flags), {})
@@ -135,7 +135,7 @@ def settings_of(path: Path | None, flags: _FileSettings) -> BrokerSettings:
 
 
 def settings_of_network(path: Path) -> dict[str, BrokerSettings]:
-    """All brokers that a file describes, by name. Raises InputError."""
+    """Returns the settings of all brokers of a file, by name. Raises InputError."""
     _, brokers = _read(path)
     if not brokers:
         raise InputError(str(path), "expected a table of its own for each broker: [brokers.NAME]")
@@ -145,7 +145,7 @@ def settings_of_network(path: Path) -> dict[str, BrokerSettings]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The settings of a file for all brokers, and for each broker its own settings."""
+    """Returns the common settings of a file, and those of each broker."""
     common = read_toml(path)
     described = common.pop("brokers", {})
     brokers = {}
@@ -173,7 +173,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 
 
 def _check_reach(settings: BrokerSettings) -> None:
-    """Raises AddressError, and ServiceError where other machines reach a broker without users."""
+    """Raises AddressError, or ServiceError for a reachable broker without users."""
     check_host(settings.host)
     hosts = [settings.host]
     if settings.http.listen:
@@ -189,7 +189,7 @@ def _check_reach(settings: BrokerSettings) -> None:
 
 
 def _joined(below: _FileSettings, above: _FileSettings) -> dict[str, Any]:
-    """Both; what is above wins, in tables key by key."""
+    """Merges two mappings key by key, tables too; `above` wins."""
     joined = {**below, **above}
     for key in below.keys() & above.keys():
         if isinstance(below[key], dict) and isinstance(above[key], dict):
@@ -200,7 +200,7 @@ def _joined(below: _FileSettings, above: _FileSettings) -> dict[str, Any]:
 def _resolved(
     source: str, given: _FileSettings, brokers: Mapping[str, _FileSettings]
 ) -> BrokerSettings:
-    """What was given, with the addresses of the neighbours that it names."""
+    """Replaces the names of neighbours by their addresses."""
     found = checked(source, given, BrokerSettings)
     links: dict[str, LinkSettings] = {}
     for key, link in found.links():
@@ -219,11 +219,11 @@ def _resolved(
             except AddressError as error:
                 others = f", or one of: {', '.join(brokers)}" if brokers else ""
                 raise InputError(source, f"{key}: {error}{others}") from None
-        if address in links:  # Each of two links would take the place of the other, for ever.
+        if address in links:  # Two links to one address would replace each other forever.
             raise InputError(source, f"{key}: found {link.to!r} again, expected one link to each")
         links[address] = structs.replace(link, to=address)
     resolved = structs.replace(found, neighbours=list(links.values()), parent=None)
-    try:  # What no broker can be made of is found out before one is.
+    try:  # Checks the settings before a broker is created.
         _check_reach(resolved)
         resolved.tls.tls()
         resolved.membership()

@@ -1,4 +1,4 @@
-"""Arguments that name a database: without a password, which everybody on the machine would see."""
+"""Check of arguments that name a database: a password in them would be visible to all users."""
 
 from typing import Any
 from urllib.parse import parse_qsl
@@ -9,7 +9,7 @@ from contrada.errors import InputError
 
 
 def without_password(_: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """The value as it is, for `callback=`. Raises InputError for a URL with a password in it."""
+    """Returns the value unchanged, for `callback=`. Raises InputError for a URL with a password."""
     for each in (value,) if isinstance(value, str) else value or ():
         if has_password(each):
             raise InputError(
@@ -22,7 +22,7 @@ def without_password(_: click.Context, parameter: click.Parameter, value: Any) -
 
 
 def has_password(place: str) -> bool:
-    """Whether a place is a URL that holds a password, as part of its address or as a parameter."""
+    """Whether a place is a URL with a password, in its address or as a parameter."""
     if "://" not in place:
         return False
     head, _, query = place.partition("?")

@@ -1,4 +1,4 @@
-"""`contrada doctor`: what is wrong here, at a broker or in a file, and what to do about it."""
+"""`contrada doctor`: faults of this installation, of brokers and of files, with remedies."""
 
 import importlib.metadata
 import importlib.util
@@ -34,32 +34,32 @@ from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL
 FindingLevel: TypeAlias = Literal["ok", "warning", "fault"]
 
 SLOW_S: Final = 0.5
-"""How long a broker may take to say hello and to answer. Beyond it: that is a warning."""
+"""Seconds for a broker's hello and its answer. Beyond it: a warning."""
 
 _HARMLESS: Final = {"connection ended", "unsubscribed", EXPIRED, EXPIRED_ON_ARRIVAL, DUPLICATE}
-"""Why something is not delivered that nobody misses."""
+"""Reasons of drops without a loss for any subscriber."""
 
 _DROPPED: Final = {
-    QUEUE_FULL: "subscribers read too slowly; contrada top shows which: have them read faster, or "
+    QUEUE_FULL: "slow subscribers, which contrada top shows: make them read faster, or "
     "subscribe to less",
-    LINK_FULL: "a neighbour takes too little; contrada top shows which link waits",
-    LINK_DOWN: "a link broke with something waiting for it; see the log of serve -v",
-    NOT_PERMITTED: "somebody said, or wanted to read, what he may not; see the log of serve -v",
-    ON_ITS_WAY: "a link broke; what was on its way may be lost; see the log of serve -v",
+    LINK_FULL: "a slow neighbour; contrada top shows the link with a long queue",
+    LINK_DOWN: "a link broke with a queue; see the log of serve -v",
+    NOT_PERMITTED: "a user published or subscribed without permission; see the log of serve -v",
+    ON_ITS_WAY: "a link broke; notifications in flight may be lost; see the log of serve -v",
 }
 """Remedies for dropped notifications, by reason."""
 
 _COUNTED: Final = {
-    "refused": "peers or requests did not fit; the log of serve -v tells each, with the reason",
+    "refused": "peers or requests did not fit; the log of serve -v has each, with the reason",
     "safe_answers": "something was too much work to decide, or an operator is unknown there, so "
     "more was sent than needed, and nothing lost: simpler filters, or --extension at that broker",
     "operator_failures": "an operator of an extension raised: see the log, and mend the extension",
 }
-"""The meaning of other counts of a broker, and remedies."""
+"""Remedies for other counters of a broker."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check: its level and, where something is wrong, the remedy."""
+    """The result of one check: its level and, after a fault, the remedy."""
 
     level: FindingLevel
     what: str
@@ -69,17 +69,22 @@ class Finding(msgspec.Struct, frozen=True):
 
 @click.command()
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
-@click.option("--config", type=click.Path(dir_okay=False), metavar="TOML", help="As for serve.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False),
+    metavar="TOML",
+    help="The file of contrada serve --config.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @approach_options
 def doctor(
     addresses: tuple[str, ...], config: str | None, as_json: bool, approach: ConnectOptions
 ) -> None:
-    """Look whether all is well here, at the brokers at these addresses, and in a file for serve.
+    """Check this installation, the brokers at the addresses, and a file for serve.
 
-    Each line is ok, a warning or a fault, with what to do. The status is 1 where there is a fault.
-    A file is read and checked as `contrada serve --config` does, certificates and extensions too;
-    a store is not opened.
+    Each line is ok, a warning or a fault, with a remedy. The status is 1 after a fault. A file is
+    checked as `contrada serve --config` does, with certificates and extensions; a store is not
+    opened.
 
     \b
     contrada doctor
@@ -148,16 +153,16 @@ def _configured(path: Path) -> Iterator[Finding]:
             address, tls = _made(settings), settings.tls.tls()
             reason = "" if tls is None else tls.why_out_of_date()
         except ContradaError as error:
-            yield Finding("fault", what, str(error), "mend that, or serve will refuse it too")
+            yield Finding("fault", what, str(error), "correct that, or serve will refuse it too")
             continue
         if reason:
-            yield Finding("fault", what, reason, "put another one there: whoever comes refuses it")
+            yield Finding("fault", what, reason, "replace it: clients and neighbours refuse it")
         else:
             yield Finding("ok", what, f"would listen at {address}")
 
 
 def _made(settings: BrokerSettings) -> str:
-    """Makes the broker of a file, and starts nothing; its address. Raises ContradaError."""
+    """Creates the broker of a file without starting it, and returns its address."""
     for extension in settings.extensions:
         load(extension)
     check_host(settings.host)
@@ -191,8 +196,8 @@ def _broker(address: str, approach: ConnectOptions) -> Iterator[Finding]:
         yield Finding("ok", address, found)
     if isinstance(counts, NotPermittedError):
         why = str(counts).removeprefix(f"{address} refused: ")
-        todo = "ask as a user who may: contrada user add NAME --inspect"
-        yield Finding("warning", address, f"what it did is not shown: {why}", todo)
+        todo = "connect as a user with the permission: contrada user add NAME --inspect"
+        yield Finding("warning", address, f"its counters are not shown: {why}", todo)
         return
     lost = dict(counts.get("dropped", {}))
     for reason, count in lost.items():
@@ -200,26 +205,28 @@ def _broker(address: str, approach: ConnectOptions) -> Iterator[Finding]:
             todo = _DROPPED.get(reason, "a limit of the broker: docs/limits.md")
             yield Finding("warning", address, f"{count:,} dropped: {reason}", todo)
     if not any(count for reason, count in lost.items() if reason not in _HARMLESS):
-        yield Finding("ok", address, "nothing dropped that anybody waits for")
+        yield Finding("ok", address, "no drops with a loss")
     for name, todo in _COUNTED.items():
         for reason, count in counts.get(name, {}).items():
             yield Finding("warning", address, f"{count:,} {name.replace('_', ' ')}: {reason}", todo)
 
 
 def _way_in(error: ContradaError) -> str:
-    """What to do where there is no connection."""
+    """Returns a remedy for a failed connection."""
     fault = error.fault if isinstance(error, ConnectionFailedError) else ""
     if fault == NOT_PERMITTED:
-        return "say who you are: --token-file, or --tls-certificate; contrada user add makes users"
+        return (
+            "identify yourself: --token-file, or --tls-certificate; contrada user add makes users"
+        )
     if fault == TLS_FAULT:
-        return "look at the certificates, and whom each side trusts: docs/security.md"
+        return "check the certificates and the trusted authority of each side: docs/security.md"
     return "is it started, is this its address, is a firewall between? contrada serve runs one"
 
 
 async def _asked(
     address: str, approach: ConnectOptions
 ) -> tuple[float, float, Mapping[str, Any] | NotPermittedError]:
-    """How long a broker took to say hello, and to answer; and its statistics, if it shows them."""
+    """Measures the seconds to a broker's hello and answer; returns them with its statistics."""
     began_s = time.monotonic()
     async with TcpService(address, reconnect=False, options=approach) as service:
         greeted_s = time.monotonic()

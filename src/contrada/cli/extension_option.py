@@ -1,6 +1,6 @@
-"""The option `--extension module:Class`, which brings operators of one's own.
+"""The option `--extension MODULE:CLASS`, which loads operators of a user's module.
 
-A command that has it also loads the extensions that installed packages bring.
+A command with this option also loads the extensions of installed packages.
 """
 
 from typing import Any, Final
@@ -23,5 +23,5 @@ extension_option: Final = click.option(
     multiple=True,
     expose_value=False,
     callback=_load,
-    help="Load operators of one's own; may be repeated. Runs code of the module.",
+    help="Load operators from a module; repeatable. Runs the module's code.",
 )

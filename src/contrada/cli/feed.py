@@ -1,4 +1,4 @@
-"""`contrada feed`: poll feeds, and tell what is new or changed in them."""
+"""`contrada feed`: poll feeds for new and changed entries."""
 
 import sys
 from collections import Counter
@@ -33,7 +33,7 @@ from contrada.net.wire.endpoint import TCP, ConnectOptions
 from contrada.service import Service
 
 EVERY_S: Final = 300.0
-"""Seconds from one poll to the next, where nothing else is said."""
+"""Default seconds between two polls."""
 
 BAD_SHOWN_MAX: Final = 20
 """Unreadable entries of one poll that are reported one by one. Beyond it: they are only counted."""
@@ -44,17 +44,19 @@ Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|URL...")
 @click.option(
-    "--entries", metavar="NAME", help="The elements that are entries, in what is no feed known."
+    "--entries", metavar="NAME", help="Elements that are entries, in XML of an unknown feed format."
 )
 @click.option(
-    "--identity", metavar="PATH", help="What makes an entry the same, as id or head.guid."
+    "--identity", metavar="PATH", help="Path of an entry's identity, such as id or head.guid."
 )
-@click.option("--edits", is_flag=True, help="Also what has changed and does not say so.")
+@click.option(
+    "--edits", is_flag=True, help="Report changed content even without a change of its date."
+)
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="What is known from one run to the next; made where there is none.",
+    help="File that keeps the known entries between runs; created if missing.",
 )
 @click.option(
     "--every",
@@ -62,15 +64,17 @@ Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
     default=EVERY_S,
     show_default=True,
     metavar="SECONDS",
-    help="From one poll to the next.",
+    help="Seconds between two polls.",
 )
-@click.option("--once", is_flag=True, help="Poll once, and end.")
-@click.option("--to", metavar="ADDRESS", help="Publish there, in place of printing.")
-@click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise.")
-@click.option("--names", is_flag=True, help="Tell naming services all names, for patterns.")
-@click.option("--absent", metavar="TEXT", multiple=True, help="A text that means no value.")
-@click.option("--add", metavar="NAME=VALUE", multiple=True, help="A constant attribute.")
-@click.option("--time", metavar="NAME", help="The attribute whose time stamps the envelope.")
+@click.option("--once", is_flag=True, help="Poll once, then end.")
+@click.option("--to", metavar="ADDRESS", help="Publish at this address instead of printing.")
+@click.option(
+    "--publisher", metavar="NAME", help="Publisher of the entries; default: a random name."
+)
+@click.option("--names", is_flag=True, help="Send all names to naming services, for patterns.")
+@click.option("--absent", metavar="TEXT", multiple=True, help="Text that means no value.")
+@click.option("--add", metavar="NAME=VALUE", multiple=True, help="Constant attribute.")
+@click.option("--time", metavar="NAME", help="Attribute with the time of the envelope.")
 @document_options
 @naming_options
 @approach_options
@@ -89,18 +93,17 @@ def feed(
     approach: ConnectOptions,
     **options: Any,
 ) -> None:
-    """Poll feeds at files and addresses of HTTP; give each entry that is new or changed.
+    """Poll feeds in files or at HTTP addresses; print each new or changed entry.
 
-    Feeds are RSS, Atom, CAP, or any XML where --entries names its entries. Each entry is one line
-    of JSON, or is published with --to. After each poll a line on standard error says how many
-    entries were new, changed, unchanged and bad. A feed that cannot be read is told of, and polled
-    again.
+    Feeds are RSS, Atom, CAP, or any XML with --entries. Each entry is one line of JSON, or is
+    published with --to. After each poll a line on standard error counts the new, changed, unchanged
+    and bad entries. A feed that cannot be read is reported and polled again.
 
-    An entry is known again by its guid, id, or link; by --identity, where that is given; else by
-    its content. One of Atom has changed when it says so, or with --edits whenever its content has.
-    With --state that is kept from one run to the next; what was not given when a run is ended comes
-    again. SIGTERM ends it with status 0, Ctrl-C with 130. With --once the exit status is 1 where a
-    feed could not be read, and 2 where an entry could not.
+    The identity of an entry is its guid, id or link, or the value of --identity, or else its
+    content. An Atom entry has changed when its date has, or with --edits when its content has.
+    --state keeps the known entries between runs; entries that an interrupted run did not deliver
+    are delivered by the next one. SIGTERM ends the command with status 0, Ctrl-C with 130. With
+    --once the exit status is 1 if a feed could not be read, and 2 if an entry could not.
 
     \b
     contrada feed https://example.org/news.rss --every 60
@@ -116,7 +119,7 @@ def feed(
     reading = reading_of(add=constants(add), **options)
     check_named(reading, names)
     poller = FeedPoller(sources, reading, states=FeedStates(state), identity=identity, edits=edits)
-    told = _PollReport(again_s=None if once else every)
+    report = _PollReport(again_s=None if once else every)
     service = (
         None
         if to is None
@@ -130,16 +133,16 @@ def feed(
         sender = Sender(service, Names(service) if is_named else None, all_names=names)
     try:
         polls = poller.polls(None if once else every)
-        run(_poll(polls, told, service, sender), is_endless=not once)
+        run(_poll(polls, report, service, sender), is_endless=not once)
     finally:
-        told.end()
-    if once and told.status:
-        raise click.exceptions.Exit(told.status)
+        report.end()
+    if once and report.status:
+        raise click.exceptions.Exit(report.status)
 
 
 async def _poll(
     polls: AsyncIterator[Poll],
-    told: "_PollReport",
+    report: "_PollReport",
     service: Service | None,
     sender: Sender | None,
 ) -> None:
@@ -147,7 +150,7 @@ async def _poll(
         emit: Emit = _print if sender is None else sender.send
         async for each in polls:
             await emit([found for found in each.records if isinstance(found, Record)])
-            told.tell(each)
+            report.add(each)
 
 
 async def _print(records: list[Record]) -> None:
@@ -164,8 +167,8 @@ class _PollReport:
         self._polls = 0
         self._counts: Counter[str] = Counter()
 
-    def tell(self, poll: Poll) -> None:
-        """What became of one poll."""
+    def add(self, poll: Poll) -> None:
+        """Reports the result of one poll."""
         self._polls += 1
         if poll.error is not None:
             self.status = EXIT_UNREACHABLE
@@ -192,8 +195,8 @@ class _PollReport:
         """Reports the result of all polls, unless there was only one."""
         if self._polls > 1:
             failed = self._counts.pop("failed", 0)
-            said = f"in {self._polls} polls: {_counted(self._counts)}"
-            click.echo(f"{said}, {failed} polls failed" if failed else said, err=True)
+            line = f"in {self._polls} polls: {_counted(self._counts)}"
+            click.echo(f"{line}, {failed} polls failed" if failed else line, err=True)
 
 
 def _counted(counts: dict[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""`contrada gossip`: groups of participants that gossip, over UDP."""
+"""`contrada gossip`: groups of participants that gossip over UDP."""
 
 import asyncio
 import secrets
@@ -47,11 +47,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group()
 def gossip() -> None:
-    """Groups whose participants tell one another what is published: without brokers, over UDP.
+    """Groups of participants that gossip events over UDP, without brokers.
 
-    All participants have one key, and the same options of the group (--protocol to --constant);
-    who has others is in another group, and hears nothing of this one. What is published reaches who
-    subscribed with a high probability, which docs/gossip.md computes.
+    All participants share one key and the same group options (--protocol to --constant). Other
+    options make another group, which receives nothing of this one. An event reaches its subscribers
+    with a high probability; docs/gossip.md computes it.
 
     \b
     contrada gossip key group.key
@@ -65,9 +65,9 @@ def gossip() -> None:
 @gossip.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[FILE]")
 def key(file: str | None) -> None:
-    """Make a key of chance: print it, or write it to a FILE that only you can read.
+    """Create a random key: print it, or write it to a FILE that only you can read.
 
-    Whoever has it can read all that a group says, and say anything in it.
+    The key allows its holder to read and publish all events of the group.
     """
     made = GroupKey.new()
     if file is None:
@@ -89,10 +89,13 @@ _GROUP_OPTIONS: Final = (
         help="P, milliseconds between two rounds.",
     ),
     click.option(
-        "--fanout", default=USUAL.fanout, show_default=True, help="F, how many are told in a round."
+        "--fanout",
+        default=USUAL.fanout,
+        show_default=True,
+        help="F, participants chosen in a round.",
     ),
-    click.option("--levels", type=int, help="l, digits of an address.  [default: 4]"),
-    click.option("--branching", type=int, help="a, values of a digit.  [default: 64]"),
+    click.option("--levels", type=int, help="l, digits of an address. [default: 4]"),
+    click.option("--branching", type=int, help="a, values of a digit. [default: 64]"),
     click.option(
         "--redundancy",
         default=USUAL.redundancy,
@@ -100,7 +103,7 @@ _GROUP_OPTIONS: Final = (
         help="R, delegates of a subsystem.",
     ),
     click.option(
-        "--loss", default=USUAL.loss, show_default=True, help="ε, share of messages that is lost."
+        "--loss", default=USUAL.loss, show_default=True, help="ε, share of lost messages."
     ),
     click.option(
         "--crashes",
@@ -112,13 +115,16 @@ _GROUP_OPTIONS: Final = (
         "--audience",
         default=USUAL.audience,
         show_default=True,
-        help="D, how many count as interested at least where somebody is.",
+        help="D, least number of interested participants assumed where one is interested.",
     ),
     click.option(
-        "--constant", default=USUAL.constant, show_default=True, help="c, rounds beyond expected."
+        "--constant",
+        default=USUAL.constant,
+        show_default=True,
+        help="c, rounds beyond the expected ones.",
     ),
 )
-"""What all participants have alike."""
+"""Group options, the same for all participants."""
 
 _OWN_OPTIONS: Final = (
     click.option(
@@ -127,42 +133,44 @@ _OWN_OPTIONS: Final = (
         required=True,
         type=click.Path(dir_okay=False),
         metavar="FILE",
-        help="The group's key, as `contrada gossip key FILE` makes it.",
+        help="Key of the group, from `contrada gossip key FILE`.",
     ),
     click.option(
         "--at",
         metavar="HOST:PORT",
-        help="Where others reach this: an IP address of this machine. By default the one from "
-        "which the group is reached, and a free port.",
+        help="IP address of this machine and port for other participants. Default: the address "
+        "used to reach the group, and a free port.",
     ),
     click.option(
         "--address",
         metavar="DIGITS",
-        help="Where it stands in the hierarchy: l digits joined by dots, or `ip` at all "
-        "participants for those of IP address and port (l = 6, a = 256). By default anywhere.",
+        help="Position in the hierarchy: l digits joined by dots, or `ip` at all participants for "
+        "their IP address and port (l = 6, a = 256). Default: random.",
     ),
-    click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise."),
+    click.option("--publisher", metavar="NAME", help="Name of the publisher; default: random."),
     click.option(
         "--wait",
         default=GROUP_JOIN_WAIT_S,
         show_default=True,
         metavar="S",
         type=click.FloatRange(0.1, 3_600),
-        help="How long it asks for a place in the group.",
+        help="Seconds to ask for a position in the group.",
     ),
     log_option,
 )
 _WISHES: Final = (
-    click.option("--subscribe", metavar="FILTER", help="Print what matches, as JSON lines."),
+    click.option("--subscribe", metavar="FILTER", help="Print matching events as JSON lines."),
     click.option("--publish", is_flag=True, help="Publish the JSON lines of standard input."),
-    click.option("--count", type=click.IntRange(1), metavar="N", help="End after N were printed."),
-    click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time."),
+    click.option(
+        "--count", type=click.IntRange(1), metavar="N", help="End after N printed events."
+    ),
+    click.option("--envelope", is_flag=True, help="Print @id, @publisher and @time too."),
     extension_option,
 )
 
 
 def _options(*several: tuple[Callable[[F], F], ...]) -> Callable[[F], F]:
-    """Decorates with several options, which stand in this order in the help."""
+    """Decorates with several options, in their order in the help."""
 
     def decorate(function: F) -> F:
         for each in reversed([option for options in several for option in options]):
@@ -174,7 +182,7 @@ def _options(*several: tuple[Callable[[F], F], ...]) -> Callable[[F], F]:
 
 @dataclass(frozen=True, slots=True)
 class _ParticipantPlan:
-    """What a participant is to do in its group."""
+    """The task of a participant: subscribe, publish, and when to end."""
 
     subscribe: str | None
     publish: bool
@@ -187,10 +195,9 @@ class _ParticipantPlan:
 def start(
     subscribe: str | None, publish: bool, count: int | None, envelope: bool, **options: Any
 ) -> None:
-    """Begin a group of one, on port 7656 of 127.0.0.1 unless --at says another place.
+    """Start a group with one participant, on port 7656 of 127.0.0.1 or at --at.
 
-    Where it is reached is told on standard error. It stays until Ctrl-C, and then leaves; the group
-    goes on without it.
+    Its address is printed on standard error. It leaves at Ctrl-C; the group continues without it.
 
     \b
     contrada gossip start --key group.key --at 10.0.0.7:7656
@@ -210,11 +217,10 @@ def join(
     envelope: bool,
     **options: Any,
 ) -> None:
-    """Join the group that the participant at HOST:PORT is in; of several one has to answer.
+    """Join the group of the participant at HOST:PORT; of several, one must answer.
 
-    It stays until Ctrl-C, and then leaves. With --publish and without --subscribe it leaves when
-    standard input has ended and what it published is on its way. The options of the group are those
-    that all its participants have.
+    It leaves at Ctrl-C. With --publish and without --subscribe it leaves when standard input has
+    ended and its events are sent. The group options must be those of all other participants.
 
     \b
     contrada gossip join 10.0.0.7:7656 --key group.key --subscribe "symbol = 'DIS'"
@@ -225,10 +231,15 @@ def join(
 @gossip.command()
 @click.option("--broker", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
 @click.option(
-    "--group", "places", multiple=True, required=True, metavar="HOST:PORT", help="A participant."
+    "--group",
+    "places",
+    multiple=True,
+    required=True,
+    metavar="HOST:PORT",
+    help="Address of a participant.",
 )
-@click.option("--to-group", metavar="FILTER", help="What goes from the broker to the group.")
-@click.option("--to-broker", metavar="FILTER", help="What goes from the group to the broker.")
+@click.option("--to-group", metavar="FILTER", help="Filter for notifications sent to the group.")
+@click.option("--to-broker", metavar="FILTER", help="Filter for events sent to the broker.")
 @_options(_OWN_OPTIONS, _GROUP_OPTIONS)
 @extension_option
 def bridge(
@@ -238,19 +249,19 @@ def bridge(
     to_broker: str | None,
     **options: Any,
 ) -> None:
-    """Carry notifications between a broker and a group, until Ctrl-C.
+    """Forward notifications between a broker and a group, until Ctrl-C.
 
-    They keep their identity, and nothing goes back to where it came from.
+    They keep their identity, and none returns to its origin.
 
     \b
     contrada gossip bridge --broker contrada://10.0.0.5 --group 10.0.0.7:7656 --key group.key \\
         --to-group "symbol prefix 'D'" --to-broker "alarm any"
     """  # noqa: D301 - click reads the escape
     if to_group is None and to_broker is None:
-        raise click.UsageError("say what goes over: --to-group FILTER, --to-broker FILTER, or both")
+        raise click.UsageError("give a direction: --to-group FILTER, --to-broker FILTER, or both")
     for text in (to_group, to_broker):
         if text is not None:
-            filters_of(text)  # A wrong filter is found out before connecting.
+            filters_of(text)  # Raises for a wrong filter before connecting.
     run(_bridge(broker, _node_of(places, **options), to_group, to_broker))
 
 
@@ -263,8 +274,8 @@ async def _bridge(
         try:
             await carrying.run(partial(_tell_place, node))
         finally:
-            for what, count in sorted(carrying.counts.items()):
-                click.echo(f"{count} {what}", err=True)
+            for name, count in sorted(carrying.counts.items()):
+                click.echo(f"{count} {name}", err=True)
 
 
 def _node_of(
@@ -278,7 +289,7 @@ def _node_of(
     protocol: Any,
     **parameters: Any,
 ) -> GossipNode:
-    """The participant that the options describe. Raises ContradaError for what is none."""
+    """Returns the participant of the options. Raises ContradaError for wrong ones."""
     secret = GroupKey.of_file(Path(key_file))
     space: AddressSpace | None = None
     digits: LogicalAddress | None = None
@@ -322,7 +333,7 @@ def _parameters(
 
 
 async def _placed(places: tuple[str, ...], at: str | None) -> str:
-    """The place of a participant, before it has one: its address is made of that."""
+    """Returns a provisional position; the address of the participant is derived from it."""
     if at is None:
         at = f"{own_host(await resolved(places[0]))}:0"
     host, port = split_place(at)
@@ -368,7 +379,7 @@ async def _take_part(node: GossipNode, wishes: _ParticipantPlan) -> None:
 
 
 async def _publish_lines(node: GossipNode, *, goes_on: bool) -> None:
-    """Publishes standard input. Raises InputError for a bad line, after those before it."""
+    """Publishes standard input. Raises InputError for a bad line, after the lines before it."""
     recording = LineRecords("standard input", notification_of_shown, None)
     try:
         async for block in arriving(sys.stdin.buffer):

@@ -1,4 +1,4 @@
-"""`contrada inspect`: what a broker holds, and where a notification would go there, and why."""
+"""`contrada inspect`: the state of a broker, and the route of a notification."""
 
 from collections.abc import Sequence
 
@@ -21,18 +21,18 @@ from contrada.net.wire.payload_codec import encode_content
 
 @click.command()
 @click.argument("address", default=ADDRESS_DEFAULT, metavar="[ADDRESS]")
-@click.option("--notification", metavar="JSON", help="Where would this go?")
+@click.option("--notification", metavar="JSON", help="Show the route of this notification.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @approach_options
 def inspect(
     address: str, notification: str | None, as_json: bool, approach: ConnectOptions
 ) -> None:
-    """Show what the broker at ADDRESS holds: links, clients, filters and advertisements.
+    """Show the state of the broker at ADDRESS: links, clients, filters and advertisements.
 
-    Of each the first, with who asked for it: a client, by its number at that broker, a neighbour,
-    or a pattern that is assembled there. With --notification, an object as for `pub --json`, only
-    where that would go if it were published there, and which filters match it. Nothing is
-    published. Where a broker has users, it tells those with `inspect`.
+    The first entries of each are listed, with their origin: a client by its number at the broker, a
+    neighbour, or a pattern that is assembled there. With --notification, an object as for `pub
+    --json`, only the route of that notification is shown, with the filters that match it; nothing
+    is published. A broker with users answers those with the permission `inspect`.
 
     \b
     contrada inspect contrada://10.0.0.7:7655
@@ -49,7 +49,7 @@ def inspect(
 
 
 def _packed(text: str) -> bytes:
-    """The bytes of a notification. Raises InputError for what is none."""
+    """Encodes a notification. Raises InputError for other input."""
     record = record_of(notification_of_shown, "--notification", 1, text)
     if isinstance(record, BadRecord):
         raise record.error()

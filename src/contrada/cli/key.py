@@ -16,7 +16,7 @@ _KEY_FILE = click.argument("path", metavar="FILE", type=click.Path(dir_okay=Fals
 
 @click.group()
 def key() -> None:
-    """Keys of Ed25519, with which publishers sign notifications and subscribers verify them.
+    """Ed25519 keys, with which publishers sign notifications and subscribers verify them.
 
     \b
     contrada key make desk.pem
@@ -29,9 +29,9 @@ def key() -> None:
 @key.command()
 @_KEY_FILE
 def make(path: Path) -> None:
-    """Make a private key in FILE, which only its owner reads, and print the public key.
+    """Create a private key in FILE, readable by its owner only, and print the public key.
 
-    FILE is PEM, as `openssl genpkey -algorithm ed25519` makes it too. A key is not written over.
+    FILE is PEM, as from `openssl genpkey -algorithm ed25519`. An existing key is not overwritten.
     """
     made = new_private_key()
     write_private_key(made, path)
@@ -41,5 +41,5 @@ def make(path: Path) -> None:
 @key.command()
 @_KEY_FILE
 def show(path: Path) -> None:
-    """Print the public key of the private key in FILE: what --verify takes."""
+    """Print the public key of the private key in FILE, for --verify."""
     click.echo(public_text(private_key_in(path)))

@@ -1,6 +1,6 @@
-"""A group of commands that are imported only when they are used, and one way to end in error.
+"""`LazyGroup`: a group of commands that imports a command at its first use, and reports errors.
 
-A command whose library is not installed says what to install; the others work without it.
+A command with a missing library names the extra to install; the others work without it.
 """
 
 import importlib
@@ -18,10 +18,10 @@ from contrada.errors import ConnectionFailedError, ContradaError, EngineError
 EXIT_UNREACHABLE: Final = 1
 EXIT_BAD_INPUT: Final = 2
 EXIT_UNMET: Final = 3
-"""All was read, but what an option names was nowhere found, or nothing could be read of a file."""
+"""Status: a name in an option is not in the input, or a file has no readable record."""
 
 EXIT_INCOMPLETE: Final = 4
-"""Of a question answers are missing: a source failed, was too late, or was lost."""
+"""Status: answers to a question are missing, because a source failed, was too late, or was lost."""
 
 EXIT_INTERRUPTED: Final = 130
 
@@ -43,21 +43,21 @@ EXTRAS: Final = {
     "websockets": "http",
     "opentelemetry": "tracing",
 }
-"""Which extra of the package brings a library."""
+"""The extra of the package that installs a library."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Where a command is, as `module:name`, and one line for the list of commands."""
+    """The place of a command, as `module:name`, and its line in the list of commands."""
 
     target: str
     summary: str
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is asked for; turns errors into one line and a status.
+    """Imports a command at its first use; turns errors into one line and a status.
 
-    `obj` of its context, where given, is called when the command is imported.
+    `obj` of its context, if any, is called when the command is imported.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class LazyGroup(click.Group):
         self._lazy = dict(commands_by_name or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the commands, in the order in which they were given."""
+        """The names of the commands, in their given order."""
         return [*self._lazy, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name; imports its module."""
+        """Imports and returns the command of this name."""
         lazy = self._lazy.get(cmd_name)
         if lazy is None:
             return super().get_command(ctx, cmd_name)
@@ -86,15 +86,15 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands; imports none of them."""
+        """Lists the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, lazy.summary) for name, lazy in self._lazy.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; every error a caller can mend is one line."""
+        """Runs a command; an error that the caller can correct becomes one line."""
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # What cannot be written is found out here, not at Python's end.
+            sys.stdout.flush()  # Raises here for a closed pipe, not at Python's exit.
         except (ConnectionFailedError, EngineError) as error:
             _fail(str(error), EXIT_UNREACHABLE)
         except ContradaError as error:
@@ -109,7 +109,7 @@ class LazyGroup(click.Group):
             _drop_output(is_urgent=True)
             ctx.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:
-            _drop_output()  # Whoever read it has seen enough.
+            _drop_output()  # The reader has closed the pipe.
             ctx.exit(0)
         except OSError as error:
             _drop_output()
@@ -119,26 +119,26 @@ class LazyGroup(click.Group):
 
 
 def _drop_output(*, is_urgent: bool = False) -> None:
-    """Write what is left to nowhere: Python flushes once more at its end, and would complain.
+    """Redirects pending output to the null device; Python's last flush would raise an error.
 
-    Where it is urgent, what a reader does not take at once is lost.
+    If it is urgent, output that the reader does not accept at once is lost.
     """
     try:
         if is_urgent:
             os.set_blocking(sys.stdout.fileno(), False)
         sys.stdout.flush()
     except io.UnsupportedOperation:
-        pass  # There is no file behind it.
+        pass  # The stream has no file descriptor.
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: click.ClickException) -> str:
-    """What is wrong with the arguments, and which command knows more."""
-    said = error.format_message()
+    """Returns a usage error with a pointer to the command's help."""
+    message = error.format_message()
     if not isinstance(error, click.UsageError) or error.ctx is None:
-        return said
-    return f"{said.rstrip('.')} (see: {error.ctx.command_path} --help)"
+        return message
+    return f"{message.rstrip('.')} (see: {error.ctx.command_path} --help)"
 
 
 def _missing(command: str, error: ModuleNotFoundError) -> str:

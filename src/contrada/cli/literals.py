@@ -1,8 +1,7 @@
-"""Attributes as they are written on a command line: `name=value`.
+"""Attributes as arguments of a command: `name=value`.
 
-A value is read as in a filter where it can be (`12.5`, `true`, `null`, `"12"`, `x"0aff"`,
-`@2026-11-20T09:30:00Z`), and is plain text otherwise. A name that is given several times has
-several values.
+A value is parsed as in a filter if possible (`12.5`, `true`, `null`, `"12"`, `x"0aff"`,
+`@2026-11-20T09:30:00Z`), and is plain text otherwise. A repeated name has several values.
 """
 
 import re
@@ -18,15 +17,15 @@ _DATED: Final = re.compile(r"@\d{4}-\d")
 
 
 def literal(text: str) -> Value:
-    """The value that a text writes; itself when it is no literal.
+    """Returns the value of a literal, or the text itself.
 
-    Raises InputError for what looks like a time but is none.
+    Raises InputError for a malformed time.
     """
     if "\n" in text:
         return text
     try:
-        # Both at once: what is longer than one literal fits one of the two places at most. And a
-        # comment would have no end.
+        # In both places at once: a text longer than one literal fits at most one of them. The
+        # line break ends a comment.
         value_set = Filter(f"{_NAME} in ({text}) and {_NAME} = {text}").sets[_NAME]
     except ContradaError:
         if _DATED.match(text):
@@ -40,9 +39,9 @@ def literal(text: str) -> Value:
 
 
 def named_text(pair: str, source: str, *, empty: bool = False) -> tuple[str, str]:
-    """Name and text of `NAME=VALUE`. Raises InputError, with where it stood, for what is none.
+    """Splits `NAME=VALUE`. Raises InputError, with its place, for other text.
 
-    With `empty` the name may be, as that of a column that has none.
+    With `empty` the name may be empty, like that of an unnamed column.
     """
     name, equals, text = pair.partition("=")
     if not equals or not (name or empty):
@@ -51,7 +50,7 @@ def named_text(pair: str, source: str, *, empty: bool = False) -> tuple[str, str
 
 
 def attributes_of(pairs: Iterable[str]) -> dict[str, Value | list[Value]]:
-    """The attributes of `name=value` arguments. Raises InputError for one that is none."""
+    """Returns the attributes of `name=value` arguments. Raises InputError for other text."""
     found: dict[str, list[Value]] = {}
     for pair in pairs:
         name, text = named_text(pair, "argument")

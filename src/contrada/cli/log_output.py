@@ -1,8 +1,7 @@
-"""What a command logs, on standard error: lines for people, or of JSON for programs.
+"""The log of a command, on standard error: lines for people, or JSON for programs.
 
-A call that logs gives its text with names, and a mapping of what they stand for: so one call says
-what people read and what programs ask for. docs/operations.md tells the names; a test holds that
-there are no others.
+A log call has a text with named parts, and a mapping of their values; so one call serves people and
+programs. docs/operations.md lists the names; a test holds that there are no others.
 """
 
 import logging
@@ -27,9 +26,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def log(verbosity: int, *, as_json: bool) -> None:
-    """Log what this package says from now on; the more, the higher `verbosity` is, up to 2.
+    """Configures the log of this package; `verbosity` is 0 to 2.
 
-    What it stands on says its warnings and errors in the same form.
+    The libraries below it log their warnings and errors in the same form.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(
@@ -41,7 +40,7 @@ def log(verbosity: int, *, as_json: bool) -> None:
 
 
 def log_option(command: F) -> F:
-    """Gives a command `--log-json`; what it logs is then JSON, and nothing is passed to it."""
+    """Adds `--log-json`, which makes the log JSON; the command gets no parameter."""
 
     def begin(_: click.Context, __: click.Parameter, as_json: bool) -> None:
         if as_json:
@@ -53,21 +52,21 @@ def log_option(command: F) -> F:
         expose_value=False,
         is_eager=True,
         callback=begin,
-        help="Log lines of JSON on standard error.",
+        help="Log JSON lines on standard error.",
     )
     return option(command)
 
 
 def log_line(level: str, logger: str, event: str, fields: Mapping[str, Any]) -> str:
-    """One thing that happened now, as the line of JSON that it is in a log."""
+    """Returns the JSON log line of an event that happened now."""
     return _encoded(datetime.now(UTC), level, logger, event, event, fields)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time, level, logger, event, message, and what the event names."""
+    """One JSON object per line: time, level, logger, event, message, and the event's own keys."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line. Cost: that of the message, and of each value as text."""
+        """Formats one line. Cost: that of the message, and of each value as text."""
         fields = dict(record.args) if isinstance(record.args, Mapping) else {}
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)

@@ -1,4 +1,4 @@
-"""`contrada match`: which records of some files match which subscriptions. Needs no Spark."""
+"""`contrada match`: match records of files against subscriptions, without Spark."""
 
 import gc
 from collections import Counter
@@ -50,7 +50,7 @@ _READS_ARRAY: Final = {
     "json": "--entries . reads",
     "jsonl": "--format json --entries . reads",
 }
-"""What reads a JSON array where a format is for lines."""
+"""Options that read a JSON array, for the formats of lines."""
 
 ERRORS_SHOWN_MAX: Final = 20
 """Unreadable records that are reported one by one. Beyond it: they are only counted."""
@@ -60,20 +60,27 @@ ERRORS_SHOWN_MAX: Final = 20
 @click.argument("subscriptions", type=PLACES)
 @click.argument("files", type=INPUT, nargs=-1, required=True)
 @click.option(
-    "--from", "dialect", type=click.Choice([*DIALECTS]), help="SUBSCRIPTIONS are rules of it."
+    "--from",
+    "dialect",
+    type=click.Choice([*DIALECTS]),
+    help="SUBSCRIPTIONS are rules of this dialect.",
 )
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Not by the suffix.")
 @click.option(
-    "--entries", metavar="NAME", help="XML: the elements NAME; JSON: the array NAME, `.` all."
+    "--format", "format_name", type=click.Choice(FORMATS), help="Format; default: by the suffix."
+)
+@click.option(
+    "--entries",
+    metavar="NAME",
+    help="XML: elements NAME; JSON: array NAME, or `.` for the whole document.",
 )
 @cell_options
 @naming_options
 @document_options
-@click.option("--add", metavar="NAME=VALUE", multiple=True, help="A constant attribute.")
-@click.option("--time", metavar="NAME", help="The attribute whose time stamps the envelope.")
-@click.option("--mark", metavar="TYPE", multiple=True, help="A type mark, the most general first.")
-@click.option("--output", type=click.File("w"), default="-", help="Where the matches go.")
-@click.option("--count", is_flag=True, help="Only a table of matches per subscription.")
+@click.option("--add", metavar="NAME=VALUE", multiple=True, help="Constant attribute.")
+@click.option("--time", metavar="NAME", help="Attribute with the time of the envelope.")
+@click.option("--mark", metavar="TYPE", multiple=True, help="Type mark; most general first.")
+@click.option("--output", type=click.File("w"), default="-", help="File for the matches.")
+@click.option("--count", is_flag=True, help="Print only a table of matches per subscription.")
 @click.option("--json", "as_json", is_flag=True, help="With --count: as JSON.")
 @extension_option
 def match(
@@ -90,21 +97,21 @@ def match(
 ) -> None:
     """Match the records of FILES against a file of SUBSCRIPTIONS.
 
-    A subscription is a line `name: filter`; lines that begin with # are comments. A record is
-    a row of CSV (csv, tsv), a line of JSON (json, jsonl, ndjson), an XML document or, with
-    --entries, one repeated element of it, or of an array in a JSON document (json, and geojson,
-    which needs it). A suffix .gz is unpacked. The file `-` is standard input, and needs --format.
-    Each match is written as one line of JSON.
+    A subscription is a line `name: filter`; lines that begin with # are comments. A record is a row
+    of CSV (csv, tsv), a line of JSON (json, jsonl, ndjson), an XML document or, with --entries, one
+    repeated element of it, or of an array in a JSON document (json, and geojson, which needs it). A
+    suffix .gz is unpacked. The file `-` is standard input, and needs --format. Each match is one
+    line of JSON.
 
-    --strategy says what becomes of elements that are repeated in a document: docs/documents.md.
+    --strategy chooses the treatment of repeated elements of a document: docs/documents.md.
 
     With --from, SUBSCRIPTIONS is a file of rules as for `contrada translate`, or a directory of
-    such. They are matched exactly, also where no filter says them, and each match shows the title,
-    author, level and tags that its rule has.
+    such files. They are matched exactly, including residues, and each match has the title, author,
+    level and tags of its rule.
 
-    Records and rules that cannot be read are told on standard error, with place and reason, the
-    first of them one by one; the others are matched all the same. The exit status is then 2. It is
-    3 where an option names what is nowhere in the files.
+    Unreadable records and rules are reported on standard error, with place and reason, the first
+    ones one by one; the others are matched. The exit status is then 2. It is 3 if a name in an
+    option is not in the files.
 
     \b
     contrada match desk.filters flights.csv --types tailnum=text,time_hour=time --absent NA
@@ -138,7 +145,7 @@ def match(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """What is made inside stays: passes of the collector over it would only take their time."""
+    """Pauses the garbage collector: its passes over the new objects would free nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -149,7 +156,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _input(path: Path, format_name: str | None, reading: ReadOptions) -> tuple[Path, str, str]:
-    """Where a file is read from, its format, and what its records call it."""
+    """Returns the path, the format and the displayed name of a file."""
     check_name_of(path)
     if str(path) != STANDARD_INPUT:
         is_geojson = path.name.lower().removesuffix(".gz").endswith(".geojson")
@@ -165,7 +172,7 @@ def _input(path: Path, format_name: str | None, reading: ReadOptions) -> tuple[P
 
 
 def _wanted(place: Path, dialect: str | None) -> tuple[Mapping[str, RecordFilter], bool]:
-    """The subscriptions by name, and whether some rules were refused, which are reported."""
+    """Returns the subscriptions by name, and whether rules were refused; reports the refusals."""
     if dialect is None:
         return load_subscriptions(place), False
     found, refused = load_rules(place, dialect)
@@ -177,14 +184,14 @@ def _wanted(place: Path, dialect: str | None) -> tuple[Mapping[str, RecordFilter
 
 
 class _MatchReport:
-    """Writes the matches as they come and counts them."""
+    """Writes and counts the matches."""
 
     def __init__(self, wanted: Mapping[str, RecordFilter], output: IO[str], *, quiet: bool) -> None:
         self.read = 0
         self.bad = 0
         self.matches: Counter[str] = Counter()
         self.empty: list[str] = []  # inputs without a record
-        self.arrays: set[str] = set()  # inputs that begin with a bracket and cannot be read so
+        self.arrays: set[str] = set()  # inputs that are JSON arrays in a format of lines
         self.unmet: list[str] = []
         self._hints: set[str] = set()  # each is given once
         self._wanted = wanted
@@ -193,19 +200,19 @@ class _MatchReport:
         self._quiet = quiet
 
     def take_all(self, inputs: Iterable[tuple[Path, str, str]], matcher: Matcher) -> None:
-        """All records of the inputs, with a word on how far that is."""
-        self._output.write("")  # The file is opened by that, also where nothing will match.
-        with progress_of("records") as told:
+        """Matches all records of the inputs, and shows the progress."""
+        self._output.write("")  # Creates the file, also without a match.
+        with progress_of("records") as show:
             for path, format_, source in inputs:
                 before = self.read + self.bad
                 for each in matcher.file(path, format_, source):
                     self.take(each)
-                    told(self.read + self.bad, each.source)
+                    show(self.read + self.bad, each.source)
                 if self.read + self.bad == before:
                     self.empty.append(source)
 
     def end(self, *, as_json: bool) -> None:
-        """Writes the counts, and tells what was not as it should be."""
+        """Writes the counts, and reports the faults."""
         if self._quiet and as_json:
             self._output.write(self.counts() + "\n")
         elif self._quiet:
@@ -218,35 +225,35 @@ class _MatchReport:
             click.echo(f"contrada: error: {each}", err=True)
 
     def take(self, outcomes: Outcomes) -> None:
-        """Some more records."""
+        """Adds the outcomes of some records."""
         self.read += outcomes.read
-        for told in outcomes.records:
-            if isinstance(told, BadRecord):
+        for each in outcomes.records:
+            if isinstance(each, BadRecord):
                 self.bad += 1
-                if told.line == 1 and told.text.lstrip().startswith("["):
-                    self.arrays.add(told.source)
+                if each.line == 1 and each.text.lstrip().startswith("["):
+                    self.arrays.add(each.source)
                 if self.bad <= ERRORS_SHOWN_MAX:
-                    hint = hint_for(told)
+                    hint = hint_for(each)
                     hint = "" if hint in self._hints else hint
                     self._hints.add(hint)
-                    click.echo(f"{told.error()}{hint}", err=True)
+                    click.echo(f"{each.error()}{hint}", err=True)
                 continue
-            for position in told.positions:
+            for position in each.positions:
                 name = self._names[position]
                 self.matches[name] += 1
                 if not self._quiet:
-                    self._output.write(_line(name, self._wanted[name], told.record))
+                    self._output.write(_line(name, self._wanted[name], each.record))
         if outcomes.records and not self._quiet:
-            self._output.flush()  # Whoever waits for the first matches gets them.
+            self._output.flush()  # A reader of the pipe gets the first matches early.
 
     def counts(self) -> str:
-        """The same as JSON."""
+        """Returns the counts as JSON."""
         counted = {name: self.matches[name] for name in self._names}
-        told = {"read": self.read, "bad": self.bad, "matches": counted}
-        return msgspec.json.encode(told).decode()
+        counts = {"read": self.read, "bad": self.bad, "matches": counted}
+        return msgspec.json.encode(counts).decode()
 
     def table(self) -> Table:
-        """How often each subscription matched."""
+        """Returns a table of the matches of each subscription."""
         table = Table("subscription", "filter", title=f"{self.read} records")
         table.add_column("matches", justify="right")
         for name, wish in self._wanted.items():

@@ -26,7 +26,7 @@ NAME_DEFAULT: Final = "contrada-mqtt"
 DROPPED: Final = "from MQTT, dropped"
 
 PASSWORD_VARIABLE: Final = "CONTRADA_MQTT_PASSWORD"
-"""The environment variable that holds the password, where no file is named."""
+"""Environment variable with the password, used without --password-file."""
 
 
 @click.command()
@@ -35,33 +35,43 @@ PASSWORD_VARIABLE: Final = "CONTRADA_MQTT_PASSWORD"
 )
 @click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
 @click.option(
-    "--in", "filters", multiple=True, metavar="TOPICS", help="A filter of MQTT: what comes in."
+    "--in",
+    "filters",
+    multiple=True,
+    metavar="TOPICS",
+    help="MQTT topic filter for incoming messages.",
 )
-@click.option("--out", metavar="FILTER", help="A filter of Contrada: what goes out.")
+@click.option("--out", metavar="FILTER", help="Contrada filter for outgoing notifications.")
 @click.option(
     "--topic",
     default="{topic}",
     show_default=True,
     metavar="TEMPLATE",
-    help="The topic of what goes out; {name} is an attribute's value.",
+    help="Topic of outgoing messages; {name} is an attribute's value.",
 )
-@click.option("--retain", is_flag=True, help="What goes out is retained by its topic.")
+@click.option("--retain", is_flag=True, help="Set the retain flag of outgoing messages.")
 @click.option(
     "--name",
     default=NAME_DEFAULT,
     show_default=True,
-    help="What tells this bridge from others, at both sides.",
+    help="Name of this bridge at both brokers; unique.",
 )
 @click.option(
     "--password-file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help=f"Of the USER; else the variable {PASSWORD_VARIABLE} has it, if it is set.",
+    help=f"Password of USER; default: the variable {PASSWORD_VARIABLE}.",
 )
-@click.option("--mqtt-authority", type=PEM, metavar="PEM", help="Whom to trust at the MQTT broker.")
-@click.option("--mqtt-certificate", type=PEM, metavar="PEM", help="Who this side is there.")
-@click.option("--mqtt-key", type=PEM, metavar="PEM", help="The key of that, if not in its file.")
-@click.option("-v", "--verbose", is_flag=True, help="Log connections, too.")
+@click.option(
+    "--mqtt-authority", type=PEM, metavar="PEM", help="Trusted authority for the MQTT broker."
+)
+@click.option(
+    "--mqtt-certificate", type=PEM, metavar="PEM", help="Certificate to present to the MQTT broker."
+)
+@click.option(
+    "--mqtt-key", type=PEM, metavar="PEM", help="Key of that certificate, if in another file."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log connections too.")
 @approach_options
 def mqtt(
     broker: str,
@@ -77,17 +87,18 @@ def mqtt(
     approach: ConnectOptions,
     **options: Any,
 ) -> None:
-    """Carry messages of an MQTT 5 broker in, and notifications out, until Ctrl-C.
+    """Bridge messages of an MQTT 5 broker and notifications, until Ctrl-C.
 
-    A message that comes in has the attribute topic, its user properties, and what its payload says,
-    if that is a JSON object; else the payload is the body. What goes out is a JSON object of its
-    attributes, or its body with the attributes as user properties. Nothing goes back to where it
-    came from.
+    An incoming message has the attribute topic, its user properties, and the members of its
+    payload, if that is a JSON object; another payload is the body. An outgoing message is a JSON
+    object of the attributes, or the body with the attributes as user properties. No message returns
+    to its origin.
 
-    Both ways with QoS 1: a message is acknowledged when it is published, certified; a notification,
-    from the durable subscription NAME, when the MQTT broker has it. So a bridge that was away goes
-    on where it was, under the same --name. What cannot go over is told of, and counted. Prints a
-    line when it is ready; SIGTERM ends it with status 0, Ctrl-C with 130.
+    Both directions use QoS 1: a message is acknowledged when it is published, certified; a
+    notification, from the durable subscription NAME, when the MQTT broker has it. So a bridge
+    continues after an interruption, under the same --name. Messages that cannot be converted are
+    reported and counted. Prints a line when it is ready; SIGTERM ends it with status 0, Ctrl-C with
+    130.
 
     \b
     contrada mqtt --broker mqtt://10.0.0.9 --in 'sensors/#'
@@ -97,13 +108,13 @@ def mqtt(
     contrada sub "topic prefix 'sensors/' and temperature > 30"
     """  # noqa: D301 - click reads the escape
     if not options["filters"] and out is None:
-        raise click.UsageError("say what goes over: --in TOPICS, --out FILTER, or both")
+        raise click.UsageError("give a direction: --in TOPICS, --out FILTER, or both")
     has_tls = mqtt_certificate or mqtt_key or mqtt_authority
     place = parse_mqtt_address(broker, _password(password_file))
     if has_tls and not place.is_tls:
         raise click.UsageError(f"certificates are for mqtts://, and this is {place}")
     tls = Tls(mqtt_certificate, mqtt_key, mqtt_authority).client_context() if place.is_tls else None
-    # What is wrong is found out before connecting.
+    # Raises for wrong options before connecting.
     options |= {"topic": TopicTemplate(topic), "out": None if out is None else filters_of(out)}
     log(1 if verbose else 0, as_json=False)
     service = connect(to, publisher=name, tls=approach.tls, token=approach.token)
@@ -124,20 +135,20 @@ async def _carry(
         await session.open()
         bridge = MqttBridge(service, session, name=name, filters=filters, **options)
         try:
-            await bridge.run(lambda: _tell_ready(place, service))
+            await bridge.run(lambda: _print_ready(place, service))
         finally:
             await session.aclose()
-            for what, count in sorted({**bridge.counts, DROPPED: session.dropped}.items()):
+            for name, count in sorted({**bridge.counts, DROPPED: session.dropped}.items()):
                 if count:
-                    click.echo(f"{count} {what}", err=True)
+                    click.echo(f"{count} {name}", err=True)
 
 
-def _tell_ready(place: MqttAddress, service: Service) -> None:
+def _print_ready(place: MqttAddress, service: Service) -> None:
     click.echo(f"{place} and {service.connection.address}")
 
 
 def _password(path: Path | None) -> str:
-    """What a file, or else the environment, has. Raises InputError."""
+    """Returns the password of the file, or of the environment. Raises InputError."""
     if path is None:
         return os.environ.get(PASSWORD_VARIABLE, "")
     try:

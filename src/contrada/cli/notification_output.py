@@ -1,4 +1,4 @@
-"""How commands print notifications, and what is computed of them: a line each."""
+"""Output of notifications and aggregates, one line each."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -12,11 +12,11 @@ from contrada.model.domains.values import key_of
 from contrada.model.syntax import name_text, value_text
 
 ENVELOPE: Final = ("@id", "@publisher", "@time")
-"""What filters see of an envelope."""
+"""The members of an envelope that filters can match."""
 
 
 def json_line(notification: Notification, members: Iterable[str] = ()) -> str:
-    """A line of JSON, with these members of the envelope before the attributes."""
+    """Returns a line of JSON, with these members of the envelope before the attributes."""
     shown = shown_text(notification)
     named = _members(notification, members)
     if not named:
@@ -26,7 +26,7 @@ def json_line(notification: Notification, members: Iterable[str] = ()) -> str:
 
 
 def parts_of(notification: Notification, members: Iterable[str] = ()) -> list[str]:
-    """These members of the envelope, and the attributes, each as `name=value`."""
+    """Returns these members of the envelope, and the attributes, each as `name=value`."""
     named = _members(notification, members)
     parts = [f"{name}={value_text(key_of(value))}" for name, value in named.items()]
     for name, held in notification.attributes.items():
@@ -36,14 +36,14 @@ def parts_of(notification: Notification, members: Iterable[str] = ()) -> list[st
 
 
 def _members(notification: Notification, names: Iterable[str]) -> dict[str, str | None]:
-    """Members of the envelope, by the names that filters have for them."""
+    """Returns members of the envelope, by their names in filters."""
     held = notification.envelope
     found = {"@id": held.id, "@publisher": held.publisher, "@time": plain_time(notification)}
     return {name: found[name] for name in names}
 
 
 def json_group(group: Mapping[str, Any]) -> str:
-    """A line of JSON for what was computed of a group; the items of a list are as notifications."""
+    """Returns a line of JSON for the aggregates of a group; list items are notifications."""
     return msgspec.json.encode({name: _shown(value) for name, value in group.items()}).decode()
 
 
@@ -54,11 +54,11 @@ def _shown(value: Any) -> Any:
 
 
 def group_lines(group: Mapping[str, Any]) -> Iterator[str]:
-    """A line of what was computed of a group; below it a line for each item of a list."""
+    """Yields a line for the aggregates of a group, then a line for each item of a list."""
     plain = {name: value for name, value in group.items() if not isinstance(value, dict | list)}
     remarks = [
-        f"{told} {name}: {_remark(each)}"
-        for told, several in group.items()
+        f"{label} {name}: {_remark(each)}"
+        for label, several in group.items()
         if isinstance(several, dict)
         for name, each in several.items()
     ]
@@ -69,10 +69,10 @@ def group_lines(group: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _plain(value: Any) -> str:
-    """A value as it is written; integers of any size."""
+    """Formats a value; integers of any size."""
     return str(value) if type(value) is int else value_text(key_of(value))
 
 
-def _remark(said: Any) -> str:
-    """How many values were skipped, or between which numbers an estimate lies."""
-    return " to ".join(map(str, said)) if isinstance(said, tuple) else str(said)
+def _remark(value: Any) -> str:
+    """Formats the number of skipped values, or the bounds of an estimate."""
+    return " to ".join(map(str, value)) if isinstance(value, tuple) else str(value)

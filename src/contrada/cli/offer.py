@@ -1,4 +1,4 @@
-"""`contrada offer`: offer a table or files from the command line, to be asked."""
+"""`contrada offer`: offer a table or files to queries."""
 
 import asyncio
 import sys
@@ -26,7 +26,7 @@ from contrada.service.query.source_description import FRESH_S
 from contrada.service.query.source_query import SourceQuery
 
 SHOWN_EVERY_S: Final = 0.25
-"""Seconds from one look at what it is described by to the next."""
+"""Seconds between two checks of the description."""
 
 _EVERYTHING: Final = SourceQuery("everything")
 
@@ -38,34 +38,35 @@ _EVERYTHING: Final = SourceQuery("everything")
     nargs=2,
     metavar="DATABASE TABLE",
     callback=without_password,
-    help="Each row of a table of SQLite (a file) or PostgreSQL (postgresql://…).",
+    help="Rows of a table of SQLite (a file) or PostgreSQL (postgresql://…).",
 )
 @click.option(
     "--files",
     multiple=True,
     metavar="GLOB",
-    help="Each row, or object, of files; a folder or a pattern, in quotes. May be repeated.",
+    help="Rows or objects of files; a folder or a quoted pattern. Repeatable.",
 )
 @click.option(
     "--format",
     "file_format",
     type=click.Choice(get_args(FileFormat)),
-    help="Of the files; told by the first name otherwise.",
+    help="Format of the files; default: by the first name.",
 )
 @click.option(
     "--describe",
     "described",
     multiple=True,
     metavar="FILTER",
-    help="What it has, also in future; each of several is enough. Worked out of it otherwise.",
+    help="Description of present and future data; several are alternatives. Default: computed "
+    "from the data.",
 )
 @click.option(
     "--fresh",
     type=click.FloatRange(0, min_open=True),
     metavar="S",
-    help=f"Work that out again each S seconds; {FRESH_S:g} if nothing is said.",
+    help=f"Recompute the description every S seconds; default {FRESH_S:g}.",
 )
-@click.option("--name", default="", help="What it is called; a random name otherwise.")
+@click.option("--name", default="", help="Name of the source; default: random.")
 @seconds_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @approach_options
@@ -82,15 +83,14 @@ def offer(
     as_json: bool,
     approach: ConnectOptions,
 ) -> None:
-    """Offer a table or files, to be asked by `contrada ask`, until Ctrl-C.
+    """Offer a table or files to `contrada ask`, until Ctrl-C.
 
-    What it is described by is a line that begins with `+`, and with `-` when it is not any longer;
-    each question that it is asked is one that begins with `?`. How many there were is told on
-    standard error at the end. Only questions that meet the description come. Of a description that
-    is worked out, from the ranges and values of each column, what comes in between and lies
-    outside is not found until --fresh seconds have passed.
+    A new part of the description is a line that begins with `+`, an ended one with `-`; each
+    question is a line with `?`. Their number is printed on standard error at the end. Only
+    questions that meet the description are received. A computed description has the ranges and
+    values of each column; new data outside of them is not found until --fresh seconds have passed.
 
-    A database is only read, and no value of a question is ever part of a statement. A TABLE may be
+    A database is only read, and no value of a question is part of a statement. A TABLE may be
     SCHEMA.TABLE.
 
     \b
@@ -104,26 +104,26 @@ def offer(
     if file_format is not None and not files:
         raise click.UsageError("--format is for --files")
     if fresh is not None and described:
-        raise click.UsageError("--fresh is for what is worked out: leave --describe out")
+        raise click.UsageError("--fresh is for a computed description: leave --describe out")
     source: DataSource
     if table is not None:
         source = TableSource(table[0], table[1].split(".", 1), fresh_s=0)
     else:
         source = FileSource(files, file_format, fresh_s=0)
     service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
-    told = _TellingSource(source, checked_timeout(fresh, "fresh") or FRESH_S)
-    offered = service.offer(list(described) or None, told, name=name)
+    reported = _ReportingSource(source, checked_timeout(fresh, "fresh") or FRESH_S)
+    offered = service.offer(list(described) or None, reported, name=name)
     _check(source)
-    run(_offer(service, offered, told, checked_timeout(seconds, "seconds"), as_json))
+    run(_offer(service, offered, reported, checked_timeout(seconds, "seconds"), as_json))
 
 
 def _check(source: Any) -> None:
-    """Raises what the first row raises: a wrong name is found out before it is offered."""
+    """Reads the first row, so that a wrong name is an error before the offer."""
     with closing(source.answer(_EVERYTHING)) as rows:
         next(rows, None)
 
 
-class _TellingSource:
+class _ReportingSource:
     """A source that reports each question before it answers it."""
 
     def __init__(self, source: DataSource, fresh_s: float) -> None:
@@ -131,46 +131,46 @@ class _TellingSource:
         self.fresh_s = fresh_s
         self.count = 0
         self._source = source
-        self._told: asyncio.Queue[SourceQuery] = asyncio.Queue(1)
+        self._asked: asyncio.Queue[SourceQuery] = asyncio.Queue(1)
 
     async def answer(self, question: SourceQuery) -> Any:
         """See `DataSource`."""
         self.count += 1
-        await self._told.put(question)
+        await self._asked.put(question)
         return self._source.answer(question)
 
     async def next(self) -> SourceQuery:
-        """The next question."""
-        return await self._told.get()
+        """Returns the next question."""
+        return await self._asked.get()
 
 
 async def _offer(
     service: Service,
     offered: SourceOffer,
-    told: _TellingSource,
+    source: _ReportingSource,
     seconds: float | None,
     as_json: bool,
 ) -> None:
     try:
         async with service, offered:
-            works = [_print(told, as_json), lost(service), _show(offered, as_json)]
+            works = [_print(source, as_json), lost(service), _show(offered, as_json)]
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await first_of(*works)
-    finally:  # Also by Ctrl-C.
-        click.echo(f"asked {told.count} times", err=True)
+    finally:  # Also after Ctrl-C.
+        click.echo(f"asked {source.count} times", err=True)
 
 
-async def _print(told: _TellingSource, as_json: bool) -> None:
+async def _print(source: _ReportingSource, as_json: bool) -> None:
     while True:
-        text = str(await told.next())
+        text = str(await source.next())
         line = msgspec.json.encode({"question": text}).decode() if as_json else f"? {text}"
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
 
 async def _show(offered: SourceOffer, as_json: bool) -> None:
-    """Shows the description of a source, and each change: the service renews it by itself."""
+    """Prints the description of a source, and each change; the service renews it by itself."""
     shown: tuple[Offer, ...] = ()
     while True:
         before, shown = shown, offered.described

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
 
 SUBSCRIPTIONS_LISTED_MAX: Final = 100
-"""Subscriptions that the terminal lists, those with the most matches. Beyond it: how many more
-there are; the report has them."""
+"""Subscriptions in the terminal's table, those with the most matches. Beyond it: the number of
+others; the report lists them.
+"""
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -51,16 +52,18 @@ def pipeline() -> None:
 
 @pipeline.command()
 @click.argument("description", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="A parameter.")
-@click.option("--publish", metavar="ADDRESS", help="Publish the matched notifications there.")
-@click.option("--resume", is_flag=True, help="Go on with what was ended.")
-@click.option("--dry-run", is_flag=True, help="Check all, say what would be done.")
-@click.option("--report", type=FOLDER, metavar="DIR", help="The report there, too.")
-@click.option("--cores", type=click.IntRange(min=1), help="Cores to use; all by default.")
-@click.option("--master", metavar="URL", help="The master of a cluster, as spark://host:7077.")
-@click.option("--remote", metavar="URL", help="A server of Spark Connect, as sc://host:15002.")
-@click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A setting of Spark.")
-@click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
+@click.option(
+    "--set", "settings", metavar="NAME=VALUE", multiple=True, help="Parameter of the description."
+)
+@click.option("--publish", metavar="ADDRESS", help="Publish matched notifications at this address.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run.")
+@click.option("--dry-run", is_flag=True, help="Check everything and print the plan.")
+@click.option("--report", type=FOLDER, metavar="DIR", help="Write the report to this folder too.")
+@click.option("--cores", type=click.IntRange(min=1), help="Cores to use; default: all.")
+@click.option("--master", metavar="URL", help="Master of a cluster, such as spark://host:7077.")
+@click.option("--remote", metavar="URL", help="Server of Spark Connect, such as sc://host:15002.")
+@click.option("--conf", metavar="KEY=VALUE", multiple=True, help="Setting of Spark.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @extension_option
 @log_option
 def run(
@@ -69,18 +72,16 @@ def run(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run the pipeline of a TOML file DESCRIPTION, over what is there or as a stream.
+    """Run the pipeline of a TOML file DESCRIPTION, over present data or as a stream.
 
-    Writes the matches, the matches of patterns and the records that could not be read as Parquet,
-    in place of those of the run before once all is done, and publishes each matched notification
-    once. Records that cannot be read do not end a run: they are counted and go to the quarantine
-    with their reason. The exit status is 3 where all records of a source are bad, or an option
-    names what none of them has.
+    Writes matches, matches of patterns and unreadable records as Parquet, which replace those of
+    the previous run after a complete run, and publishes each matched notification once. Unreadable
+    records do not end a run: they are counted and written to the quarantine with their reason. The
+    exit status is 3 if all records of a source are bad, or a name in an option is in none of them.
 
-    A run that was ended goes on with --resume behind the sources that it has done. Where it was
-    ended while it published, or the service went away, that publishes the rest of the matches, each
-    once. A stream goes on by itself where it was, and nothing is lost or doubled; Ctrl-C ends it
-    in order.
+    --resume continues an interrupted run after its completed sources. After an interruption of the
+    publication, it publishes the remaining matches, each once. A stream continues by itself,
+    without loss or duplicates; Ctrl-C ends it in order.
 
     \b
     contrada pipeline run examples/pipelines/operations.toml --set out=/data/out
@@ -102,13 +103,13 @@ def run(
     address = asked.publish or described.publish
     if address:
         parse_addresses(address)  # A wrong address is reported now, not after Spark's start.
-    with _progress() as told:
-        _run(described, asked, told, as_json=as_json)
+    with _progress() as show:
+        _run(described, asked, show, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
 class _RunOptions:
-    """What the command line asks for beside the description."""
+    """The options of the command line beside the description."""
 
     publish: str | None
     resume: bool
@@ -120,15 +121,15 @@ class _RunOptions:
     conf: tuple[str, ...]
 
     def session(self, described: "Pipeline") -> AbstractContextManager["SparkSession"]:
-        """A session of Spark where it is to run."""
+        """Returns a session of Spark at its master or server."""
         conf = described.spark
         return spark_session(self.cores, "contrada", self.master, self.remote, conf=conf)
 
 
 def _run(
-    described: "Pipeline", asked: _RunOptions, told: "ProgressListener", *, as_json: bool
+    described: "Pipeline", asked: _RunOptions, show: "ProgressListener", *, as_json: bool
 ) -> None:
-    """Carry out the command, and report."""
+    """Runs the pipeline, and reports."""
     from contrada.integrations.spark.pipeline.match_publisher import publish_rest
     from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
     from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
@@ -144,7 +145,7 @@ def _run(
             return lines, list(problems(session, described))
 
     def is_done() -> bool:
-        """Whether a run to be resumed has ended. Raises InputError where nothing is left to do."""
+        """Whether the run to resume has ended. Raises InputError if nothing is left to do."""
         is_ended = unfinished_run(described.output) is None
         if is_ended and not address:
             raise InputError(str(described.output), "found no run to go on with")
@@ -153,17 +154,17 @@ def _run(
     def work(stop: threading.Event) -> "PipelineSummary | dict[str, int]":
         with asked.session(described) as session:
             if described.is_stream:
-                return run_stream(session, described, publish=asked.publish, told=told, stop=stop)
+                return run_stream(session, described, publish=asked.publish, told=show, stop=stop)
             if asked.resume:
                 check_places(session, described)
                 if is_done():
                     assert address is not None
-                    return publish_rest(session, described, address, told, stop)
+                    return publish_rest(session, described, address, show, stop)
             return run_pipeline(
                 session,
                 described,
                 publish=asked.publish,
-                told=told,
+                told=show,
                 stop=stop,
                 resume=asked.resume,
             )
@@ -171,38 +172,38 @@ def _run(
     if asked.dry_run:
         lines, found = interruptible(check)
         click.echo("\n".join(lines))
-        _tell_problems(found)
+        _exit_with_problems(found)
         return
     if asked.resume and not described.is_stream and isinstance(described.output, Path):
         is_done()  # Its absence is reported now, not after Spark's start.
-    if described.is_stream:  # Whoever supervises a service ends it so.
+    if described.is_stream:  # Supervisors of services send SIGTERM.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     summary = interruptible(work, is_endless=described.is_stream)
     if isinstance(summary, dict):
-        _tell_published(summary, as_json=as_json)
+        _print_published(summary, as_json=as_json)
         return
     if asked.report:
         write_report(summary, asked.report)
-    _tell(summary, as_json=as_json)
+    _print_summary(summary, as_json=as_json)
 
 
-def _tell_published(published: dict[str, int], *, as_json: bool) -> None:
-    said = msgspec.json.encode({"published": published}).decode()
-    click.echo(said if as_json else f"published {sum(published.values())}")
+def _print_published(published: dict[str, int], *, as_json: bool) -> None:
+    counts = msgspec.json.encode({"published": published}).decode()
+    click.echo(counts if as_json else f"published {sum(published.values())}")
 
 
-def _tell(summary: "PipelineSummary", *, as_json: bool) -> None:
-    """Show what a run did, and end with a status of its own where that is not as it was meant."""
+def _print_summary(summary: "PipelineSummary", *, as_json: bool) -> None:
+    """Prints a summary; exits with EXIT_UNMET if it has problems."""
     if as_json:
         click.echo(msgspec.json.encode(summary).decode())
     else:
         for table in _tables(summary):
             Console(markup=False, emoji=False).print(table)
         click.echo(f"matches and quarantine: {summary.output}")
-    _tell_problems([*_problems(summary)])
+    _exit_with_problems([*_problems(summary)])
 
 
-def _tell_problems(problems: list[str]) -> None:
+def _exit_with_problems(problems: list[str]) -> None:
     for each in problems:
         click.echo(f"contrada: error: {each}", err=True)
     if problems:
@@ -210,7 +211,7 @@ def _tell_problems(problems: list[str]) -> None:
 
 
 def _problems(summary: "PipelineSummary") -> Iterator[str]:
-    """Warnings of results that the pipeline's author likely did not intend."""
+    """Yields problems of results that the pipeline's author likely did not intend."""
     yield from (f"refused: {each}" for each in summary.refused)
     for each in summary.sources:
         if not each.read and (each.bad or summary.mode == "batch"):
@@ -223,21 +224,21 @@ def _problems(summary: "PipelineSummary") -> Iterator[str]:
 
 @contextmanager
 def _progress() -> Iterator["ProgressListener"]:
-    """A bar on standard error where a person looks at it."""
+    """A progress bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda what, done, total: None
+        yield lambda stage, done, total: None
         return
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("start Spark", total=None)
 
-        def told(what: str, done: int, total: int) -> None:
-            progress.update(task, description=escape(what), completed=done, total=total or None)
+        def show(stage: str, done: int, total: int) -> None:
+            progress.update(task, description=escape(stage), completed=done, total=total or None)
 
-        yield told
+        yield show
 
 
 def _rate(per_s: float) -> float:
-    """A rate as it is shown: that of a small run would be rounded to none."""
+    """Rounds a rate for display; a small one keeps two digits."""
     return float(f"{per_s:.2g}") if 0 < per_s < 10 else round(per_s)
 
 

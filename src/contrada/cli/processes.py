@@ -1,4 +1,4 @@
-"""Several processes that one command starts, shows and stops."""
+"""`Processes`: several processes that one command starts, shows and stops."""
 
 import asyncio
 import signal
@@ -11,32 +11,36 @@ import click
 from contrada.cli.lazy_group import EXIT_INTERRUPTED, EXIT_UNREACHABLE
 
 LOGGED_BYTES_MAX: Final = 2**16
-"""Bytes of a line that a process logs. Beyond it: it is shown as several."""
+"""Bytes of a logged line. Beyond it: it is printed as several lines."""
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
-Hear = Callable[[str, str], None]
-"""Called with the name of a process and a line that it says on standard error."""
+OnLine = Callable[[str, str], None]
+"""Called with the name of a process and a line of its standard error."""
 
 
 class Processes:
-    """Processes by name, which run until one of them ends, or the command is told to end.
+    """Processes by name, which run until one of them ends, or the command is interrupted.
 
-    What they say is shown; `hear` takes what they say on standard error instead. They are stopped
-    in order, the last one first, and have `end_wait_s` for it; then they are killed. A second
-    Ctrl-C kills all. The standard input of each is a pipe that ends with this process.
+    Their output is shown; `on_error_line` gets their standard error instead. They are stopped in
+    reverse order, within `end_wait_s`; then they are killed. A second Ctrl-C kills all. The
+    standard input of each is a pipe that closes with this process.
     """
 
-    def __init__(self, end_wait_s: float, hear: Hear | None = None) -> None:
+    def __init__(self, end_wait_s: float, on_error_line: OnLine | None = None) -> None:
         self._end_wait_s = end_wait_s
-        self._hear = hear or (lambda name, line: self.say(f"{name} | {line}", err=True))
+        self._on_error_line = on_error_line or (
+            lambda name, line: self.print_line(f"{name} | {line}", err=True)
+        )
         self._processes: dict[str, Process] = {}
         self._work: set[asyncio.Task[None]] = set()
         self.ready: set[str] = set()
-        """Those that have said something on standard output."""
+        """Processes with output on standard output."""
 
     async def run(self, commands: Iterable[tuple[str, Sequence[str]]]) -> int:
-        """Starts them, waits for the end, and stops them; the status of the command."""
+        """Starts the processes, waits for the end, and stops them; returns the status of the
+        command.
+        """
         loop = asyncio.get_running_loop()
         self._ending: asyncio.Future[int] = loop.create_future()
         for number in _STATUS:
@@ -52,8 +56,8 @@ class Processes:
             await asyncio.gather(*self._work)
 
     async def start(self, name: str, command: Sequence[str]) -> None:
-        """Starts one more. Raises OSError."""
-        # In a session of its own Ctrl-C does not come to it: it is stopped when it is its turn.
+        """Starts one more process. Raises OSError."""
+        # A session of its own keeps Ctrl-C from it: processes are stopped in reverse order.
         process = await asyncio.create_subprocess_exec(
             *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
         )
@@ -61,25 +65,27 @@ class Processes:
         assert process.stdout is not None
         assert process.stderr is not None
         for each in (
-            self._show(name, process.stdout, self._told),
-            self._show(name, process.stderr, self._hear),
+            self._show(name, process.stdout, self._print_output),
+            self._show(name, process.stderr, self._on_error_line),
             self._watch(name, process),
         ):
             self._work.add(asyncio.create_task(each))
 
-    def say(self, line: str, *, err: bool) -> None:
-        """Shows a line."""
+    def print_line(self, line: str, *, err: bool) -> None:
+        """Prints a line."""
         try:
             click.echo(line, err=err)
-        except OSError as error:  # Nobody reads it any more. What the processes say is still read.
+        except (
+            OSError
+        ) as error:  # The reader is closed; the pipes of the processes must still be drained.
             if not self._ending.done():
                 self._ending.set_exception(error)
 
-    def _told(self, name: str, line: str) -> None:
+    def _print_output(self, name: str, line: str) -> None:
         self.ready.add(name)
-        self.say(f"{name} {line}", err=False)
+        self.print_line(f"{name} {line}", err=False)
 
-    async def _show(self, name: str, stream: asyncio.StreamReader, show: Hear) -> None:
+    async def _show(self, name: str, stream: asyncio.StreamReader, show: OnLine) -> None:
         """Shows the lines of a process until it has ended."""
         rest = b""
         while data := await stream.read(LOGGED_BYTES_MAX):
@@ -96,19 +102,19 @@ class Processes:
         if not self._ending.done():
             self._ending.set_result(EXIT_UNREACHABLE)
             how = f"status {status}" if status >= 0 else signal.Signals(-status).name
-            self.say(f"contrada: error: {name} ended by itself: {how}", err=True)
+            self.print_line(f"contrada: error: {name} ended by itself: {how}", err=True)
 
     def _end(self, number: signal.Signals) -> None:
         if not self._ending.done():
             self._ending.set_result(_STATUS[number])
         elif number is signal.SIGINT:
-            self._tell(signal.SIGKILL, self._processes)
+            self._signal(signal.SIGKILL, self._processes)
 
     def _read_again(self) -> None:
-        """Of those that are ready: the others read the file yet, and SIGHUP would end them."""
-        self._tell(signal.SIGHUP, self.ready)
+        """Signals the ready processes: SIGHUP would end the others, which read the file now."""
+        self._signal(signal.SIGHUP, self.ready)
 
-    def _tell(self, number: signal.Signals, names: Iterable[str]) -> None:
+    def _signal(self, number: signal.Signals, names: Iterable[str]) -> None:
         for name in names:
             if self._processes[name].returncode is None:
                 self._processes[name].send_signal(number)

@@ -44,26 +44,26 @@ ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
 @click.command()
 @click.argument("attributes", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
-@click.option("--json", "objects", metavar="FILE", help="Publish the JSON objects of its lines.")
-@click.option("--csv", "rows", metavar="FILE", help="Publish its rows; the first names columns.")
-@click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise.")
+@click.option("--json", "objects", metavar="FILE", help="Publish a file of JSON lines.")
+@click.option("--csv", "rows", metavar="FILE", help="Publish the rows of a CSV file with a header.")
+@click.option("--publisher", metavar="NAME", help="Name of the publisher; default: random.")
 @click.option(
     "--sign",
     metavar="KEYFILE",
     type=click.Path(dir_okay=False),
-    help="Sign under the --publisher's name; `contrada key make` makes the key.",
+    help="Sign with this key under the name of --publisher; see `contrada key make`.",
 )
-@click.option("--keep", is_flag=True, help="Keep each line of JSON as the body too.")
+@click.option("--keep", is_flag=True, help="Keep each JSON line as the body too.")
 @click.option(
     "--ttl",
     metavar="SECONDS",
     type=click.FloatRange(0, TTL_S_MAX, min_open=True),
-    help="Nobody reads it after so long.",
+    help="Time to live.",
 )
 @click.option(
     "--priority",
     type=click.IntRange(0, PRIORITY_MAX),
-    help="What leaves first where several wait for a reader.",
+    help="Priority in queues; higher first.",
 )
 @cell_options
 @naming_options
@@ -81,16 +81,15 @@ def pub(
     approach: ConnectOptions,
     **options: Any,
 ) -> None:
-    """Publish one notification, or one for each line of a file of JSON objects, or row of CSV.
+    """Publish one notification, or one for each JSON line or CSV row of a file.
 
-    A VALUE is read as in a filter where it can be (12.5, true, null, "12", @2026-11-20T09:30:00Z)
-    and is text otherwise; a NAME given several times has several values. In a file (`-` is
-    standard input) nested objects become names joined by dots, arrays several values, each once
-    and in the order of values; --keep has their own order in the body, where a line with objects in
-    arrays always is. What `sub --json` prints is published as it was. What comes by a pipe or
-    terminal is published line by line, as it comes. A bad line ends it; those before it are
-    published. A suffix .gz of a file is unpacked. On a terminal a bar on standard error shows how
-    far it is.
+    A VALUE is parsed as in a filter if possible (12.5, true, null, "12", @2026-11-20T09:30:00Z) and
+    is text otherwise; a repeated NAME has several values. In a file (`-` is standard input) nested
+    objects become dotted names, and arrays become several values, each once and in the order of
+    values. --keep keeps the original order in the body; a line with objects in arrays is always
+    kept there. Output of `sub --json` is published unchanged. Lines of a pipe or terminal are
+    published one by one. A bad line ends the command after the lines before it were published. A
+    suffix .gz is unpacked. On a terminal a progress bar is shown on standard error.
 
     \b
     contrada pub symbol=DIS price=61.5 tag=media tag=parks
@@ -112,8 +111,10 @@ def pub(
         raise click.UsageError("options of reading are for --json FILE and --csv FILE")
     is_timed = ttl is not None or priority is not None
     timed = partial(transmitted, ttl_s=ttl, priority=priority) if is_timed else None
-    who = _signer(publisher, sign) if sign is not None else publisher
-    service = connect(to, publisher=who, reconnect=False, tls=approach.tls, token=approach.token)
+    identity = _signer(publisher, sign) if sign is not None else publisher
+    service = connect(
+        to, publisher=identity, reconnect=False, tls=approach.tls, token=approach.token
+    )
     if source is None:
         one = Notification(attributes_of(attributes))
         counts = run(_publish_one(service, timed(one) if timed else one))
@@ -130,16 +131,16 @@ def pub(
 
 
 def _signer(publisher: str | None, path: str) -> Signer:
-    """Who signs with the key in a file. Raises InputError."""
+    """Returns the signer of a key file. Raises InputError."""
     if publisher is None:
-        raise click.UsageError("--sign signs for a name: say which, by --publisher NAME")
+        raise click.UsageError("--sign signs for a name: give it with --publisher NAME")
     return Signer.of_file(publisher, path)
 
 
 def _maker(reading: ReadOptions, *, keep: bool) -> Make:
-    """What makes the notification of a line of JSON.
+    """Returns the function that converts a line of JSON.
 
-    With options, lines are records of somebody else; without, maybe what `sub --json` printed.
+    With options, lines are records of another program; without, perhaps output of `sub --json`.
     """
     if reading == ReadOptions():
         return partial(notification_of_shown, keep=keep)
@@ -157,12 +158,12 @@ async def _publish_records(
 ) -> ServiceStatistics:
     async with service:
         try:
-            with progress_of_bytes(_size_of(source), "published") as told:
+            with progress_of_bytes(_size_of(source), "published") as show:
                 read = 0
                 async for block in _blocks_of(source):
                     await _publish_some(service, recording, block)
                     read += len(block.data)
-                    told(read, service.statistics().published)
+                    show(read, service.statistics().published)
                 await _publish_some(service, recording, None)
         finally:
             click.echo(f"published {service.statistics().published}")
@@ -179,7 +180,7 @@ async def _blocks_of(source: str) -> AsyncIterator[Block]:
 
 
 def _size_of(source: str) -> int | None:
-    """The bytes that will be read, where that is known."""
+    """Returns the bytes to read, where that is known."""
     if source == STANDARD_INPUT:
         return size_of_stream(sys.stdin.buffer)
     path = Path(source)
@@ -187,7 +188,7 @@ def _size_of(source: str) -> int | None:
 
 
 async def _publish_some(service: Service, recording: RecordingSource, block: Block | None) -> None:
-    """Publish some records. Raises InputError for the first bad one, after those before it."""
+    """Publishes some records. Raises InputError for the first bad one, after those before it."""
     found: list[Notification] = []
     bad: BadRecord | None = None
     for record in recording.records(block):

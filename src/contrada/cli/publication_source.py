@@ -1,4 +1,4 @@
-"""What `contrada pub` publishes: the notifications of lines, by and by as these come."""
+"""The input of `contrada pub`: the notifications of lines, read as they are written."""
 
 import asyncio
 import os
@@ -15,11 +15,11 @@ from contrada.integrations.files.record import bad_record, record_of
 from contrada.model import Notification
 
 Make: TypeAlias = Callable[[str], Notification]
-"""What makes the notification of a line."""
+"""Converts a line to a notification."""
 
 
 Timed: TypeAlias = Callable[[Notification], Notification] | None
-"""What gives a notification its time to live and priority, where it is to have them."""
+"""Sets time to live and priority of a notification, where the options have them."""
 
 
 def _timed(make: Make, timed: Timed) -> Make:
@@ -30,7 +30,7 @@ class RecordingSource(Protocol):
     """Makes records of the lines of one source, block by block."""
 
     def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
-        """The records that are known with this block; None says that no more comes."""
+        """Returns the records that this block completes; None is the end of the input."""
         ...
 
 
@@ -42,7 +42,7 @@ class LineRecords:
         self._make = _timed(make, timed)
 
     def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
-        """Those of the lines of a block; blank lines are none."""
+        """Returns the lines of a block, without blank ones."""
         if block is None:
             return
         for position in range(len(block)):
@@ -60,7 +60,7 @@ class RowRecords:
         self._joiner = RowJoiner(options)
 
     def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
-        """Those of the rows that end in a block."""
+        """Returns the rows that end in a block."""
         try:
             for block_of_rows in self._joiner.join(block):
                 rows = self._joiner.rows
@@ -75,13 +75,13 @@ class RowRecords:
 
 
 def size_of_stream(stream: IO[bytes]) -> int | None:
-    """The bytes of a regular file; None of a stream, whose end is unknown."""
+    """Returns the bytes of a regular file, or None for a stream of unknown length."""
     found = os.fstat(stream.fileno())
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 async def arriving(stream: IO[bytes]) -> AsyncIterator[Block]:
-    """The lines of a pipe, terminal or file, as they come."""
+    """Yields the lines of a pipe, terminal or file, as they are written."""
     cutter = LineCutter()
     number = 1
     piece = b"?"
@@ -98,12 +98,12 @@ async def _until_readable(stream: IO[bytes]) -> None:
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 
-    def tell() -> None:
+    def notify() -> None:
         loop.remove_reader(stream.fileno())
         ready.set_result(None)
 
     try:
-        loop.add_reader(stream.fileno(), tell)
+        loop.add_reader(stream.fileno(), notify)
     except PermissionError:
         return  # A file is readable always.
     try:

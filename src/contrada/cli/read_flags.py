@@ -1,4 +1,4 @@
-"""The options of commands that say how records are read, the `ReadOptions` they make, and hints."""
+"""The options for reading records, the `ReadOptions` of their values, and hints."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,33 +19,35 @@ C = TypeVar("C", bound=Callable[..., Any])
 _TYPES: Final = ", ".join(CONVERTERS)
 
 _NAMES: Final = (
-    click.option("--types", metavar="NAME=TYPE,…", help=f"Types: {_TYPES}."),
-    click.option("--rename", metavar="NAME=NEW,…", help="Other names of attributes."),
-    click.option("--drop", metavar="NAME,…", help="No attributes, nor what is below them."),
-    click.option("--zone", metavar="ZONE", help="Of times that name none, as Europe/Rome."),
+    click.option("--types", metavar="NAME=TYPE,…", help=f"Types of attributes: {_TYPES}."),
+    click.option("--rename", metavar="NAME=NEW,…", help="New names of attributes."),
+    click.option(
+        "--drop", metavar="NAME,…", help="Attributes to leave out, with those below them."
+    ),
+    click.option("--zone", metavar="ZONE", help="Zone of times without one, such as Europe/Rome."),
 )
 
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _CELLS: Final = (
-    click.option("--delimiter", default=",", show_default=True, help="CSV: what parts cells."),
+    click.option("--delimiter", default=",", show_default=True, help="CSV: delimiter of cells."),
     click.option(
-        "--quote", default='"', show_default=True, help="CSV: around cells; may be empty."
+        "--quote", default='"', show_default=True, help="CSV: quote character; may be empty."
     ),
-    click.option("--absent", metavar="TEXT", multiple=True, help="A text that means no value."),
+    click.option("--absent", metavar="TEXT", multiple=True, help="Text that means no value."),
 )
 
 
 def cell_options(command: C) -> C:
-    """The options for records that are rows of cells."""
+    """Adds the options for rows of cells."""
     for option in reversed(_CELLS):
         command = option(command)
     return command
 
 
 def naming_options(command: C) -> C:
-    """The options for records that are objects."""
+    """Adds the options for objects."""
     for option in reversed(_NAMES):
         command = option(command)
     return command
@@ -57,17 +59,20 @@ _DOCUMENTS: Final = (
         type=click.Choice(STRATEGIES),
         default="multi",
         show_default=True,
-        help="XML, JSON: how what is repeated in a document is named, or split.",
+        help="XML, JSON: treatment of repeated elements.",
     ),
-    click.option("--stylesheet", metavar="FILE", type=_FILE, help="XML: an XSLT that comes first."),
+    click.option("--stylesheet", metavar="FILE", type=_FILE, help="XML: XSLT to apply first."),
     click.option(
-        "--schema", metavar="FILE", type=_FILE, help="XML: its DTD, XML Schema or RELAX NG."
+        "--schema",
+        metavar="FILE",
+        type=_FILE,
+        help="XML: DTD, XML Schema or RELAX NG of the document.",
     ),
 )
 
 
 def document_options(command: C) -> C:
-    """The options for records that are documents."""
+    """Adds the options for documents."""
     for option in reversed(_DOCUMENTS):
         command = option(command)
     return command
@@ -83,7 +88,7 @@ def reading_of(
     schema: Path | None = None,
     **others: Any,
 ) -> ReadOptions:
-    """How records are read. Raises InputError and InvalidNameError for wrong options."""
+    """Returns the `ReadOptions` of the options. Raises InputError and InvalidNameError."""
     return ReadOptions(
         types=_pairs(_listed(types)),
         rename=_pairs(_listed(rename), empty=True),
@@ -97,25 +102,25 @@ def reading_of(
 
 
 def check_named(reading: ReadOptions, names: bool) -> None:
-    """Refuse to tell names of notifications that do not say of which document they are."""
+    """Raises UsageError for --names with a strategy whose names do not identify a document."""
     if names and not is_escaping(reading.strategy):
         raise click.UsageError("--names is for --strategy index, pattern or daemon")
 
 
 def constants(texts: Iterable[str]) -> dict[str, Value]:
-    """The attributes of `name=value` options."""
+    """Returns the attributes of `name=value` options."""
     return {name: literal(value) for name, value in _pairs(texts).items()}
 
 
 def hint_for(bad: BadRecord) -> str:
-    """The option with which a bad record could be read; or nothing."""
+    """Returns the option that would make a bad record readable, or an empty text."""
     if bad.reason.endswith(RESERVED):
         dropped = ",".join(ENVELOPE_NAMES)
         return f"; --rename @id=NAME names one anew, --drop {dropped} leaves them out"
     if bad.reason.endswith(("without a name, expected one", "bytes, this one 0")):
         return "; --rename =NAME gives it one"
     if bad.reason.endswith(TIME_WITH_ZONE):
-        return "; --zone says the zone of times that name none"
+        return "; --zone gives the zone of times without one"
     if bad.text.strip() == "{":
         return "; each line is one object: `jq -c .` writes them so"
     return ""

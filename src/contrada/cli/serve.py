@@ -1,4 +1,4 @@
-"""`contrada serve`: run a broker until it is told to end."""
+"""`contrada serve`: run a broker until SIGTERM or Ctrl-C."""
 
 import asyncio
 import logging
@@ -43,98 +43,114 @@ if TYPE_CHECKING:
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
 _NOT_SETTINGS: Final = {"config", "tracing", "until_input_ends"}
-"""Options that no file has."""
+"""Options that a file cannot have."""
 
 _FILES_BESIDE: Final = 64
-"""Files that a broker has open beside its connections: its store, links, libraries."""
+"""Open files of a broker beside its connections: its store, links, libraries."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option("--config", type=click.Path(dir_okay=False), metavar="TOML", help="See below.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False),
+    metavar="TOML",
+    help="Read the settings from this file; see below.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     default=PORT_DEFAULT,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="0 takes a free one.",
+    help="Port to listen on; 0 chooses a free one.",
 )
-@click.option("--name", default="", help="What other brokers call it: a network needs names.")
+@click.option("--name", default="", help="Name of this broker in its network.")
 @click.option(
-    "--neighbour", "neighbours", multiple=True, metavar="ADDRESS", help="A broker to be linked to."
+    "--neighbour",
+    "neighbours",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Broker to link to. Repeatable.",
 )
-@click.option("--parent", metavar="ADDRESS", help="The broker above it, in a hierarchy.")
-@click.option("--general", is_flag=True, help="Links between peers may close cycles.")
+@click.option("--parent", metavar="ADDRESS", help="Broker above this one, in a hierarchy.")
+@click.option("--general", is_flag=True, help="Allow cycles of links between peers.")
 @click.option(
     "--trees",
     default=1,
     show_default=True,
     type=click.IntRange(0, TREES_MAX),
-    help="With --general: trees that all brokers share; 0: shortest paths, for few brokers.",
+    help="With --general: number of shared trees; 0 uses shortest paths, for few brokers.",
 )
 @click.option(
     "--advertisements",
     is_flag=True,
-    help="Subscriptions go where something that fits is advertised; nothing else may be published.",
+    help="Forward subscriptions only to relevant advertisements; publishing needs an "
+    "advertisement.",
 )
 @click.option(
-    "--sequencer", default="", metavar="NAME", help="Who gives total orders; at all alike."
+    "--sequencer",
+    default="",
+    metavar="NAME",
+    help="Broker that assigns total order; must be the same on all brokers.",
 )
 @click.option(
     "--store",
     metavar="PLACE",
     callback=without_password,
-    help="Where it keeps what is durable or certified: a file, postgresql://user@host/database, or "
-    "memory: for nowhere. contrada.db if nothing is said, contrada-NAME.db with a name; a file is "
-    "made with the first promise.",
+    help="Store of durable subscriptions and certified notifications: a file, "
+    "postgresql://user@host/database, or memory:. Default: contrada.db, or "
+    "contrada-NAME.db with a name, created at first use.",
 )
-@click.option("--merging", is_flag=True, help="Join what is told to neighbours, where exact.")
+@click.option(
+    "--merging", is_flag=True, help="Merge forwarded subscriptions when the result is exact."
+)
 @click.option(
     "--http",
     metavar="[HOST:]PORT",
-    help="CloudEvents over HTTP there: see docs/http.md; at 127.0.0.1 if no host is given.",
+    help="Port for CloudEvents over HTTP; see docs/http.md. Default host: 127.0.0.1.",
 )
 @tls_files
 @click.option(
     "--tls-require-certificate",
     is_flag=True,
-    help="Whoever comes has to show a certificate of the authority.",
+    help="Require a certificate of the authority from clients and neighbours.",
 )
 @click.option(
     "--users",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Only these may come, and do what they may: see contrada user --help.",
+    help="Users that may connect, with their permissions; see contrada user --help.",
 )
 @click.option(
     "--anyone",
     is_flag=True,
-    help="Whoever reaches it may come and do everything, also from elsewhere than this machine.",
+    help="Allow all clients to do everything, also from other machines.",
 )
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Says to neighbours who it is, where they have users.",
+    help="Token to present to neighbours that have users.",
 )
 @click.option(
     "-v",
     "--verbose",
     count=True,
-    help="Log who comes and goes and what is refused; -vv: subscriptions.",
+    help="Log connections and refusals; -vv: subscriptions too.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Log lines of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Log JSON lines.")
 @click.option(
     "--tracing",
     is_flag=True,
-    help="Spans of what carries a sampled traceparent; OTEL_… variables say who takes them.",
+    help="Record spans of notifications with a sampled traceparent; OTEL_… variables "
+    "configure the exporter.",
 )
 @click.option(
     "--until-input-ends",
     is_flag=True,
-    help="End as at SIGTERM when standard input does: with whoever started it.",
+    help="End as at SIGTERM when standard input closes.",
 )
 @extension_option
 @click.pass_context
@@ -143,19 +159,19 @@ def serve(
 ) -> None:
     """Run a broker, alone or in a network.
 
-    Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with
-    130; both hand over what is queued for some seconds and say goodbye to all clients, and what
-    was done is printed on standard error. A second Ctrl-C ends it as it is. It logs there, too: its
-    own faults always, with -v who comes and goes, and what is refused. What is durable or certified
-    outlives a crash, in its store.
+    Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with 130;
+    both deliver the queues for some seconds, close all connections, and print statistics on
+    standard error. A second Ctrl-C ends it at once. The log is on standard error too: faults
+    always, connections and refusals with -v. Durable subscriptions and certified notifications
+    survive a crash in the store.
 
-    Brokers of a network have names. A link is made by one of its two ends, and made again when
-    it breaks; a neighbour that is away is tried until it is there. --general, --trees and
-    --advertisements must be the same at all of them: where they are not, -v says so.
+    Brokers of a network have names. One of its two ends opens a link, and restores it when it
+    breaks; an absent neighbour is tried until it answers. --general, --trees and --advertisements
+    must be the same on all brokers; with -v a difference is logged.
 
-    Where others than this machine reach it, --users says who may come (see contrada user --help).
-    With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port, and
-    https://. The address of --http is printed as a second line.
+    A broker that other machines reach needs --users (see contrada user --help). With
+    --tls-certificate it uses TLS with clients and neighbours: contradas://host:port, and https://.
+    The address of --http is printed as a second line.
 
     \b
     contrada serve
@@ -165,9 +181,9 @@ def serve(
     contrada serve --name south --port 7702 --neighbour contrada://127.0.0.1:7701
     contrada serve --extension geometry.operators:Shapes
 
-    --config reads all that from a file; flags beside it win. At SIGHUP the file is read again:
-    neighbours come and go, users get and lose what they may, and a renewed certificate is shown;
-    clients stay.
+    --config reads these settings from a file; flags override it. At SIGHUP the file is read again:
+    neighbours, users and their permissions change, and a renewed certificate is presented; clients
+    stay connected.
 
     \b
     name = "south"
@@ -181,7 +197,7 @@ def serve(
     log = { level = "info", json = true }
     tls = { certificate = "south.pem", key = "south.key", authority = "ours.pem" }
 
-    A file may describe many brokers (see contrada network --help); --name says which this one is.
+    A file may describe several brokers (see contrada network --help); --name selects this one.
     """  # noqa: D301 - click reads the escape
     flags = _flags(ctx)
     path = None if config is None else Path(config)
@@ -195,30 +211,34 @@ def serve(
     status, counts = asyncio.run(_serve(settings, path, flags, until_input_ends=until_input_ends))
     end = "the broker has ended"
     as_json = settings.log.json
-    told = log_line("info", __name__, end, {"statistics": counts}) if as_json else _summary(counts)
-    click.echo(told, err=True)
+    summary = (
+        log_line("info", __name__, end, {"statistics": counts}) if as_json else _summary(counts)
+    )
+    click.echo(summary, err=True)
     raise click.exceptions.Exit(status)
 
 
 def _allow_files() -> None:
-    """Has as many files open, and so connections, as the system allows, and says where that is few.
+    """Raises the limit of open files to the hard limit, and logs a warning if that is low.
 
-    What a shell allows is often a thousand, for the sake of programs that cannot do with more.
+    The soft limit of a shell is often 1024, for old programs that use select().
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if resource.RLIM_INFINITY != hard < BrokerLimits().connections_max + _FILES_BESIDE:
-        said = {"most": hard, "wanted": BrokerLimits().connections_max + _FILES_BESIDE}
+    connections = BrokerLimits().connections_max
+    wanted = connections + _FILES_BESIDE
+    if resource.RLIM_INFINITY != hard < wanted:
+        values = {"most": hard, "wanted": wanted}
         _LOG.warning(
             f"the system allows %(most)d open files (ulimit -Hn): for connections_max = "
-            f"{BrokerLimits().connections_max} connections it takes %(wanted)d",
-            said,
+            f"{connections} connections it takes %(wanted)d",
+            values,
         )
 
 
 def _flags(ctx: click.Context) -> dict[str, Any]:
-    """What was given as flags, by the keys of a file."""
+    """Returns the given flags, by the keys of a file."""
     flags: dict[str, Any] = {"log": {}, "tls": {}}
     for key, value in ctx.params.items():
         if key in _NOT_SETTINGS or ctx.get_parameter_source(key) is ParameterSource.DEFAULT:
@@ -261,8 +281,8 @@ async def _serve(
         else:
             _LOG.info("read %(path)s again", {"path": path or settings.users})
 
-    if (tls := settings.tls.tls()) is not None:  # It begins all the same: a clock may be wrong.
-        _is_in_date(tls, "whoever comes will refuse it")
+    if (tls := settings.tls.tls()) is not None:  # Only a warning: a clock may be wrong.
+        _is_in_date(tls, "clients and neighbours will refuse it")
     users = _users(settings)
     token = token_from(settings.token_file) if settings.token_file else ""
     broker = Broker(
@@ -274,7 +294,7 @@ async def _serve(
         users=users,
         anyone=settings.anyone,
     )
-    if jit.is_cached():  # It lives long: so what comes first is not matched slowly.
+    if jit.is_cached():  # A broker lives long: compiled matching from its first notification on.
         load_beside()
     async with broker, _http(settings, broker) as gateway:
         for number in _STATUS:
@@ -287,19 +307,19 @@ async def _serve(
         click.echo(broker.address)
         if gateway is not None:
             click.echo(gateway.address)
-        _tell_manager("READY=1")
+        _notify_manager("READY=1")
         status = await ending
-        _tell_manager("STOPPING=1")
+        _notify_manager("STOPPING=1")
     return status, broker.statistics()
 
 
 @asynccontextmanager
 async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gateway | None]":
-    """The HTTP port beside a broker, where it has one. Raises ContradaError."""
+    """The HTTP port of a broker, if it has one. Raises ContradaError."""
     if not settings.http.listen:
         yield None
         return
-    from contrada.integrations.http import (  # An extra brings what it needs.
+    from contrada.integrations.http import (  # Its libraries are an extra.
         CarriedArrivals,
         Gateway,
         local_services,
@@ -323,7 +343,7 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
 
 
 def _is_in_date(tls: Tls, otherwise: str) -> bool:
-    """Whether others take a certificate by the clock; what happens otherwise is told.
+    """Whether a certificate is valid by the clock; logs a warning otherwise.
 
     Raises InputError.
     """
@@ -332,29 +352,31 @@ def _is_in_date(tls: Tls, otherwise: str) -> bool:
     return not reason
 
 
-def _tell_manager(state: str) -> None:
-    """Tells a service manager that waits for it, as systemd does with Type=notify."""
+def _notify_manager(state: str) -> None:
+    """Notifies a service manager, such as systemd with Type=notify."""
     place = os.environ.get("NOTIFY_SOCKET")
     if not place:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as told:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
         try:
-            told.sendto(state.encode(), "\0" + place[1:] if place[0] == "@" else place)
+            manager.sendto(state.encode(), "\0" + place[1:] if place[0] == "@" else place)
         except OSError as error:
-            _LOG.warning("%(path)s cannot be told: %(reason)s", {"path": place, "reason": error})
+            _LOG.warning(
+                "%(path)s cannot be notified: %(reason)s", {"path": place, "reason": error}
+            )
 
 
 async def _input_ended() -> None:
     async for _ in arriving(sys.stdin.buffer):
-        pass  # Nothing is asked for there.
+        pass  # The input has no meaning; only its end has.
 
 
 def _changed(
     broker: Broker, gateway: "Gateway | None", old: BrokerSettings, new: BrokerSettings
 ) -> BrokerSettings:
-    """Does what can be done while a broker runs, and says what cannot; what is in force then.
+    """Applies the new settings that a running broker can apply, and logs the others.
 
-    Raises ContradaError, and has changed nothing.
+    Returns the settings in force. Raises ContradaError, and has then changed nothing.
     """
     shown = structs.replace(old.tls, certificate=new.tls.certificate, key=new.tls.key)
     if bool(old.tls.certificate) != bool(new.tls.certificate):
@@ -397,7 +419,7 @@ def _summary(counts: BrokerStatistics) -> str:
         "safe answers": counts.safe_answers,
         "failed operators": counts.operator_failures,
     }
-    return "; ".join((head, *(f"{what}: {_list(each)}" for what, each in listed.items())))
+    return "; ".join((head, *(f"{name}: {_list(each)}" for name, each in listed.items())))
 
 
 def _list(counts: Mapping[str, int]) -> str:

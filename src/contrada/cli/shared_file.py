@@ -1,6 +1,6 @@
-"""A file that people and commands both write: one process at a time replaces it as a whole.
+"""Replacement of a file that people and commands both edit, by one process at a time.
 
-The rights to read it stay as they were. A file that is named by a link is changed where it is.
+Owner and mode stay. The target of a symbolic link is changed in place of the link.
 """
 
 import fcntl
@@ -16,10 +16,10 @@ from contrada.errors import InputError
 
 @contextmanager
 def changing(path: Path) -> Iterator[Path]:
-    """The file itself, which nobody else changes meanwhile. Raises InputError."""
+    """Locks a file against other commands. Raises InputError."""
     file = path.resolve()
     try:
-        # Its folder, since the file is another one after each change, and nothing is left beside.
+        # Locks the folder: a change replaces the file, and a lock file would be left behind.
         folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise InputError(str(path), f"{file.parent}: {error.strerror}") from None
@@ -65,7 +65,7 @@ def _keep_owner(number: int, file: Path) -> None:
         try:
             os.fchown(number, old.st_uid, old.st_gid)
         except PermissionError:
-            # Else its readers, as a broker that runs as another user, could read it no longer.
+            # Readers such as a broker of another user would lose access otherwise.
             reason = f"it belongs to {old.st_uid}:{old.st_gid}, and has to be changed as that"
             raise InputError(str(file), f"{reason}, or as root") from None
     os.fchmod(number, stat.S_IMODE(old.st_mode))

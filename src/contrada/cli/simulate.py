@@ -19,13 +19,14 @@ from contrada.lab.simulation.worlds import WORLDS_DEFAULT, WorldResult, kinds, r
 
 EXIT_VIOLATED: Final = 1
 SHORTENED_MAX: Final = 3
-"""Worlds that do not hold of which the shortest script is looked for. Beyond it: the others are
-told by their seed."""
+"""Worlds with a violation for which the shortest script is searched. Beyond it: only the seeds of
+the others are reported.
+"""
 
 
 @click.group()
 def simulate() -> None:
-    """Networks of brokers in virtual time, with all that can go wrong."""
+    """Simulate networks of brokers in virtual time, with faults."""
 
 
 simulate.add_command(overlay)
@@ -34,16 +35,15 @@ simulate.add_command(gossip)
 
 @simulate.command()
 @click.option("--count", default=WORLDS_DEFAULT, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, help="The first seed.")
+@click.option("--seed", default=0, show_default=True, help="First seed.")
 @click.option("--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1))
-@click.option("--only", default="", help="Only kinds whose name holds this text.")
+@click.option("--only", default="", help="Only kinds with this text in their name.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per kind.")
 def worlds(count: int, seed: int, jobs: int, only: str, as_json: bool) -> None:
     """Run seeded worlds of every kind of network, with COUNT seeds each.
 
-    A world that does not hold is told with its seed and the shortest script of steps that was
-    found to show the fault; `contrada simulate replay` runs such a script again. The exit
-    status is then 1.
+    A world with a violation is reported with its seed and the shortest script of steps found;
+    `contrada simulate replay` runs such a script again. The exit status is then 1.
 
     \b
     contrada simulate worlds --only "acyclic, advertisement" --count 10
@@ -65,11 +65,11 @@ def worlds(count: int, seed: int, jobs: int, only: str, as_json: bool) -> None:
         output().print(_table(summaries))
     failed = [ran for every in worlds_of.values() for ran in every if ran.outcome.violations]
     if failed:
-        _tell(failed)
+        _report(failed)
 
 
 class _Summary(msgspec.Struct, frozen=True):
-    """What came of the worlds of a kind; `must` and `delivered` count pairs, not notifications."""
+    """The results of the worlds of a kind. `must` and `delivered` count pairs."""
 
     kind: str
     worlds: int
@@ -120,10 +120,10 @@ def _table(summaries: Iterable[_Summary]) -> Table:
     return table
 
 
-def _tell(failed: list[WorldResult]) -> NoReturn:
+def _report(failed: list[WorldResult]) -> NoReturn:
     for ran in failed:
         click.echo(f"{ran.kind.name}, seed {ran.seed}: {ran.outcome.violations[0]}", err=True)
-    # Each try runs a world anew, and the worlds of large networks take long.
+    # Each try runs a world again, and the worlds of large networks take long.
     for ran in sorted(failed, key=lambda ran: (ran.brokers, ran.seed))[:SHORTENED_MAX]:
         click.echo(f"{ran.kind.name}, seed {ran.seed}: the shortest script found", err=True)
         click.echo(shortest(ran), err=True)
@@ -133,7 +133,7 @@ def _tell(failed: list[WorldResult]) -> NoReturn:
 @simulate.command()
 @click.argument("script", type=FILE)
 def replay(script: Path) -> None:
-    """Run the SCRIPT of a world again, a file of JSON, and say what does not hold."""
+    """Run the SCRIPT of a world again, a JSON file, and print its violations."""
     outcome = run(from_text(script.read_text(encoding="utf-8"), str(script)))
     for violation in outcome.violations:
         click.echo(str(violation))

@@ -1,4 +1,4 @@
-"""`contrada simulate gossip`: the thesis' figures of groups that gossip, again."""
+"""`contrada simulate gossip`: the thesis' figures of gossip, reproduced."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -30,15 +30,15 @@ POINT_RUNS_MAX: Final = 100_000
 """Runs of each point of a figure. Beyond it: the command is refused."""
 
 COLUMNS: Final = {
-    "curve": "what else than the figure's parameter differs",
+    "curve": "the other parameter that differs",
     "simulated": "the mean over all runs",
     "from, to": "where the mean of any number of runs is, with 95 of 100",
-    "refined": "what refined analysis says",
-    "as printed": "what the thesis' equations say as they stand",
+    "refined": "the refined analysis",
+    "as printed": "the thesis' equations as printed",
     "nearly all": f"runs that reach {NEARLY_ALL:.0%} of the interested or more",
     "messages": "of a run, on average",
 }
-"""What the columns of a figure say; the first one is what the figure varies."""
+"""The columns of a figure; the first one is the parameter that the figure varies."""
 
 
 def _explained() -> str:
@@ -54,44 +54,46 @@ _WHOLE: Final = click.IntRange(1)
     *("--figure", "names"),
     multiple=True,
     type=click.Choice(tuple(figures())),
-    help="This one; may be given several times.  [default: all]",
+    help="Figure to draw; repeatable. [default: all]",
 )
 @click.option(
     "--runs",
     default=30,
     show_default=True,
     type=click.IntRange(1, POINT_RUNS_MAX),
-    help="Of each point.",
+    help="Runs of each point.",
 )
-@click.option("--seed", default=0, show_default=True, help="Another one, other numbers.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
 @click.option(
     "--engine",
     type=click.Choice(("auto", "spark", "embedded")),
     default="auto",
     show_default=True,
-    help="Where runs are run; auto: on Spark if it is there.",
+    help="Where to run; auto: on Spark if it is installed.",
 )
 @click.option(
     "--jobs",
     default=os.cpu_count() or 1,
     show_default=True,
     type=click.IntRange(1),
-    help="How many processes, or Spark's cores.",
+    help="Processes, or cores of Spark.",
 )
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A folder; figures that it has are written over.",
+    help="Folder for tables and charts; existing ones are overwritten.",
 )
 @click.option("--form", type=click.Choice(("png", "svg")), default="png", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per point.")
-@click.option("--branching", type=_WHOLE, help="a, in place of a figure's own.")
-@click.option("--levels", type=_WHOLE, help="l, the same.")
-@click.option("--redundancy", type=_WHOLE, help="R, the same.")
-@click.option("--fanout", type=_WHOLE, help="F, the same.")
-@click.option("--loss", type=float, help="ε, the share of messages that is lost.")
-@click.option("--crashes", type=float, help="τ, the share of participants that crash.")
-@click.option("--audience", type=click.IntRange(0), help="D; in figure 6.13 of the tuned curve.")
+@click.option("--branching", type=_WHOLE, help="a, instead of a figure's own.")
+@click.option("--levels", type=_WHOLE, help="l, likewise.")
+@click.option("--redundancy", type=_WHOLE, help="R, likewise.")
+@click.option("--fanout", type=_WHOLE, help="F, likewise.")
+@click.option("--loss", type=float, help="ε, share of lost messages.")
+@click.option("--crashes", type=float, help="τ, share of participants that crash.")
+@click.option(
+    "--audience", type=click.IntRange(0), help="D; in figure 6.13 that of the tuned curve."
+)
 def gossip(
     names: tuple[str, ...],
     runs: int,
@@ -103,21 +105,21 @@ def gossip(
     as_json: bool,
     **given: float | None,
 ) -> None:
-    """Draw figures 6.7 to 6.13 of the thesis anew: gossip simulated, and calculated.
+    """Reproduce figures 6.7 to 6.13 of the thesis: gossip simulated and calculated.
 
-    Each point is run RUNS times, each run with a seed of its own, and calculated as the thesis
-    prints it and refined. The runs are spread over Spark, one per row, where Spark is there, else
-    over processes; the numbers are the same. A folder --out gets a table (CSV) and a chart of each
-    figure, with simulation and analysis in one plot.
+    Each point is run RUNS times, each run with its own seed, and calculated both as the thesis
+    prints it and refined. The runs are distributed over Spark, one per row, if it is installed,
+    else over processes; the numbers are the same. A folder --out gets a table (CSV) and a chart of
+    each figure, with simulation and analysis in one plot.
 
-    Parameters of the group replace those of the figures, but for what a figure varies.
+    Parameters of the group replace those of the figures, except the parameter that a figure varies.
 
     \b
     contrada simulate gossip --out out/gossip
     contrada simulate gossip --figure 6.7 --runs 100 --loss 0.05
     """  # noqa: D301 - click reads the escape
-    told = {name: value for name, value in given.items() if value is not None}
-    every = figures(told)
+    group = {name: value for name, value in given.items() if value is not None}
+    every = figures(group)
     chosen = [figure for name, figure in every.items() if not names or name in names]
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -144,14 +146,14 @@ def gossip(
 
 
 def _outcomes(
-    plans: Sequence[GossipPlan], engine: str, jobs: int, told: Callable[[], None]
+    plans: Sequence[GossipPlan], engine: str, jobs: int, advance: Callable[[], None]
 ) -> dict[GossipPlan, GossipOutcome]:
-    """What came of all runs."""
+    """Returns the outcomes of all runs."""
     outcomes: dict[GossipPlan, GossipOutcome] = {}
 
     def take(outcome: GossipOutcome) -> None:
         outcomes[outcome.plan] = outcome
-        told()
+        advance()
 
     if wants_spark(engine):
         from contrada.integrations.spark.sweeps import GOSSIPS

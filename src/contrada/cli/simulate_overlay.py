@@ -1,4 +1,4 @@
-"""`contrada simulate overlay`: what topologies and strategies cost, against one another."""
+"""`contrada simulate overlay`: comparison of the costs of topologies and strategies."""
 
 import os
 import random
@@ -32,10 +32,10 @@ from contrada.lab.simulation.worlds import SAVINGS
 EXIT_DIFFERENT: Final = 1
 
 COLUMNS: Final = {
-    "kind": "shape, strategy, and what is saved (plain: nothing)",
+    "kind": "shape, strategy and savings (plain: none)",
     "parties": "interested parties, each with one subscription",
     "delivered": "notifications delivered to parties, in all",
-    "a path": "how far a notification came to who was given it, on average",
+    "a path": "length of the path to a receiver, on average",
     "a notification": "cost of one notification, to all its receivers, on average",
     "a subscription": "cost of one and of its withdrawal, on average",
     "of plain": "that cost in percent of the same kind's without covering or merging",
@@ -44,7 +44,7 @@ COLUMNS: Final = {
     "table": "distinct filters of a server when all ask, on average",
     "largest": "those of the server with the most at that moment",
 }
-"""What the columns of the costs say."""
+"""The columns of the costs."""
 
 COLUMNS_OF_SAVINGS: Final = {
     "subscriptions of": "made: drawn as for the parties; or a file of --filters",
@@ -54,11 +54,11 @@ COLUMNS_OF_SAVINGS: Final = {
     "covering": "the same, where covered filters are not sent",
     "merging": "the same, where filters are joined as well",
 }
-"""What the columns of the savings say."""
+"""The columns of the savings."""
 
 
 def _explained() -> str:
-    """What all columns say, for the end of the help."""
+    """Returns the explanation of all columns, for the end of the help."""
     tables = (("The costs", COLUMNS), ("The savings", COLUMNS_OF_SAVINGS))
     parts = []
     for title, columns in tables:
@@ -68,7 +68,7 @@ def _explained() -> str:
 
 
 class _Numbers(click.ParamType):  # type: ignore[type-arg]
-    """Whole numbers, with commas between them."""
+    """A list of integers, separated by commas."""
 
     name = "numbers"
 
@@ -85,18 +85,25 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
 
 
 @click.command(epilog=_explained())
-@click.option("--network", default="random", show_default=True, help="Or transit-stub, or a key.")
+@click.option(
+    "--network",
+    default="random",
+    show_default=True,
+    help="random, transit-stub, or a key of topohub.",
+)
 @click.option("--sites", default=16, show_default=True, type=click.IntRange(1, BROKERS_MAX))
 @click.option("--parties", default="1,10,100,300", show_default=True, type=_Numbers())
 @click.option("--objects", default=20, show_default=True, type=click.IntRange(1, OBJECTS_MAX))
 @click.option("--notifications", default=5, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--only", default="", help="Only kinds whose name holds this text.")
+@click.option("--only", default="", help="Only kinds with this text in their name.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--engine", type=click.Choice(("auto", "spark", "embedded")), default="auto")
 @click.option("--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1))
-@click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="A folder.")
+@click.option(
+    "--plots", type=click.Path(file_okay=False, path_type=Path), help="Folder for the results."
+)
 @click.option("--form", type=click.Choice(("svg", "png")), default="svg", show_default=True)
-@click.option("--filters", multiple=True, type=FILE, help="Subscriptions, as for `match`.")
+@click.option("--filters", multiple=True, type=FILE, help="File of subscriptions, as for `match`.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per run.")
 def overlay(
     network: str,
@@ -113,18 +120,18 @@ def overlay(
     filters: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """Compare what kinds of networks cost, with growing numbers of interested parties.
+    """Compare the costs of kinds of networks, with growing numbers of interested parties.
 
-    NETWORK is made (random, transit-stub; of so many --sites), or a real one by its key in
-    the package topohub, such as sndlib/germany50. Each kind of network gets the same objects
-    of interest and interested parties at the same sites, and must deliver the same. A cost is
-    the number of messages times the length of the links that they travel.
+    NETWORK is generated (random, transit-stub; with --sites), or a real one by its key in the
+    package topohub, such as sndlib/germany50. Each kind of network gets the same objects of
+    interest and interested parties at the same sites, and must deliver the same. A cost is the
+    number of messages times the length of their links.
 
-    The runs are spread over Spark, one per row, where Spark is there, else over processes.
+    The runs are distributed over Spark, one per row, if it is installed, else over processes.
 
-    A second table says what covering and merging save at one server: of filters drawn as
-    for the parties, and of those of each file of --filters, one subscription per line as in
-    `name: filter`, which `contrada translate` writes for rules of others.
+    A second table shows the savings of covering and merging at one server: for the random filters
+    of the parties, and for those of each file of --filters, one subscription per line as in `name:
+    filter`, such as the output of `contrada translate`.
 
     \b
     contrada simulate overlay
@@ -156,14 +163,16 @@ def overlay(
     _check(costs)
 
 
-def _costs(chosen: Sequence[Plan], engine: str, jobs: int, told: Callable[[], None]) -> list[Cost]:
-    """What all plans cost, in their order."""
+def _costs(
+    chosen: Sequence[Plan], engine: str, jobs: int, advance: Callable[[], None]
+) -> list[Cost]:
+    """Returns the costs of all plans, in their order."""
     place = {plan: number for number, plan in enumerate(chosen)}
     costs: list[Cost] = []
 
     def take(cost: Cost) -> None:
         costs.append(cost)
-        told()
+        advance()
 
     if wants_spark(engine):
         from contrada.integrations.spark.sweeps import OVERLAYS
@@ -176,7 +185,7 @@ def _costs(chosen: Sequence[Plan], engine: str, jobs: int, told: Callable[[], No
 
 
 def _check(costs: Sequence[Cost]) -> None:
-    """All kinds of networks deliver the same."""
+    """Raises an error unless all kinds of networks deliver the same."""
     delivered: dict[int, set[int]] = {}
     for cost in costs:
         delivered.setdefault(cost.plan.parties, set()).add(cost.delivered)
@@ -219,7 +228,7 @@ def _table(costs: Sequence[Cost]) -> Table:
 
 
 def _table_of_savings(savings: Sequence[Saved]) -> Table:
-    table = Table(title="What covering and merging save: filters held by a neighbour (messages)")
+    table = Table(title="Savings of covering and merging: filters held by a neighbour (messages)")
     name, *figures = COLUMNS_OF_SAVINGS
     table.add_column(name, overflow="fold")
     for heading in figures:

@@ -13,7 +13,7 @@ from contrada.integrations.spark import class_archive, cluster
 from contrada.integrations.spark.spark_session import check_requirements
 
 SPARK_END_WAIT_S: Final = 15.0
-"""How long a master or worker may take to end. Beyond it: it is killed."""
+"""Seconds for a master or worker to end. Beyond it: it is killed."""
 
 WORKERS_MAX: Final = 64
 """Workers of a cluster on one machine. Beyond it: refused."""
@@ -21,29 +21,34 @@ WORKERS_MAX: Final = 64
 
 @click.group()
 def spark() -> None:
-    """A cluster of Spark on this machine, for trying out and for tests."""
+    """Run a cluster of Spark on this machine, for trials and tests."""
 
 
 @spark.command()
 @click.option("--workers", type=click.IntRange(1, WORKERS_MAX), default=2, show_default=True)
 @click.option(
-    "--cores", type=click.IntRange(min=1), default=1, show_default=True, help="Of each worker."
+    "--cores",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Cores of each worker.",
 )
-@click.option("--memory", default="1g", show_default=True, help="Of each worker, as 512m or 2g.")
+@click.option(
+    "--memory", default="1g", show_default=True, help="Memory of each worker, such as 512m or 2g."
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=7077,
     show_default=True,
-    help="Of the master; 0 is any that is free.",
+    help="Port of the master; 0 chooses a free one.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Show what master and workers log.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the logs of master and workers.")
 def up(workers: int, cores: int, memory: str, port: int, verbose: bool) -> None:
     """Start Spark's own master and workers here, and stop them at Ctrl-C or SIGTERM.
 
-    Prints the address of the master when all workers are there. They end, too, when this command is
-    killed. What runs on them starts the interpreter that runs the pipeline, and finds what that
-    finds.
+    Prints the address of the master when all workers are ready. They also end when this command is
+    killed. Jobs on them use the interpreter and the packages of the pipeline.
 
     \b
     contrada spark up --workers 2
@@ -60,11 +65,11 @@ def up(workers: int, cores: int, memory: str, port: int, verbose: bool) -> None:
 
 @spark.command()
 def prepare() -> None:
-    """Let sessions of Spark start faster on this machine.
+    """Make sessions of Spark start faster on this machine.
 
-    Starts one, and keeps the classes that it has loaded among your caches, some 150 MB. Pipelines
-    use them from then on. Do it again when Java or PySpark have changed. Prints the options for
-    Java that other sessions may have as their spark.driver.extraJavaOptions.
+    Starts one session, and stores its loaded classes in your cache folder, some 150 MB. Pipelines
+    use them from then on. Repeat it after a change of Java or PySpark. Prints the Java options that
+    other sessions may use as spark.driver.extraJavaOptions.
     """
     check_requirements()
     class_archive.keep_classes()
@@ -72,7 +77,7 @@ def prepare() -> None:
 
 
 class _Cluster:
-    """Starts workers when the master listens, and tells its address when all are there."""
+    """Starts workers when the master listens, and prints its address when all are ready."""
 
     def __init__(
         self, folder: Path, workers: int, cores: int, memory: str, *, is_shown: bool
@@ -87,7 +92,7 @@ class _Cluster:
     def _hear(self, name: str, line: str) -> None:
         is_fault = (" ERROR " in line or line.startswith("Error")) and "SIGNAL TERM" not in line
         if self._is_shown or is_fault:
-            self.processes.say(f"{name} | {line}", err=True)
+            self.processes.print_line(f"{name} | {line}", err=True)
         if name == "master" and (found := cluster.MASTER_AT.search(line)):
             self._master = found[1]
             for each in sorted(self._waited_for):
@@ -95,7 +100,7 @@ class _Cluster:
         elif cluster.REGISTERED in line and name in self._waited_for:
             self._waited_for.discard(name)
             if not self._waited_for:
-                self.processes.say(self._master, err=False)
+                self.processes.print_line(self._master, err=False)
 
     async def _start_worker(self, name: str) -> None:
         command = cluster.worker_command(self._master, *self._offers, self._folder / name)

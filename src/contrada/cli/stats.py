@@ -1,4 +1,4 @@
-"""`contrada stats`: what a broker did so far."""
+"""`contrada stats`: the counters of a broker."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping
@@ -26,10 +26,10 @@ T = TypeVar("T")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @approach_options
 def stats(address: str, as_json: bool, approach: ConnectOptions) -> None:
-    """Print what the broker at ADDRESS counted: connections, subscriptions, notifications.
+    """Print the counters of the broker at ADDRESS: connections, subscriptions, notifications.
 
-    What was dropped, refused or could not be decided is counted by reason. Where a broker has
-    users, it tells those with `inspect`.
+    Drops, refusals and undecided relations are counted by reason. A broker with users answers those
+    with the permission `inspect`.
 
     \b
     contrada stats
@@ -48,7 +48,7 @@ async def _asked(address: str, approach: ConnectOptions) -> dict[str, Any]:
 
 
 async def answered(address: str, question: Awaitable[T]) -> T:
-    """What a broker answers. Raises ConnectionFailedError where it does not in `connect_wait_s`."""
+    """Returns a broker's answer. Raises ConnectionFailedError after `connect_wait_s`."""
     try:
         async with asyncio.timeout(ClientLimits().connect_wait_s):
             return await question
@@ -67,7 +67,7 @@ def _table(address: str, counts: Mapping[str, Any]) -> Table:
         if not isinstance(count, Mapping):
             table.add_row(label, f"{count:,}")
             continue
-        # What is promised are counts of many kinds: there is no sum of them.
+        # The delivery counters are of many kinds and have no sum.
         table.add_row(label, "" if name == "delivery" else f"{sum(count.values()):,}")
         for reason, part in count.items():
             table.add_row(f"  {reason}", f"{part:,}")

@@ -1,4 +1,4 @@
-"""`contrada store`: copies of what brokers keep, made, looked at, and made stores again."""
+"""`contrada store`: backup, check and restoration of the stores of brokers."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from contrada.service.stores.store_copies import (
 )
 
 DAMAGED: Final = 1
-"""The status where a store is damaged."""
+"""The status for a damaged store."""
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
@@ -29,9 +29,9 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 def store() -> None:
     """Back up the stores of brokers, and restore them.
 
-    PLACE is what `contrada serve --store` takes: a file, or postgresql://user@host/database.
-    Copies are files, of either, and either is restored from them. A backup, a check and a look are
-    of one moment, and hold up no broker that runs on the store.
+    PLACE is that of `contrada serve --store`: a file, or postgresql://user@host/database. Copies
+    are files, and each kind of store is restored from either. A backup, a check and a list are of
+    one moment, and do not block a broker that runs on the store.
 
     \b
     contrada store backup /var/lib/contrada/events.db events-monday.copy
@@ -46,42 +46,40 @@ def store() -> None:
 def backup(place: str, file: Path) -> None:
     """Copy the store at PLACE to FILE, while a broker may run on it.
 
-    What the broker has confirmed is in the copy; it is looked at, and FILE is there once all of it
-    is on the disk. A file that is there is not written over, and of what is damaged no copy is
-    made.
+    The copy has everything that the broker has confirmed. It is checked, and FILE appears when all
+    of it is on disk. An existing file is not overwritten, and a damaged store is not copied.
     """
-    _tell(back_up(place, file))
+    _print_summary(back_up(place, file))
 
 
 @store.command("restore")
 @click.argument("file", type=_FILE)
 @click.argument("place", callback=without_password)
 def restore_(file: Path, place: str) -> None:
-    """Make a store at PLACE of the copy FILE, where there is none.
+    """Create a store at PLACE, where there is none, from the copy FILE.
 
-    What came after the copy was made is lost; what was acknowledged since comes again. Positions
-    that were given out since are given to nothing else: a reader that keeps them goes on with what
-    is new. The broker of whose store FILE is a copy must not run again on the old one. See
-    docs/operations.md.
+    Records after the copy are lost; records acknowledged since are delivered again. Positions
+    assigned since are not reused: a reader that keeps its position continues with new records. The
+    broker of the copied store must not run on the old one again. See docs/operations.md.
     """
     if place == MEMORY:
         raise InputError("PLACE", "found 'memory:', expected where a store stays: a file, or a URL")
-    _tell(restore(file, place))
+    _print_summary(restore(file, place))
 
 
 @store.command()
 @click.argument("place", callback=without_password)
 def check(place: str) -> None:
-    """Look at all that is in the store at PLACE, or in a copy.
+    """Check everything in the store at PLACE, or in a copy.
 
-    The status is 1 where something in it is damaged, and 2 where it cannot be read at all.
+    The status is 1 if a part is damaged, and 2 if the store cannot be read.
     """
     shown = look_at(place, deep=True)
     for where, why in shown.damaged.items():
         click.echo(f"damaged: {where}: {why}")
     if shown.damaged:
         raise click.exceptions.Exit(DAMAGED)
-    _tell(shown)
+    _print_summary(shown)
 
 
 @store.command()
@@ -90,8 +88,8 @@ def check(place: str) -> None:
 def show(place: str, as_json: bool) -> None:
     """Show the logs in the store at PLACE, or in a copy: names, positions, sizes.
 
-    `@spool` is what is certified and not taken by all servers that it is for; the others are
-    durable subscriptions.
+    `@spool` holds the certified notifications that some owner has not logged yet; the other logs
+    are durable subscriptions.
     """
     shown = look_at(place, deep=False)
     if as_json:
@@ -109,7 +107,7 @@ def show(place: str, as_json: bool) -> None:
         click.echo(f"damaged: {where}: {why}")
 
 
-def _tell(shown: StoreShown) -> None:
+def _print_summary(shown: StoreShown) -> None:
     records = sum(of.records for of in shown.logs)
     size = sum(of.held_bytes for of in shown.logs)
     click.echo(

@@ -35,24 +35,25 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
 @click.option(
     "--durable",
     metavar="NAME",
-    help="Go on where the last reader of this name ended; the broker keeps what comes meanwhile.",
+    help="Name of a durable subscription: continue after its last reader; the broker keeps "
+    "notifications meanwhile.",
 )
-@click.option("--end", is_flag=True, help="End the durable subscription, and what it keeps.")
+@click.option("--end", is_flag=True, help="End the durable subscription, and delete its log.")
 @click.option(
     "--when-full",
     type=click.Choice(get_args(WhenFull)),
     default=BLOCK,
     show_default=True,
-    help="What becomes of what this does not read in time: its publisher waits, or it is dropped.",
+    help="Behaviour of a full queue: publishers wait, or notifications are dropped.",
 )
 @click.option(
     "--verify",
     metavar="KEYS",
     type=click.Path(dir_okay=False),
-    help='Print only what is signed by keys of this file: lines as `desk = "KEY"`.',
+    help='Print only notifications signed by keys of this file, with lines `desk = "KEY"`.',
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
-@click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time.")
+@click.option("--envelope", is_flag=True, help="Print @id, @publisher and @time too.")
 @approach_options
 @extension_option
 def sub(
@@ -69,16 +70,17 @@ def sub(
     envelope: bool,
     approach: ConnectOptions,
 ) -> None:
-    """Print the notifications that match FILTER, one per line, as they come.
+    """Print the notifications that match FILTER, one per line.
 
-    `everything` matches all. What comes with --json can be published again with `pub --json`, and
-    is the same: {"$time": "2026-11-20T09:30:00Z"}, {"$bytes": "0aff"} and {"$number": "NaN"} say
-    what JSON does not have, and "$body" is a body that is no such line itself.
-    What was dropped is told on standard error at the end.
+    `everything` matches all notifications. `pub --json` publishes the output of --json unchanged:
+    {"$time": "2026-11-20T09:30:00Z"}, {"$bytes": "0aff"} and {"$number": "NaN"} represent values
+    that JSON does not have, and "$body" is a body that is not the line itself. Drops are reported
+    on standard error at the end.
 
-    With --durable a line that was printed is acknowledged when the next one is asked for, or at an
-    orderly end; what was not comes again. The FILTER is said once, when it begins. A broker that is
-    away, or refuses this user, is tried until it takes him; standard error tells why.
+    With --durable a printed line is acknowledged when the next one is requested, or at an orderly
+    end; unacknowledged notifications are delivered again. Give the FILTER once, when the
+    subscription begins. A broker that is absent, or refuses this user, is tried until it accepts;
+    the reason is printed on standard error.
 
     \b
     contrada sub "dep_delay > 120 and origin = 'JFK'"
@@ -88,13 +90,11 @@ def sub(
     contrada sub "symbol = 'DIS'" --verify keys.toml
     """  # noqa: D301 - click reads the escape
     if end and durable is None:
-        raise click.UsageError("--end ends a durable subscription: say which, by --durable NAME")
+        raise click.UsageError("--end ends a durable subscription: name it with --durable NAME")
     if filter_text is None and durable is None:
-        raise click.UsageError(
-            "Missing argument 'FILTER': what to ask for; `everything` matches all"
-        )
+        raise click.UsageError("Missing argument 'FILTER'; `everything` matches all")
     if filter_text is None and verify is not None:
-        raise click.UsageError("--verify needs the FILTER, also where it was said before")
+        raise click.UsageError("--verify needs the FILTER, also of an existing subscription")
     show = as_json_line if as_json else _line
     service = _service_at(to, approach, reconnect=durable is not None)
     if end:
@@ -106,11 +106,11 @@ def sub(
         timeout_s=checked_timeout(timeout),
         show=partial(show, envelope=envelope),
     )
-    standing = {} if durable is None else {"durable": durable}
+    named = {} if durable is None else {"durable": durable}
     subject: Any = filter_text
     if verify is not None:
         subject = Verifier.of_file(verify).only(filter_text or "")
-    asked = partial(service.subscribe, subject, when_full=when_full, **standing)
+    asked = partial(service.subscribe, subject, when_full=when_full, **named)
     run(_subscribe(service, asked, checked_timeout(seconds, "seconds"), printing))
 
 
@@ -125,7 +125,7 @@ def _service_at(to: str, approach: ConnectOptions, *, reconnect: bool) -> Servic
 
 
 class _Telling:
-    """Tells on standard error why nothing comes: once for each reason, and when that is over."""
+    """Prints the reason of an interruption on standard error, once, and its end."""
 
     def __init__(self) -> None:
         self._reason = ""
@@ -147,20 +147,20 @@ async def _end(service: Service, durable: str) -> None:
 async def _subscribe(
     service: Service, asked: Callable[[], Any], seconds: float | None, printing: Printing
 ) -> None:
-    wanted = asked()  # A wrong filter is found out before connecting.
+    wanted = asked()  # Raises for a wrong filter before connecting.
     try:
         async with service, wanted as events:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await printing(events)
-    finally:  # Also by Ctrl-C. Only now all losses are known, those at the broker too.
+    finally:  # Also after Ctrl-C. Only now all losses are known, those at the broker too.
         tell_losses(wanted)
 
 
 async def print_each(
     events: Subscription[Notification], left: int | None, timeout_s: float | None, show: Show
 ) -> None:
-    """Print what comes: so many, and until nothing came for so long."""
+    """Prints notifications until `count` is reached or `timeout` seconds pass without one."""
     while left is None or left > 0:
         try:
             async with asyncio.timeout(timeout_s):
@@ -169,20 +169,20 @@ async def print_each(
             return
         is_kept = isinstance(found, DurableRecord)
         sys.stdout.write(show(found.item if is_kept else found) + "\n")
-        if is_kept or not events.statistics().queued:  # What is acknowledged was printed.
+        if is_kept or not events.statistics().queued:  # Acknowledged records were printed.
             sys.stdout.flush()
         left = None if left is None else left - 1
 
 
 def tell_losses(events: Subscription[Notification]) -> None:
-    """Tell what was dropped, on standard error."""
+    """Prints the dropped notifications, by reason, on standard error."""
     for reason, lost in events.statistics().dropped.items():
-        if reason != UNSUBSCRIBED:  # That was not lost: nobody wanted more.
+        if reason != UNSUBSCRIBED:  # Not a loss: the command has ended.
             click.echo(f"{lost} dropped: {reason}", err=True)
 
 
 def as_json_line(notification: Notification, *, envelope: bool) -> str:
-    """A notification as `--json` prints it."""
+    """Returns the line of `--json` for a notification."""
     return json_line(notification, ENVELOPE if envelope else ())
 
 

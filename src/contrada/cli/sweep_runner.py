@@ -14,9 +14,9 @@ R = TypeVar("R")
 
 
 def wants_spark(engine: str) -> bool:
-    """Whether an engine, of auto, spark and embedded, is Spark here.
+    """Whether the engine auto, spark or embedded means Spark on this machine.
 
-    Errors: MissingRequirementError where Spark is asked for and not there.
+    Raises MissingRequirementError if Spark is requested and not installed.
     """
     if engine == "embedded":
         return False
@@ -34,7 +34,7 @@ def wants_spark(engine: str) -> bool:
 def sweep_spread(
     chosen: Sequence[P], sweep: "Sweep[P, R]", cores: int, take: Callable[[R], None]
 ) -> None:
-    """Runs plans on Spark; `take` is told each result. An interrupt ends it."""
+    """Runs plans on Spark; `take` gets each result. An interrupt ends it."""
     from contrada.integrations.spark.spark_session import interruptible, spark_session
     from contrada.integrations.spark.sweeps import sweep_on_spark
 

@@ -1,4 +1,4 @@
-"""How commands show tables and how far they are."""
+"""Consoles for tables, and progress bars."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -17,11 +17,11 @@ from rich.progress import (
 )
 
 PIPED_COLUMNS: Final = 160
-"""How wide a table is where it goes into a file."""
+"""Columns of a table that is written to a file."""
 
 
 def output(*, errors: bool = False) -> Console:
-    """Standard output, or that of errors, wide enough for tables where it is no terminal."""
+    """Returns a console on standard output or error, wide enough for tables in files."""
     console = Console(stderr=errors, markup=False, emoji=False, highlight=not errors)
     if not console.is_terminal:
         console.width = PIPED_COLUMNS
@@ -29,7 +29,7 @@ def output(*, errors: bool = False) -> Console:
 
 
 def progress_bar() -> Progress:
-    """A bar on standard error."""
+    """Returns a progress bar on standard error."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -40,10 +40,10 @@ def progress_bar() -> Progress:
 
 
 @contextmanager
-def progress_of_bytes(total: int | None, what: str) -> Iterator[Callable[[int, int], None]]:
-    """To be told how many bytes were read and how much was done, where a person looks at it.
+def progress_of_bytes(total: int | None, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """Yields a function that shows the bytes read and the records done, on a terminal.
 
-    `total` bytes come in all, where that is known.
+    `total` is the number of all bytes, where that is known.
     """
     if not sys.stderr.isatty():
         yield lambda read, done: None
@@ -51,31 +51,31 @@ def progress_of_bytes(total: int | None, what: str) -> Iterator[Callable[[int, i
     with Progress(
         BarColumn(),
         DownloadColumn(),
-        TextColumn(f"{{task.fields[done]:,}} {what}, {{task.fields[rate]:,.0f}}/s", markup=False),
+        TextColumn(f"{{task.fields[done]:,}} {unit}, {{task.fields[rate]:,.0f}}/s", markup=False),
         TimeElapsedColumn(),
         console=Console(stderr=True),
     ) as progress:
         task = progress.add_task("", total=total, done=0, rate=0.0)
 
-        def told(read: int, done: int) -> None:
+        def show(read: int, done: int) -> None:
             rate = done / (progress.tasks[0].elapsed or 1.0)
             progress.update(task, completed=read, done=done, rate=rate)
 
-        yield told
+        yield show
 
 
 @contextmanager
-def progress_of(what: str) -> Iterator[Callable[[int, str], None]]:
-    """To be told how many of something were done, and of which file, where a person looks at it."""
+def progress_of(unit: str) -> Iterator[Callable[[int, str], None]]:
+    """Yields a function that shows the records done and the current file, on a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, file: None
         return
     with Progress(
         SpinnerColumn(),
-        TextColumn(f"{{task.completed:,.0f}} {what}  {{task.fields[file]}}", markup=False),
+        TextColumn(f"{{task.completed:,.0f}} {unit}  {{task.fields[file]}}", markup=False),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
     ) as progress:
-        task = progress.add_task(what, total=None, file="")
+        task = progress.add_task(unit, total=None, file="")
         yield lambda done, file: progress.update(task, completed=done, file=file)

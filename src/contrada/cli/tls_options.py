@@ -1,4 +1,4 @@
-"""The options that say whom a command trusts over TLS, and who it is itself."""
+"""The options for TLS and tokens of a client."""
 
 import os
 from collections.abc import Callable
@@ -21,22 +21,22 @@ TOKEN_BYTES_MAX: Final = 4 * TOKEN_CHARS_MAX
 """Bytes of a file with a token. Beyond it: InputError."""
 
 TOKEN_VARIABLE: Final = "CONTRADA_TOKEN"
-"""The environment variable that holds a token, where no file is named."""
+"""The environment variable with a token, used without --token-file."""
 
 
 def tls_files(command: F) -> F:
     """Adds the options --tls-certificate, --tls-key and --tls-authority."""
-    for name, said in (
-        ("--tls-authority", "Trust who has a certificate of it; else whom the system trusts."),
-        ("--tls-key", "The key of the certificate, where it is in a file of its own."),
-        ("--tls-certificate", "Be this one to the other side."),
+    for name, text in (
+        ("--tls-authority", "Trusted authority; default: the system's."),
+        ("--tls-key", "Key of the certificate, if in another file."),
+        ("--tls-certificate", "Certificate to present."),
     ):
-        command = click.option(name, type=PEM, metavar="PEM", help=said)(command)
+        command = click.option(name, type=PEM, metavar="PEM", help=text)(command)
     return command
 
 
 def approach_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for a client, and its token: the command gets `approach`, an `ConnectOptions`."""
+    """Adds them and --token-file; the command gets `approach`, a `ConnectOptions`."""
 
     @wraps(command)
     def with_approach(
@@ -55,13 +55,13 @@ def approach_options(command: Callable[..., None]) -> Callable[..., None]:
         "--token-file",
         type=click.Path(dir_okay=False),
         metavar="FILE",
-        help=f"Says whose connection it is; else the variable {TOKEN_VARIABLE} does, if it is set.",
+        help=f"Token that identifies this client; default: the variable {TOKEN_VARIABLE}.",
     )
     return token(tls_files(with_approach))
 
 
 def token_from(path: str | None) -> str:
-    """The token in a file, or else in the environment; empty where there is none.
+    """Returns the token of a file, or of the environment, or an empty text.
 
     Raises InputError.
     """
@@ -79,7 +79,7 @@ def token_from(path: str | None) -> str:
 
 
 def _check_form(source: str, token: str) -> None:
-    """Raises InputError for what is no token: else another secret would be sent to a broker."""
+    """Raises InputError for a malformed token: another secret would be sent to a broker."""
     is_one = name_in(token) and token.isprintable() and " " not in token
     if not is_one or "\N{REPLACEMENT CHARACTER}" in token:
         found = "found a private key, " if "PRIVATE KEY" in token else ""

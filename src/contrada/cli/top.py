@@ -1,4 +1,4 @@
-"""`contrada top`: how fast brokers work, as it changes."""
+"""`contrada top`: the rates of brokers, refreshed."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.endpoint import ConnectOptions
 
 _RATED: Final = ("published", "matched", "dropped", "link_sent", "subscription_dropped")
-"""Counts of a broker of which the change in a second is shown."""
+"""Counters of a broker that are shown as a rate per second."""
 
 _HELD: Final = (
     "connections",
@@ -33,10 +33,10 @@ _HELD: Final = (
     "link_waiting",
     "subscription_waiting",
 )
-"""Figures that are shown as they are."""
+"""Figures that are shown unchanged."""
 
 _OF_THE_FIRST: Final = ("link_sent", "subscription_dropped")
-"""Of these a broker tells only the first, each time."""
+"""Tables of which a broker sends only the first entries."""
 
 
 @click.command()
@@ -47,10 +47,10 @@ _OF_THE_FIRST: Final = ("link_sent", "subscription_dropped")
     default=2.0,
     show_default=True,
     metavar="S",
-    help="Seconds between two pictures.",
+    help="Seconds between two refreshes.",
 )
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N pictures.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object per broker and picture.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N refreshes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per broker and refresh.")
 @approach_options
 def top(
     addresses: tuple[str, ...],
@@ -59,12 +59,11 @@ def top(
     as_json: bool,
     approach: ConnectOptions,
 ) -> None:
-    """Show how fast the brokers at these addresses work: what they do in a second, and hold now.
+    """Show the rates and the present load of the brokers at these addresses.
 
-    Below the brokers stand their links, and the subscriptions, as client/identity, for which most
-    waits: those that do not keep up. A broker that does not answer is asked again for each picture.
-    The status is 1 where none answers at last. Where a broker has users, it tells those with
-    `inspect`.
+    Below the brokers are their links, and the subscriptions with the longest queues, as
+    client/identity. A broker that does not answer is tried again at each refresh. The status is 1
+    if none answers at the end. A broker with users answers those with the permission `inspect`.
 
     \b
     contrada top
@@ -78,19 +77,19 @@ def top(
 
 
 class _Watched:
-    """A broker, and what it had counted when it was last asked."""
+    """A broker, with its counters at the last refresh."""
 
     def __init__(self, address: str, approach: ConnectOptions) -> None:
         self._address = address
         self._approach = approach
-        self._service = self._new_service()  # A bad address is found out before.
+        self._service = self._new_service()  # Raises for a bad address first.
         self._before: tuple[float, Mapping[str, Any]] | None = None
 
     def _new_service(self) -> TcpService:
         return TcpService(self._address, reconnect=False, options=self._approach)
 
     async def picture(self) -> dict[str, Any]:
-        """What has changed since it was asked before; or why it does not answer."""
+        """Returns the changes since the last refresh, or the reason for no answer."""
         if self._service.connection.state == "closed":
             self._service = self._new_service()
         try:
@@ -114,14 +113,14 @@ class _Watched:
         return {"address": self._address, **rates, **held}
 
     async def aclose(self) -> None:
-        """Says goodbye to the broker."""
+        """Closes the connection."""
         await self._service.aclose()
 
 
 def _rate(now: Any, before: Any, seconds: float, is_partial: bool = False) -> Any:
-    """The change in a second, of each where there are several; what began anew counts from 0.
+    """Returns the change per second, of each key in a mapping; a restarted counter begins at 0.
 
-    Where `before` is partial, a count missing in it may be old: its change is unknown, so 0.
+    If `before` is partial, a missing counter may be old: its change is unknown, so 0.
     """
     if isinstance(now, Mapping):
         held = before if isinstance(before, Mapping) else {}
@@ -136,7 +135,7 @@ def _rate(now: Any, before: Any, seconds: float, is_partial: bool = False) -> An
 async def _watch(
     watched: Sequence[_Watched], interval_s: float, count: int | None, *, as_json: bool
 ) -> list[dict[str, Any]]:
-    """Shows pictures until there were so many; the last one."""
+    """Shows refreshes until their number is reached; returns the last one."""
     console = output()
     async with AsyncExitStack() as stack:
         for each in watched:
@@ -144,7 +143,7 @@ async def _watch(
         live = None
         if console.is_terminal and not as_json:
             live = stack.enter_context(Live(console=console, auto_refresh=False))
-        pictures = await _pictures(watched)  # Those that the first changes are counted from.
+        pictures = await _pictures(watched)  # The base of the first rates.
         while count is None or count > 0:
             await asyncio.sleep(interval_s)
             pictures = await _pictures(watched)
@@ -164,7 +163,7 @@ async def _pictures(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
 
 
 def _shown(pictures: Sequence[Mapping[str, Any]]) -> Group:
-    """The brokers, then their links, then the subscriptions for which most waits."""
+    """Returns the tables: brokers, links, and the subscriptions with the longest queues."""
     brokers = _table("broker", *_HEADINGS)
     links = _table("link", "sent/s", "waiting")
     subscriptions = _table("subscription", "waiting", "dropped/s")

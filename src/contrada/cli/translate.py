@@ -1,6 +1,4 @@
-"""`contrada translate`: rules of other dialects as filters, and the rules that cannot become
-filters.
-"""
+"""`contrada translate`: rules of other dialects as filters, and the refused rules."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -33,19 +31,25 @@ from contrada.model.rule import ReadRules, RefusedRule, Rule
 from contrada.model.syntax.parser import TEXT_CHARACTERS_MAX
 
 PROGRESS_RULES: Final = 100
-"""The progress display is told after so many rules."""
+"""Rules between two updates of the progress bar."""
 
 
 @click.command()
 @click.option(
-    "--from", "dialect", type=click.Choice([*DIALECTS]), required=True, help="What the rules are."
+    "--from", "dialect", type=click.Choice([*DIALECTS]), required=True, help="Dialect of the rules."
 )
 @click.argument("files", type=PLACES, nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON per rule, refused or not.")
-@click.option("--rows", is_flag=True, help="prometheus: a notification holds several metrics.")
-@click.option("--prepared", is_flag=True, help="sigma: lines of JSON, alternatives of constraints.")
 @click.option(
-    "--placeholders", type=FILE, help="sigma: JSON with the texts of each placeholder of expand."
+    "--json", "as_json", is_flag=True, help="One line of JSON per rule, also refused ones."
+)
+@click.option("--rows", is_flag=True, help="prometheus: a notification has several metrics.")
+@click.option(
+    "--prepared", is_flag=True, help="sigma: file of JSON lines, alternatives of constraints."
+)
+@click.option(
+    "--placeholders",
+    type=FILE,
+    help="sigma: JSON file with the texts of each placeholder of expand.",
 )
 @extension_option
 def translate(
@@ -58,7 +62,7 @@ def translate(
 ) -> None:
     """Translate the rules in FILES to filters.
 
-    A file `-` is standard input. Of a directory, all files of the dialect beneath it are read.
+    A file `-` is standard input. Of a directory, all files of the dialect below it are read.
 
     \b
     --from       a file holds                                    in directories
@@ -69,19 +73,19 @@ def translate(
     sql          conditions, each ended by a semicolon           .sql
     prometheus   rules or alerts in YAML                         .yml .yaml
 
-    Each rule is printed as a line `name: filter`, so that the output is a file of subscriptions
-    for `contrada match`; a comment in front tells its title, author and the like, where it has
-    these. A rule that cannot be one, since nothing can match it or its text is too
-    long, is a comment there. Names get a dot for each colon, and a number where they come twice.
+    Each rule is printed as a line `name: filter`, so that the output is a file of subscriptions for
+    `contrada match`; a comment before it has the title, author and other metadata. A rule that
+    nothing can match, or with a text that is too long, is only a comment. In names a colon becomes
+    a dot, and a repeated name gets a number.
 
-    A rule may ask for more than filters can: what they leave open stands in a comment in front,
-    and the filter then matches whatever the rule does, and maybe more. So does what else should be
-    known of a rule, as that its log source constrains nothing. A rule that cannot be read
-    is listed on standard error with its file, its name and the reason; the others are translated
-    all the same. A table of all that was read ends the work.
+    A rule may have a residue, which filters cannot express: it is in a comment before the line, and
+    the filter then matches everything that the rule matches, and maybe more. Other remarks on a
+    rule, such as a log source without a constraint, are comments too. A rule that cannot be read is
+    listed on standard error with its file, its name and the reason; the others are translated. A
+    table of all rules is printed at the end.
 
-    The exit status is 0 when all rules were translated, and 2 when some were refused, or a file
-    has no rule.
+    The exit status is 0 if all rules were translated, and 2 if some were refused or a file has no
+    rule.
 
     \b
     contrada translate --from sigma rules/windows > windows.filters
@@ -106,25 +110,25 @@ def translate(
 def _report_all(
     report: "_TranslationReport", files: Iterator[Path], read: ReadRules, options: dict[str, Any]
 ) -> None:
-    """Reads and reports every rule of the files, with a word on how far that is."""
-    with progress_of("rules") as told:
+    """Reads and reports every rule of the files, and shows the progress."""
+    with progress_of("rules") as show:
         for path in files:
-            told(report.read, str(path))
+            show(report.read, str(path))
             for rule in rules_in(path, read, options):
                 report.take(str(path), rule)
                 if report.read % PROGRESS_RULES == 0:
-                    told(report.read, str(path))
+                    show(report.read, str(path))
 
 
 def _check_options(dialect: str, given: dict[str, object], only: str) -> None:
-    """Raises UsageError where an option is given that only another dialect has."""
+    """Raises UsageError for an option of another dialect."""
     for name, value in given.items():
         if value and dialect != only:
             raise click.UsageError(f"--{name} is for {only} only")
 
 
 def _placeholders(path: Path) -> dict[str, list[str]]:
-    """The texts of each placeholder, from a file with an object of lists of texts."""
+    """Returns the texts of each placeholder, from a file with an object of lists of texts."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -133,7 +137,7 @@ def _placeholders(path: Path) -> dict[str, list[str]]:
 
 
 class _TranslationReport:
-    """Writes the rules as they come and counts them."""
+    """Writes and counts the rules."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.read = 0
@@ -145,13 +149,13 @@ class _TranslationReport:
         self._as_json = as_json
 
     def take(self, file: str, rule: Rule | RefusedRule) -> None:
-        """One more rule, or refused rule."""
+        """Adds one rule, or refused rule."""
         self.read += 1
         rule = replace(rule, name=plain_text(rule.name))
         if isinstance(rule, RefusedRule):
             self.refused += 1
             self._reasons[reason_of(rule)] += 1
-            _tell(": ".join(filter(None, (file, rule.name, message_of(rule)))))
+            _print_error(": ".join(filter(None, (file, rule.name, message_of(rule)))))
         else:
             self._counts["filters of these"] += len(rule.filters)
             self._counts["with a residue"] += bool(rule.residue)
@@ -160,8 +164,8 @@ class _TranslationReport:
             click.echo(msgspec.json.encode(_as_object(file, rule)))
         elif isinstance(rule, Rule):
             name = self._names.new(rule.name or Path(file).stem)
-            if said := _said_of(rule):
-                click.echo(f"# {name} has {said}")
+            if metadata := _metadata(rule):
+                click.echo(f"# {name} has {metadata}")
             for note in rule.notes:
                 click.echo(f"# {name} has {_in_one_line(str(note))}")
             click.echo(self._line(name, rule))
@@ -178,15 +182,15 @@ class _TranslationReport:
         return f"{open_part}{name}: {text}"
 
     def table(self, dialect: str) -> Table:
-        """How many rules were translated, and how many refused for which reason."""
+        """Returns a table of the translated rules, and of the refused ones by reason."""
         table = Table("rules", title=f"{self.read:,} {dialect} rules", show_header=False)
         table.add_column(justify="right")
         table.add_row("translated", f"{self.read - self.refused:,}")
-        for what in ("filters of these", "with a residue"):
-            table.add_row(f"  {what}", f"{self._counts[what]:,}")
-        for what in ("that nothing can match", "too long for a line"):
-            if self._counts[what]:
-                table.add_row(f"  {what}", f"{self._counts[what]:,}")
+        for name in ("filters of these", "with a residue"):
+            table.add_row(f"  {name}", f"{self._counts[name]:,}")
+        for name in ("that nothing can match", "too long for a line"):
+            if self._counts[name]:
+                table.add_row(f"  {name}", f"{self._counts[name]:,}")
         for reason, count in self._notes.most_common():
             table.add_row(f"  with {reason}", f"{count:,}")
         table.add_section()
@@ -197,7 +201,7 @@ class _TranslationReport:
 
 
 def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
-    """A rule as JSON has it."""
+    """Returns the JSON object of a rule."""
     if isinstance(rule, RefusedRule):
         return {
             "file": file,
@@ -216,17 +220,17 @@ def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
     }
 
 
-def _said_of(rule: Rule) -> str:
-    """What the author says of a rule, in one line, besides what it is called."""
-    said = (
+def _metadata(rule: Rule) -> str:
+    """Returns the metadata of a rule in one line, without its name."""
+    members = (
         f"{key}: {each if isinstance(each, str) else ', '.join(each)}"
         for key, each in about_of(rule).items()
         if each != rule.name
     )
-    return _in_one_line("; ".join(said))
+    return _in_one_line("; ".join(members))
 
 
-def _tell(message: str) -> None:
+def _print_error(message: str) -> None:
     click.echo(_in_one_line(message), err=True)
 
 

@@ -1,4 +1,4 @@
-"""`contrada user`: who may come to a broker, and what each may do, in a file of TOML."""
+"""`contrada user`: the users of a broker and their permissions, in a TOML file."""
 
 import re
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from contrada.service.security.secret_files import write_secret
 USERS_FILE: Final = "users.toml"
 
 IN_FORCE: Final = "in force once brokers read the file again: at SIGHUP (systemctl reload contrada)"
-"""What is said of a user who is removed, and may still be there."""
+"""Remark after a removal: the user may still be connected."""
 
 _PERIOD: Final = re.compile(r"(\d{1,5})([hdw])")
 _HOURS: Final = {"h": 1, "d": 24, "w": 168}
@@ -37,16 +37,16 @@ users_option = click.option(
     show_default=True,
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="The file of users.",
+    help="File of users.",
 )
 
 
 @click.group()
 def user() -> None:
-    """Say who may come to a broker, and what he may do.
+    """Manage the users of a broker and their permissions.
 
-    A broker reads the file with `contrada serve --users FILE`, and again at SIGHUP. Filters say
-    what a user may publish and read; what is not said he may not.
+    A broker reads the file with `contrada serve --users FILE`, and again at SIGHUP. Filters give
+    the permissions to publish and to subscribe; everything else is refused.
 
     \b
     contrada user add desk --publish "symbol any" --subscribe "price < 100"
@@ -58,45 +58,64 @@ def user() -> None:
 @user.command()
 @click.argument("name")
 @users_option
-@click.option("--publish", multiple=True, metavar="FILTER", help="What he may publish. Repeatable.")
-@click.option("--subscribe", multiple=True, metavar="FILTER", help="What he may read. Repeatable.")
-@click.option("--everything", is_flag=True, help="He may publish and read everything.")
+@click.option(
+    "--publish",
+    multiple=True,
+    metavar="FILTER",
+    help="Filter of permitted publications. Repeatable.",
+)
+@click.option(
+    "--subscribe",
+    multiple=True,
+    metavar="FILTER",
+    help="Filter of permitted subscriptions. Repeatable.",
+)
+@click.option("--everything", is_flag=True, help="Permit all publications and subscriptions.")
 @click.option(
     "--publisher",
     "publishers",
     multiple=True,
     metavar="NAME",
-    help="A name that he publishes under, or below; * is any. His own, if nothing is said.",
+    help="Permitted publisher name, with the names below it; * is any. Default: the user's name.",
 )
 @click.option(
     "--durable",
     multiple=True,
     metavar="NAME",
-    help="A name of durable subscriptions, likewise.",
+    help="Permitted name of durable subscriptions, likewise.",
 )
-@click.option("--narrow", is_flag=True, help="Grant a part of a wider wish; else it is refused.")
-@click.option("--link", is_flag=True, help="A broker that may be a neighbour.")
-@click.option("--inspect", is_flag=True, help="He may see what a broker holds and did.")
+@click.option(
+    "--narrow",
+    is_flag=True,
+    help="Grant the permitted part of a wider subscription instead of refusing it.",
+)
+@click.option("--link", is_flag=True, help="Permit to link as a neighbour.")
+@click.option(
+    "--inspect", is_flag=True, help="Permit to inspect the state and counters of a broker."
+)
 @click.option(
     "--certificate",
     default="",
     metavar="NAME",
-    help="He is who has this name in a certificate of the broker's authority; he gets no token.",
+    help="Identify the user by this name in a certificate of the broker's authority, without "
+    "a token.",
 )
-@click.option("--expires", metavar="TIME", help="When he ends: 2027-01-31T00:00:00Z, 12h, 30d, 8w.")
-@click.option("--replace", is_flag=True, help="Where he is there: what is said now, a new token.")
+@click.option(
+    "--expires", metavar="TIME", help="End of the user: 2027-01-31T00:00:00Z, 12h, 30d, 8w."
+)
+@click.option("--replace", is_flag=True, help="Replace an existing user, with a new token.")
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Write his token there, for its owner alone, and do not print it; FILE must be new.",
+    help="Write the token to this new file, readable by its owner only, instead of printing it.",
 )
 def add(
-    name: str, path: str, everything: bool, replace: bool, token_file: str | None, **said: Any
+    name: str, path: str, everything: bool, replace: bool, token_file: str | None, **given: Any
 ) -> None:
-    """Add a user, and give his token: it is nowhere kept, and cannot be given again.
+    """Add a user, and print the token: it is stored nowhere and cannot be printed again.
 
-    The user `anonymous` is who shows nothing; he has no token.
+    The user `anonymous` represents clients without identity, and has no token.
 
     \b
     contrada user add desk --publish "symbol any" --subscribe "price < 100" --token-file desk.token
@@ -104,23 +123,23 @@ def add(
     contrada user add oslo --everything --publisher '*' --durable '*' --link --inspect
     contrada user add anonymous --subscribe "public = true"
     """  # noqa: D301 - click reads the escape
-    if everything and (said["publish"] or said["subscribe"]):
-        raise click.UsageError("--everything leaves nothing for --publish or --subscribe to say")
-    has_token = not said["certificate"] and name != "anonymous"
+    if everything and (given["publish"] or given["subscribe"]):
+        raise click.UsageError("--everything includes --publish and --subscribe")
+    has_token = not given["certificate"] and name != "anonymous"
     if token_file is not None and not has_token:
         raise click.UsageError(f"--token-file: the user {name!r} gets no token")
     token, record = new_token(name) if has_token else ("", "")
     settings = UserSettings(
         token=record,
-        certificate=said["certificate"],
-        publish=everything or [*said["publish"]],
-        subscribe=everything or [*said["subscribe"]],
-        publishers=[*said["publishers"]] or None,
-        durable=[*said["durable"]] or None,
-        narrow=said["narrow"],
-        link=said["link"],
-        inspect=said["inspect"],
-        expires=None if said["expires"] is None else _time(said["expires"]),
+        certificate=given["certificate"],
+        publish=everything or [*given["publish"]],
+        subscribe=everything or [*given["subscribe"]],
+        publishers=[*given["publishers"]] or None,
+        durable=[*given["durable"]] or None,
+        narrow=given["narrow"],
+        link=given["link"],
+        inspect=given["inspect"],
+        expires=None if given["expires"] is None else _time(given["expires"]),
     )
     with changing(Path(path)) as file:
         document, known = _read(file) if file.exists() else (tomlkit.document(), {})
@@ -146,7 +165,7 @@ def add(
 @users_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, without tokens.")
 def list_(path: str, as_json: bool) -> None:
-    """List the users of a file, and what each may do."""
+    """List the users of a file, and their permissions."""
     _, known = _read(Path(path))
     Users.of(path, known)
     if as_json:
@@ -164,9 +183,9 @@ def list_(path: str, as_json: bool) -> None:
 @click.argument("name")
 @users_option
 def remove(name: str, path: str) -> None:
-    """Remove a user: his connections end when brokers read the file again, at SIGHUP.
+    """Remove a user; connections of the user end when brokers read the file again, at SIGHUP.
 
-    `systemctl reload` does that to a broker that is a service.
+    `systemctl reload` sends SIGHUP to a broker that is a service.
     """
     with changing(Path(path)) as file:
         document, known = _read(file)
@@ -179,7 +198,7 @@ def remove(name: str, path: str) -> None:
 
 
 def _read(path: Path) -> tuple[tomlkit.TOMLDocument, dict[str, UserSettings]]:
-    """The file with its comments, and what it says of each user. Raises InputError."""
+    """Returns the file with its comments, and the settings of each user. Raises InputError."""
     if not path.exists():
         raise InputError(str(path), "there is no such file; `contrada user add NAME` makes it")
     try:
@@ -208,10 +227,10 @@ def _shown(settings: UserSettings) -> Sequence[str]:
     return shows, _filters(settings.publish), _filters(settings.subscribe), ", ".join(besides)
 
 
-def _filters(said: bool | str | list[str]) -> str:
-    if isinstance(said, bool):
-        return "everything" if said else "nothing"
-    return " or ".join([said] if isinstance(said, str) else said) or "nothing"
+def _filters(permitted: bool | str | list[str]) -> str:
+    if isinstance(permitted, bool):
+        return "everything" if permitted else "nothing"
+    return " or ".join([permitted] if isinstance(permitted, str) else permitted) or "nothing"
 
 
 def _time(text: str) -> datetime:

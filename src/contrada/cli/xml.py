@@ -1,4 +1,4 @@
-"""`contrada xml`: documents as notifications, sent and received, and the names they generate."""
+"""`contrada xml`: send and receive documents as notifications, and keep their names."""
 
 import asyncio
 import sys
@@ -46,32 +46,36 @@ from contrada.service.loop_guards import checked_timeout, first_of
 from contrada.service.queued_subscription import UNSUBSCRIBED
 
 REPEATED_SHOWN_MAX: Final = 50
-"""Names of repeated elements that are told of. Beyond it: they are only counted."""
+"""Names of repeated elements that are reported. Beyond it: they are only counted."""
 
 DOCUMENTS_BAD_SHOWN_MAX: Final = 20
-"""Documents and entries that cannot be read and are told of one by one. Beyond it: they are only
-counted."""
+"""Unreadable documents and entries that are reported one by one. Beyond it: they are only counted.
+"""
 
 
 @click.group()
 def xml() -> None:
-    """Documents, XML or JSON: make notifications of them, send and receive these."""
+    """Convert documents, XML or JSON, to notifications; send and receive them."""
 
 
 def _reading_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of how documents become notifications."""
+    """Adds the options for converting documents."""
     for option in reversed(
         (
-            click.option("--entries", metavar="NAME", help="A notification of each element NAME."),
+            click.option(
+                "--entries", metavar="NAME", help="Make a notification of each element NAME."
+            ),
             click.option(
                 "--format",
                 "format_name",
                 type=click.Choice(["xml", "json"]),
-                help="Told by the name otherwise; XML where that says nothing.",
+                help="Format; default: by the name, else XML.",
             ),
-            click.option("--absent", metavar="TEXT", multiple=True, help="A text for no value."),
-            click.option("--add", metavar="NAME=VALUE", multiple=True, help="A constant."),
-            click.option("--time", metavar="NAME", help="Whose time stamps the envelope."),
+            click.option(
+                "--absent", metavar="TEXT", multiple=True, help="Text that means no value."
+            ),
+            click.option("--add", metavar="NAME=VALUE", multiple=True, help="Constant attribute."),
+            click.option("--time", metavar="NAME", help="Attribute with the time of the envelope."),
             document_options,
             naming_options,
         )
@@ -81,7 +85,7 @@ def _reading_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Rendering:
-    """Renders documents one after another; tells what was bad, and what is repeated."""
+    """Renders documents one after another; reports bad ones and repeated elements."""
 
     def __init__(self, reading: ReadOptions, format_name: str | None) -> None:
         self.reading, self._format_name = reading, format_name
@@ -89,21 +93,21 @@ class _Rendering:
         self.read = self.bad = 0
 
     async def each(self, sources: tuple[str, ...]) -> AsyncIterator[Iterator[Record]]:
-        """For each file, and what is at an address of HTTP, its records. Raises InputError."""
+        """Yields the records of each file or HTTP address. Raises InputError."""
         async with Fetcher() as fetcher:
             for source in sources:
-                what: Path | bytes = Path(source)
+                content: Path | bytes = Path(source)
                 if is_address(source):
-                    what = (await fetcher.fetch(source)).data or b""
-                yield self._records(source, what)
+                    content = (await fetcher.fetch(source)).data or b""
+                yield self._records(source, content)
 
-    def _records(self, source: str, what: Path | bytes) -> Iterator[Record]:
-        for each in self._renderer(source).render(what, shown_source(source)):
+    def _records(self, source: str, content: Path | bytes) -> Iterator[Record]:
+        for each in self._renderer(source).render(content, shown_source(source)):
             if isinstance(each, Record):
                 self.read += 1
                 yield each
             else:
-                self._tell_bad(each)
+                self._report_bad(each)
 
     def end(self) -> None:
         """Reports bad documents, repeated elements, and lost parts."""
@@ -122,13 +126,13 @@ class _Rendering:
 
     def _renderer(self, source: str) -> Renderer:
         name = source.lower().removesuffix(".gz")
-        told = "json" if name.endswith((".json", ".geojson")) else "xml"
-        format_name = self._format_name or told
+        by_name = "json" if name.endswith((".json", ".geojson")) else "xml"
+        format_name = self._format_name or by_name
         if format_name not in self._renderers:
             self._renderers[format_name] = Renderer(self.reading, format_name)
         return self._renderers[format_name]
 
-    def _tell_bad(self, bad: BadRecord) -> None:
+    def _report_bad(self, bad: BadRecord) -> None:
         self.bad += 1
         if self.bad <= DOCUMENTS_BAD_SHOWN_MAX:
             click.echo(f"{bad.error()}{hint_for(bad)}", err=True)
@@ -149,11 +153,11 @@ def _rendering(
 def render(
     sources: tuple[str, ...], format_name: str | None, add: tuple[str, ...], **options: Any
 ) -> None:
-    """Print the notifications that documents become, one line of JSON each.
+    """Print the notifications of documents, one line of JSON each.
 
-    Standard error says which elements are repeated, and how often at most in one place: whoever
-    makes the documents may change them. The exit status is 2 where a document or an entry could
-    not be read; the others are printed all the same.
+    Standard error lists the repeated elements, with the largest number in one place; other
+    documents may have more. The exit status is 2 if a document or an entry could not be read; the
+    others are printed.
 
     \b
     contrada xml render alerts.atom --entries entry
@@ -177,8 +181,8 @@ def render(
 @xml.command()
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|URL...")
 @click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
-@click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise.")
-@click.option("--names", is_flag=True, help="Tell naming services all names, for patterns.")
+@click.option("--publisher", metavar="NAME", help="Name of the publisher; default: random.")
+@click.option("--names", is_flag=True, help="Send all names to naming services, for patterns.")
 @_reading_options
 @approach_options
 def send(
@@ -191,11 +195,11 @@ def send(
     approach: ConnectOptions,
     **options: Any,
 ) -> None:
-    """Publish the notifications that documents become.
+    """Publish the notifications of documents.
 
-    With --strategy daemon naming services are told what the generated names stand for, before what
-    has them is published; with --names they are told all names, so that `contrada xml receive
-    --patterns` knows them.
+    With --strategy daemon the generated names and their originals are sent to naming services
+    before the notifications; with --names all names are sent, for `contrada xml receive
+    --patterns`.
 
     \b
     contrada xml send alerts.atom --entries entry --to contrada://10.0.0.7:7655
@@ -217,8 +221,8 @@ def send(
                     await sender.send(records)
             finally:
                 sent = sender.statistics()
-                told = f", told {sent.told} names" if is_named else ""
-                click.echo(f"published {sent.sent}{told}")
+                named = f", told {sent.told} names" if is_named else ""
+                click.echo(f"published {sent.sent}{named}")
 
     try:
         run(publish())
@@ -231,7 +235,7 @@ def send(
 @xml.command()
 @click.argument("filter_text", metavar="FILTER")
 @click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
-@click.option("--names", is_flag=True, help="Show original names; ask naming services for them.")
+@click.option("--names", is_flag=True, help="Print original names, from naming services.")
 @click.option(
     "--patterns", is_flag=True, help="Names in FILTER, in backticks, are patterns: `a.*.b`."
 )
@@ -239,9 +243,9 @@ def send(
     "--known",
     multiple=True,
     metavar="NAME",
-    help="A name that patterns stand for; may be repeated.",
+    help="Name that patterns can match. Repeatable.",
 )
-@click.option("--document", is_flag=True, help="The document itself, as it was.")
+@click.option("--document", is_flag=True, help="Print the original document.")
 @end_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
 @approach_options
@@ -258,12 +262,12 @@ def receive(
     as_json: bool,
     approach: ConnectOptions,
 ) -> None:
-    """Print the notifications of documents that match FILTER, one per line, as they come.
+    """Print the notifications of documents that match FILTER, one per line.
 
-    With --patterns names in FILTER stand for those that naming services know, or for --known ones:
-    `*` for a segment or a part of one, `<0-9>` for a number. What comes with a name of which nobody
-    knew comes once it is known. With --document come the documents themselves, which the strategies
-    index and daemon keep.
+    With --patterns names in FILTER match the names of naming services, or those of --known: `*` for
+    a segment or a part of one, `<0-9>` for a number. A notification with an unknown name is printed
+    when the name is known. With --document the documents themselves are printed, which the
+    strategies index and daemon preserve.
 
     \b
     contrada xml receive "backslash.story.title contains 'Game'" --names
@@ -288,10 +292,10 @@ def receive(
         printing = partial(_print, show=show, left=count, timeout=timeout)
         run(_receive(service, receiver, printing, seconds))
     finally:  # Also by Ctrl-C.
-        told = receiver.statistics()
-        if told.untranslated:
-            click.echo(f"{told.untranslated} with names that nobody knows", err=True)
-        for reason, number in told.subscription.dropped.items():
+        counts = receiver.statistics()
+        if counts.untranslated:
+            click.echo(f"{counts.untranslated} with names that nobody knows", err=True)
+        for reason, number in counts.subscription.dropped.items():
             if reason != UNSUBSCRIBED:
                 click.echo(f"{number} dropped: {reason}", err=True)
 
@@ -328,7 +332,7 @@ def _line(found: Notification) -> str:
 
 
 def _document(found: Notification) -> str:
-    """The document that a notification was made of; what was made of none is told of."""
+    """Returns the document of a notification, or an XML comment if there is none."""
     try:
         return document_of(found).decode()
     except InputError as error:
@@ -341,9 +345,9 @@ def _document(found: Notification) -> str:
     "--store",
     metavar="PLACE",
     callback=without_password,
-    help="Where names survive: a file, or postgresql://user@host/name; memory: for nowhere.",
+    help="Store of the names: a file, postgresql://user@host/name, or memory:.",
 )
-@click.option("--name", default="", help="What it is called; a random name otherwise.")
+@click.option("--name", default="", help="Name of the service; default: random.")
 @seconds_option
 @click.option("-v", "--verbose", count=True, help="Log more.")
 @approach_options
@@ -355,11 +359,11 @@ def daemon(
     verbose: int,
     approach: ConnectOptions,
 ) -> None:
-    """Keep generated names, and answer who asks for them, until Ctrl-C or SIGTERM.
+    """Run a naming service, until Ctrl-C or SIGTERM.
 
-    It prints what it is called once it is there. Each broker may have one; all in a network hear
-    of the same names, and tell one another what they missed. Of two who say otherwise of one name
-    the earlier is right, everywhere. It is connected again when it was lost.
+    It prints its name when it is ready. Each broker may have one; all in a network receive the same
+    names, and exchange missed ones. Of two conflicting definitions the earlier one is valid
+    everywhere. It reconnects after a lost connection.
 
     \b
     contrada xml daemon --store names.db
@@ -379,27 +383,27 @@ def daemon(
     try:
         run(work(), is_endless=True)
     finally:  # Also by Ctrl-C.
-        told = kept.statistics()
+        counts = kept.statistics()
         click.echo(
-            f"{told.records} names of {told.kinds} kinds, {told.heard} heard, "
-            f"{told.conflicts} conflicts, {told.refused + told.invalid} refused, "
-            f"asked {told.asked} times",
+            f"{counts.records} names of {counts.kinds} kinds, {counts.heard} heard, "
+            f"{counts.conflicts} conflicts, {counts.refused + counts.invalid} refused, "
+            f"asked {counts.asked} times",
             err=True,
         )
 
 
 @xml.command("names")
 @click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
-@click.option("--kind", metavar="KIND", help="Of this kind of document, as {urn:x}feed.")
-@click.option("--original", metavar="NAME", help="Which names were generated for this one?")
-@click.option("--generated", metavar="NAME", help="What does this name stand for?")
+@click.option("--kind", metavar="KIND", help="Kind of document, such as {urn:x}feed.")
+@click.option("--original", metavar="NAME", help="List the names generated for this one.")
+@click.option("--generated", metavar="NAME", help="List the original of this name.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=NAMES_WAIT_S,
     show_default=True,
     metavar="S",
-    help="Wait for naming services for S seconds at most.",
+    help="Wait at most S seconds for naming services.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @approach_options
@@ -412,7 +416,7 @@ def list_names(
     as_json: bool,
     approach: ConnectOptions,
 ) -> None:
-    """List what naming services know of generated names.
+    """List the generated names that naming services know.
 
     \b
     contrada xml names
@@ -433,6 +437,6 @@ def list_names(
             click.echo(msgspec.json.encode(each._asdict()))
         return
     table = Table("kind", "generated", "original", "position", "who", box=None, pad_edge=False)
-    for each in found:  # Others have told these: nothing in them that a terminal obeys.
+    for each in found:  # Received texts: without control characters of a terminal.
         table.add_row(*(text if text.isprintable() else repr(text) for text in each[:5]))
     output().print(table)
