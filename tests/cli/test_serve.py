@@ -1,11 +1,11 @@
-"""What `contrada serve` says when it ends."""
+"""The statistics that `contrada serve` prints at its end."""
 
 from contrada.cli.serve import _summary
 from contrada.net.broker.broker import BrokerStatistics
 
 
-def test_its_last_words_count_everything() -> None:
-    """Whoever runs a broker would not learn what it lost, refused, or could not decide."""
+def test_the_last_line_has_all_counters() -> None:
+    """An operator would not see losses, refusals and undecided relations."""
     counts = BrokerStatistics(
         connections=0,
         connections_total=3,
@@ -19,7 +19,7 @@ def test_its_last_words_count_everything() -> None:
         safe_answers={"covers": 1, "meets": 4},
         operator_failures={"longer": 6},
     )
-    assert _summary(counts) == (
+    assert _summary(counts, as_json=False) == (
         "3 connections, 7 notifications published, 5 matches; dropped: 2 queue full; "
         "refused: none; safe answers: 1 covers, 4 meets; failed operators: 6 longer"
     )

@@ -209,12 +209,7 @@ def serve(
         start_by_environment()
     _allow_files()
     status, counts = asyncio.run(_serve(settings, path, flags, until_input_ends=until_input_ends))
-    end = "the broker has ended"
-    as_json = settings.log.json
-    summary = (
-        log_line("info", __name__, end, {"statistics": counts}) if as_json else _summary(counts)
-    )
-    click.echo(summary, err=True)
+    click.echo(_summary(counts, as_json=settings.log.json), err=True)
     raise click.exceptions.Exit(status)
 
 
@@ -408,7 +403,9 @@ def _users(settings: BrokerSettings) -> Users | None:
     return None if settings.users is None else Users.read(Path(settings.users))
 
 
-def _summary(counts: BrokerStatistics) -> str:
+def _summary(counts: BrokerStatistics, *, as_json: bool) -> str:
+    if as_json:
+        return log_line("info", __name__, "the broker has ended", {"statistics": counts})
     head = (
         f"{counts.connections_total} connections, {counts.published} notifications published, "
         f"{counts.matched} matches"
