@@ -1,1 +1,1 @@
-"""Broker: connections, client sessions, links to neighbours, users and durable traffic."""
+"""The broker: connections, client sessions, links to neighbours, users and durable traffic."""

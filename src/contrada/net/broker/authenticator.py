@@ -1,8 +1,7 @@
-"""The identity of a connection: by a token, by a certificate, or anonymous.
+"""`Authenticator`: identifies a connection by a token, by a certificate, or as anonymous.
 
-A token travels unencrypted inside the connection, so it is taken only where nobody else can read
-it: over TLS, or from this machine. So a token that was overheard elsewhere and is replayed is
-refused unread.
+A token travels unencrypted inside the connection. So it is accepted only over TLS or from this
+machine, and an overheard token that is replayed elsewhere is refused unread.
 """
 
 import logging
@@ -22,23 +21,23 @@ from contrada.service.clock import wall_clock_us
 from contrada.service.security.principals import NOT_PERMITTED, Principal
 
 _KINDS: Final = {"URI": "uri:", "email": "email:"}
-"""What stands before a name that is of no host, by its kind."""
+"""The prefixes of certificate names that are no host names, by their kind."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class TransportInfo(Protocol):
-    """What is known of a connection; see `asyncio.BaseTransport`."""
+    """The properties of a transport; see `asyncio.BaseTransport`."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any: ...  # noqa: D102
 
 
 class Authenticator:
-    """Identifies the connections that come to a broker."""
+    """Identifies the connections of a broker."""
 
     def __init__(self, users: Users, limits: BrokerLimits = BrokerLimits()) -> None:
         self.users = users
-        """The users who may connect now; they may change."""
+        """The users that may connect now; it can be replaced."""
         self._check = TokenCheck(
             lambda name: self.users.records.get(name),
             waiting_max=limits.token_checks_max,
@@ -46,9 +45,9 @@ class Authenticator:
         )
 
     def identify(self, transport: TransportInfo, hello: Hello) -> Principal | Awaitable[Principal]:
-        """The principal of a connection; an awaitable of it where a token must be checked.
+        """Returns the principal of a connection, as an awaitable where a token must be checked.
 
-        Raises FrameError, or the awaitable does, where the connection is nobody's who may come.
+        Raises FrameError, also from the awaitable, where no user matches.
         """
         if hello.token:
             if not is_private(transport):
@@ -66,7 +65,7 @@ class Authenticator:
         return self._check_expiry(found)
 
     def current(self, principal: Principal) -> Principal | None:
-        """The present rights of a connected principal; None where it may stay no longer."""
+        """Returns the present rights of a connected principal; None where it may not stay."""
         found = self.users.principals.get(principal.name)
         return found if found is not None and not _is_expired(found) else None
 
@@ -77,7 +76,7 @@ class Authenticator:
         return self._check_expiry(self.users.principals.get(name_in(token)))
 
     def _check_expiry(self, principal: Principal | None) -> Principal:
-        if principal is None:  # It was removed while its token was checked.
+        if principal is None:  # The user was removed during the check.
             raise _refusal("this user is gone")
         if _is_expired(principal):
             raise _refusal(f"the user {principal.name!r} has expired")
@@ -85,7 +84,7 @@ class Authenticator:
 
 
 def is_private(transport: TransportInfo) -> bool:
-    """Whether nobody else can read what goes over a connection."""
+    """Returns whether the connection is encrypted or local."""
     if transport.get_extra_info("ssl_object") is not None:
         return True
     socket = transport.get_extra_info("socket")
@@ -96,10 +95,10 @@ def is_private(transport: TransportInfo) -> bool:
 
 
 def certificate_names(certificate: dict[str, Any]) -> Iterator[str]:
-    """The names in a certificate as `ssl` tells it: the alternative ones, or else the common.
+    """Yields the names of a certificate: the alternative names, else the common name.
 
-    Of other kinds than names of hosts the kind stands before each: an authority that checks one
-    kind may let whoever comes choose another. Kinds that are not known here name nobody.
+    A name that is no host name gets its kind as a prefix: an authority that checks one kind may let
+    the owner choose another. Unknown kinds are skipped.
     """
     alternatives = certificate.get("subjectAltName", ())
     for kind, value in alternatives:

@@ -1,11 +1,11 @@
-"""A broker: one TCP server, one exchange, many clients.
+"""`Broker`: a TCP server with one dispatcher and many clients.
 
     async with Broker("127.0.0.1", 0) as broker:
         print(broker.address)
         await broker.closed()
 
-A bad peer (wrong version, garbage, an oversized frame, silence) gets one Failure frame that
-says what was wrong, is closed and counted by the name of its fault; nobody else notices.
+A peer that breaks the protocol gets one Failure frame with the reason. Its connection is closed,
+and the fault is counted by name. Other connections are unaffected.
 """
 
 import asyncio
@@ -44,11 +44,11 @@ from contrada.service.subscription_queue import PUBLISH_WAIT_S
 from contrada.service.timekeeper import Timekeeper
 
 STATISTICS_NAMES_MAX: Final = 20
-"""Links, and subscriptions, of which the statistics of a broker tell one by one. Beyond it: of
-links the first by name are told, of subscriptions those for which most waits."""
+"""Links, and subscriptions, with counts of their own in the statistics. Beyond it: the first links
+by name, and the subscriptions with the longest queues."""
 
 STATISTICS_CLIENTS_MAX: Final = 20
-"""Clients whose subscriptions are looked at for that. Beyond it: those for which most is held."""
+"""Clients searched for these subscriptions. Beyond it: those that hold most bytes."""
 
 _NO_STORE: Final = "this broker has no store: contrada serve --store FILE gives it one"
 _LOG: Final = logging.getLogger(__name__)
@@ -56,18 +56,17 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatistics:
-    """What a broker did up to one moment.
+    """The counts of a broker up to one moment.
 
-    `refused` counts faults of peers and refused requests by name, `dropped` notifications that
-    a subscription did not get, by reason. `held_bytes` waits to be delivered or worked off, or
-    for the rest of its frame. `delivery` counts what is promised, as `DeliveryStatistics`; nothing
-    where nothing was promised. `safe_answers` and `operator_failures` are those of the whole
-    process; see `ServiceStatistics`. Of links `link_sent` and `link_waiting` tell by name how many
-    notifications went over each, and wait for it. Of the subscriptions, as `client/identity`, for
-    which most waits, `subscription_waiting` and `subscription_dropped` tell how many wait and were
-    lost. Both tell of STATISTICS_NAMES_MAX at most. `latency_us` counts frames of deliveries by the
-    age of their oldest notification, see `Latencies`, and `latency_sum_us` is the sum of these.
-    `began_us` is the time at which it was made, since when it counts, in microseconds since 1970.
+    `refused` counts faults of peers and refused requests by name, `dropped` lost notifications by
+    reason. `held_bytes` are in queues and unfinished frames. `delivery` has the fields of
+    `DeliveryStatistics`, and is empty without durable traffic. `safe_answers` and
+    `operator_failures` belong to the whole process; see `ServiceStatistics`. `link_sent` and
+    `link_waiting` count notifications by link. `subscription_waiting` and `subscription_dropped`
+    count them by `client/identity`, for the longest queues. Each has STATISTICS_NAMES_MAX entries
+    at most. `latency_us` counts Delivery frames by the age of their oldest notification, see
+    `Latencies`; `latency_sum_us` is the sum of these ages. `began_us` is the start of the counts,
+    in microseconds since 1970.
     """
 
     connections: int
@@ -92,7 +91,7 @@ class BrokerStatistics:
 
 
 class Broker(Server):
-    """Serves clients on one address."""
+    """A broker at one address."""
 
     def __init__(
         self,
@@ -106,16 +105,16 @@ class Broker(Server):
         anyone: bool = False,
         limits: BrokerLimits = BrokerLimits(),
     ) -> None:
-        """Port 0 takes a free one; see `address` once it has started.
+        """Port 0 takes a free port; see `address` after the start.
 
-        `network` gives its place among other brokers; without it, it is alone. With a certificate
-        in `tls`, all connections must speak TLS. `store` is where it keeps durable subscriptions
-        and certified notifications, as in `connect`; without one all is in memory. With `users`
-        only these may connect, each within its rights; without them anybody may connect and do
-        everything. Where others than this machine reach it that has to be meant: by `anyone`, or
-        TLS that requires a certificate.
+        `network` is the place in a network of brokers; without it the broker is alone. With a
+        certificate in `tls`, all connections must use TLS. `store` holds durable subscriptions and
+        certified notifications, as in `connect`; without one they are in memory. With `users` only
+        these may connect, each within its rights; without them every client has all rights. A
+        broker that other machines reach therefore needs users, TLS with required certificates, or
+        `anyone`.
 
-        Raises InvalidValueError, InputError, ServiceError for what is no store.
+        Raises InvalidValueError, InputError, and ServiceError for an invalid store.
         """
         self._server_context = (
             tls.server_context(self._fail_handshake, asks=users is not None) if tls else None
@@ -142,10 +141,10 @@ class Broker(Server):
         self.dispatcher.on_due = self._timekeeper.wake
 
     async def start(self) -> None:
-        """Listen. Raises AddressError, ConnectionFailedError when the address cannot be had.
+        """Starts to listen.
 
-        And StoreError when its store cannot be used; ServiceError where others than this machine
-        reach it, and nobody said who may come.
+        Raises AddressError, ConnectionFailedError where the address is not available, StoreError,
+        and ServiceError where other machines reach a broker without users or `anyone`.
         """
         check_host(self._host)
         if not (self._is_guarded or is_loopback(self._host)):
@@ -175,23 +174,22 @@ class Broker(Server):
         _LOG.info("listening at %(address)s", {"address": self.address})
 
     def accept(self) -> ServerConnection:
-        """This side of a connection that is being made to it, whatever carries it; see `dial`."""
+        """Returns the protocol of an incoming connection, for any transport; see `dial`."""
         return ServerConnection(self)
 
     @property
     def address(self) -> str:
-        """Where it listens, as `contrada://host:port`, or `contradas://` with TLS."""
+        """The address of the listening socket: `contrada://host:port`, `contradas://` with TLS."""
         if self._server is None or not self._server.sockets:
             raise ServiceError("the broker does not listen")
         port = self._server.sockets[0].getsockname()[1]
         return str(Address(self._host, port, self._server_context is not None))
 
     def reload_tls(self, tls: Tls) -> None:
-        """Uses the present files of `tls` for new connections: its own certificate, and the
-        authorities it trusts on links that it makes.
+        """Reads the files of `tls` again for new connections: the certificate, and the authorities
+        of outgoing links.
 
-        Which client certificates it trusts stays as it is. Raises InputError, and has changed
-        nothing.
+        The authorities for client certificates stay. After an InputError nothing has changed.
         """
         client_context = tls.client_context()
         if self._server_context is not None:
@@ -199,22 +197,21 @@ class Broker(Server):
         self._client_context = client_context
 
     def change_users(self, users: Users) -> None:
-        """From now on these users may connect, with these rights.
+        """Replaces the users and their rights.
 
-        A connection whose user keeps its rights goes on. One whose user has fewer rights, or was
-        granted less than it asked for, is told to come again, which clients and neighbours do at
-        once; notifications of best effort that were queued for it are lost, as when a connection
-        breaks. Connections of users who may not come any more are ended. Raises ServiceError for a
-        broker that began without users.
+        A connection stays if its user keeps its rights. With fewer rights, or where a filter was
+        narrowed, the client or neighbour has to connect again, and does so at once; its queued
+        best-effort notifications are lost. Connections of removed users are ended. Raises
+        ServiceError for a broker that was started without users.
         """
         if self._authenticator is None:
             raise ServiceError("a broker that began without users cannot have them later")
         known, self._authenticator.users = self._authenticator.users, users
-        self.publish_filters = PublishFilters()  # Those of users who are gone are given up.
+        self.publish_filters = PublishFilters()  # Drops the filters of removed users.
         shown = known.changed(users)
         for connection in list(self._connections):
             principal = connection.principal
-            if principal is None:  # It is ours, or not known yet.
+            if principal is None:  # An outgoing link, or not identified yet.
                 continue
             now = self._authenticator.current(principal)
             if now is None or principal.name in shown:
@@ -224,14 +221,11 @@ class Broker(Server):
                 connection.close("what this user may do has changed: connect again")
 
     def has_user(self, name: str) -> bool:
-        """Whether there is a user of this name; where nobody is asked who he is, always."""
+        """Returns whether a user exists; always True for a broker without users."""
         return self._authenticator is None or name in self._authenticator.users.principals
 
     def end_durable(self, name: str) -> None:
-        """Ends a durable subscription with its log, where there is one, whosever it is.
-
-        Raises StoreError.
-        """
+        """Ends a durable subscription and its log, if it exists. Raises StoreError."""
         with suppress(DeliveryError):
             self.logs.host.end(name)
             self.logs.cancel_expiry(name)
@@ -239,23 +233,23 @@ class Broker(Server):
     def identify(
         self, connection: ServerConnection, hello: Hello
     ) -> Principal | Awaitable[Principal]:
-        """Whose connection it is. Raises FrameError, or what is awaited does."""
+        """Returns the principal of a connection. Raises FrameError, also from an awaitable."""
         if self._authenticator is None:
             return super().identify(connection, hello)
         return self._authenticator.identify(connection.transport, hello)
 
     def check_alive(self, connection: ServerConnection) -> None:
-        """Looks whether one who is there is still alive, and may still be here."""
+        """Ends a connection that is silent, or whose user has expired."""
         super().check_alive(connection)
         keeper, principal = self._authenticator, connection.principal
         if keeper is not None and principal is not None and keeper.current(principal) is None:
             connection.end(FrameError(NOT_PERMITTED, f"the user {principal.name!r} has expired"))
 
     async def stop(self) -> None:
-        """Listen no more, hand over what is queued, say goodbye to all, and close. Twice is once.
+        """Stops: closes the socket, hands over the queues, says goodbye and closes. Twice is once.
 
-        What clients publish meanwhile is not taken. Raises StoreError where what is promised could
-        not be brought to the disk.
+        Later publications are not accepted. Raises StoreError where durable records could not be
+        written.
         """
         if self._server is None:
             return
@@ -263,7 +257,7 @@ class Broker(Server):
         server.close()
         try:
             await self.disconnect_all()
-        finally:  # Also where whoever stops it is cancelled.
+        finally:  # Also when the caller is cancelled.
             self._timekeeper.cancel()
             await self._timekeeper.ended()
             try:
@@ -272,11 +266,11 @@ class Broker(Server):
                 self._stopped.set()
 
     async def closed(self) -> None:
-        """Wait until it was stopped."""
+        """Waits until the broker has stopped."""
         await self._stopped.wait()
 
     def statistics(self) -> BrokerStatistics:
-        """What it did so far. Cost: the number of clients, and what the busiest asked for."""
+        """Returns the counts so far. Cost: the clients, and the subscriptions of the busiest."""
         counts = self.dispatcher.statistics()
         link_sent, link_waiting = self.links(STATISTICS_NAMES_MAX)
         busiest = self._busiest()
@@ -303,7 +297,7 @@ class Broker(Server):
         )
 
     def _busiest(self) -> list[tuple[str, int, int]]:
-        """The subscriptions for which most waits: how many, and how many they lost."""
+        """Returns the subscriptions with the longest queues: name, queue length, losses."""
         holding = [each for each in self._sessions if each.budget.held_bytes]
         connections = nlargest(
             STATISTICS_CLIENTS_MAX, holding, key=lambda each: each.budget.held_bytes
@@ -313,29 +307,29 @@ class Broker(Server):
         return [each for each in found if each[1]]
 
     def counts(self) -> dict[str, int | dict[str, int]]:
-        """The same by name, as it is told to who may ask."""
+        """Returns the statistics by name, as sent to clients."""
         counts: dict[str, int | dict[str, int]] = msgspec.to_builtins(self.statistics())
         return counts
 
     def clients(self) -> dict[str, int]:
-        """How many subscriptions each client has, by what the exchange calls it."""
+        """Returns the number of subscriptions by client name."""
         return {each.client: each.subscriptions for each in self._sessions.values()}
 
     def admit(self, connection: ServerConnection) -> bool:
-        """A connection was made; False when there are too many. One of its own may always be."""
+        """Registers a connection; False where there are too many. Links are always admitted."""
         super().admit(connection)
         self._connections_total += 1
         return len(self._connections) <= self.limits.connections_max or connection.who == NEIGHBOUR
 
     def handler_for(self, connection: ServerConnection, hello: Hello) -> ConnectionHandler:
-        """Who deals with what the other side asks for. Raises FrameError where it is refused."""
+        """Returns the handler of a connection. Raises FrameError where it is refused."""
         if hello.role != CLIENT:
             return super().handler_for(connection, hello)
         session = self._sessions[connection] = ClientSession(connection, self)
         return session
 
     def forget(self, connection: ServerConnection) -> None:
-        """A connection has ended."""
+        """Removes a connection that has ended."""
         self._sessions.pop(connection, None)
         super().forget(connection)
 

@@ -1,11 +1,11 @@
-"""`BrokerLogs`: the standing subscriptions of a broker, and its part in keeping promises.
+"""`BrokerLogs`: the durable subscriptions of a broker, and its part in reliable delivery.
 
 It hosts the `DeliveryServer` as the embedded service does, with a store or in memory. A
-`DurableSession` serves the requests of each client (see `net.broker.durable_session`); messages of
-neighbours go by `ReliableLinkChannel`s, one on each link.
+`DurableSession` serves the requests of a client, and a `ReliableLinkChannel` carries the messages
+of a neighbour.
 
-A subscription in memory outlives the connection of its last reader by `LEFT_WAIT_S`, so that a
-reader that was cut off finds it again.
+A subscription in memory outlives the connection of its last reader by `reader_wait_s`, so that the
+reader finds it again after a reconnect.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from contrada.service.loop_guards import off_loop
 from contrada.service.stores.store_location import open_sound
 
 ALONE: Final = "broker"
-"""The name in its store of a broker that has none."""
+"""The name of a nameless broker in its store."""
 
 _NO_SEQUENCER: Final = (
     "no broker of this network is named to give the order of sequences; name one, the same at all, "
@@ -36,29 +36,29 @@ _NO_SEQUENCER: Final = (
 
 
 class _PublisherHere(NamedTuple):
-    """Who publishes under a name: which access point, over which connection."""
+    """The access point and the connection of a publisher name."""
 
     instance: str
     connection: object
 
 
 class LogConnection(Protocol):
-    """A connection over which is read."""
+    """The connection of a reader."""
 
     def yield_reader(self, label: str) -> None:
-        """The reader is on another connection now."""
+        """Gives up a reader that is on another connection now."""
         ...
 
 
 class LinkChannel(Protocol):
-    """What goes to a neighbour."""
+    """The channel to a neighbour."""
 
     def send(self, message: DeliveryMessage) -> None:
-        """Says something, soon."""
+        """Sends a message soon."""
 
 
 class BrokerLogs:
-    """What one broker keeps; in use from `open` to `aclose`."""
+    """The delivery state of one broker, in use from `open` to `aclose`."""
 
     def __init__(
         self,
@@ -69,7 +69,9 @@ class BrokerLogs:
         no_store: str,
         limits: BrokerLimits = BrokerLimits(),
     ) -> None:
-        """`store` is a place, opened and closed here, or its owner's; without one: `no_store`."""
+        """`store` is a location that is opened and closed here, or an open store; else see
+        `no_store`.
+        """
         self._dispatcher = dispatcher
         self._name, self._sequencer, self._place = name, sequencer, store
         self._no_store, self._limits = no_store, limits
@@ -83,10 +85,10 @@ class BrokerLogs:
         self._unsynchronized: dict[Neighbour, None] = {}
         self._progress = asyncio.Event()
         self.held_back = 0
-        """Messages that found no room on their way to a neighbour, and are sent again."""
+        """Messages to neighbours that were dropped for lack of room, and are sent again."""
 
     def open(self) -> None:
-        """Opens the store that is there; a file is made when something is promised first.
+        """Opens an existing store; a new file is made at the first durable operation.
 
         Raises StoreError, ServiceError.
         """
@@ -119,16 +121,16 @@ class BrokerLogs:
 
     @property
     def host(self) -> DeliveryHost:
-        """What keeps promises; made now, where nothing was promised yet. Raises StoreError."""
+        """The delivery host, made at first use. Raises StoreError."""
         return self._host or self._make_host()
 
     @property
     def opened(self) -> DeliveryHost | None:
-        """The same, where something was promised."""
+        """The delivery host, if it was used."""
         return self._host
 
     async def aclose(self) -> None:
-        """Brings to the disk what still waits, and closes the store. Raises StoreError."""
+        """Writes pending records, and closes the store. Raises StoreError."""
         for timer in self._expiry.values():
             timer.cancel()
         host, self._host = self._host, None
@@ -141,7 +143,7 @@ class BrokerLogs:
                 await off_loop(host.store.close)  # type: ignore[union-attr]
 
     def counts(self) -> dict[str, int]:
-        """What is held and was done so that delivery can be promised, by name."""
+        """Returns the counts of durable delivery by name."""
         if self._host is None:
             return {}
         found = self._host.server.statistics()
@@ -150,20 +152,20 @@ class BrokerLogs:
         return counts | {"held back": self.held_back}
 
     def standing_since(self, number: int, count: int) -> Since:
-        """What stands here under so many numbers from one on; see `OwnedLogs.since`."""
+        """Returns the durable subscriptions of a range of numbers; see `OwnedLogs.since`."""
         if self._host is None:
             return range(0), iter(())
         return self._host.server.logs.subscriptions_since(number, count)
 
     def check(self, delivery: str) -> None:
-        """Raises CannotPublishError for what this broker can never promise."""
+        """Raises CannotPublishError for a delivery class that this broker cannot provide."""
         if delivery_class(delivery).sequence and self._name and not self._sequencer:
             raise CannotPublishError("", reason=f"{delivery!r}: {_NO_SEQUENCER}")
 
     # --- neighbours ---------------------------------------------------------------------------
 
     def link_up(self, neighbour: Neighbour, channel: LinkChannel) -> None:
-        """There is a link, which the router knows already."""
+        """Adds the link to a neighbour, which the router knows already."""
         self._channels[neighbour] = channel
         self._unsynchronized[neighbour] = None
         if self._host is not None:
@@ -171,7 +173,7 @@ class BrokerLogs:
         self.update_routes()
 
     def link_down(self, neighbour: Neighbour, channel: LinkChannel) -> None:
-        """A link is gone; twice is once."""
+        """Removes a link. Twice is once."""
         if self._channels.get(neighbour) is channel:
             del self._channels[neighbour]
             self.synchronized(neighbour)
@@ -180,14 +182,14 @@ class BrokerLogs:
             self.update_routes()
 
     def synchronized(self, neighbour: Neighbour) -> None:
-        """A neighbour has told what stands there and elsewhere, or is gone."""
+        """A neighbour has announced its durable subscriptions, or is gone."""
         self._unsynchronized.pop(neighbour, None)
         self._progress.set()
 
     async def acquainted(self) -> None:
-        """Return when all neighbours have told what stands anywhere. Raises StoreError.
+        """Waits until all neighbours have announced their durable subscriptions. Raises StoreError.
 
-        One that does not is waited for once.
+        A neighbour that stays silent is waited for once.
         """
         assert self.host is not None, "whoever is told of this server tells of itself"
         try:
@@ -200,16 +202,16 @@ class BrokerLogs:
 
     @property
     def due(self) -> int:
-        """Parcels that other servers have not acknowledged, though there is a route to them."""
+        """Shipments that other servers have not acknowledged, though there is a route to them."""
         return 0 if self._host is None else self._host.server.unacknowledged
 
     def update_routes(self) -> None:
-        """The router may know other ways now."""
+        """Takes over the present routes of the router."""
         if self._host is not None:
             self._host.change_ways(self._dispatcher.ways())
 
     def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
-        """A neighbour says something. Raises StoreError where the store cannot be opened."""
+        """Handles a neighbour's message. Raises StoreError where the store cannot be opened."""
         self.host.receive(neighbour, message)
 
     def _send(self, to: Neighbour, message: DeliveryMessage) -> None:
@@ -220,9 +222,9 @@ class BrokerLogs:
     # --- publishers ---------------------------------------------------------------------------
 
     def admit(self, publisher: str, instance: str, connection: object) -> None:
-        """An access point will publish under a name, over this connection.
+        """Registers the access point that publishes under a name.
 
-        Raises DeliveryError where another one does: both would give out the same numbers.
+        Raises DeliveryError where another one does: both would assign the same numbers.
         """
         user = self._publishers.get(publisher)
         if user is not None and user.instance != instance:
@@ -236,7 +238,7 @@ class BrokerLogs:
         self._publishers[publisher] = _PublisherHere(instance, connection)
 
     def dismiss(self, publisher: str, connection: object) -> None:
-        """A connection has ended over which something was published under a name."""
+        """Unregisters a publisher name of a connection that has ended."""
         user = self._publishers.get(publisher)
         if user is not None and user.connection is connection:
             del self._publishers[publisher]
@@ -244,28 +246,28 @@ class BrokerLogs:
     # --- readers ------------------------------------------------------------------------------
 
     def claim(self, label: str, connection: LogConnection) -> None:
-        """A reader is on this connection from now on; what it had on another one comes again."""
+        """Registers a reader on this connection; its records on another one are delivered again."""
         before = self._readers.get(label)
         if before is not None and before is not connection:
             before.yield_reader(label)
         self._readers[label] = connection
 
     def disclaim(self, label: str, connection: LogConnection) -> None:
-        """A reader is on this connection no longer."""
+        """Unregisters a reader of this connection."""
         if self._readers.get(label) is connection:
             del self._readers[label]
 
     # --- subscriptions in memory --------------------------------------------------------------
 
     def start_expiry(self, name: str) -> None:
-        """A reader of a subscription in memory was cut off."""
+        """Starts the time-out of a subscription in memory after its reader was cut off."""
         if self._host is not None:
             loop = asyncio.get_running_loop()
             self.cancel_expiry(name)
             self._expiry[name] = loop.call_later(self._limits.reader_wait_s, self._expire, name)
 
     def cancel_expiry(self, name: str) -> None:
-        """Somebody reads it again, or it has ended."""
+        """Stops this time-out."""
         timer = self._expiry.pop(name, None)
         if timer is not None:
             timer.cancel()
@@ -275,7 +277,7 @@ class BrokerLogs:
         host = self._host
         if host is None or host.server.logs.terms(name) is None:
             return
-        if host.server.logs.has_reader(name):  # By a client of another broker, which may leave yet.
+        if host.server.logs.has_reader(name):  # Its reader is a client of another broker.
             self.start_expiry(name)
         else:
             host.end(name)

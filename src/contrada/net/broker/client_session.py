@@ -1,10 +1,9 @@
-"""A client as its broker sees it: its subscriptions and its publications.
+"""`ClientSession`: the broker side of one client: its subscriptions and publications.
 
-Each subscription has a queue of its own (see `service.subscription_queue`). What leaves it is
-limited by the credit that the client grants as its subscriber reads, so a client always reads its
-socket, holds a bounded amount, and a subscription that nobody reads holds up no other one. The
-publications of one publisher are worked off in order; each is answered when all of it is in the
-queues.
+Each subscription has a queue of its own (see `service.subscription_queue`). Its deliveries are
+limited by credit, which the client grants as its subscriber reads. So a client always reads its
+socket and holds a bounded amount, and an idle subscriber delays no other one. The publications of a
+client are processed in order; each is answered when all its notifications are in the queues.
 """
 
 import logging
@@ -67,19 +66,16 @@ from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import BLOCK, ENTRY_BYTES, Passed, SubscriptionQueue
 
 DELIVER_NOTIFICATIONS_MAX: Final = 512
-"""Notifications in a Delivery. Beyond it: the next takes the rest."""
+"""Notifications in a Delivery. Beyond it: the next Delivery has the rest."""
 
 DELIVER_BYTES_MAX: Final = 256 * 1024
-"""Bytes of notifications after which a Delivery takes no more. Beyond it: the next
-takes the rest."""
+"""Bytes of notifications after which a Delivery is full. Beyond it: the next has the rest."""
 
 FILTERS_PER_TURN: Final = 64
-"""Filters of a subscription that are entered in one go. Beyond it: the other connections get a
-turn."""
+"""Filters of a subscription that are entered at once. Beyond it: other connections get a turn."""
 
 FILTER_BYTES_PER_TURN: Final = 8 * 1024
-"""Bytes of undecided filters, after which no more are entered in one go. Beyond it: the other
-connections get a turn."""
+"""Bytes of encoded filters that are entered at once. Beyond it: other connections get a turn."""
 
 CREDIT_MAX: Final = 2**40
 """Bytes of credit of a subscription. Beyond it: it is cut to this."""
@@ -88,7 +84,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class _SessionQueue(SubscriptionQueue[Passed]):
-    """The queue of one subscription of a client, and the credit that is left."""
+    """The queue of a subscription, with its remaining credit."""
 
     __slots__ = ("_session", "credit", "route")
 
@@ -107,11 +103,11 @@ class _SessionQueue(SubscriptionQueue[Passed]):
         self._session.connection.mark_ready(self)
 
     def cut_off(self) -> None:
-        """Its client gets no more of this subscription."""
+        """Ends the subscription, which does not keep up."""
         self._session.cut_off(self)
 
     def next_frame(self) -> Delivery | MatchDelivery | None:
-        """As much as credit and the limits of a frame allow, or None."""
+        """Returns the next Delivery, within the credit; None where there is nothing to send."""
         most = min(self.credit, DELIVER_BYTES_MAX)
         batch, size = self.take_batch(DELIVER_NOTIFICATIONS_MAX, most)
         if not batch:
@@ -132,7 +128,7 @@ class _SessionQueue(SubscriptionQueue[Passed]):
         return Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
 
     def _is_readable(self, packed: Sequence[bytes]) -> bool:
-        """Whether what it is told of together may be read, also where that was not decided."""
+        """Returns whether the user may read notifications that were undecided at the router."""
         permit = self._session.connection.permit
         if permit is None or UndecidedNotification not in map(type, packed):
             return True
@@ -144,7 +140,7 @@ class _SessionQueue(SubscriptionQueue[Passed]):
 
 
 class _MatchQueue(_SessionQueue):
-    """The queue of one subscription to a pattern."""
+    """The queue of a pattern subscription."""
 
     __slots__ = ()
 
@@ -163,21 +159,21 @@ class _MatchQueue(_SessionQueue):
 
 
 class SessionHost(ConnectionHost, Protocol):
-    """What clients need of their broker."""
+    """The services of a broker for a client session."""
 
     latencies: Latencies
 
     def counts(self) -> dict[str, int | dict[str, int]]:
-        """What the broker did so far: its statistics by name."""
+        """Returns the statistics of the broker by name."""
         ...
 
     def clients(self) -> dict[str, int]:
-        """How many subscriptions each of its clients has."""
+        """Returns the number of subscriptions by client."""
         ...
 
 
 class ClientSession:
-    """What one client asks for."""
+    """The state of one client."""
 
     def __init__(self, connection: ServerConnection, broker: SessionHost) -> None:
         self.connection = connection
@@ -201,20 +197,17 @@ class ClientSession:
 
     @property
     def held_bytes(self) -> int:
-        """What waits to be worked off."""
+        """Bytes of publications in the ingress queues."""
         return self._ingress.held_bytes + (self._durable.held_bytes if self._durable else 0)
 
     def waiting(self) -> Iterator[tuple[str, int, int]]:
-        """Of each subscription by client and identity: how many wait for it, and how many it lost.
-
-        Cost: the number of subscriptions.
-        """
+        """Yields the name, queue length and losses of each subscription."""
         for queue in self._queues.values():
             route = queue.route
             yield f"{route.client.name}/{route.identity}", len(queue), route.dropped
 
     def handle(self, frame: Frame) -> Generator[None] | None:
-        """Does what a frame asks for; what is given is still to be done, in turns."""
+        """Handles a frame; a returned generator has the remaining steps, one for each turn."""
         match frame:
             case Request():
                 return self._handle_request(frame)
@@ -276,16 +269,16 @@ class ClientSession:
 
     @property
     def client(self) -> str:
-        """What the exchange calls it."""
+        """The name of the client at the dispatcher."""
         return self._client.name
 
     @property
     def subscriptions(self) -> int:
-        """How many it has."""
+        """The number of subscriptions."""
         return len(self._queues)
 
     def _handle_request(self, request: Request) -> Generator[None]:
-        """Carries out a request; where it yields the others may have a turn."""
+        """Handles a request in steps; other connections may have a turn at each `yield`."""
         try:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                 message = decode_request(request.message)
@@ -298,7 +291,7 @@ class ClientSession:
             elif isinstance(message, Unsubscribe | UnsubscribePattern):
                 yield from self._unsubscribe(request, message.identity)
             elif self.connection.is_gone:
-                return  # It has ended while this waited for its turn.
+                return  # The connection ended while this request waited for its turn.
             elif isinstance(message, PackedSubscribe):
                 yield from self._subscribe(request, message)
             elif isinstance(message, SubscribePattern):
@@ -309,7 +302,7 @@ class ClientSession:
                 self._offers.handle(request.number, message)
         except ContradaError as error:
             if self.connection.is_closed:
-                raise  # It was the fault of the whole connection.
+                raise  # The fault has ended the whole connection.
             self._refuse(request.number, error)
 
     def _subscribe(self, request: Request, message: PackedSubscribe) -> Generator[None]:
@@ -332,7 +325,7 @@ class ClientSession:
         self.connection.send(Reply(request.number))
 
     def _subscribe_pattern(self, request: Request, message: SubscribePattern) -> None:
-        """Puts a subscription to a pattern in force."""
+        """Adds a pattern subscription."""
         if message.identity in self._queues:
             raise FrameError("repeated", f"subscription {message.identity} is in force already")
         patterns_max = self._broker.limits.patterns_per_client_max
@@ -354,7 +347,7 @@ class ClientSession:
     def _update(
         self, request: Request, route: Route[Passed], message: PackedSubscribe
     ) -> Generator[None]:
-        """A subscription asks for something else; what it asked for before leaves afterwards."""
+        """Replaces the filters of a subscription; the old ones are withdrawn afterwards."""
         draft = self._dispatcher.draft(route)
         yield from self._enter(draft, message)
         if not route.is_in_force:  # It was cut off meanwhile.
@@ -367,7 +360,7 @@ class ClientSession:
             yield
 
     def _enter(self, route: Route[Passed], message: PackedSubscribe) -> Generator[None]:
-        """Enters the filters of a route that is to leave again, should not all be taken."""
+        """Enters the filters of a route, and withdraws it where one of them is refused."""
         self._leaving.append(route)
         try:
             yield from self._enter_parts(route, message)
@@ -377,7 +370,7 @@ class ClientSession:
             raise
 
     def _enter_parts(self, route: Route[Passed], message: PackedSubscribe) -> Generator[None]:
-        """Enters the filters of a subscription, in parts."""
+        """Enters the filters of a subscription in batches."""
         members = message.members()
         done, size = 0, FILTERS_PER_TURN
         nothing: UnsatisfiableFilterError | NotPermittedError | None = None
@@ -424,7 +417,7 @@ class ClientSession:
         self.connection.send(Reply(request.number, route.dropped, expired=route.expired))
 
     def cut_off(self, queue: _SessionQueue) -> None:
-        """Ends a subscription that does not keep up; it is taken out in turns."""
+        """Ends a subscription that does not keep up; its filters are withdrawn in turns."""
         route = queue.route
         del self._queues[route.identity]
         self.connection.forget_feed(queue)
@@ -442,7 +435,7 @@ class ClientSession:
                 break
 
     def withdraw_all(self) -> None:
-        """Forgets at once what waits for the client, and takes out all it asked for in turns."""
+        """Drops the queues of the client at once, and withdraws its subscriptions in turns."""
         self._offers.end()
         if self._queries is not None:
             self._queries.end()
@@ -455,7 +448,7 @@ class ClientSession:
         self._withdraw_more()
 
     def forget(self) -> None:
-        """Forgets at once what the client has published and is not worked off."""
+        """Drops the publications of the client that are not processed yet."""
         self._ingress.forget()
         if self._durable is not None:
             self._durable.forget()
@@ -477,17 +470,14 @@ class ClientSession:
             self._dispatcher.leave(self._client)
 
     def _end_queue(self, queue: _SessionQueue, reason: str) -> int:
-        """Deliver nothing more of a subscription, which is still to be taken out.
-
-        How many waited for it and are lost.
-        """
+        """Ends the deliveries of a subscription. Returns the number of lost notifications."""
         self._dispatcher.end(queue.route)
         lost = queue.discard()
         self._broker.dropped[reason] += lost
         return lost
 
     def _withdraw_some(self, leaving: list[Route[Passed]]) -> bool:
-        """Takes out a part of the last of the subscriptions that leave; whether there is more."""
+        """Withdraws a part of the last leaving subscription. Returns whether there is more."""
         if leaving and not self._dispatcher.withdraw(leaving[-1]):
             leaving.pop()
         return bool(leaving)
@@ -495,15 +485,15 @@ class ClientSession:
     def _add_credit(self, frame: Credit) -> None:
         queue = self._queues.get(frame.subscription)
         if queue is None:
-            return  # It was sent before the client had the answer to its unsubscribe.
+            return  # The client sent it before it had the answer to its unsubscribe.
         queue.credit = min(queue.credit + max(frame.credit, 0), CREDIT_MAX)
         if queue:
             self.connection.mark_ready(queue)
 
     def _enqueue(self, request: Request, message: Publish) -> None:
         if self._broker.is_stopping:
-            return  # Unanswered: after the goodbye its client counts it as unknown.
-        if not isinstance(message.notifications, Bundle):  # What is in one is best effort.
+            return  # Left unanswered: after the goodbye its client counts it as unknown.
+        if not isinstance(message.notifications, Bundle):  # A bundle is best effort.
             _check_best_effort(message.notifications)
         try:
             self._ingress.add(request.number, request.wait_ms, message)
@@ -514,9 +504,9 @@ class ClientSession:
     def _keep_permitted(
         self, permit: Permit, number: int, message: Publish
     ) -> Generator[None, None, Publish]:
-        """What may be published of it; what is refused costs the others nothing.
+        """Returns the publication without notifications that the user may not publish.
 
-        Raises NotPermittedError where that is all of it.
+        Raises NotPermittedError where none is left.
         """
         refused = yield from permit.unpublishable(message.notifications)
         if not refused:
@@ -532,7 +522,7 @@ class ClientSession:
         return replace(message, notifications=kept)
 
     def _answer(self, number: int, answer: int | ContradaError) -> None:
-        """What is published was worked off: so many were dropped, or it was refused."""
+        """Answers a publication: with the number of dropped pairs, or with its refusal."""
         if self._refusals:
             answer = self._refusals.pop(number, answer)
         if isinstance(answer, ContradaError):
@@ -563,7 +553,7 @@ def _not_in_force(identity: str) -> FrameError:
 
 
 def _check_best_effort(notifications: Sequence[Notification]) -> None:
-    """Raises FrameError for what a Request would carry without its promise."""
+    """Raises FrameError for a delivery class above best effort, which a Request cannot provide."""
     for each in notifications:
         delivery = each.envelope.delivery
         if delivery != BEST_EFFORT:
@@ -572,6 +562,6 @@ def _check_best_effort(notifications: Sequence[Notification]) -> None:
 
 
 def _first_bytes(bytes_max: int, members: list[Raw]) -> list[Raw]:
-    """The first of these, ended by one that reaches a limit."""
+    """Returns the first members, up to the one that reaches a number of bytes."""
     sizes = accumulate(map(len, members))
     return members[: 1 + sum(1 for _ in takewhile(bytes_max.__gt__, sizes))]

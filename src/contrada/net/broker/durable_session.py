@@ -1,11 +1,11 @@
-"""`DurableSession`: what one client of a broker publishes with a promise, and reads of what is
-kept.
+"""`DurableSession`: the broker side of one client's durable traffic.
 
-    LogRequest ==> what it costs is paid, in turns ==> the machine ==> disk ==> LogReply
-                                                          `==> ordinary subscriptions, best effort
+    LogRequest ==> charged work, in turns ==> delivery server ==> disk ==> LogReply
+                                                    `==> ordinary subscriptions, best effort
 
-Records wait in a feed for each reader, and are sent as fast as the client takes them. What a reader
-is granted is passed on to the machine in parts, so that little of it waits here.
+It publishes the client's reliable and certified notifications and streams log records to its
+readers. Each reader has a send queue. Reader credit is forwarded to the delivery server in small
+portions, so the queue stays short.
 """
 
 import asyncio
@@ -71,16 +71,15 @@ from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import ENTRY_BYTES, size_of
 
 READ_WORK_MAX: Final = 200_000
-"""Steps to read a request about what is promised, and to put a subscription in force. Beyond it: it
-is refused, the connection stays."""
+"""Steps to decode a durable request and to enter a subscription. Beyond it: the request is
+refused."""
 
 AHEAD_BYTES: Final = 1024 * 1024
-"""Bytes of records that are asked for at once for a reader, as the last ones had them. Beyond it:
-they stay in the log until these have gone."""
+"""Bytes of records requested at once for a reader, estimated from the last ones. Beyond it: they
+stay in the log."""
 
 AHEAD_RECORDS_MAX: Final = 256
-"""Records that are asked for at once for a reader. Beyond it: they stay in the log until these have
-gone."""
+"""Records requested at once for a reader. Beyond it: they stay in the log."""
 
 _AHEAD_AT_FIRST: Final = 32
 _FRAME_BYTES: Final = 256 * 1024
@@ -89,28 +88,28 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class _ReaderQueue:
-    """A reader's records on their way to its client, and what it granted."""
+    """The send queue of one reader, and its remaining credit."""
 
     def __init__(
         self, connection: ServerConnection, logs: BrokerLogs, said: ReadLog, label: str
     ) -> None:
         self.said = said
-        """As the machine knows it; the client calls this reader by its label."""
+        """The request as the delivery server has it; the client knows the reader by its label."""
         self._label = label
         self._connection, self._host = connection, logs.host
         self._waiting: deque[tuple[LogEntry | Closed, int]] = deque()
         self._granted = 0
-        self._asked = 0  # records that the machine may give and has not given
+        self._asked = 0  # records requested from the delivery server and not delivered
         self._portion = _AHEAD_AT_FIRST
         self._bytes = 0
         self.is_closed = False
-        """The machine gives it nothing more."""
+        """Whether the delivery server has closed the reader."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def given(self, said: Records | Closed) -> None:
-        """Records have come, or it is closed; what comes after that means nothing any more."""
+        """Queues records, or the close; later calls are ignored."""
         if self.is_closed:
             return
         if isinstance(said, Closed):
@@ -135,23 +134,23 @@ class _ReaderQueue:
         self._connection.budget.change(size)
 
     def end(self, failure: ContradaError | None = None) -> None:
-        """The broker ends; its connection does, too."""
+        """Does nothing: the connection ends with the broker."""
 
     @property
     def newest(self) -> int:
-        """Not known here."""
+        """Unknown here."""
         return 0
 
     def begun_anew(self) -> None:
-        """The log is in this process."""
+        """Does nothing: the log is in this process."""
 
     def grant(self, credit: int) -> None:
-        """The client may have so many more records."""
+        """Adds credit for records."""
         self._granted = min(self._granted + max(credit, 0), OUT_MAX)
         self._ask()
 
     def _ask(self) -> None:
-        """Has the machine give a portion, once what it gave is on its way."""
+        """Requests a portion from the delivery server once the queue is empty."""
         more = min(self._granted, self._portion - self._asked)
         if more > 0 and not self._waiting:
             self._granted -= more
@@ -160,7 +159,7 @@ class _ReaderQueue:
             self._host.consume(said.consumer, Grant(said.name, said.consumer, more))
 
     def next_frame(self) -> LogDelivery | None:
-        """Records for a frame, or why there are no more of them."""
+        """Returns the next frame of records, or of the close."""
         if not self._waiting:
             return None
         name, records, size = self.said.name, list[LogEntry](), 0
@@ -184,13 +183,13 @@ class _ReaderQueue:
         return LogDelivery(encode_durable(closed or Records(name, self._label, tuple(records))))
 
     def discard(self) -> None:
-        """What waits is not sent any more."""
+        """Drops the queue."""
         self._waiting.clear()
         self._hold(-self._bytes)
 
 
 def _sendable(record: LogEntry, permit: Permit | None) -> LogEntry:
-    """A record; a damaged one in place of one that may not be read, or that no frame can hold."""
+    """Returns the record; a damaged one in place of an unreadable or oversized one."""
     item = record.notification
     if item is None:
         return record
@@ -210,7 +209,7 @@ def _size_of(record: LogEntry) -> int:
 
 @dataclass(slots=True, eq=False)
 class _PendingPublication:
-    """A publication that is not answered yet; in parts where all of it was too much work."""
+    """An unanswered publication, in parts where all of it was too much work."""
 
     number: int
     wait_ms: int
@@ -222,14 +221,14 @@ class _PendingPublication:
 
 
 class DurableSession:
-    """What is promised to one client."""
+    """The durable traffic of one client."""
 
     def __init__(self, connection: ServerConnection, client: Client, logs: BrokerLogs) -> None:
         self._connection, self._client, self._logs = connection, client, logs
         self._host = logs.host
         self._readers: dict[str, _ReaderQueue] = {}
         self._reads = 0
-        self._batches: set[int] = set()  # which are read, and not answered yet
+        self._batches: set[int] = set()  # requests for record batches without an answer
         self._publishers: dict[str, None] = {}
         self._unanswered = 0
         self._held = 0
@@ -250,11 +249,11 @@ class DurableSession:
 
     @property
     def held_bytes(self) -> int:
-        """What waits to be accepted, and to be handed over."""
+        """Bytes of publications that are pending or in the ingress queue."""
         return self._held + self._ingress.held_bytes
 
     def handle(self, request: LogRequest) -> Generator[None]:
-        """Does what is asked for; where it yields the others may have a turn."""
+        """Handles a request in steps; other connections may have a turn at each `yield`."""
         if self._unanswered >= (most := self._limits.durable_requests_max):
             raise self._overload(f"more than durable_requests_max = {most} unanswered")
         self._unanswered += 1
@@ -272,7 +271,7 @@ class DurableSession:
                 self._handle_message(request.number, message)
         except ContradaError as error:
             if self._connection.is_closed:
-                raise  # It was the fault of the whole connection.
+                raise  # The fault has ended the whole connection.
             self._refuse(request.number, error)
 
     def _overload(self, reason: str) -> FrameError:
@@ -305,7 +304,7 @@ class DurableSession:
                 self._answer(number)
 
     def _check_names(self, message: Any) -> None:
-        """Raises NotPermittedError for the names of others. Those in memory nobody else knows."""
+        """Raises NotPermittedError for names of other users; names in memory are secret."""
         permit = self._connection.permit
         if permit is None:
             return
@@ -400,7 +399,7 @@ class DurableSession:
             outcome.add_done_callback(known)
 
     def _close_part(self, pending: _PendingPublication) -> None:
-        """One part more has been accepted or refused; after the last, ordinary subscriptions."""
+        """Counts a finished part; after the last, ordinary subscriptions get the notifications."""
         pending.open -= 1
         if pending.open:
             return
@@ -417,7 +416,7 @@ class DurableSession:
             pending.error.published = pending.accepted
             self._refuse(pending.number, pending.error)
             self._connection.write()
-        else:  # It is accepted, also where it was too much for ordinary subscriptions.
+        else:  # It is accepted, also where ordinary subscriptions could not afford it.
             self._answer(pending.number, encode_durable(answer if isinstance(answer, int) else 0))
 
     def _hold(self, size: int) -> None:
@@ -444,7 +443,7 @@ class DurableSession:
             said = msgspec.structs.replace(said, filters=FilterSet(granted))
         self._logs.claim(self._reader_key(label), self)
         self._reads += 1
-        # Another one than before a restart: records may still be on their way to that.
+        # A name of this run: records of the run before may still be in flight to the old name.
         consumer = f"{self._connection.broker.instance}.{self._client.name}.{self._reads}"
         asked = msgspec.structs.replace(said, consumer=consumer)
         reader = self._readers[label] = _ReaderQueue(self._connection, self._logs, asked, label)
@@ -497,12 +496,12 @@ class DurableSession:
         self._host.leave(CloseLog(name, reader.said.consumer, ends, seen))
 
     def _reader_key(self, label: str) -> str:
-        """The reader as the broker calls it: nobody takes it from another user."""
+        """Returns the reader's key at the broker, which no other user can claim."""
         principal = self._connection.principal
         return label if principal is None else f"{principal.name}/{label}"
 
     def yield_reader(self, claimed: str) -> None:
-        """The reader is on another connection now: this one is dead, though it may not show yet."""
+        """Closes a reader that is on another connection now: this connection is dead."""
         label = claimed.removeprefix(self._reader_key(""))
         self._close_reader(CloseLog(self._readers[label].said.name, label))
 
@@ -511,7 +510,7 @@ class DurableSession:
         reader.discard()
 
     def withdraw_all(self) -> None:
-        """The connection has ended: what was on its way to readers comes again."""
+        """Ends all readers and publishers; unacknowledged records are delivered again."""
         for label, reader in self._readers.items():
             self._discard_reader(reader)
             self._logs.disclaim(self._reader_key(label), self)
@@ -524,13 +523,13 @@ class DurableSession:
         self._publishers.clear()
 
     def forget(self) -> None:
-        """Forgets at once what waits to be handed over."""
+        """Drops the notifications that wait for ordinary subscriptions."""
         self._ingress.forget()
 
     # --- answers ------------------------------------------------------------------------------
 
     def _answer(self, number: int, result: msgspec.Raw = msgspec.Raw(b"\xc0")) -> None:  # noqa: B008
-        """Answers once all that was done is on stable storage."""
+        """Answers a request after its effects are on stable storage."""
         if not number:
             self._unanswered -= 1
             return

@@ -1,9 +1,8 @@
 """`EmbeddedBroker`: an embedded service that is a server of a network of brokers.
 
-It stands on the exchange of its `Server`, which has links to its neighbours as a broker has: its
-own publications and subscriptions are routed as those of a broker's clients. It listens at no
-address, so it makes all its links itself. Patterns go by its clock and the slack of the network, as
-at a broker.
+It uses the dispatcher of its `Server`, which has links like a broker: its own publications and
+subscriptions are routed like those of a broker's clients. It has no address, so it makes all its
+links itself. Patterns use its clock and the slack of the network.
 
 Source: PODC 2000 §2, §4 (a client's access point is a server like any other).
 """
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from contrada.service.delivery_host import DeliveryHost
 
 _FITS_BYTES: Final = CONTENT_BYTES_MAX // 2
-"""What is smaller can be sent, whatever its envelope holds."""
+"""A notification of fewer bytes fits into a frame with any envelope."""
 
 
 class EmbeddedBroker(EmbeddedService):
@@ -54,7 +53,7 @@ class EmbeddedBroker(EmbeddedService):
         tls: ssl.SSLContext | None = None,
         limits: BrokerLimits = BrokerLimits(),
     ) -> None:
-        """`network` has a name and neighbours. The others are as in `connect`.
+        """`network` needs a name and neighbours. The other arguments are as in `connect`.
 
         Raises InvalidValueError, ServiceError.
         """
@@ -78,9 +77,9 @@ class EmbeddedBroker(EmbeddedService):
         self._changed = asyncio.Event()
 
     async def open(self) -> None:
-        """Start it; returns when each link is up, or was tried once.
+        """Starts the service; returns when each link is up or was tried once.
 
-        Raises ConnectionFailedError where there is no link then: it is closed. StoreError.
+        Raises ConnectionFailedError where no link is up, and StoreError.
         """
         async with self._opening:
             is_first = self._state == "new"
@@ -128,11 +127,11 @@ class EmbeddedBroker(EmbeddedService):
         host = self._opened_host()
         if host is not None:
             host.end_readers()
-            with suppress(StoreError):  # Whoever closes the server is told.
+            with suppress(StoreError):  # Closing the server raises it.
                 await host.committed()
         try:
             await self._server.disconnect_all()
-        finally:  # Also where whoever closes is cancelled.
+        finally:  # Also when the caller is cancelled.
             self._timekeeper.cancel()
             await self._timekeeper.ended()
             await self._server.close()
@@ -150,13 +149,13 @@ class EmbeddedBroker(EmbeddedService):
         return await super()._publish_promised(run)
 
     def name_of_request(self) -> str:
-        """An identity for a subscription; no other of the network has it."""
+        """Returns an identity for a subscription, unique in the network."""
         return f"{self._server.instance}-{super().name_of_request()}"
 
     # --- what comes and goes ------------------------------------------------------------------
 
     def _fitting(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
-        """As they are published. Raises LimitError for what no frame can hold."""
+        """Returns the stamped notifications. Raises LimitError where no frame can hold one."""
         stamped = self._stamp.stamped(notifications, now_us)
         for each in stamped:
             if size_of(each) > _FITS_BYTES:
@@ -169,18 +168,18 @@ class EmbeddedBroker(EmbeddedService):
     def queue_of(
         self, subscription: EmbeddedSubscription[Any], when_full: WhenFull
     ) -> SubscriptionQueue[Any]:
-        """A new one, for a subscription."""
+        """Returns a new queue for a subscription."""
         return _DecidingQueue(self, subscription, when_full)
 
     def statistics(self) -> ServiceStatistics:
-        """What was published, matched and dropped so far, and what went over links."""
+        """Returns the counts so far, with those of the links."""
         found = super().statistics()
         sent, waiting = self._server.links()
         return replace(found, link_sent=sent, link_waiting=waiting)
 
 
 class _DecidingQueue(LocalQueue):
-    """The queue of a subscription, where what comes over links is read and decided."""
+    """The queue of a subscription that decodes and decides the notifications of links."""
 
     __slots__ = ("_subscription",)
 
@@ -194,7 +193,7 @@ class _DecidingQueue(LocalQueue):
         self._subscription = subscription
 
     def take(self) -> tuple[Any, int] | None:
-        """The first entry that is asked for, and its size."""
+        """Returns the first matching entry, and its size."""
         while (taken := super().take()) is not None:
             item, size = taken
             if type(item) is bytes:
@@ -204,7 +203,7 @@ class _DecidingQueue(LocalQueue):
         return None
 
     def _is_asked(self, item: Notification | Match[Any]) -> bool:
-        """Whether an item matches; decided now where that was too much work when the item came."""
+        """Returns whether an item matches; decides it where the router could not afford to."""
         if isinstance(item, Notification):
             return type(item.packed) is not UndecidedNotification or self._subscription.is_asked(
                 item

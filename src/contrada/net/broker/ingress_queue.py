@@ -1,4 +1,7 @@
-"""What a client or neighbour has published, worked off in order; answered when all is in queues."""
+"""`IngressQueue`: the publications of a client or neighbour, processed in order.
+
+A publication is answered when all its notifications are in the queues of their subscribers.
+"""
 
 import asyncio
 import logging
@@ -23,11 +26,10 @@ from contrada.service.dispatcher import Dispatcher, Pending
 from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX, size_of_all
 
 NOTIFICATIONS_PER_TURN: Final = 256
-"""Published notifications that are worked off in one go. Beyond it: the other connections get a
-turn."""
+"""Published notifications that are matched at once. Beyond it: other connections get a turn."""
 
 FEWER: Final = 8
-"""How many times fewer are taken in one go where it was too much work."""
+"""Divisor of the batch size after a batch was too much work."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -35,24 +37,24 @@ N = TypeVar("N")
 
 
 class UndecidedNotification(bytes):
-    """A packed notification for which the broker left some subscriptions undecided."""
+    """An encoded notification for which the router left some subscriptions undecided."""
 
 
 class IngressHost(Protocol):
-    """What is needed of a broker."""
+    """The services of a broker for an ingress queue."""
 
     limits: BrokerLimits
 
     def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Do something for a client, also when its connection ends meanwhile."""
+        """Starts a task for a client; it survives the connection."""
         ...
 
     def hold(self, size: int) -> None:
-        """So many bytes more are held for a client; less where it is negative."""
+        """Adds held bytes, or removes them if negative."""
 
 
 class IngressQueue(Generic[N]):
-    """The publications of one client, or neighbour, that are not worked off yet."""
+    """The pending publications of one client or neighbour."""
 
     def __init__(
         self,
@@ -64,10 +66,9 @@ class IngressQueue(Generic[N]):
         answer: Callable[[N, int | ContradaError], None],
         end: Callable[[FrameError], None],
     ) -> None:
-        """`answer` is called with what a publication was added under, and how many were dropped,
-        or a refusal.
+        """`answer` gets the number of a publication, and its dropped pairs or its refusal.
 
-        `end` is called where a fault of this broker ends it.
+        `end` is called after a fault of this broker.
         """
         self._dispatcher = dispatcher
         self._origin = origin
@@ -79,10 +80,10 @@ class IngressQueue(Generic[N]):
         self._waiting: deque[tuple[N, int, Publish, int]] = deque()
         self._worker: asyncio.Task[None] | None = None
         self.held_bytes = 0
-        """The bytes of all of them."""
+        """Bytes of the pending publications."""
 
     def add(self, number: N, wait_ms: int, message: Publish) -> None:
-        """One more. Raises FrameError where a client publishes too far ahead."""
+        """Adds a publication. Raises FrameError where a client publishes too far ahead."""
         if len(self._waiting) >= self._frames_max:
             reason = f"more than {self._frames_max} unanswered"
             raise FrameError("too many publishes", reason)
@@ -99,7 +100,7 @@ class IngressQueue(Generic[N]):
             self._start(self._work())
 
     def forget(self) -> int:
-        """Forget at once what waits; how many notifications that were."""
+        """Drops the queue. Returns the number of notifications."""
         count = 0
         while self._waiting:
             _, _, message, size = self._waiting.popleft()
@@ -108,7 +109,7 @@ class IngressQueue(Generic[N]):
         return count
 
     def when_idle(self, act: Callable[[], None]) -> None:
-        """Does something once all is worked off, now if it is."""
+        """Calls a function when the queue is empty, now if it is."""
         if self._worker is None:
             act()
         else:
@@ -119,10 +120,9 @@ class IngressQueue(Generic[N]):
         self._broker.hold(size)
 
     def _publish_now(self, number: N, wait_ms: int, message: Publish, size: int) -> bool:
-        """Works off few notifications at once, without a task that could wait.
+        """Processes few notifications at once, without a task. Returns whether it did.
 
-        Returns whether it did. The work stays within the connection's turns (see
-        `net.broker.fair_scheduler`).
+        The work stays within the connection's turns (see `net.broker.fair_scheduler`).
         """
         if len(message.notifications) > self._limits.immediate_notifications_max:
             return False
@@ -157,7 +157,7 @@ class IngressQueue(Generic[N]):
         error: ContradaError | None,
         size: int,
     ) -> None:
-        """As `_work`, once what is pending has found its room."""
+        """Waits for room for the pending notifications, then works as `_work`."""
         dropped = await self._dispatcher.wait(pending, wait_s)
         self._hold(-size)
         self._answer(number, error or dropped)
@@ -178,7 +178,7 @@ class IngressQueue(Generic[N]):
             if clock() - began_s > TURN_S:
                 await asyncio.sleep(0)
                 began_s = clock()
-        self._worker = None  # Here, not when the task is seen to be done: frames come between.
+        self._worker = None  # Set here, not in the callback: frames may arrive before it runs.
 
     async def _publish(self, wait_s: float, message: Publish) -> int:
         now_us = wall_clock_us()
@@ -195,7 +195,9 @@ class IngressQueue(Generic[N]):
             except LimitError as too_much:
                 if too_much.limit != "BATCH_WORK_MAX":
                     raise
-                if isinstance(whole, Bundle):  # Singly, an undecided one can be marked.
+                if isinstance(
+                    whole, Bundle
+                ):  # Only a single notification can be marked as undecided.
                     message = replace(message, notifications=tuple(whole))
                     whole = message.notifications
                 size = max(len(batch) // FEWER, 1)
@@ -219,10 +221,9 @@ class IngressQueue(Generic[N]):
     def _matched(
         self, message: Publish, now_us: int, *, is_decided: bool
     ) -> tuple[list[Pending[Notification]], ContradaError | None]:
-        """Match notifications in one go, and publish them.
+        """Matches and publishes notifications at once.
 
-        Raises LimitError, with nothing done, where that is too much work; not if undecided ones are
-        allowed.
+        Raises LimitError, with nothing done, where that is too much work and all must be decided.
         """
         if is_decided:
             work = Work("BATCH_WORK_MAX", self._limits.batch_work_max, is_strict=True)
@@ -244,7 +245,7 @@ class IngressQueue(Generic[N]):
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
             self._fail(fault)
-        if self._worker is task:  # It did not come to its end: neither will what waited for it.
+        if self._worker is task:  # The worker failed, so nothing processes the rest.
             self._waiting.clear()
             self._hold(-self.held_bytes)
 
@@ -253,17 +254,17 @@ class IngressQueue(Generic[N]):
 
 
 def internal_failure(fault: BaseException) -> FrameError:
-    """Why a connection is ended for which a fault of this broker showed, which is logged."""
+    """Logs a fault of this broker, and returns the error that ends the connection."""
     _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
     return FrameError("internal", f"a fault of this broker ({type(fault).__name__})")
 
 
 def _bytes_of(notifications: Notifications) -> int:
-    """The bytes that notifications take while they wait to be worked off."""
+    """Returns the bytes of pending notifications."""
     beside = notifications.joined_bytes if isinstance(notifications, Bundle) else 0
     return size_of_all(notifications) + beside
 
 
 def _seconds(wait_ms: int) -> float:
-    """How long a publisher waits for room."""
+    """Returns the seconds that a publisher waits for room."""
     return min(max(wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)

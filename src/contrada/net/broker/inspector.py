@@ -1,6 +1,14 @@
-"""Inspection of a broker: its filters and advertisements, and the route of a notification.
+"""Inspection of a broker: its filters and advertisements, the route of a notification, and pages of
+all client filters.
 
-Nothing is changed by it. Filters and advertisements are sent as text, for people to read.
+    page_from [0, 0]  ==>  durable subscriptions, by their numbers, each with its name
+                           other filters of clients, by the numbers of filters
+    [first numbers after the page]  ==>  the next page
+
+Numbers are assigned in order, and never again in one run of a broker, so it keeps no state between
+two pages. A durable subscription or filter that exists from the first request to the last answer is
+exported exactly once. One that changes meanwhile may be missing or doubled. Filters of neighbours
+and patterns are not exported.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -29,20 +37,20 @@ if TYPE_CHECKING:
     from contrada.delivery.owned_logs import Since
 
 INSPECTED_MAX: Final = 100
-"""Links, clients, filters, advertisements, and filters that match, each, that a broker tells when
-it is inspected. Beyond it: the first of them are told, and how many there are."""
+"""Links, clients, filters, advertisements and matching filters in an inspection, each. Beyond it:
+the first ones, and the total."""
 
 INSPECTED_PARTIES_MAX: Final = 20
-"""Clients and neighbours that are listed for each filter or offer. Beyond it: the first of them are
-told."""
+"""Clients and neighbours listed for each filter or offer. Beyond it: the first ones."""
 
 
 def inspect_router(
     router: Router, clients: Mapping[str, int], notification: Notification | None
 ) -> Generator[None, None, Inspection]:
-    """Looks at a router, in turns: one for each filter. `clients` has their subscriptions.
+    """Returns the inspection of a router, in turns of one filter each. `clients` counts
+    subscriptions.
 
-    Work as that of a request; beyond it a filter that is not decided counts as matching.
+    The work is limited as for a request; beyond it an undecided filter counts as matching.
     """
     matching: list[tuple[Any, Iterable[Party]]] = []
     onward: list[str] = []
@@ -60,7 +68,7 @@ def inspect_router(
         "matching": len(matching),
         "neighbours": len(onward),
     }
-    # Taken before others have their turns: tables change then.
+    # Copied before other connections have turns, since the tables change then.
     filters = _first(router.subscriptions())
     offers = _first(router.advertisements())
     found = _first(matching)
@@ -93,7 +101,7 @@ def _name_of(party: Party) -> str:
 
 
 def _to_texts(held: list[tuple[Any, list[str]]]) -> Generator[None, None, list[HeldText]]:
-    """Products as texts. Printing one costs as much as reading it did when it was subscribed."""
+    """Returns products as texts. Printing one costs as much as decoding it."""
     texts: list[HeldText] = []
     for product, parties in held:
         texts.append(HeldText(shortened(str(product)), parties))
@@ -102,17 +110,17 @@ def _to_texts(held: list[tuple[Any, list[str]]]) -> Generator[None, None, list[H
 
 
 class OwnedDurables(Protocol):
-    """The standing subscriptions at home at a broker."""
+    """The durable subscriptions that a broker owns."""
 
     client: Client
 
     def standing_since(self, number: int, count: int) -> "Since":
-        """Those of so many numbers from one on; see `OwnedLogs.since`."""
+        """Returns those of a range of numbers; see `OwnedLogs.since`."""
         ...
 
 
 class _PageDraft:
-    """A page that is being filled."""
+    """A page under construction."""
 
     def __init__(self, limits: BrokerLimits) -> None:
         self._limits = limits
@@ -120,7 +128,7 @@ class _PageDraft:
         self._filters = self._bytes = 0
 
     def add(self, name: str, filters: Iterable[Filter]) -> Generator[None]:
-        """Packs filters, each in a turn of its own: it may cost as much as reading it did."""
+        """Adds encoded filters, one for each turn: each may cost as much as decoding it."""
         packed: list[bytes] = []
         for each in filters:
             packed.append(encode_content(each))
@@ -132,7 +140,7 @@ class _PageDraft:
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more."""
+        """Whether the page is full."""
         limits = self._limits
         return self._filters >= limits.page_filters_max or self._bytes >= limits.page_bytes_max
 
@@ -140,10 +148,9 @@ class _PageDraft:
 def filter_page(
     router: Router, logs: OwnedDurables, begin: Position, limits: BrokerLimits = BrokerLimits()
 ) -> Generator[None, None, FilterPage]:
-    """A page, in turns: one for each filter. Nothing is changed by that.
+    """Returns a page, in turns of one filter each. Nothing is changed.
 
-    Cost: its filters, and the numbers that are looked at. Raises LimitError where a filter is
-    larger than a frame holds.
+    Cost: its filters, and the scanned numbers. Raises LimitError for a filter larger than a frame.
     """
     draft = _PageDraft(limits)
     first, second = begin
@@ -166,5 +173,7 @@ def filter_page(
 
 
 def _is_of_clients(parties: Iterable[Party], keeper: Client) -> bool:
-    """Whether one of these is a client, and not who keeps standing subscriptions or patterns."""
+    """Returns whether a client, other than the keeper of durable subscriptions or patterns, is
+    here.
+    """
     return any(isinstance(each, Client) and each not in (ITSELF, keeper) for each in parties)

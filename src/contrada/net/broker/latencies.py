@@ -1,7 +1,7 @@
-"""How long notifications take to a broker's clients: counts by upper bound.
+"""`Latencies`: a histogram of the time that notifications take to a broker's clients.
 
-One observation for each frame of deliveries: the age of its oldest notification, from when it was
-published, by the clock of its publisher, until it leaves the broker.
+Each Delivery frame is one observation: the age of its oldest notification, from the publisher's
+timestamp until it leaves the broker.
 """
 
 from bisect import bisect_left
@@ -28,13 +28,13 @@ LATENCY_BOUNDS_US: Final = (
     10_000_000,
 )
 BEYOND: Final = "inf"
-"""The name of the last bucket, for all longer latencies."""
+"""The name of the last bucket, for longer latencies."""
 
 _NAMES: Final = (*map(str, LATENCY_BOUNDS_US), BEYOND)
 
 
 class Latencies:
-    """The counts of one broker."""
+    """The histogram of one broker."""
 
     __slots__ = ("_counts", "sum_us")
 
@@ -43,14 +43,15 @@ class Latencies:
         self.sum_us = 0
 
     def observe(self, oldest: bytes) -> None:
-        """A frame leaves, with this notification first.
+        """Counts a frame by its oldest notification.
 
-        One from the future, of a clock that is ahead, took no time. Cost: half a microsecond.
+        A timestamp in the future, of a clock that is ahead, counts as no time. Cost: half a
+        microsecond.
         """
         age_us = max(0, time_ns() // 1000 - published_us(oldest))
         self._counts[bisect_left(LATENCY_BOUNDS_US, age_us)] += 1
         self.sum_us += age_us
 
     def counts(self) -> dict[str, int]:
-        """How many took so many microseconds at most, and more than the bound before."""
+        """Returns the counts by upper bound."""
         return dict(zip(_NAMES, self._counts, strict=True))

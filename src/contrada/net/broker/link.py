@@ -1,9 +1,9 @@
-"""A neighbour as a broker sees it: router messages, and notifications within its credit.
+"""`Link`: the link to one neighbour: router messages, and notifications within its credit.
 
-Both ends of a link are alike. The routers' messages go at once, all those of a turn of the loop in
-one frame. Notifications wait in an outlet, as they do for a subscription. They leave it within the
-credit that the neighbour grants as it works off what it received. So a link is always read, and the
-queues at both ends are bounded.
+Both ends of a link are alike. Router messages are sent at once, those of one turn of the loop in
+one frame. Notifications wait in a queue, like those of a subscription, for the credit that the
+neighbour grants as it processes them. So a link is always read, and the queues at both ends are
+bounded.
 
 Source: PODC 2000 §4 (servers and the messages between them).
 """
@@ -55,17 +55,17 @@ from contrada.service.subscription_queue import (
 )
 
 HOP_BYTES_MAX: Final = 256 * 1024
-"""Bytes of notifications after which a frame to a neighbour takes no more. Beyond it: the next
-takes the rest."""
+"""Bytes of notifications after which a frame to a neighbour is full. Beyond it: the next has the
+rest."""
 
 ON_ITS_WAY: Final = "on its way when a link went down"
-"""Why a notification may be lost: nobody knows whether the neighbour worked it off."""
+"""The reason of a possible loss: the neighbour may have processed the notification or not."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class _LinkQueue(SubscriptionQueue[Carried]):
-    """What is to be sent on over a link, the credit that is left, and how many are on their way."""
+    """The queue of notifications to a neighbour, with its credit and the number in flight."""
 
     __slots__ = ("_connection", "_limits", "credit", "in_flight", "sent", "to")
 
@@ -83,7 +83,7 @@ class _LinkQueue(SubscriptionQueue[Carried]):
         self._connection.mark_ready(self)
 
     def next_frame(self) -> Hop | None:
-        """As much as credit and the limits of a frame allow, or None."""
+        """Returns the next frame, within the credit; None where there is nothing to send."""
         batch, size = self._take()
         if not batch:
             return None
@@ -102,7 +102,7 @@ class _LinkQueue(SubscriptionQueue[Carried]):
         )
 
     def _take(self) -> tuple[Sequence[Carried], int]:
-        """What goes into the next frame, and its size; nothing that the neighbour may not read."""
+        """Returns the next notifications that the neighbour may read, and their size."""
         while True:
             batch, size = self.take_batch(
                 self._limits.link_notifications_max, min(self.credit, HOP_BYTES_MAX)
@@ -122,9 +122,9 @@ class _LinkQueue(SubscriptionQueue[Carried]):
 
 
 class Link:
-    """One neighbour. `on_end` is called once, when the link is down.
+    """The link to one neighbour. `on_end` is called once, when the link is down.
 
-    `on_synchronized` is called whenever the neighbour has taken in link states, and has sent the
+    `on_synchronized` is called when the neighbour has processed link states, and has sent the
     subscriptions that follow from them.
     """
 
@@ -156,10 +156,10 @@ class Link:
         )
         permit = connection.permit
         is_trusted = permit is None or permit.principal.is_free_to_route
-        # What is said and heard is looked at where it may not do everything.
+        # A neighbour with limited rights has its messages checked.
         self._permissions = None if permit is None or is_trusted else LinkPermissions(permit)
         self._route = broker.dispatcher.link_up(event, self._queue, self._send, self._refuse)
-        # Only neighbours with all rights carry parcels: these are not checked.
+        # Shipments are not checked, so only a neighbour with all rights may send them.
         self._channel = (
             ReliableLinkChannel(connection, event.neighbour, broker.logs)
             if self._permissions is None
@@ -168,26 +168,26 @@ class Link:
 
     @property
     def held_bytes(self) -> int:
-        """What came and waits to be worked off, or for the rest of its message."""
+        """Bytes of publications that are not processed, and of a message in parts."""
         return self._ingress.held_bytes + len(self._parts)
 
     @property
     def in_flight(self) -> int:
-        """How many notifications were sent and are not worked off at the other end."""
+        """Notifications that were sent and not processed by the neighbour."""
         return self._queue.in_flight
 
     @property
     def sent(self) -> int:
-        """How many notifications were sent so far."""
+        """Notifications sent so far."""
         return self._queue.sent
 
     @property
     def waiting(self) -> int:
-        """How many notifications wait to be sent."""
+        """Notifications in the queue."""
         return len(self._queue)
 
     def handle(self, frame: Frame) -> Generator[None] | None:
-        """Does what a frame asks for; what is given is still to be done, in turns."""
+        """Handles a frame; a returned generator has the remaining steps, one for each turn."""
         queue = self._queue
         if isinstance(frame, HopCredit):
             queue.credit = min(queue.credit + max(frame.credit, 0), self._limits.link_credit_bytes)
@@ -202,15 +202,15 @@ class Link:
             return self._channel.receive(frame)
         return None
 
-    def _join_parts(self, disconnect_all: HopPart) -> Generator[None] | None:
-        """Takes a part of a message; the message once all of it is here."""
+    def _join_parts(self, part: HopPart) -> Generator[None] | None:
+        """Adds a part of a message; handles the message after its last part."""
         parts = self._parts
-        parts += disconnect_all.data
-        self.connection.broker.hold(len(disconnect_all.data))
+        parts += part.data
+        self.connection.broker.hold(len(part.data))
         if len(parts) > (most := self._limits.link_message_bytes_max):
             limit = f"link_message_bytes_max = {most}"
             raise FrameError("oversized", f"a message of more than {limit}")
-        if not disconnect_all.is_last:
+        if not part.is_last:
             return None
         whole = Hop([msgspec.Raw(bytes(parts))])
         self._drop_parts()
@@ -264,9 +264,9 @@ class Link:
         _LOG.info("neighbour %(neighbour)s is refused: %(reason)s", said)
 
     def _is_allowed(self, message: Message) -> bool:
-        """Whether a message goes over the link at all, in either direction.
+        """Returns whether a message may cross the link, in either direction.
 
-        What questions, patterns and delivery messages contain cannot be checked for a limited one.
+        Queries, patterns and delivery messages cannot be checked, so limited neighbours get none.
         """
         if self._permissions is None or self._permissions.is_allowed(message):
             return True
@@ -283,21 +283,21 @@ class Link:
 
     def _refuse(self, refused: Refused) -> None:
         self.connection.broker.refused[refused.reason] += 1
-        if refused.reason is not Reason.DUPLICATE:  # That is usual while paths change.
+        if refused.reason is not Reason.DUPLICATE:  # Duplicates are usual while paths change.
             _LOG.info(
                 "neighbour %(neighbour)s is refused: %(reason)s",
                 {"neighbour": self.name, "reason": refused.reason},
             )
 
     def _grant_credit(self, credit: HopCredit, answer: int | ContradaError) -> None:
-        """Received notifications are in the queues, or refused: grants credit for as many."""
+        """Grants credit for notifications that are in the queues, or were refused."""
         if isinstance(answer, ContradaError):
             self.connection.broker.refused[type(answer).__name__] += 1
         self.connection.send(credit)
         self._write()
 
     def _send(self, message: Message) -> None:
-        """A message goes at the end of this turn of the loop, with all that is said in it."""
+        """Sends a message at the end of this turn of the loop, together with others."""
         if not self._is_allowed(message):
             return
         if self._permissions is not None:
@@ -314,22 +314,22 @@ class Link:
 
     def _send_outbox(self) -> None:
         said, self._outbox = self._outbox, []
-        disconnect_all: list[msgspec.Raw] = []
+        part: list[msgspec.Raw] = []
         size = 0
         for each in said:
             if len(each) > self._limits.link_frame_bytes:
-                if disconnect_all:
-                    self.connection.send(Hop(disconnect_all))
-                    disconnect_all, size = [], 0
+                if part:
+                    self.connection.send(Hop(part))
+                    part, size = [], 0
                 self._send_in_parts(bytes(each))
                 continue
-            disconnect_all.append(each)
+            part.append(each)
             size += len(each)
             if size >= self._limits.link_frame_bytes:
-                self.connection.send(Hop(disconnect_all))
-                disconnect_all, size = [], 0
-        if disconnect_all:
-            self.connection.send(Hop(disconnect_all))
+                self.connection.send(Hop(part))
+                part, size = [], 0
+        if part:
+            self.connection.send(Hop(part))
         self._write()
 
     def _send_in_parts(self, message: bytes) -> None:
@@ -338,7 +338,7 @@ class Link:
             self.connection.send(HopPart(message[begin:end], end >= len(message)))
 
     def _write(self) -> None:
-        """Writes what was sent; a neighbour that sends and does not read is ended."""
+        """Writes the outgoing bytes; ends a neighbour that does not read them."""
         self.connection.write()
         most = self._limits.link_unread_bytes_max
         if self.connection.unwritten_bytes > most and not self.connection.is_closed:
@@ -346,9 +346,9 @@ class Link:
             self.connection.end(FrameError("overloaded", f"more than {limit} were not read"))
 
     def withdraw_all(self) -> None:
-        """The link is down: what waits for the neighbour is lost, counted.
+        """Closes the link: the queue is lost, counted.
 
-        What it has sent is still worked off; then what it asked for ends.
+        Received publications are still processed; then the neighbour's subscriptions end.
         """
         if not self.is_down:
             self.is_down = True
@@ -358,7 +358,7 @@ class Link:
             self._ingress.when_idle(self._finish)
 
     def cut(self) -> None:
-        """What the neighbour asked for ends at once, and what it has sent is not worked off."""
+        """Ends the neighbour's subscriptions at once, and drops its unprocessed publications."""
         self.withdraw_all()
         self.forget()
         self._finish()
@@ -371,19 +371,19 @@ class Link:
             self._on_end(self)
 
     def forget(self) -> None:
-        """Forgets at once what has come and is not worked off; it is counted."""
+        """Drops the unprocessed publications of the neighbour, counted."""
         self._route.count_lost(LINK_DOWN, self._ingress.forget())
 
 
 async def _await_pending(waits: Awaitable[int]) -> None:
-    """Matches have their places, or are counted as lost."""
+    """Waits until matches are in their queues, or counted as lost."""
     await waits
 
 
 def _without_unknown(asked: Subscribe) -> Subscribe:
-    """A wider subscription, without constraints by operators that are unknown here.
+    """Returns a wider subscription, without constraints of unknown operators; counted.
 
-    The subscriber's broker knows them, and delivers only notifications that match. Counted.
+    The subscriber's broker knows them, and delivers only matching notifications.
     """
     if not asked.filters.unknown():
         return asked

@@ -1,14 +1,14 @@
-"""The messages of a link to a neighbour with limited rights: those it may send, and is sent.
+"""`LinkPermissions`: the router messages that cross a link to a neighbour with limited rights.
 
-    it says        Advertise     held to what it may publish: narrowed, or refused
-                   Subscribe     as it is: what is delivered for it is looked at, one by one
-    it is told     Subscribe     where it meets what it may publish: of the rest it learns nothing
-                   Advertise     where it meets what it may read
-    both ways      all other router messages; no questions, patterns or delivery above best effort
+    from it        Advertise     narrowed to its publish rights, or refused
+                   Subscribe     unchanged: each notification for it is checked on delivery
+    to it          Subscribe     only filters that meet its publish rights
+                   Advertise     only offers that meet its subscribe rights
+    both ways      all other router messages; no queries, patterns or reliable delivery
 
-If a filter meets its publish filters, so do its coverers and merged filters. So the neighbour is
-told of all subscriptions that it may publish for. Routers give an identity to one product, until
-they withdraw it.
+If a filter meets the publish rights, so do its coverers and merged filters. So the neighbour gets
+all subscriptions that it may publish for. A router gives an identity to one product, until it is
+withdrawn.
 """
 
 from typing import Final, TypeAlias
@@ -39,34 +39,34 @@ _CHECKED: Final = (
     AnnounceLinks,
     AckLinks,
 )
-"""The messages that go over such a link. The content of others cannot be checked here."""
+"""The messages that may cross such a link. The content of others cannot be checked here."""
 
 _ForwardedKey: TypeAlias = tuple[bool, str, str]
 
 
 class LinkPermissions:
-    """Looks at what goes over one link, whose permission stays as it is: else it is made anew."""
+    """Filters the messages of one link; new rights need a new link."""
 
     def __init__(self, permit: Permit) -> None:
         self._permit = permit
         self._forwarded: set[_ForwardedKey] = set()
 
     def is_allowed(self, message: Message) -> bool:
-        """Whether something of its kind goes over the link, in either direction."""
+        """Returns whether messages of this kind may cross the link."""
         return isinstance(message, _CHECKED)
 
     def incoming(self, message: Message) -> Message:
-        """What becomes of what it says. Raises NotPermittedError."""
+        """Returns a message within the rights of the neighbour. Raises NotPermittedError."""
         if not isinstance(message, Advertise):
             return message
         offer = self._permit.offered(message.offer)
         return message if offer is message.offer else structs.replace(message, offer=offer)
 
     def outgoing(self, message: Message) -> Message | None:
-        """What of a message it is told; None for nothing. Cost: its filters, each with his."""
+        """Returns the part of a message for the neighbour; None where nothing is left."""
         principal = self._permit.principal
         if isinstance(message, Subscribe):
-            # It is said in the middle of something, which must not end half way.
+            # An error here would leave the router half way through a change.
             with Unbounded():
                 kept = [it for it in message.filters.filters if _meets(principal.publish, it)]
             if not kept:

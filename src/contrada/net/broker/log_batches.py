@@ -1,12 +1,12 @@
-"""Stretches: records of a log read many at once, by position, as columns.
+"""Record batches: many records of a log by position, as columns.
 
-Nothing is handed out: who reads keeps the positions, and may read a stretch as often as it takes,
-from several connections, until it acknowledges all before a position. A record costs what the
-store takes to read and check it; no object is made of it, here or at the client.
+Nothing is handed out: the reader keeps the positions, and may read a batch repeatedly, over several
+connections, until it acknowledges all records before a position. A record costs only its read and
+check in the store; no object is made of it, here or at the client.
 
-    client   AskLog -----------> positions, and what it stands for
-             AskRecordBatch -------> records from one position to before another, as many as fit
-             Acknowledge ------> all before a position is done with
+    client   AskLog -----------> filters and positions of the log
+             AskRecordBatch ---> records of a range of positions, as many as fit
+             Acknowledge ------> all records before a position are done
 """
 
 import sys
@@ -29,10 +29,9 @@ _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
 def local_number(server: DeliveryServer, name: str, number: int | None = None) -> int:
-    """The number of a subscription at home here.
+    """Returns the number of a durable subscription that this server owns.
 
-    Raises DeliveryError: its home is elsewhere, it does not exist, or another subscription has its
-    name.
+    Raises DeliveryError where another server owns it, or another subscription has its name.
     """
     known = server.find(name)
     if known is None:
@@ -46,7 +45,7 @@ def local_number(server: DeliveryServer, name: str, number: int | None = None) -
 
 
 def log_state(server: DeliveryServer, said: AskLog) -> LogState:
-    """What a log has. Raises as `local_number`, StoreError."""
+    """Returns the state of a log. Raises as `local_number`, StoreError."""
     number = local_number(server, said.name)
     terms = server.logs.terms(said.name)
     assert terms is not None, "it is at home here"
@@ -57,11 +56,10 @@ def log_state(server: DeliveryServer, said: AskLog) -> LogState:
 def read_record_batch(
     server: DeliveryServer, said: AskRecordBatch, bytes_max: int, permit: Permit | None = None
 ) -> Generator[None, None, RecordBatch]:
-    """A stretch, as long as one may be; where it yields the others may have a turn.
+    """Returns a batch of at most `bytes_max`; other connections may have a turn at each `yield`.
 
-    What the permit does not let one read is told as damaged.
-
-    Raises as `local_number`, InvalidValueError, StoreError.
+    Records that the permit excludes are reported as damaged. Raises as `local_number`,
+    InvalidValueError, StoreError.
     """
     if not 0 < said.first < said.end:
         raise InvalidValueError((said.first, said.end), "expected positions from 1 on")
@@ -88,7 +86,7 @@ def read_record_batch(
                 found.append(each.data)
                 size += len(each.data)
         at = min(max(at + count, server.logs.first_kept(said.name, at + count)), said.end)
-        # The first tells how long they are: as many as fit, and no more at once than a turn has.
+        # The mean length so far bounds the next read, to one turn and the rest of the batch.
         mean = max(1, size // max(1, len(found)))
         count = max(1, min(_READ_AT_ONCE, (bytes_max - size) // mean))
         yield

@@ -1,17 +1,16 @@
-"""`Neighbours`: the links of a broker, both those that it makes and those made to it.
+"""`Neighbours`: the links of a broker, outgoing and incoming.
 
-The settings that must be alike in a network stand in the hello of both sides, and are compared:
+The options that all brokers of a network share are in the hello of both sides, and are compared:
 
     broker a                                              broker b
-    Hello(neighbour, name, network, as, ...) ==========>  fits? else Failure, in words
+    Hello(neighbour, name, network, as, ...) ==========>  fits? else Failure with the reason
                           fits?  <======================  Hello(broker, name, network)
     LinkUp                                                LinkUp
 
-A neighbour that is away is tried again, after longer and longer waits, for ever. Two brokers have
-one link. Of two connections made at the same time, the one made by the broker with the lesser name
-stays. A new connection takes the old one's place if the same side makes it again, or if the
-neighbour has begun anew meanwhile: then the old connection is dead, though this side may not know
-it yet.
+A lost neighbour is tried again for ever, with growing waits. Two brokers have one link. Of two
+connections made at the same time, the one made by the broker with the lesser name stays. A new
+connection replaces the old one if the same side makes it again, or if the neighbour has restarted:
+then the old connection is dead, though this side may not know it yet.
 
 Source: PODC 2000 §4 (servers, and their connection to one another).
 """
@@ -45,7 +44,7 @@ _OPPOSITE: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: R
 
 @dataclass(frozen=True, slots=True)
 class WantedLink:
-    """A neighbour that a broker is to have: its address, its role, and the cost of the link."""
+    """A link to be made: the neighbour's address, its role, and the cost of the link."""
 
     address: Address
     role: Role = Role.PEER
@@ -54,11 +53,10 @@ class WantedLink:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a broker is in its network. A broker without a name is alone.
+    """The place of a broker in its network. A broker without a name is alone.
 
-    `general`, `trees`, `strategy` and `slack_us` are alike at all brokers of a network, see
-    `Router`; so is `sequencer`, the name of the one that gives the order of sequences, see
-    `DeliveryServer`.
+    `general`, `trees`, `strategy` and `slack_us` are the same at all brokers of a network, see
+    `Router`; so is `sequencer`, the broker that orders sequences, see `DeliveryServer`.
     """
 
     name: str = ""
@@ -70,10 +68,10 @@ class Membership:
     sequencer: str = ""
     neighbours: tuple[WantedLink, ...] = field(default=())
     token: str = field(default="", repr=False)
-    """Shows the identity of this broker to the neighbours to which it makes links."""
+    """The token of this broker for its outgoing links."""
 
     def router(self) -> Router:
-        """The router of such a server. Raises InvalidValueError."""
+        """Returns a router with these options. Raises InvalidValueError."""
         return new_router(
             strategy=self.strategy,
             name=self.name,
@@ -86,7 +84,7 @@ class Membership:
         )
 
     def shared_options(self) -> dict[str, int | str | bool]:
-        """What both ends of a link must say alike."""
+        """Returns the options that both ends of a link must share."""
         return {
             "messages": VERSION,
             "general": self.general,
@@ -98,13 +96,13 @@ class Membership:
 
 
 class LinkHost(ConnectionHost, Protocol):
-    """What links need of their broker."""
+    """The services of a broker for its links."""
 
     network: Membership
 
     @property
     def client_context(self) -> ssl.SSLContext:
-        """For links that it makes over TLS."""
+        """The TLS context of outgoing links."""
         ...
 
 
@@ -112,7 +110,7 @@ class Neighbours:
     """The links of one broker."""
 
     def __init__(self, broker: LinkHost, tell: Callable[[ConnectionState], object]) -> None:
-        """`tell` is called with the state of each link that this side makes, by its address.
+        """`tell` gets the state of each outgoing link.
 
         A link is connected once the neighbour has sent its subscriptions.
         """
@@ -130,11 +128,11 @@ class Neighbours:
         return len(self._links)
 
     def start(self) -> None:
-        """Makes links to the neighbours that are wanted, again whenever one is gone."""
+        """Makes the wanted links, and makes them again after each loss."""
         self.change(self._broker.network.neighbours)
 
     def change(self, wanted: Sequence[WantedLink]) -> None:
-        """From now on these neighbours are wanted: links to others that it made are ended."""
+        """Replaces the wanted neighbours; outgoing links to others are ended."""
         if self._broker.is_stopping:
             return
         self._broker.network = replace(self._broker.network, neighbours=tuple(wanted))
@@ -151,7 +149,7 @@ class Neighbours:
                 self._tasks[each] = asyncio.create_task(self._maintain(each))
 
     async def stop(self) -> None:
-        """Makes no more links. The present ones stay, until their connections end."""
+        """Makes no more links. The present ones stay until their connections end."""
         tasks = self._tasks.values()
         for task in tasks:
             task.cancel()
@@ -183,10 +181,10 @@ class Neighbours:
             await self._wait_unlinked(wanted)
 
     async def _wait_unlinked(self, wanted: WantedLink) -> None:
-        """Returns when there is no link to the broker that answered at this address.
+        """Waits until there is no link to the broker that answered at this address.
 
-        The broker may have made a link itself, or have one to another address of its own: two links
-        would take one another's place, for ever.
+        The broker may have made a link itself, or have another address: two links would replace one
+        another for ever.
         """
         while True:
             link, *_ = self._links.get(self._names.get(wanted, ""), (None,))
@@ -195,7 +193,7 @@ class Neighbours:
             await asyncio.wait([link.connection.ended])
 
     async def _hold_link(self, wanted: WantedLink) -> str:
-        """Makes a link, and waits until it is gone; why there was none, or it is gone."""
+        """Makes a link, and waits for its end. Returns why it ended, or could not be made."""
         if self._broker.network.token and not wanted.address.is_private:
             return "a token goes over TLS (contradas://) only"
         loop = asyncio.get_running_loop()
@@ -214,7 +212,7 @@ class Neighbours:
         except OSError as error:
             return describe_os_error(error)
         except asyncio.CancelledError:
-            if not up.done():  # Else the broker stops, and says goodbye itself.
+            if not up.done():  # Else the stopping broker says goodbye itself.
                 connection.abort()
             raise
         else:
@@ -223,12 +221,12 @@ class Neighbours:
             del self._outgoing[connection]
 
     def _hello(self, wanted: WantedLink) -> Hello:
-        """The hello of this broker to a wanted neighbour."""
+        """Returns the hello for a wanted neighbour."""
         said = self.capabilities() | {"as": str(_OPPOSITE[wanted.role]), "cost": wanted.cost}
         return Hello(NEIGHBOUR, self._broker.hello.software, said, self._broker.network.token)
 
     def capabilities(self) -> dict[str, int | str | bool]:
-        """What every hello of this broker says."""
+        """Returns the capabilities in every hello of this broker."""
         network = self._broker.network
         said: dict[str, int | str | bool] = {"frame_bytes_max": FRAME_BYTES_MAX}
         if network.name:
@@ -242,7 +240,7 @@ class Neighbours:
     # --- meeting ------------------------------------------------------------------------------
 
     def handler_for(self, connection: ServerConnection, hello: Hello) -> Link:
-        """Another broker is there: the link to it. Raises FrameError where it does not fit."""
+        """Returns the link for a broker's hello. Raises FrameError where it does not fit."""
         said = hello.capabilities
         name, instance = self._check(said)
         made = self._outgoing.get(connection)
@@ -269,7 +267,7 @@ class Neighbours:
         return link
 
     def _check(self, said: Mapping[str, Any]) -> tuple[str, str]:
-        """The name and the instance of a broker that fits."""
+        """Returns the name and instance of a broker that fits."""
         network = self._broker.network
         if not network.name:
             raise FrameError("no network", "this broker has no name, so it takes no neighbours")
@@ -291,7 +289,7 @@ class Neighbours:
         return name, instance
 
     def _replace(self, name: str, instance: str, *, is_ours: bool) -> None:
-        """Ends the link that there is, where the new one takes its place; else FrameError."""
+        """Ends an existing link that the new one replaces; else raises FrameError."""
         if name not in self._links:
             return
         link, known, was_ours = self._links[name]

@@ -1,4 +1,4 @@
-"""What a server is told of its network: by a file, by flags, or by options of `connect`."""
+"""The network options of a server, from a file, from flags, or from `connect`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypedDict
@@ -24,7 +24,7 @@ class LinkSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NetworkSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is said of a network in the same words everywhere. See `contrada serve --help`."""
+    """The network options, with the same names everywhere. See `contrada serve --help`."""
 
     name: Label = ""
     neighbours: list[str | LinkSettings] = []
@@ -36,14 +36,14 @@ class NetworkSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     merging: bool = False
 
     def links(self) -> Iterator[tuple[str, LinkSettings]]:
-        """Each neighbour and the parent, with the key under which it stands."""
+        """Yields each neighbour and the parent, with its key."""
         for number, each in enumerate(self.neighbours):
             yield f"neighbours[{number}]", LinkSettings(each) if isinstance(each, str) else each
         if self.parent is not None:
             yield "parent", LinkSettings(self.parent, Role.PARENT)
 
     def membership(self) -> Membership:
-        """What it is in its network. Raises AddressError, ServiceError."""
+        """Returns the place in the network. Raises AddressError, ServiceError."""
         wanted = [
             WantedLink(parse_address(each.to), each.role, each.cost) for _, each in self.links()
         ]
@@ -62,15 +62,15 @@ class NetworkSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class NetworkOptions(TypedDict, total=False):
-    """What makes an embedded service a server of a network; see `connect`.
+    """Options that make an embedded service a server of a network; see `connect`.
 
-    What is published and asked for there goes through the network, as at any broker. It makes links
-    to its neighbours, and to its parent, again whenever one is lost. `general`, `trees`,
-    `advertisements` and `sequencer` must be as at all brokers; see `contrada serve --help`.
+    Its publications and subscriptions are routed as at any broker. It makes links to its neighbours
+    and its parent, and makes them again after each loss. `general`, `trees`, `advertisements` and
+    `sequencer` must be the same at all brokers; see `contrada serve --help`.
     """
 
     name: str
-    """What it is called in the network: as no other server, and the same from time to time."""
+    """A name that is unique in the network, and the same after a restart."""
     neighbours: Sequence[str | Mapping[str, Any]]
     """Addresses, or `{"to": address, "cost": 3}`."""
     parent: str
@@ -82,7 +82,7 @@ class NetworkOptions(TypedDict, total=False):
 
 
 def membership_of(options: NetworkOptions) -> Membership:
-    """What an embedded service is in its network.
+    """Returns the place of an embedded service in its network.
 
     Raises AddressError, InputError, ServiceError.
     """

@@ -1,8 +1,8 @@
-"""`ReliableLinkChannel`: the messages of delivery above best effort, to and from one neighbour.
+"""`ReliableLinkChannel`: the delivery messages to and from one neighbour.
 
-They go in `LogHop` frames beside the routers' messages, in order, as fast as the neighbour takes
-them. A parcel that finds no room here is not lost: the server that holds it sends it again. But
-flooded messages are sent once: the link to a neighbour that does not take them is ended.
+They are sent in `LogHop` frames beside router messages, in order, as fast as the neighbour reads. A
+shipment without room here is not lost: its server sends it again. But flooded messages are sent
+once, so the link to a neighbour that does not read them is ended.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ from contrada.routing.router_messages import Neighbour
 
 
 class ReliableLinkChannel:
-    """One link's part in keeping promises."""
+    """The delivery messages of one link."""
 
     def __init__(
         self, connection: ServerConnection, neighbour: Neighbour, logs: BrokerLogs
@@ -35,7 +35,7 @@ class ReliableLinkChannel:
         return len(self._waiting)
 
     def send(self, message: DeliveryMessage) -> None:
-        """Says something, soon."""
+        """Sends a message soon."""
         is_sent_again = isinstance(message, Transfer | StreamAck)
         try:
             for each in _split(message, self._limits.transfer_bytes_max):
@@ -59,7 +59,7 @@ class ReliableLinkChannel:
         self._connection.broker.hold(size)
 
     def next_frame(self) -> LogHop | None:
-        """As much as a frame takes."""
+        """Returns the next frame."""
         messages: list[msgspec.Raw] = []
         size, most = 0, self._limits.transfer_bytes_max
         while self._waiting and (not messages or size + len(self._waiting[0]) <= most):
@@ -70,7 +70,7 @@ class ReliableLinkChannel:
         return LogHop(messages) if messages else None
 
     def receive(self, frame: LogHop) -> Generator[None]:
-        """Does what the neighbour says, in turns."""
+        """Handles the messages of a frame, one for each turn."""
         is_synchronized = False
         for each in frame.messages:
             try:
@@ -80,7 +80,7 @@ class ReliableLinkChannel:
                 raise failure from None
             try:
                 self._logs.receive(self._neighbour, message)
-            except StoreError as error:  # It was to be opened now.
+            except StoreError as error:  # The message was the first use of the store.
                 self._connection.fail(failure := FrameError("store", shortened(str(error))))
                 raise failure from None
             is_synchronized = is_synchronized or (
@@ -89,11 +89,11 @@ class ReliableLinkChannel:
                 and message.owner == self._neighbour.name
             )
             yield
-        if is_synchronized:  # With its own it tells at once what stands elsewhere.
+        if is_synchronized:  # Announcements of other owners precede its own in the same frame.
             self._logs.synchronized(self._neighbour)
 
     def close(self) -> None:
-        """The link is down: what waits is lost with it, and sent again. Twice is once."""
+        """Drops the queue of a lost link; it is sent again elsewhere. Twice is once."""
         self._connection.forget_feed(self)
         self._waiting.clear()
         self._hold(-self._bytes)
@@ -101,7 +101,7 @@ class ReliableLinkChannel:
 
 
 def _split(message: DeliveryMessage, bytes_max: int) -> Generator[msgspec.Raw]:
-    """A message as it travels; one that carries much in several."""
+    """Yields the encoded message, in several parts where it carries many shipments."""
     whole = encode_durable(message)
     if len(whole) > bytes_max and isinstance(message, Transfer) and len(message.shipments) > 1:
         half = len(message.shipments) // 2

@@ -1,7 +1,7 @@
-"""`Server`: one server of a network: its exchange, its connections and links, and what it holds.
+"""`Server`: one server of a network: its dispatcher, connections and links.
 
-A `Broker` is one that listens and has clients. An embedded service with neighbours has one, which
-makes links and takes none.
+A `Broker` also listens and has clients. An embedded service with neighbours has a `Server` that
+makes links and accepts none.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _HANDOVER_LOOK_S: Final = 0.01
 
 
 class Server:
-    """The part of a server that all have, whoever its clients are. A `LinkHost` of its links."""
+    """The common part of brokers and embedded servers. A `LinkHost` of its links."""
 
     def __init__(
         self,
@@ -48,10 +48,11 @@ class Server:
         no_store: str,
         tell: Callable[[ConnectionState], object] = lambda _: None,
     ) -> None:
-        """`client_context` is for links over TLS. Without it, the system authorities are
-        trusted. `no_store` says in errors how to have a store. `tell` is called with the state of
-        each link that this side makes. Raises InvalidValueError, InputError, ServiceError for what
-        is no store.
+        """`client_context` is the TLS context of outgoing links; by default, the system
+        authorities.
+
+        `no_store` is the hint of errors about a missing store. `tell` gets the state of each
+        outgoing link. Raises InvalidValueError, InputError, and ServiceError for an invalid store.
         """
         self.network = network
         self.limits = limits
@@ -79,12 +80,12 @@ class Server:
         self._empty.set()
 
     def begin(self) -> None:
-        """Make links, and look after connections."""
+        """Makes links, and starts to check connections."""
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
         self.neighbours.start()
 
     async def disconnect_all(self) -> None:
-        """Hand over what is queued, within a bounded time, say goodbye to all, and be alone."""
+        """Hands over the queues, within a bounded time, and closes all connections."""
         self.is_stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
@@ -94,46 +95,46 @@ class Server:
                 await asyncio.wait_for(self._hand_over(), self.limits.handover_wait_s)
             for connection in list(self._connections):
                 connection.close("the broker stops")
-            with contextlib.suppress(TimeoutError):  # Those that do not read are aborted.
+            with contextlib.suppress(TimeoutError):  # Connections that do not read are aborted.
                 await asyncio.wait_for(self._empty.wait(), self.limits.stop_wait_s)
-        finally:  # Also where whoever stops it is cancelled.
+        finally:  # Also when the caller is cancelled.
             for connection in list(self._connections):
                 connection.abort()
             await self._empty.wait()
 
     async def _hand_over(self) -> None:
-        """Wait until nothing is held, and neighbours have worked off all that was sent to them."""
+        """Waits until no bytes are held and neighbours have processed all notifications."""
         while self._held_bytes or self.logs.due or any(each.in_flight for each in self.neighbours):
             await asyncio.sleep(_HANDOVER_LOOK_S)
 
     async def close(self) -> None:
-        """End all work, and close the store.
+        """Ends all tasks, and closes the store.
 
-        Raises StoreError where promised notifications could not be written to the disk.
+        Raises StoreError where durable records could not be written.
         """
         for task in self._work:
-            task.cancel()  # Nobody is left to deliver to.
+            task.cancel()  # All connections are closed, so nothing can be delivered.
         await asyncio.gather(*self._work, return_exceptions=True)
         await self.logs.aclose()
 
     @property
     def client_context(self) -> ssl.SSLContext:
-        """For links that it makes over TLS."""
+        """The TLS context of outgoing links."""
         if self._client_context is None:
             self._client_context = (
                 Tls().client_context()
-            )  # Here, since it takes some hundredths of a second.
+            )  # Made at first use: it takes some hundredths of a second.
         return self._client_context
 
     def links(self, most: int | None = None) -> tuple[dict[str, int], dict[str, int]]:
-        """How many notifications went over each link, and wait for it; of the first by name."""
+        """Returns the sent and the queued notifications by link, of the first links by name."""
         links = sorted(self.neighbours, key=attrgetter("name"))[:most]
         return {each.name: each.sent for each in links}, {each.name: each.waiting for each in links}
 
     # --- what its connections need ------------------------------------------------------------
 
     def admit(self, connection: ServerConnection) -> bool:
-        """A connection was made; False when there are too many."""
+        """Registers a connection; False where there are too many."""
         self._connections.add(connection)
         self._empty.clear()
         return True
@@ -141,31 +142,31 @@ class Server:
     def identify(
         self, connection: ServerConnection, hello: Hello
     ) -> Principal | Awaitable[Principal]:
-        """Whose connection it is. Raises FrameError, or what is awaited does."""
+        """Returns the principal of a connection. Raises FrameError, also from an awaitable."""
         return ANYBODY
 
     def handler_for(self, connection: ServerConnection, hello: Hello) -> ConnectionHandler:
-        """The handler of the other side's messages.
+        """Returns the handler of a connection.
 
-        Raises FrameError where that side is refused.
+        Raises FrameError where the other side is refused.
         """
         return self.neighbours.handler_for(connection, hello)
 
     def forget(self, connection: ServerConnection) -> None:
-        """A connection has ended."""
+        """Removes a connection that has ended."""
         self._connections.discard(connection)
         if not self._connections:
             self._empty.set()
 
     def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Do something for a client, also when its connection ends meanwhile; `close` ends it."""
+        """Starts a task for a client; it survives the connection, and ends with `close`."""
         task = asyncio.get_running_loop().create_task(work)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
         return task
 
     def hold(self, size: int) -> None:
-        """So many bytes more are held for a client; less where it is negative."""
+        """Adds held bytes, or removes them if negative."""
         self._held_bytes += size
         if self._held_bytes > self.limits.broker_bytes_max and not self._relief_due:
             self._relief_due = True
@@ -185,5 +186,5 @@ class Server:
                 self.check_alive(connection)
 
     def check_alive(self, connection: ServerConnection) -> None:
-        """Checks whether a connected peer is still alive."""
+        """Ends a connection that is silent."""
         connection.tick()

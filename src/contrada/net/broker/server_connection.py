@@ -1,7 +1,7 @@
-"""One connection of a broker: what comes over it is worked off in turns, what goes in fair shares.
+"""`ServerConnection`: one connection of a broker: input in turns, output in fair shares.
 
-Who is at the other side says so in its hello, and is dealt with by a `ConnectionHandler`: a client
-by a `ClientSession`, another broker by a `Link`.
+The hello of the other side selects the `ConnectionHandler`: a `ClientSession` for a client, a
+`Link` for another broker.
 """
 
 import asyncio
@@ -24,78 +24,78 @@ from contrada.service.security.permits import Permit, PublishFilters
 from contrada.service.security.principals import ANYBODY, NOT_PERMITTED, Principal, owns
 
 WRITTEN_AT_ONCE_MAX: Final = 4
-"""Connections that are written to at once when one connection has published. Beyond it: they are
-written to when the input of all connections was read, so that each is written to once."""
+"""Connections written to at once after one connection has published. Beyond it: they are written to
+after the input of all connections was read, so that each is written to once."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class ConnectionHost(IngressHost, Protocol):
-    """What a connection needs of its broker."""
+    """The services of a broker for a connection."""
 
     dispatcher: Dispatcher
     hello: Hello
     instance: str
-    """Identifies this run of the broker."""
+    """A name of this run of the broker."""
     refused: Counter[str]
-    """Faults of peers and requests that were refused, by name."""
+    """Faults of peers and refused requests, by name."""
     dropped: Counter[str]
-    """Notifications that were lost, by reason."""
+    """Lost notifications, by reason."""
     is_stopping: bool
-    """Whether it takes no publications any more."""
+    """Whether publications are no longer accepted."""
 
     logs: BrokerLogs
-    """What it keeps, and promises."""
+    """The durable subscriptions of the broker."""
     publish_filters: PublishFilters
-    """What its users may publish."""
+    """The publish filters of its users."""
     rounds: "DeliveryRounds"
-    """Its connections that have something to send."""
+    """The connections with pending output."""
 
     def admit(self, connection: "ServerConnection") -> bool:
-        """A connection was made; False when there are too many."""
+        """Registers a connection; False where there are too many."""
         ...
 
     def forget(self, connection: "ServerConnection") -> None:
-        """A connection has ended."""
+        """Removes a connection that has ended."""
 
     is_open: bool
-    """Whether it asks nobody who he is."""
+    """Whether the broker has no users."""
 
     def identify(
         self, connection: "ServerConnection", hello: Hello
     ) -> Principal | Awaitable[Principal]:
-        """Whose connection it is. Raises FrameError, or what is awaited does, where it is ended."""
+        """Returns the principal of a connection. Raises FrameError, also from an awaitable."""
         ...
 
     def handler_for(self, connection: "ServerConnection", hello: Hello) -> "ConnectionHandler":
-        """The handler of the other side's messages. Raises FrameError where it is refused."""
+        """Returns the handler of a connection. Raises FrameError where it is refused."""
         ...
 
 
 class ConnectionHandler(Protocol):
-    """What is done about what comes over a connection."""
+    """The handler of the frames of a connection."""
 
     @property
     def held_bytes(self) -> int:
-        """What waits to be worked off."""
+        """Bytes that are not processed yet."""
         ...
 
     def handle(self, frame: Frame) -> Generator[None] | None:
-        """Does what a frame asks for; what is given is still to be done, in turns.
+        """Handles a frame; a returned generator has the remaining steps, one for each turn.
 
-        Raises FrameError where it ends the connection.
+        Raises FrameError where the frame ends the connection.
         """
         ...
 
     def withdraw_all(self) -> None:
-        """Forgets at once what waits for the other side, and ends what it asked for, in turns."""
+        """Drops the queues of the other side at once, and withdraws its requests in turns."""
 
     def forget(self) -> None:
-        """Forgets at once what has come and is not worked off."""
+        """Drops the input that is not processed."""
 
 
 class DeliveryRounds:
-    """The connections of a broker that have something to send, in the order in which they came."""
+    """The connections of a broker with pending output, in order."""
 
     def __init__(self) -> None:
         self._due: deque[ServerConnection] = deque()
@@ -103,17 +103,21 @@ class DeliveryRounds:
         self._in_turn = False
 
     def add(self, connection: "ServerConnection") -> None:
-        """One more, to be flushed at the end of a connection's turn, or in the loop's next one."""
+        """Adds a connection, to be flushed after the current turn of a connection, or in the loop's
+        next.
+        """
         self._due.append(connection)
         if not self._in_turn:
             self._soon()
 
     def begin_turn(self) -> None:
-        """A connection has its turn."""
+        """Begins the turn of a connection."""
         self._in_turn = True
 
     def end_turn(self) -> None:
-        """It has had it: what few get of it goes out now, without a turn of the loop more."""
+        """Ends the turn; output for few connections is written now, without another turn of the
+        loop.
+        """
         self._in_turn = False
         if len(self._due) <= WRITTEN_AT_ONCE_MAX:
             self._flush()
@@ -130,7 +134,7 @@ class DeliveryRounds:
         self._flush()
 
     def _flush(self) -> None:
-        for _ in range(len(self._due)):  # Peers that come meanwhile have their turn later.
+        for _ in range(len(self._due)):  # Connections added meanwhile are flushed later.
             connection = self._due.popleft()
             try:
                 connection.flush()
@@ -139,10 +143,10 @@ class DeliveryRounds:
 
 
 class Feed(Protocol):
-    """A queue of what is to be sent."""
+    """A queue of outgoing frames."""
 
     def next_frame(self) -> Frame | None:
-        """As much as may be sent now in one frame; None where nothing may."""
+        """Returns the next frame; None where nothing may be sent now."""
         ...
 
     def __len__(self) -> int: ...
@@ -152,23 +156,22 @@ class ServerConnection(Wire):
     """The broker's end of one connection."""
 
     def __init__(self, broker: ConnectionHost, *, hello: Hello | None = None) -> None:
-        """`hello` is said first, to another broker; without it this side waits for one."""
+        """`hello` is sent first, to another broker; without it this side waits for one."""
         asks = (BROKER,) if hello else (CLIENT, NEIGHBOUR)
         super().__init__(hello or broker.hello, asks, broker.limits.liveness)
         self.broker = broker
         self.who = NEIGHBOUR if hello else CLIENT
         self.name = ""
-        """Who is at the other end, as it is logged."""
+        """The name of the other end in logs."""
         self.budget = Budget(broker.limits.client_bytes_max, broker.hold)
         self.clock = self._loop.time
         self.soon = self._loop.call_soon
         self._greets = hello is not None
         self.failure = ""
-        """Why it has ended, as far as one side said so."""
+        """The reason of the end, where one side gave it."""
         self._handler: ConnectionHandler | None = None
         self.principal: Principal | None = None
-        """The user of the connection; None until it is identified, and on connections that this
-        side made."""
+        """The user of the connection; None until it is identified, and for outgoing links."""
         self.permit: Permit | None = None
         """The user's rights; None for all rights."""
         self._is_unknown = False
@@ -186,13 +189,13 @@ class ServerConnection(Wire):
 
     @property
     def user(self) -> str:
-        """The name of whose it is; empty as long as that is not known."""
+        """The name of the user; empty where it is not known."""
         return "" if self.principal is None else self.principal.name
 
     # ---------------------------------------------------------------- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected. A client, or another broker, has to say hello first."""
+        """Starts the connection. The side that made it says hello first."""
         super().connection_made(transport)
         if self._greets:
             self._connection.greet()
@@ -205,7 +208,7 @@ class ServerConnection(Wire):
             self.end(FrameError("full", "this broker has as many connections as it may"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection has ended, in order or not. What it has published is still handed over."""
+        """Ends the connection. Its publications are still processed."""
         self.failure = self.failure or self._why_lost(error)
         self._transport = None
         self._account_unread()
@@ -217,22 +220,22 @@ class ServerConnection(Wire):
             self.ended.set_result(None)
 
     def pause_writing(self) -> None:
-        """The client does not read: write no more, and read nothing that asks for answers."""
+        """Stops writing to a client that does not read, and reading its requests."""
         self._write_paused = True
         self._regulate_reading()
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Writes again."""
         self._write_paused = False
         self._regulate_reading()
         if self._transport is not None and not self._transport.is_closing():
             self.flush()
 
     def _regulate_reading(self) -> None:
-        """Read nothing while what was read waits for its turn, or for the client to read."""
+        """Pauses reading while input waits for its turn, or the client does not read."""
         if self._transport is None or self._transport.is_closing():
             return
-        # Of links both ends are alike: if neither read while the other does not, none ever would.
+        # Both ends of a link are alike: if each waited for the other to read, none ever would.
         is_held = self._turn_due or self._is_unknown
         if (self._write_paused and self.who == CLIENT) or is_held:
             self._transport.pause_reading()
@@ -243,23 +246,23 @@ class ServerConnection(Wire):
 
     @property
     def held_bytes(self) -> int:
-        """What this connection makes the broker hold."""
+        """Bytes that the broker holds for this connection."""
         handler_bytes = self._handler.held_bytes if self._handler is not None else 0
         return self.budget.held_bytes + handler_bytes + self._unread_bytes
 
     def tick(self) -> None:
-        """Look whether the client is still alive."""
+        """Ends a silent connection."""
         if self._connection.state is Phase.CLOSED and self._transport is not None:
-            self._transport.abort()  # It had time enough to take its last bytes.
+            self._transport.abort()  # It had time enough to read its last bytes.
         super().tick()
 
     def close(self, reason: str) -> None:
-        """Say goodbye and close."""
+        """Closes with a Goodbye."""
         self._connection.close(reason)
         self._close_transport()
 
     def evict(self) -> None:
-        """End the connection because of what it holds, and forget that at once."""
+        """Ends a connection that holds too many bytes, and drops them at once."""
         self._end(
             FrameError(
                 "overloaded", f"this broker holds too much; {self.held_bytes} bytes of it for you"
@@ -283,32 +286,32 @@ class ServerConnection(Wire):
 
     @property
     def unwritten_bytes(self) -> int:
-        """What was written and the other side has not taken."""
+        """Bytes written that the other side has not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def send(self, frame: Frame) -> None:
-        """Append a frame to what is written at the end of the turn."""
+        """Appends a frame to the output of the current turn."""
         self._connection.send(frame)
 
     def write(self) -> None:
-        """Write what was sent, at the end of the turn that is under way."""
+        """Writes the output, at the end of the current turn."""
         if not self._in_turn:
             self._write_outgoing()
 
     def fail(self, error: FrameError) -> None:
-        """Tell the other side what it did wrong; the connection is closed then."""
+        """Sends the other side its fault; nothing is sent afterwards."""
         self._connection.fail(error)
 
     def end(self, error: FrameError) -> None:
-        """Tell the other side what it did wrong, and close."""
+        """Sends the other side its fault, and closes."""
         self._end(error)
 
     def forget_feed(self, feed: Feed) -> None:
-        """A queue is not sent from any more."""
+        """Removes a queue."""
         self._ready.pop(feed, None)
 
     def mark_ready(self, feed: Feed) -> None:
-        """A queue has something to send; it goes out in this turn of the loop."""
+        """Schedules a queue; its frames are written in this turn of the loop."""
         self._ready[feed] = None
         if not self._flush_due and not self._write_paused:
             self._flush_due = True
@@ -317,7 +320,7 @@ class ServerConnection(Wire):
     # ------------------------------------------------------------------------------- requests
 
     def _process(self) -> None:
-        """As every `Wire`, but in turns: after a while the other connections get theirs."""
+        """Processes the input in turns, between those of other connections."""
         self._scheduler.begin(self._loop.time())
         self._in_turn = True
         self.broker.rounds.begin_turn()
@@ -339,13 +342,13 @@ class ServerConnection(Wire):
     async def _resume_later(self, rest_s: float) -> None:
         try:
             await asyncio.sleep(rest_s)
-        finally:  # Also when the broker stops: what is unread then is forgotten.
+        finally:  # Also when the broker stops; the unread input is dropped then.
             self._turn_due = False
             self._account_unread()
         self._process()
 
     def _process_one(self) -> bool:
-        """Does a part of what is under way, or takes the next frame; False where there is none."""
+        """Processes one step or frame. Returns False where there is none."""
         if self._connection.state is Phase.CLOSED or self._is_unknown:
             return False
         if self._steps is not None:
@@ -361,7 +364,7 @@ class ServerConnection(Wire):
         return True
 
     def _account_unread(self) -> None:
-        """Tells the broker how many unprocessed bytes of this client it holds."""
+        """Reports the unprocessed bytes of this connection to the broker."""
         connection, size = self._connection, 0
         if self._transport is not None or self._turn_due:
             size = connection.unread_bytes + (connection.given_bytes if self._steps else 0)
@@ -410,7 +413,7 @@ class ServerConnection(Wire):
         self._process()
 
     def _welcome(self, principal: Principal, hello: Hello) -> None:
-        """It is known whose connection it is. Raises FrameError."""
+        """Answers the hello of an identified user. Raises FrameError."""
         self.principal = principal
         self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
         if hello.role != CLIENT:
@@ -420,7 +423,7 @@ class ServerConnection(Wire):
         self._handler = self.broker.handler_for(self, hello)
 
     def _check_neighbour(self, principal: Principal, name: object) -> None:
-        """Raises FrameError for a user that may be no neighbour, or not the one it claims to be."""
+        """Raises FrameError for a user that may not be a neighbour, or not under this name."""
         if not principal.may_link:
             reason = f"{principal.name!r} may not be a neighbour of this broker"
             raise FrameError(NOT_PERMITTED, reason)
@@ -429,9 +432,9 @@ class ServerConnection(Wire):
             raise FrameError(NOT_PERMITTED, reason)
 
     def change_to(self, principal: Principal) -> bool:
-        """Its user has other rights from now on. False where the client has to connect again.
+        """Changes the rights of the user. Returns False where the client has to connect again.
 
-        It has to where something in force is not permitted any more, or was granted only in part.
+        It has to where something in force is not permitted any more, or was narrowed.
         """
         assert self.principal is not None
         if principal == self.principal:
@@ -445,7 +448,7 @@ class ServerConnection(Wire):
         return True
 
     def _withdraw_all(self) -> None:
-        """Drop at once everything queued for the other side, and withdraw its subscriptions."""
+        """Drops the queues of the other side at once, and withdraws its subscriptions."""
         if self._steps is not None:
             self._steps.close()
             self._steps = None
@@ -457,7 +460,7 @@ class ServerConnection(Wire):
     # -------------------------------------------------------------------------------- sending
 
     def flush(self) -> None:
-        """Write what its queues hold, as long as credit, the other side and its turn allow."""
+        """Writes the queues, within credit, the write buffer and one turn."""
         self._flush_due = False
         until_s = self._loop.time() + TURN_S
         while self._ready and not self._write_paused:
@@ -469,9 +472,9 @@ class ServerConnection(Wire):
             del self._ready[feed]
             frame = feed.next_frame()
             if frame is None:
-                continue  # No credit: it comes back when the client grants some.
+                continue  # Without credit the queue is scheduled again by the next grant.
             if feed:
-                self._ready[feed] = None  # At the end, so that all get their turn.
+                self._ready[feed] = None  # Behind the other queues, so that all have a turn.
             self._connection.send(frame)
             self._write_outgoing()
 
@@ -490,7 +493,7 @@ class ServerConnection(Wire):
 
 
 def _place_of(peername: object) -> str:
-    """The host and port of the other end."""
+    """Returns the host and port of the other end."""
     if isinstance(peername, tuple) and len(peername) >= 2:
         return Address(str(peername[0]), peername[1]).place
     return str(peername or "")

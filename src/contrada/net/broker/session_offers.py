@@ -1,7 +1,7 @@
-"""A client's advertisements at a broker, and the changes on offer that it is told of.
+"""`SessionOffers`: the advertisements of a client, and its subscription to changes of offers.
 
-The difference between the advertisements on offer and those told waits for the client, as for a
-follower in one process (`service/offers.py`), and counts as held for it.
+The difference between the present offers and those already sent is queued for the client, as for a
+follower in one process (`service/offers.py`), and counts as held bytes.
 """
 
 from collections.abc import Hashable
@@ -22,13 +22,13 @@ from contrada.service.dispatcher import Dispatcher
 from contrada.service.subscription_queue import ENTRY_BYTES
 
 OFFERS_BYTES_MAX: Final = 256 * 1024
-"""Bytes of advertisements after which a frame takes no more. Beyond it: the next takes the rest."""
+"""Bytes of advertisements after which a frame is full. Beyond it: the next frame has the rest."""
 
 _ANSWER: Final = object()
 
 
 class SessionOffers:
-    """The advertisements of one client, and whether it follows the changes on offer."""
+    """The advertisements of one client, and its subscription to changes."""
 
     def __init__(
         self, connection: ServerConnection, dispatcher: Dispatcher, client: Client
@@ -40,7 +40,7 @@ class SessionOffers:
         self._queue: _OfferQueue | None = None
 
     def handle(self, number: int, message: Advertise | Unadvertise | Follow | Unfollow) -> None:
-        """Carries out a request, and answers it. Raises LimitError, ServiceError, FrameError."""
+        """Handles a request, and answers it. Raises LimitError, ServiceError, FrameError."""
         match message:
             case Advertise():
                 self._advertise(message)
@@ -51,17 +51,17 @@ class SessionOffers:
                 if self._queue is not None:
                     raise FrameError("repeated", "what is on offer is followed already")
                 self._queue = _OfferQueue(self._connection, self._dispatcher, number)
-                return  # The answer follows the advertisements that are on offer now.
+                return  # The answer follows the present advertisements.
             case Unfollow():
                 self._unfollow()
         self._connection.send(Reply(number))
 
     def end(self) -> None:
-        """The client has gone: it is told nothing more."""
+        """Ends the subscription to changes."""
         self._unfollow()
 
     def withdraw_some(self) -> bool:
-        """Withdraws one of the advertisements; whether there are more."""
+        """Withdraws one of the advertisements. Returns whether there are more."""
         if self._identities:
             self._dispatcher.advertise(self._client, Unadvertise(self._identities.pop()))
         return bool(self._identities)
@@ -84,7 +84,7 @@ class SessionOffers:
 
 
 class _OfferQueue:
-    """The changes on offer that wait for a client. The answer to `Follow` stands behind the first.
+    """The queue of changes, with the answer to `Follow` behind the first ones.
 
     `_changes`, by form: an advertisement no longer on offer, or None for one that is now.
     """
@@ -107,14 +107,14 @@ class _OfferQueue:
         return len(self._changes)
 
     def close(self) -> None:
-        """Nothing more is told."""
+        """Closes the queue."""
         del self._dispatcher.followers[self._changed]
         self._connection.forget_feed(self)
         self._changes.clear()
         self._hold()
 
     def next_frame(self) -> Frame | None:
-        """As much as the limits of a frame allow, or the answer; None where nothing waits."""
+        """Returns the next frame of changes, or the answer; None where there is neither."""
         told: list[tuple[bytes, bool]] = []
         taken, size = [], 0
         most = self._connection.broker.limits.offers_per_frame_max
@@ -139,7 +139,7 @@ class _OfferQueue:
             return
         form = form_of(offer)
         if form in self._changes:
-            del self._changes[form]  # The change before was not told yet; the two cancel out.
+            del self._changes[form]  # The earlier change was not sent yet; the two cancel out.
         else:
             self._changes[form] = None if is_on_offer else offer
             self._connection.mark_ready(self)

@@ -1,4 +1,4 @@
-"""What a client asks at a broker, and what its sources are asked there."""
+"""`SessionQueries`: the queries of a client, and those that its sources answer."""
 
 import logging
 from collections import deque
@@ -39,7 +39,7 @@ _MAY_NOT_COMBINE: Final = "it may not publish everything, so what it combines ca
 
 
 class SessionQueries:
-    """The questions of one client, and its sources."""
+    """The queries and sources of one client."""
 
     def __init__(
         self, connection: ServerConnection, dispatcher: Dispatcher, client: Client
@@ -49,14 +49,14 @@ class SessionQueries:
         self._client = client
         self._sources: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
-        # Of a user whose items are looked at: how many each source that was asked has given to a
-        # question that is under way; None where it has failed.
+        # For a user without all publish rights: the items of each source that was asked, by open
+        # query; None for a failed source.
         self._item_counts: dict[tuple[str, str], dict[str, int | None]] = {}
         self._queue = _QueryQueue(connection)
         dispatcher.listen(client, self._on_effect)
 
     def handle(self, number: int, message: Describe | Undescribe | Ask) -> None:
-        """Carries out a request, and answers it. Raises LimitError, ServiceError, FrameError."""
+        """Handles a request, and answers it. Raises LimitError, ServiceError, FrameError."""
         permit, limits = self._connection.permit, self._connection.broker.limits
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             match message:
@@ -94,12 +94,12 @@ class SessionQueries:
         try:
             self._dispatcher.ask(self._client, question)
         except ContradaError:
-            if is_new:  # Else that one is still under way.
+            if is_new:  # Else that one is still open.
                 self._asked.discard(key)
             raise
 
     def handle_frame(self, frame: AboutQuestions) -> Generator[None]:
-        """Does what the client says of questions. Raises FrameError for what is none."""
+        """Handles the client's messages about queries. Raises FrameError for other messages."""
         for each in frame.messages:
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
@@ -118,11 +118,11 @@ class SessionQueries:
             yield
 
     def _answerable(self, permit: Permit, message: Answer) -> Generator[None, None, Answer]:
-        """Of an answer what the client may publish, of sources that were asked; others have failed.
+        """Returns an answer without items that the client may not publish; their sources have
+        failed.
 
-        A source fails with its first item that its user may not publish, and what it says after
-        that is passed over. An item under the name of none that was asked fails all of them: it may
-        be of each. Raises FrameError.
+        A source fails with its first such item, and its later items are dropped. An item of a
+        source that was not asked fails all sources: it may be of each. Raises FrameError.
         """
         if message.partial and not permit.principal.publishes_all:
             raise FrameError(NOT_PERMITTED, _MAY_NOT_COMBINE)
@@ -142,7 +142,7 @@ class SessionQueries:
                     failed.append(SourceReport(each, SourceState.FAILED, count, _MAY_NOT_GIVE))
         if dropped := len(message.items) - len(kept):
             self._connection.broker.dropped[NOT_PERMITTED] += dropped
-            # Nobody reads them, so that who asks never makes the room again that they took.
+            # These items reach no reader, so the asker never grants their room again.
             more = More(message.asker, message.identity, dropped)
             self._queue.add(AboutQuestions([encode_message(more)]))
         if failed:
@@ -170,7 +170,7 @@ class SessionQueries:
             self._queue.add(AboutQuestions([encode_message(effect.message)]))
 
     def _ask_sources(self, effect: DeliverQuestion) -> None:
-        """Asks sources. A combined question fails at sources whose items the broker must check."""
+        """Asks sources. A combined query fails at sources whose items the broker must check."""
         permit, question = self._connection.permit, effect.question
         if question.combination and permit and not permit.principal.publishes_all:
             state, why = SourceState.FAILED, _MAY_NOT_COMBINE
@@ -185,12 +185,12 @@ class SessionQueries:
             self._queue.add(QuestionDelivery([*effect.sources], encode_message(question)))
 
     def end(self) -> None:
-        """The client has gone: it is told nothing more."""
+        """Closes the queue of the client."""
         self._queue.close()
 
 
 class _QueryQueue:
-    """What is to be told to a client of questions, in order."""
+    """The queue of messages about queries to a client."""
 
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
@@ -200,13 +200,13 @@ class _QueryQueue:
         return len(self._frames)
 
     def add(self, frame: QuestionDelivery | AboutQuestions) -> None:
-        """One more is to be told."""
+        """Adds a frame."""
         self._connection.budget.change(_size_of(frame))
         self._frames.append(frame)
         self._connection.mark_ready(self)
 
     def next_frame(self) -> Frame | None:
-        """The next frame, joined with the messages queued behind it as far as they fit in."""
+        """Returns the next frame, joined with the messages behind it that fit."""
         if not self._frames:
             return None
         frame = self._frames.popleft()
@@ -221,7 +221,7 @@ class _QueryQueue:
         return frame
 
     def close(self) -> None:
-        """Nothing more is told."""
+        """Drops the queue."""
         self._connection.forget_feed(self)
         while self.next_frame() is not None:
             pass

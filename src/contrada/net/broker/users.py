@@ -1,15 +1,15 @@
-"""The file of users: who may connect to a broker, how each shows who it is, and its rights.
+"""`Users`: the users of a broker, read from a file: credentials and rights.
 
     [users.desk]
     token = "scrypt$…"                      # made by `contrada user add`
     certificate = "desk.example"            # or this host in a certificate of the authority; uri:…
     publish = "symbol any and price > 0"    # a filter, several in a list, or true for everything
-    subscribe = ["symbol prefix 'D'", "what = 'alert'"]
-    publishers = ["desk"]                   # names it publishes under; its own if nothing is said
-    durable = ["desk"]                      # names of durable subscriptions; likewise
-    narrow = true                           # a wider wish becomes what lies in both; else: refused
+    subscribe = ["symbol prefix 'D'", "kind = 'alert'"]
+    publishers = ["desk"]                   # publisher names; by default its own
+    durable = ["desk"]                      # names of durable subscriptions; by default its own
+    narrow = true                           # a wider filter is narrowed to the rights, not refused
     link = true                             # a broker that may be a neighbour
-    inspect = true                          # it may see what a broker holds and did
+    inspect = true                          # it may inspect the broker
     expires = 2027-01-01T00:00:00Z
 
 A right that is not listed is not granted. A client without token or certificate is the user
@@ -32,17 +32,17 @@ from contrada.service.security.principals import EVERYTHING, NOTHING, Principal
 from contrada.service.settings import checked, read_toml
 
 USERS_MAX: Final = 10_000
-"""Users of a broker. Beyond it: InputError, and those before stay."""
+"""Users of a broker. Beyond it: InputError, and the former users stay."""
 
 USER_NAME_CHARS_MAX: Final = 100
 """Characters of a user's name. Beyond it: InputError."""
 
 ANONYMOUS: Final = "anonymous"
-"""The user that one is who shows neither token nor certificate."""
+"""The user of a client that shows neither token nor certificate."""
 
 
 class UserSettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the file says of one user."""
+    """The settings of one user."""
 
     token: str = ""
     certificate: str = ""
@@ -56,7 +56,7 @@ class UserSettings(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     expires: datetime | None = None
 
     def principal(self, name: str) -> Principal:
-        """The principal of this name. Raises ContradaError that says which key is wrong."""
+        """Returns the principal of this name. Raises ContradaError with the wrong key."""
         return Principal(
             name,
             _filters("publish", self.publish),
@@ -76,7 +76,7 @@ class _UserFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """The users of a file as it was when it was read."""
+    """The users of a file at the time of reading."""
 
     principals: Mapping[str, Principal] = field(default_factory=dict)
     records: Mapping[str, str] = field(default_factory=dict)
@@ -84,12 +84,12 @@ class Users:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Raises InputError, which names the user and the key that is wrong."""
+        """Reads a file. Raises InputError with the user and the wrong key."""
         return cls.of(str(path), cls.settings(path))
 
     @staticmethod
     def settings(path: Path) -> dict[str, UserSettings]:
-        """The settings of each user, as they stand in a file. Raises InputError."""
+        """Returns the settings of each user of a file. Raises InputError."""
         users = checked(str(path), read_toml(path), _UserFile).users
         return {
             name: checked(f"{path}: users.{name}", said, UserSettings)
@@ -98,7 +98,7 @@ class Users:
 
     @classmethod
     def of(cls, source: str, users: Mapping[str, UserSettings]) -> Self:
-        """Of what is said of each user; `source` says where it stands. Raises InputError."""
+        """Returns users with these settings; `source` names their file. Raises InputError."""
         if len(users) > USERS_MAX:
             raise InputError(source, f"more than USERS_MAX = {USERS_MAX} users")
         principals: dict[str, Principal] = {}
@@ -122,7 +122,7 @@ class Users:
         return cls(principals, records, certificates)
 
     def changed(self, others: "Users") -> set[str]:
-        """The users who show themselves otherwise in the others, or not at all."""
+        """Returns the users whose credentials differ in the others, or are missing."""
         mine, theirs = self._shown(), others._shown()
         return {name for name in mine if mine[name] != theirs.get(name)}
 
@@ -131,13 +131,13 @@ class Users:
         return {name: (self.records.get(name), certificates.get(name)) for name in self.principals}
 
     def of_certificate(self, names: Iterable[str]) -> Principal | None:
-        """Whose certificate has one of these names; None where it is nobody's, or several's."""
+        """Returns the user of one of these certificate names; None for no user, or several."""
         found = {self.certificates[name] for name in names if name in self.certificates}
         return self.principals[found.pop()] if len(found) == 1 else None
 
 
 def check_user_name(name: str) -> None:
-    """Raises InputError for what is no name of a user."""
+    """Raises InputError for an invalid user name."""
     is_fit = name.isprintable() and not set(name) & set("/* ")
     if not name or len(name) > USER_NAME_CHARS_MAX or not is_fit:
         expected = f"1 to {USER_NAME_CHARS_MAX} printable characters without blank, '/' and '*'"

@@ -1,10 +1,10 @@
-"""`DurableClient`: what a client is promised by its broker, over as many connections as that takes.
+"""`DurableClient`: the durable traffic of a client, across connections.
 
-What was published, acknowledged and not answered when a connection is lost is asked for again on
-the next one. What is published keeps its publisher and number, so that it is published once. Each
-reader begins anew where the log is; what it still has in hand does not come to it a second time.
+Unanswered publications and acknowledgements are sent again on the next connection. A publication
+keeps its publisher and number, so it is published once. Each reader continues in its log, and drops
+records that it still holds.
 
-    lost --> connected: arrive, read all again --> what is unanswered, in order --> what is new
+    lost --> connected: hello, open readers --> unanswered requests, in order --> new requests
 """
 
 import asyncio
@@ -55,9 +55,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class _PendingRequest:
-    """A request and its answer; `is_kept`: it is asked again on the next connection.
+    """A request and its answer; with `is_kept` it is sent again on the next connection.
 
-    `consumer` is the reader that says it.
+    `consumer` is its reader.
     """
 
     frame: LogRequest
@@ -68,20 +68,20 @@ class _PendingRequest:
 
 @dataclass(slots=True, eq=False)
 class _OpenReader:
-    """A reader and what it reads; the subscription's home and number once that is known."""
+    """A reader and its request; the subscription's owner and number once they are known."""
 
     reader: LogReader
     said: ReadLog
     where: tuple[str, int] | None = None
     done: "asyncio.Future[LogReply] | None" = None
-    last: "asyncio.Future[LogReply] | None" = None  # the answer to what it said last
+    last: "asyncio.Future[LogReply] | None" = None  # the answer to its last request
     gathered: list[tuple[int, int]] = field(default_factory=list)
-    anew: "asyncio.Task[None] | None" = None  # reads it anew; until then nothing is granted
+    anew: "asyncio.Task[None] | None" = None  # opens it again; until then no credit is granted
     is_leaving: bool = False
 
 
 class DurableClient:
-    """The promises of one client. A `LogHost` for its readers."""
+    """The durable traffic of one client. A `LogHost` for its readers."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class DurableClient:
     ) -> None:
         self._limits = limits
         self._reconnection, self._stamp, self._wait_ms = reconnection, stamp, wait_ms
-        stamp.stays = True  # What is promised is known by the name under which it was said first.
+        stamp.stays = True  # Records are known by the name under which they were published first.
         self._instance = secrets.token_hex(8)
         self._numbers = 0
         self._requests: dict[int, _PendingRequest] = {}
@@ -108,19 +108,17 @@ class DurableClient:
         self.published = self.dropped = 0
 
     def name_of_request(self) -> str:
-        """A name that no other reader has, at whatever client."""
+        """Returns a name that is unique among all readers of all clients."""
         self._numbers += 1
         return f"{self._instance}-{self._numbers}"
 
     # --- publishing ---------------------------------------------------------------------------
 
     async def publish(self, run: Sequence[Notification]) -> list[Notification]:
-        """Publishes notifications until they are accepted. Returns them as stamped.
+        """Publishes notifications of one class and publisher. Returns them as stamped.
 
-        All are of one class and publisher.
-
-        Raises what `Service.publish` says. A `run` that is long goes in several publications, one
-        after the other: the error says how many were accepted before.
+        Raises as `Service.publish`. A long `run` is sent as several publications; an error has the
+        number of notifications accepted before.
         """
         stamped: list[Notification] = []
         self._busy += 1
@@ -138,7 +136,7 @@ class DurableClient:
         return stamped
 
     async def _publish(self, run: Sequence[Notification]) -> list[Notification]:
-        """Publishes the first of these, as many as go together."""
+        """Publishes the first notifications, as many as one publication takes."""
         await self._retry(self._say_hello)
         count, size = 0, 0
         for more in map(size_of, run[: self._limits.publish_notifications_max]):
@@ -148,7 +146,7 @@ class DurableClient:
         while not self._has_room(size):
             self._answered.clear()
             await self._answered.wait()
-        # From here to the sending nothing is awaited: numbers go in their order.
+        # No await from here to the sending, so that numbers are sent in order.
         stamped = self._stamp.stamped(run[:count], self._stamp.now_us())
         for each in stamped:
             if each.envelope.publisher == self._stamp.publisher:
@@ -156,7 +154,9 @@ class DurableClient:
         message = encode_durable(Publications([encode_content(each) for each in stamped]))
         answer = self._ask(message, self._wait_ms, is_kept=True)
         self._hold(1, size)
-        answer.add_done_callback(lambda _: self._hold(-1, -size))  # Whoever still waits for it.
+        answer.add_done_callback(
+            lambda _: self._hold(-1, -size)
+        )  # Also when the caller was cancelled.
         reply = await asyncio.shield(answer)
         self._past_runs = dict([self._server_run])
         self.dropped += decode_result(reply, int)
@@ -176,7 +176,7 @@ class DurableClient:
         return has_bytes and self._open < limits.durable_publications_max
 
     async def _say_hello(self) -> None:
-        """Says who publishes here, once on each connection."""
+        """Announces the publisher, once on each connection."""
         if self._hello is None:
             self._hello = asyncio.ensure_future(self._send_hello())
             self._hello.add_done_callback(_mark_retrieved)
@@ -184,7 +184,7 @@ class DurableClient:
         try:
             await asyncio.shield(arriving)
         except ContradaError:
-            if self._hello is arriving:  # It may be another time.
+            if self._hello is arriving:  # It may be the hello of a later connection.
                 self._hello = None
             raise
 
@@ -204,7 +204,9 @@ class DurableClient:
             return await self._retry(lambda: self._begin(of))
         except BaseException as error:
             self._readers.pop(said.consumer, None)
-            if not isinstance(error, NotPermittedError):  # It may have begun there all the same.
+            if not isinstance(
+                error, NotPermittedError
+            ):  # It may have been opened there all the same.
                 self._say(CloseLog(said.name, said.consumer, not said.is_durable))
             raise
 
@@ -222,7 +224,7 @@ class DurableClient:
         return found.filters
 
     def consume(self, client: str, said: Consuming) -> None:
-        """See `LogHost`. What is acknowledged is said again where it was not answered."""
+        """See `LogHost`. An unanswered acknowledgement is sent again."""
         of = self._readers[client]
         if isinstance(said, Grant):
             if self._is_up and of.anew is None:
@@ -235,7 +237,7 @@ class DurableClient:
             of.last = self._say(said) or of.last
 
     def _say_done(self, of: _OpenReader) -> None:
-        """Says what is acknowledged; what is acknowledged meanwhile is said together, then."""
+        """Sends the acknowledgements that were gathered since the last answer."""
         of.done = None
         if of.gathered:
             said = Ack(of.said.name, of.said.consumer, tuple(of.gathered))
@@ -245,7 +247,7 @@ class DurableClient:
             done.add_done_callback(lambda _: self._say_done(of) if of.done is done else None)
 
     def _say(self, said: Consuming) -> "asyncio.Future[LogReply] | None":
-        """Says what need not be said again: with a connection its readers end, too."""
+        """Sends a request that is not repeated: its reader ends with the connection."""
         if self._is_up and self._reconnection.is_there:
             return self._ask(encode_durable(said))
         return None
@@ -260,24 +262,24 @@ class DurableClient:
             del self._readers[said.consumer]
             self._say(said)
             return
-        of.is_leaving = True  # Its answer implies that of its acknowledgements.
+        of.is_leaving = True  # Its answer implies that of the acknowledgements before it.
         left = self._ask(encode_durable(said), is_kept=True, consumer=said.consumer)
         left.add_done_callback(lambda _: self._readers.pop(said.consumer, None))
         if self._is_up:
             of.last = left
 
     async def committed(self, client: str) -> None:
-        """See `LogHost`. Returns when all is answered that the reader said before."""
+        """See `LogHost`. Waits for the answers to the reader's requests so far."""
         of = self._readers.get(client)
         if of is None:
             return
         if of.gathered and of.done is not None:
-            await asyncio.shield(of.done)  # Then it is said.
+            await asyncio.shield(of.done)  # Then the gathered acknowledgements were sent.
         if of.last is not None:
             await asyncio.shield(of.last)
 
     async def parted(self, client: str) -> None:
-        """See `LogHost`. What was said and is not answered is said again on the next connection."""
+        """See `LogHost`. Unanswered requests are sent again on the next connection."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.goodbye_wait_s):
                 if self._reconnection.is_up:
@@ -289,14 +291,14 @@ class DurableClient:
         await self._ask(encode_durable(CloseLog(durable, "", ends=True)))
 
     async def log(self, name: str, time_us: int | None = None) -> LogState:
-        """What a durable subscription stands for, and its positions; one at that broker.
+        """Returns the filters and positions of a durable subscription that the broker owns.
 
         Raises DeliveryError, StoreError, ConnectionFailedError.
         """
         return await self._retry(partial(self._query, AskLog(name, time_us), LogState))
 
     async def record_batch(self, said: AskRecordBatch) -> RecordBatch:
-        """Its records in batches, see `net.broker.log_batches`. Raises as `log`."""
+        """Returns a batch of its records, see `net.broker.log_batches`. Raises as `log`."""
         return await self._retry(partial(self._query, said, RecordBatch))
 
     async def acknowledge(self, name: str, number: int, before: int) -> None:
@@ -305,7 +307,7 @@ class DurableClient:
         await self._retry(lambda: self._ask(said))
 
     async def known_sequence(self) -> int:
-        """The highest number that the broker knows of this publisher. Raises DeliveryError."""
+        """Returns the highest number of this publisher at the broker. Raises DeliveryError."""
         await self._retry(self._say_hello)
         return self._stamp.sequence
 
@@ -314,7 +316,7 @@ class DurableClient:
         return answer
 
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Asks for what does no harm when it is asked twice, until a connection lasts so long.
+        """Calls an idempotent operation until it is not interrupted by a lost connection.
 
         Raises ConnectionFailedError where there is none in time; nothing was sent then.
         """
@@ -330,9 +332,9 @@ class DurableClient:
     def _ask(
         self, message: msgspec.Raw, wait_ms: int = 0, *, is_kept: bool = False, consumer: str = ""
     ) -> "asyncio.Future[LogReply]":
-        """What a request is answered; it is sent now, unless others are to be asked again first.
+        """Sends a request, behind kept ones that are to be repeated. Returns its answer.
 
-        Raises ConnectionFailedError for what is not kept, where no connection is there.
+        Raises ConnectionFailedError for a request that is not kept, without a connection.
         """
         self._numbers += 1
         frame = LogRequest(self._numbers, message, wait_ms)
@@ -346,7 +348,7 @@ class DurableClient:
         return answer
 
     def on_reply(self, reply: LogReply) -> None:
-        """A request was answered."""
+        """Resolves the request of a reply."""
         asked = self._requests.pop(reply.number, None)
         if asked is None or asked.answer.done():
             return
@@ -356,7 +358,7 @@ class DurableClient:
             asked.answer.set_result(reply)
 
     def on_delivery(self, frame: LogDelivery) -> None:
-        """A reader gets something. Raises FrameError for what cannot be read."""
+        """Passes records to their reader. Raises FrameError for a malformed message."""
         try:
             said = decode_delivery(frame.message)
         except EncodingError as error:
@@ -370,10 +372,10 @@ class DurableClient:
             of.reader.given(said)
 
     async def _restart(self, of: _OpenReader) -> None:
-        """Another server has restarted at which the log is: it is read anew."""
+        """Opens a reader again after a restart of the server that owns its log."""
         this = asyncio.current_task()
         if of.anew is not this:
-            return  # The connection was lost before: it is read on the next one.
+            return  # The connection was lost before; `resume` opens it.
         with suppress(ConnectionFailedError):
             await self._reopen(of)
             if of.anew is this:
@@ -382,7 +384,7 @@ class DurableClient:
                     of.reader.begun_anew()
 
     def on_lost(self, unsent: ServiceError) -> None:
-        """The connection is lost; what is kept waits for the next one."""
+        """Fails the requests that are not kept."""
         self._is_up = False
         self._hello = None
         for of in self._readers.values():
@@ -390,9 +392,8 @@ class DurableClient:
         self._fail(unsent, lambda each: not each.is_kept)
 
     async def resume(self) -> None:
-        """Goes on at the broker of the new connection. Raises ConnectionFailedError."""
-        # Not the readers that are being opened just now: their openers are told that the connection
-        # was lost.
+        """Continues at the broker of the new connection. Raises ConnectionFailedError."""
+        # Without readers that are being opened: their openers get the error of the lost connection.
         begun = [of for of in self._readers.values() if of.where is not None]
         await asyncio.gather(*map(self._reopen, begun))
         if any(asked.is_kept for asked in self._requests.values()):
@@ -404,7 +405,9 @@ class DurableClient:
                 self._fail(error, lambda each: each.is_kept and not each.consumer)
         self._reconnection.check_there()  # It may be lost since the last answer.
         for of in self._readers.values():
-            self._say_done(of)  # With what is kept: it must be known before anything comes again.
+            self._say_done(
+                of
+            )  # With the kept requests: the broker must know them before it delivers again.
         self._is_up = True
         for asked in list(self._requests.values()):
             if asked.is_kept:
@@ -416,40 +419,40 @@ class DurableClient:
     async def _reopen(self, of: _OpenReader) -> None:
         said, position, time_us = of.said, of.said.position, of.said.time_us
         if (position or time_us is not None) and of.reader.newest:
-            position, time_us = of.reader.newest + 1, None  # It goes on where it was.
+            position, time_us = of.reader.newest + 1, None  # Continues behind the newest record.
         again = ReadLog(said.name, said.consumer, None, None, said.is_durable, position, time_us)
         try:
             await self._read(of, again)
         except ConnectionFailedError:
             raise
-        except ContradaError as error:  # The others go on.
+        except ContradaError as error:  # The other readers continue.
             self._readers.pop(of.said.consumer, None)
             of.reader.given(Closed(of.said.name, of.said.consumer, str(error)))
 
     async def settle(self) -> None:
-        """Waits for what is being published, and the last that was said, a bounded time."""
+        """Waits for publications and the last requests of readers, within a bounded time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.goodbye_wait_s):
                 if self._reconnection.is_up:
                     await self._idle.wait()
                     for each in list(self._readers):
-                        with suppress(ContradaError):  # It has ended: nobody waits for it.
+                        with suppress(ContradaError):  # Nobody waits for a reader that has ended.
                             await self.committed(each)
 
     def end(self) -> None:
-        """The service is closed by its owner: its readers end."""
+        """Ends the readers of a closed service."""
         for of in list(self._readers.values()):
             of.reader.end()
 
     def give_up(self, failure: ServiceError) -> None:
-        """There is no connection any more: nothing more is answered, and readers end."""
+        """Fails all requests and ends all readers: there will be no connection."""
         self._fail(failure, lambda _: True)
         for of in list(self._readers.values()):
             of.reader.end(failure)
             self._readers.pop(of.said.consumer, None)
 
     def _fail(self, failure: ContradaError, is_meant: Callable[[_PendingRequest], bool]) -> None:
-        """These are not answered any more."""
+        """Fails the requests that match."""
         for number, each in list(self._requests.items()):
             if is_meant(each):
                 del self._requests[number]
@@ -458,6 +461,6 @@ class DurableClient:
 
 
 def _mark_retrieved(answer: "asyncio.Future[Any]") -> None:
-    """Also where nobody waits for it any more."""
+    """Marks an exception as retrieved, also where no caller waits."""
     if not answer.cancelled():
         answer.exception()

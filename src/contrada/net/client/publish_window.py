@@ -1,10 +1,10 @@
-"""How a client sends what it publishes: in frames, few of them unanswered.
+"""`PublishWindow`: the publications of a client, in frames, few of them unanswered.
 
-What several callers publish in one turn of the event loop shares a frame. A caller waits until
-the broker has answered its frame, and the broker answers when all of it is in the queues of
-its subscribers; so a fast publisher goes as fast as the slowest healthy subscriber.
+Callers of one turn of the event loop share a frame. A caller waits for the answer to its frame, and
+the broker answers when all its notifications are in the queues of their subscribers. So a fast
+publisher is slowed to the slowest healthy subscriber.
 
-Invariant: notifications leave in the order in which they were added.
+Invariant: notifications are sent in the order in which they were added.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from contrada.service.envelope_factory import EnvelopeFactory
 
 
 class Batch:
-    """Notifications of one frame, and the answer to it: how many pairs were dropped."""
+    """The notifications of one frame, and its answer: the number of dropped pairs."""
 
     __slots__ = ("answer", "notifications", "size")
 
@@ -32,12 +32,12 @@ class Batch:
 
 
 class PublishWindow:
-    """The frames of a client that wait to be sent, and those that wait for an answer."""
+    """The queued and the unanswered frames of a client."""
 
     def __init__(
         self, send: Callable[[Request], None], wait_ms: int, limits: ClientLimits = ClientLimits()
     ) -> None:
-        """`send` takes a frame to the broker at once."""
+        """`send` sends a frame at once."""
         self._send = send
         self._wait_ms, self._limits = wait_ms, limits
         self._loop = asyncio.get_running_loop()
@@ -47,10 +47,11 @@ class PublishWindow:
         self._flush_due = False
 
     def add(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
-        """Queue notifications; they are sent in this turn of the loop, or when a frame may go.
+        """Queues notifications; they are sent in this turn of the loop, or when the window
+        allows.
 
-        `placed` counts how many are in which batch. Raises LimitError for one that no frame can
-        hold; those before it are sent.
+        `placed` counts the notifications by batch. Raises LimitError for an oversized one; those
+        before it are sent.
         """
         batch = self._waiting[-1] if self._waiting else None
         for each in encodings:
@@ -73,7 +74,7 @@ class PublishWindow:
         return count >= limits.publish_notifications_max or batch.size >= limits.publish_bytes_max
 
     def on_answer(self, number: int, dropped: int, error: Exception | None) -> bool:
-        """The broker took or refused a publication; False when no publication has the number."""
+        """Resolves a publication. Returns False where no publication has the number."""
         batch = self._unanswered.pop(number, None)
         if batch is None:
             return False
@@ -85,9 +86,9 @@ class PublishWindow:
         return True
 
     def fail(self, unanswered: Exception, unsent: Exception) -> None:
-        """The connection has ended: nothing more is answered, and waiting batches are not sent.
+        """Fails all frames of a lost connection, also queued ones.
 
-        So a caller who has learned of the loss is not contradicted later.
+        So no later frame contradicts a caller that knows of the loss.
         """
         for batch in self._unanswered.values():
             _fail(batch, unanswered)
@@ -101,7 +102,7 @@ class PublishWindow:
         while self._waiting and len(self._unanswered) < self._limits.publish_frames_max:
             batch = self._waiting.popleft()
             self._request += 1
-            # Requests of publishing are odd, all others even, so that they never meet.
+            # Requests to publish are odd, all others even, so their numbers differ.
             request = 2 * self._request + 1
             self._unanswered[request] = batch
             message = encode_publish(batch.notifications)
@@ -109,11 +110,11 @@ class PublishWindow:
 
 
 def encode_stamped(stamp: EnvelopeFactory, notifications: Iterable[Notification]) -> list[bytes]:
-    """Notifications stamped and packed. Raises LimitError."""
+    """Returns stamped and encoded notifications. Raises LimitError."""
     return [*map(encode_content, stamp.stamped(notifications, stamp.now_us()))]
 
 
 def _fail(batch: Batch, error: Exception) -> None:
     if not batch.answer.done():
         batch.answer.set_exception(error)
-        batch.answer.exception()  # Seen: a caller that was cancelled does not ask any more.
+        batch.answer.exception()  # Retrieved: a cancelled caller does not await it.

@@ -1,16 +1,16 @@
-"""The connection of a client: made once at first, and made anew whenever it was lost.
+"""`Reconnection`: the connection of a client, made again after each loss.
 
     open --> connected --lost--> trying (the next address, after a wait) --> connected ...
                                     '--given up--> closed
 
 Invariants:
-- only the failure of the first connection is raised to its opener; later ones are told to all that
-wait;
-  a message goes to the present connection, or nowhere. A caller that needs a connection awaits
-  `ready` first, and nobody waits for an answer to a message that went nowhere;
-  the connection is `is_up` when its owner has put in force on it what was in force before, so that
-  no later message overtakes that;
-- closing waits for no peer longer than GOODBYE_WAIT_S, and for no attempt.
+- Only the failure of the first connection is raised by `open`; later ones are reported to all
+  waiting callers.
+- A message is sent on the present connection, or not at all. A caller awaits `ready` first, and
+  nobody waits for an answer to a message that was not sent.
+- The connection is `is_up` when its owner has restored its subscriptions, so that no later message
+  overtakes them.
+- Closing waits for the broker at most `goodbye_wait_s`, and for no attempt.
 """
 
 import asyncio
@@ -37,23 +37,23 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ConnectionOwner(Protocol):
-    """Whose connection it is."""
+    """The owner of a connection."""
 
     def received(self, frame: Frame) -> None:
-        """A frame has come."""
+        """Handles a frame."""
 
     def on_lost(self, unanswered: ServiceError, unsent: ServiceError) -> None:
-        """Nothing that was asked is answered any more: what was sent, and what was not yet."""
+        """Fails all open requests: those that were sent, and those that were not."""
 
     async def resume(self) -> None:
-        """Put in force anew what was in force. Raises ConnectionFailedError."""
+        """Restores the state on a new connection. Raises ConnectionFailedError."""
 
     def on_given_up(self, failure: ServiceError) -> None:
-        """The connection is gone, and no other will be made."""
+        """Ends: there will be no other connection."""
 
 
 class Reconnection:
-    """The connection of a client to the broker at one of several addresses."""
+    """The connection of a client to a broker at one of several addresses."""
 
     def __init__(
         self,
@@ -65,11 +65,10 @@ class Reconnection:
         on_welcome: Callable[[str], None] = lambda _: None,
         limits: ClientLimits = ClientLimits(),
     ) -> None:
-        """`on_welcome` is called with the name below which a broker lets publish, or nothing.
+        """`on_welcome` gets the publisher prefix that the broker assigns, or an empty name.
 
-        `give_up_after_s` bounds how long a lost connection is tried anew; None does not.
-
-        Without TLS in `options`, whom the system trusts is trusted. Raises ServiceError.
+        `give_up_after_s` bounds the attempts to reconnect; None does not. Without TLS in `options`,
+        the system authorities are trusted. Raises ServiceError.
         """
         has_tls = any(each.is_tls for each in addresses)
         tls = options.tls
@@ -83,7 +82,7 @@ class Reconnection:
             options = replace(options, tls=Tls().client_context())
         self._options, self._limits = options, limits
         self.address = addresses[0]
-        """The address of the present connection, or of the last one."""
+        """The address of the present or last connection."""
         self.is_up = False
         self._addresses = addresses
         self._owner = owner
@@ -100,7 +99,7 @@ class Reconnection:
         self._failure: ServiceError | None = None
 
     async def open(self) -> None:
-        """Connect; twice is once. Raises ConnectionFailedError, ServiceClosedError."""
+        """Connects. Twice is once. Raises ConnectionFailedError, ServiceClosedError."""
         async with self._opening:
             if isinstance(self._failure, ServiceClosedError):
                 raise ServiceClosedError("this service is closed; connect anew")
@@ -121,7 +120,7 @@ class Reconnection:
                 raise
 
     async def aclose(self) -> None:
-        """Say goodbye, and close whatever is there or under way."""
+        """Says goodbye, and closes the connection or the attempt."""
         self._fail(ServiceClosedError("the service is closed"))
         try:
             if self._wire is not None:
@@ -132,12 +131,12 @@ class Reconnection:
             self._states.tell(ConnectionState("closed", str(self.address)))
 
     def check_loop(self) -> None:
-        """Raise ServiceError where it was opened on another event loop."""
+        """Raises ServiceError on another event loop than the one of `open`."""
         if self._loop is not None:
             check_loop(self._loop)
 
     def check(self) -> None:
-        """Raise unless it is open, and this is its event loop."""
+        """Raises unless it is open, and this is its event loop."""
         if self._failure is not None:
             raise self._failure
         if self._loop is None:
@@ -145,7 +144,7 @@ class Reconnection:
         check_loop(self._loop)
 
     async def ready(self) -> None:
-        """Return when it is up. Raises ConnectionFailedError where that takes too long."""
+        """Waits until it is up. Raises ConnectionFailedError after `disconnected_wait_s`."""
         self.check()
         try:
             async with asyncio.timeout(self._limits.disconnected_wait_s):
@@ -162,30 +161,30 @@ class Reconnection:
 
     @property
     def is_there(self) -> bool:
-        """Whether what is sent now goes to a broker, up or not."""
+        """Whether there is a connection, up or not."""
         return self._wire is not None
 
     def check_there(self) -> None:
-        """Raise ConnectionFailedError where no connection is there."""
+        """Raises ConnectionFailedError without a connection."""
         if self._wire is None:
             reason = "the connection is lost, so nothing was sent"
             raise self._failure or ConnectionFailedError(str(self.address), reason)
 
     def ask(self, frame: Frame) -> None:
-        """Send a frame that is to be answered. Raises ConnectionFailedError: nobody would answer.
+        """Sends a request. Raises ConnectionFailedError without a connection.
 
-        It may be lost since `ready` returned, where the loop has turned meanwhile.
+        The connection may be lost since `ready` returned, if the loop has turned meanwhile.
         """
         self.check_there()
         self.send(frame)
 
     def send(self, frame: Frame) -> None:
-        """Send a frame where a connection is there."""
+        """Sends a frame, if there is a connection."""
         if self._wire is not None:
             self._wire.send(frame)
 
     def send_now(self, frame: Frame) -> None:
-        """Send a frame without waiting for the end of this turn, where a connection is there."""
+        """Sends a frame in this moment, not at the end of the turn, if there is a connection."""
         if self._wire is not None:
             self._wire.send_now(frame)
 
@@ -207,7 +206,7 @@ class Reconnection:
         raise ConnectionFailedError(shown_addresses(self._addresses), f"none answers: {every}")
 
     async def _connect(self, address: Address) -> ClientWire:
-        """A connection on which the broker has said hello. Raises ConnectionFailedError."""
+        """Returns a connection with the broker's hello. Raises ConnectionFailedError."""
         hello = Hello(CLIENT, "contrada", {}, self._options.token)
         wire = ClientWire(
             hello,
@@ -243,7 +242,7 @@ class Reconnection:
         return wire
 
     def _set_up(self, wire: ClientWire) -> None:
-        if wire.ended is not None:  # Since its last answer, so that nobody was told.
+        if wire.ended is not None:  # Lost after its last answer, so no request has failed.
             raise ConnectionFailedError(str(self.address), wire.ended)
         self._up_since_s = asyncio.get_running_loop().time()
         self.is_up = True
@@ -251,7 +250,7 @@ class Reconnection:
         self._states.tell(ConnectionState("connected", str(self.address)))
 
     def _on_lost(self, wire: ClientWire, reason: str) -> None:
-        """A connection has ended, by us or not; one that was given up already does not count."""
+        """Handles the end of a connection; ignores one that was already dropped."""
         if wire is not self._wire:
             return
         self._wire = None
@@ -266,7 +265,7 @@ class Reconnection:
             ConnectionFailedError(address, f"{reason}; {unknown}", may_be_published=True), unsent
         )
         if not was_up:
-            return  # The task that takes up what was in force learns it, and goes on.
+            return  # The task in `resume` gets the error, and continues.
         self._states.tell(ConnectionState("lost", address, reason))
         loop = asyncio.get_running_loop()
         if self._give_up_after_s == 0:
@@ -290,7 +289,7 @@ class Reconnection:
             self._give_up(ConnectionFailedError(str(self.address), reason))
 
     async def _try(self, reason: str) -> None:
-        """Try one address after the other, with a wait before each round, until one is up."""
+        """Tries the addresses in turn, with a wait before each round, until one is up."""
         place = self._addresses.index(self.address) + 1
         for attempt in itertools.count():
             address = self._addresses[(place + attempt) % len(self._addresses)]
@@ -315,14 +314,14 @@ class Reconnection:
         self._states.tell(ConnectionState("closed", failure.address, failure.reason))
 
     def _drop(self) -> None:
-        """Cut what is there, without a word to anybody."""
+        """Cuts the connection without a report."""
         wire, self._wire = self._wire, None
         self.is_up = False
         if wire is not None:
             wire.abort()
 
     def _fail(self, failure: ServiceError) -> None:
-        """No more attempts are made, and all that wait are told."""
+        """Ends all attempts, and wakes all waiting callers."""
         self._failure = failure
         self.is_up = False
         self._changed.set()

@@ -1,8 +1,7 @@
-"""What a client advertises and follows at its broker, on whichever connection is there.
+"""`RemoteOfferBoard`: the advertisements of a client, and the offers at its broker.
 
-Advertisements keep their identity when they are made again on another connection. The
-advertisements on offer there are compared with those on offer before: followers are told of the
-difference.
+Advertisements keep their identity on the next connection. Its offers are compared with those
+before, and followers get the difference.
 """
 
 import asyncio
@@ -28,32 +27,32 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class BrokerRequests(Protocol):
-    """What is needed of a client."""
+    """The requests of a client."""
 
     limits: ClientLimits
 
     @property
     def is_there(self) -> bool:
-        """Whether what is asked goes to a broker."""
+        """Whether there is a connection."""
         ...
 
     async def ready(self) -> None:
-        """Return when a connection is up. Raises ConnectionFailedError, ServiceClosedError."""
+        """Waits for a connection. Raises ConnectionFailedError, ServiceClosedError."""
         ...
 
     def request(self, message: msgspec.Raw) -> asyncio.Future[Reply]:
-        """Ask the broker for something, now."""
+        """Sends a request to the broker."""
         ...
 
     def request_unanswered(self, message: msgspec.Raw) -> None:
-        """The same, where nobody waits for the answer."""
+        """Sends a request without an answer."""
         ...
 
 
 async def refusals_of(
     asked: Iterable[tuple[T, asyncio.Future[Reply]]],
 ) -> AsyncIterator[tuple[T, ServiceError]]:
-    """Waits for the answers to what was asked; gives what was refused, and why.
+    """Waits for answers; yields the refused requests with their errors.
 
     Raises ConnectionFailedError.
     """
@@ -67,7 +66,7 @@ async def refusals_of(
 
 
 class RemoteOfferBoard:
-    """What is on offer at a broker."""
+    """The offers at a broker."""
 
     def __init__(self, client: BrokerRequests) -> None:
         self.on_offer: dict[Hashable, Offer] = {}
@@ -80,7 +79,7 @@ class RemoteOfferBoard:
         self._initial: dict[Hashable, Offer] | None = None
 
     async def advertise(self, offer: Offer) -> str:
-        """Put an advertisement in force at the broker."""
+        """Adds an advertisement at the broker."""
         await self._client.ready()
         identity = str(next(self._identities))
         message = encode_message(Advertise(identity, offer))
@@ -90,18 +89,18 @@ class RemoteOfferBoard:
         except BaseException as error:
             del self._offered[identity]
             if isinstance(error, asyncio.CancelledError):
-                # It may be in force; nobody waits.
+                # It may have been added; no caller waits.
                 self._client.request_unanswered(encode_message(Unadvertise(identity)))
             raise
         return identity
 
     async def unadvertise(self, identity: str) -> None:
-        """Withdraw an advertisement; without a connection it has ended already."""
+        """Withdraws an advertisement, if there is a connection."""
         if self._offered.pop(identity, None) is not None:
             await self._request_if_connected(encode_message(Unadvertise(identity)))
 
     async def follow(self, following: FollowedOffers) -> None:
-        """Tell of each change from now on."""
+        """Reports each change to a follower."""
         async with self._lock:
             await self._client.ready()
             if not self._is_followed:
@@ -110,7 +109,7 @@ class RemoteOfferBoard:
             self._following[following] = None
 
     async def unfollow(self, following: FollowedOffers) -> None:
-        """Tell no longer; the broker tells until nobody follows here."""
+        """Stops the reports to a follower, and those of the broker after the last follower."""
         self._following.pop(following, None)
         async with self._lock:
             if self._is_followed and not self._following:
@@ -119,11 +118,10 @@ class RemoteOfferBoard:
                 self.on_offer.clear()
 
     async def resume(self) -> None:
-        """Put all advertisements in force at the broker of the new connection.
+        """Restores all advertisements at the broker of the new connection.
 
-        Raises ConnectionFailedError.
-
-        All are sent at once, so that no withdrawal comes between.
+        All are sent at once, so that no withdrawal is sent in between. Raises
+        ConnectionFailedError.
         """
         asked = [
             (offer, self._client.request(encode_message(Advertise(identity, offer))))
@@ -138,13 +136,13 @@ class RemoteOfferBoard:
             await self._begin_to_follow()
 
     def end(self, failure: ContradaError | None = None) -> None:
-        """The service has ended: iterations end after what waits."""
+        """Ends all followers after their queues."""
         following, self._following = self._following, {}
         for each in following:
             each.end(failure)
 
     def on_offers(self, frame: Offers) -> None:
-        """The broker has told what is on offer, or how that has changed."""
+        """Handles changes of the offers."""
         for data, is_on_offer in frame.changes:
             try:
                 offer = offer_from(data)
@@ -165,7 +163,7 @@ class RemoteOfferBoard:
         except asyncio.CancelledError:
             self._client.request_unanswered(
                 encode_message(Unfollow())
-            )  # It may tell; nobody listens.
+            )  # The broker may report, but nobody follows.
             raise
         finally:
             self._initial = None
@@ -189,4 +187,4 @@ class RemoteOfferBoard:
                 async with asyncio.timeout(self._client.limits.goodbye_wait_s):
                     await self._client.request(message)
             except (ServiceError, TimeoutError):
-                return  # It has ended with the connection, or the broker takes its time.
+                return  # It has ended with the connection, or the broker is slow.

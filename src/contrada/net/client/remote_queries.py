@@ -1,7 +1,7 @@
-"""What a client asks at its broker, and is asked there, on whichever connection is there.
+"""`RemoteQueryEngine`: the queries and sources of a client at its broker.
 
-Sources are offered again on another connection. A question that is under way when one is lost ends:
-whoever was asked is reported as lost, and to ask anew is up to who asked.
+Sources are offered again on the next connection. An open query ends with the connection: its
+sources are reported as lost, and the asker may ask again.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class RemoteQueryEngine(QueryEngine):
-    """What a client asks and is asked, at its broker."""
+    """The queries and sources of a client."""
 
     def __init__(
         self, client: BrokerRequests, stamp: EnvelopeFactory, reconnection: Reconnection
@@ -35,7 +35,7 @@ class RemoteQueryEngine(QueryEngine):
         self._reconnection.check()
 
     async def describe(self, message: Describe | Undescribe) -> None:
-        """Put a source in force at the broker, or withdraw it."""
+        """Offers a source at the broker, or withdraws it."""
         if isinstance(message, Describe):
             await self._client.ready()
             await self._client.request(encode_message(message))
@@ -44,15 +44,15 @@ class RemoteQueryEngine(QueryEngine):
                 async with asyncio.timeout(self._client.limits.goodbye_wait_s):
                     await self._client.request(encode_message(message))
             except (ServiceError, TimeoutError):
-                return  # It has ended with the connection, or the broker takes its time.
+                return  # It has ended with the connection, or the broker is slow.
 
     async def ask(self, question: Ask) -> None:
-        """Ask the broker."""
+        """Asks the broker."""
         await self._client.ready()
         await self._client.request(encode_message(question))
 
     def send(self, message: Answer | More | Cancel) -> None:
-        """Say something of a question, where a connection is there."""
+        """Sends a message about a query, if there is a connection."""
         if not self._client.is_there:
             return
         if isinstance(message, Answer):
@@ -62,7 +62,7 @@ class RemoteQueryEngine(QueryEngine):
             self._reconnection.send(AboutQuestions([encode_message(message)]))
 
     def received(self, frame: QuestionDelivery | AboutQuestions) -> None:
-        """A frame has come. Raises FrameError for one that says nothing."""
+        """Handles a frame. Raises FrameError for a malformed message."""
         try:
             if isinstance(frame, QuestionDelivery):
                 self.responder.answer(frame.sources, decode_question(frame.message))
@@ -73,7 +73,7 @@ class RemoteQueryEngine(QueryEngine):
             raise FrameError("malformed", f"of a question: {error}") from None
 
     async def resume(self) -> None:
-        """Offer all sources at the broker of the new connection. Raises ConnectionFailedError."""
+        """Offers all sources at the broker of the new connection. Raises ConnectionFailedError."""
         asked = [
             (each, self._client.request(encode_message(each))) for each in self.responder.in_force()
         ]

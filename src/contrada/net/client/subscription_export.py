@@ -1,4 +1,4 @@
-"""Reads all that a broker's clients ask for, page by page; see `net.wire.subscription_pages`."""
+"""The export of all subscriptions of a broker, in pages; see `net.broker.inspector`."""
 
 from functools import partial
 
@@ -9,11 +9,11 @@ from contrada.net.wire.inspection import HeldFilters, Position
 
 
 async def read_subscriptions(service: TcpService) -> list[HeldFilters]:
-    """What the broker tells: what stands all the while exactly once, what comes and goes maybe.
+    """Returns all filters: those that do not change meanwhile exactly once.
 
-    Raises ServiceError where it refuses, or is of a version that tells no pages;
-    ConnectionFailedError where the connection is lost meanwhile: another broker has other numbers.
-    Cost: a round trip for each page; all of it is held.
+    Raises ServiceError where the broker refuses, or has no such pages; ConnectionFailedError where
+    the connection is lost, since another broker has other numbers. Cost: a round trip for each
+    page; all filters are in memory.
     """
     await service.ready()
     address = service.connection.address

@@ -1,9 +1,9 @@
-"""A service at the other end of a TCP connection, with the interface of the embedded one.
+"""`TcpService`: a service at a broker, over a TCP connection.
 
-A lost connection is made anew (`net/client/reconnection.py`), and every subscription is taken up on
-it under the identity that it had. What was published at best effort and is unanswered fails with
-ConnectionFailedError: it is never sent twice. What is promised goes on
-(`net/client/durable_client.py`). Who publishes or subscribes meanwhile waits.
+A lost connection is made again (`net/client/reconnection.py`), and every subscription is restored
+with its identity. An unanswered best-effort publication fails with ConnectionFailedError: it is
+never sent twice. Durable traffic continues (`net/client/durable_client.py`). New operations wait
+for the connection.
 """
 
 import asyncio
@@ -93,13 +93,13 @@ from contrada.service.requests import PUBLISH_OPTIONS
 from contrada.service.security.signatures import Signer
 from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL
 
-if TYPE_CHECKING:  # Loaded when something is promised, or asked.
+if TYPE_CHECKING:  # Loaded at the first durable operation, or query.
     from contrada.net.client.durable_client import DurableClient
     from contrada.net.client.remote_queries import RemoteQueryEngine
 
 
 class TcpService(BaseService):
-    """An access point to a broker."""
+    """An access point at a broker."""
 
     _offers: RemoteOfferBoard
 
@@ -142,7 +142,7 @@ class TcpService(BaseService):
         self._queries: RemoteQueryEngine | None = None
 
     async def open(self) -> None:
-        """Connect. Raises ConnectionFailedError when no broker answers there."""
+        """Connects. Raises ConnectionFailedError when no broker answers."""
         if self.connection.state == "new":
             self._publishing = PublishWindow(
                 self._reconnection.send_now, self._wait_ms, self.limits
@@ -150,7 +150,7 @@ class TcpService(BaseService):
         await self._reconnection.open()
 
     async def aclose(self) -> None:
-        """Say goodbye and close; iterations of its subscriptions end after what they hold."""
+        """Says goodbye and closes; iterations end after their queues."""
         self._reconnection.check_loop()
         for subscription in list(self._subscriptions.values()):
             subscription.end()
@@ -196,7 +196,7 @@ class TcpService(BaseService):
     async def publish_batch(
         self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
     ) -> int:
-        """Publish many, in order; see `Service.publish_batch`."""
+        """Publishes many notifications, in order; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
         sorting = BatchSorter(self._publish_elsewhere, _encoder_for(self._stamp, delivery))
@@ -215,7 +215,7 @@ class TcpService(BaseService):
                     taken += len(every) - len(made)
                     looked_at = [each for each in made if not isinstance(each, bytes)]
                     if is_promised(looked_at):
-                        while unsettled:  # So that each comes in its order.
+                        while unsettled:  # So that all are published in order.
                             taken += await settle(next(iter(unsettled)))
                         taken += await self._publish_runs([*map(_to_notification, made)])
                         continue
@@ -226,7 +226,7 @@ class TcpService(BaseService):
                     while len(unsettled) > 2 * self.limits.publish_frames_max:
                         taken += await settle(next(iter(unsettled)))
             except asyncio.CancelledError:
-                unsettled.clear()  # It is published, but nobody waits for it.
+                unsettled.clear()  # It is published, but no caller waits.
                 raise
             finally:
                 # Also when an item is invalid: those before it are published.
@@ -238,7 +238,7 @@ class TcpService(BaseService):
         return taken
 
     async def _publish_runs(self, notifications: Sequence[Notification]) -> int:
-        """Publishes runs of one class and publisher, one after the other; how many these are."""
+        """Publishes runs of one class and publisher in order. Returns their number."""
         taken = 0
         for run in runs_of(notifications):
             try:
@@ -257,11 +257,11 @@ class TcpService(BaseService):
         return new_subscription(self, subject, where, when_full)
 
     async def unsubscribe(self, durable: str) -> None:
-        """End a durable subscription; see `Service.unsubscribe`."""
+        """Ends a durable subscription; see `Service.unsubscribe`."""
         await self.delivery().unsubscribe(durable)
 
     def delivery(self) -> "DurableClient":
-        """What is done so that delivery can be promised, from now on."""
+        """Returns the durable traffic, which is started at first use."""
         self._reconnection.check()
         if self._durable is None:
             from contrada.net.client.durable_client import DurableClient
@@ -272,7 +272,7 @@ class TcpService(BaseService):
         return self._durable
 
     def name_of_request(self) -> str:
-        """A name that no other reader has, at whatever client."""
+        """Returns a name that is unique among all readers of all clients."""
         return self.delivery().name_of_request()
 
     def _query_engine(self) -> "RemoteQueryEngine":
@@ -283,7 +283,7 @@ class TcpService(BaseService):
         return self._queries
 
     def statistics(self) -> ServiceStatistics:
-        """What this access point published, and how much of that was lost at the broker."""
+        """Returns the counts of this access point."""
         dropped = Counter(self._dropped)
         if self._durable is not None:
             dropped[QUEUE_FULL] += self._durable.dropped
@@ -299,7 +299,7 @@ class TcpService(BaseService):
     # ----------------------------------------------------------------- used by subscriptions
 
     async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
-        """Put a subscription in force at the broker, under an identity of its own."""
+        """Adds a subscription at the broker, under an identity of its own."""
         await self.ready()
         self._numbers += 1
         subscription.identity = identity = str(self._numbers)
@@ -311,13 +311,13 @@ class TcpService(BaseService):
             if isinstance(error, asyncio.CancelledError):
                 self.request_unanswered(
                     encode_message(Unsubscribe(identity))
-                )  # It may be in force; nobody waits.
+                )  # It may have been added; no caller waits.
             raise
 
     async def replace(self, subscription: "TcpSubscription") -> None:
-        """Have the broker take what a subscription asks for now for what it asked for before.
+        """Replaces the filters of a subscription at the broker.
 
-        If the connection is lost meanwhile, that is taken up on the next one.
+        If the connection is lost meanwhile, they are restored on the next one.
         """
         wanted, message = subscription.wanted, subscription.message()
         while True:
@@ -330,12 +330,12 @@ class TcpService(BaseService):
                 with contextlib.suppress(ConnectionFailedError):
                     await self.request(message)
                     return
-            finally:  # Where it was cut off meanwhile, the broker takes this for a new one.
+            finally:  # It was cut off meanwhile, so this is a new subscription.
                 if subscription.identity not in self._subscriptions:
                     self.request_unanswered(encode_message(Unsubscribe(subscription.identity)))
 
     async def leave(self, identity: str) -> tuple[int, int]:
-        """Take a subscription out at the broker; returns how many found no room or time there."""
+        """Withdraws a subscription. Returns its notifications dropped and expired at the broker."""
         if identity not in self._subscriptions or not self.is_there:
             self._subscriptions.pop(identity, None)
             return 0, 0
@@ -344,67 +344,69 @@ class TcpService(BaseService):
                 reply = await self.request(encode_message(Unsubscribe(identity)))
             return reply.dropped, reply.expired
         except (ServiceError, TimeoutError):
-            # It ended with the connection, this broker has not taken it up, or takes its time.
+            # It ended with the connection, was not restored yet, or the broker is slow.
             return 0, 0
         finally:
             self._subscriptions.pop(identity, None)
 
     def grant(self, identity: str, credit: int) -> None:
-        """Let the broker deliver more for a subscription."""
+        """Grants credit for a subscription."""
         self._reconnection.send(Credit(identity, credit))
 
     # ------------------------------------------------------------------------ the connection
 
     @property
     def is_there(self) -> bool:
-        """Whether what is asked goes to a broker."""
+        """Whether there is a connection."""
         return self._reconnection.is_there
 
     async def ready(self) -> None:
-        """Return when a connection is up. Raises ConnectionFailedError, ServiceClosedError."""
+        """Waits for a connection. Raises ConnectionFailedError, ServiceClosedError."""
         await self._reconnection.ready()
 
     def request(
         self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
     ) -> asyncio.Future[Reply]:
-        """Ask the broker for something, now."""
+        """Sends a request to the broker."""
         return self.call(lambda number: Request(number, message, credit, when_full=when_full))
 
     def request_unanswered(self, message: msgspec.Raw) -> None:
-        """The same, where nobody waits for the answer."""
+        """Sends a request without an answer."""
         self._reconnection.send(Request(0, message))
 
     def _send(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
-        """Queues stamped notifications to be sent; counts how many are in which batch."""
+        """Queues stamped notifications; counts them by batch."""
         self._reconnection.check()
         assert self._publishing is not None, "it was opened"
         self._publishing.add(encodings, placed)
 
     async def _send_all(self, encodings: Iterable[bytes]) -> None:
-        """Sends what is stamped, and waits until it is answered."""
+        """Sends stamped notifications, and waits for the answers."""
         placed: dict[Batch, int] = {}
         self._send(encodings, placed)
         for batch, count in placed.items():
             await self._wait_answered(batch, count)
 
     async def _wait_answered(self, batch: Batch, count: int) -> None:
-        # Shielded: the answer is shared by all who published in this frame.
+        # Shielded: the answer is shared by all publishers of this frame.
         await asyncio.shield(batch.answer)
         self._published += count
 
     async def broker_statistics(self) -> dict[str, Any]:
-        """What the broker did so far: the fields of its `BrokerStatistics` by name."""
+        """Returns the fields of the broker's `BrokerStatistics` by name."""
         await self.ready()
         return (await self.call(StatisticsRequest)).statistics  # type: ignore[no-any-return]
 
     async def inspection(self, notification: bytes = b"") -> Inspection:
-        """What the broker holds, and where this notification would go. Raises ServiceError."""
+        """Returns the inspection of the broker, with the route of a notification. Raises
+        ServiceError.
+        """
         await self.ready()
         answer = self.call(lambda number: InspectRequest(number, notification))
         return (await answer).held  # type: ignore[no-any-return]
 
     def call(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
-        """What a frame with a number of its own is answered; it is sent now, or that raises."""
+        """Sends a frame with a number of its own. Returns its answer."""
         self._numbers += 1
         number = 2 * self._numbers
         self._reconnection.ask(asking(number))
@@ -412,7 +414,7 @@ class TcpService(BaseService):
         return answer
 
     def received(self, frame: Frame) -> None:
-        """A frame has come."""
+        """Handles a frame."""
         match frame:
             case Delivery() | MatchDelivery():
                 if subscription := self._subscriptions.get(frame.subscription):
@@ -449,13 +451,13 @@ class TcpService(BaseService):
         self._answer(frame.number, frame, error)
 
     def on_lost(self, unanswered: ServiceError, unsent: ServiceError) -> None:
-        """The connection was lost, or is closed: nothing that was asked is answered any more."""
+        """Fails all open requests."""
         if self._publishing is not None:
             self._publishing.fail(unanswered, unsent)
         for answer in self._requests.values():
             if not answer.done():
                 answer.set_exception(unsent)
-                answer.exception()  # Seen: of many that are taken up the first one tells it.
+                answer.exception()  # Retrieved: of many, only the first is awaited.
         self._requests.clear()
         if self._queries is not None:
             self._queries.lost("the connection to the broker was lost")
@@ -463,8 +465,10 @@ class TcpService(BaseService):
             self._durable.on_lost(unsent)
 
     async def resume(self) -> None:
-        """Put all subscriptions in force at the broker of the new connection."""
-        subscriptions = self._subscriptions  # All at once, so that no unsubscribe comes between.
+        """Restores all subscriptions at the broker of the new connection."""
+        subscriptions = (
+            self._subscriptions
+        )  # All at once, so that no unsubscribe is sent in between.
         asked = [request_again(self, each, each.reset()) for each in subscriptions.values()]
         await self._offers.resume()
         if self._queries is not None:
@@ -474,7 +478,7 @@ class TcpService(BaseService):
             await self._durable.resume()
 
     def on_given_up(self, failure: ServiceError) -> None:
-        """There will be no connection any more: iterations end after what they hold."""
+        """Ends all iterations after their queues: there will be no connection."""
         for subscription in list(self._subscriptions.values()):
             subscription.end(failure)
         self._offers.end(failure)
@@ -490,9 +494,9 @@ def _refusal_of(frame: Reply, address: Address) -> ServiceError | None:
 
 
 def _envelopes_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory:
-    """The stamp of a client.
+    """Returns the envelope factory of a client.
 
-    Without a name it is one below its token's user, or as its broker tells.
+    Without a publisher name, the name is below that of the token, or assigned by the broker.
     """
     stamp = stamp_of(publisher or publisher_under(token))
     stamp.stays = bool(publisher)
@@ -500,7 +504,7 @@ def _envelopes_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory
 
 
 def _encoder_for(stamp: EnvelopeFactory, delivery: str | None) -> Callable[[Any], Any]:
-    """What makes of an item of a batch what is sent."""
+    """Returns the function that encodes the items of a batch."""
     promise = partial(_promised_of, stamp, delivery or "")
     return trace_spans.made_by(stamp.packed if delivery is None else promise)
 
@@ -514,5 +518,5 @@ def _to_notification(made: bytes | Notification) -> Notification:
 
 
 def _is_reliable(notification: Notification) -> bool:
-    """Whether more is promised than best effort. Raises InvalidValueError."""
+    """Returns whether a delivery class is above best effort. Raises InvalidValueError."""
     return delivery_class(notification.envelope.delivery).is_reliable

@@ -1,4 +1,4 @@
-"""A subscription at a broker, as its subscriber sees it."""
+"""`TcpSubscription`: a subscription at a broker, on the subscriber's side."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ from contrada.service.subscription_queue import (
 )
 
 _CREDIT_STEPS: Final = 8
-"""In so many parts credit is renewed."""
+"""Parts in which credit is granted again."""
 
 
 class SubscriptionHost(Protocol):
@@ -44,27 +44,27 @@ class SubscriptionHost(Protocol):
     limits: ClientLimits
 
     async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
-        """Put it in force at the broker."""
+        """Adds the subscription at the broker."""
 
     async def replace(self, subscription: "TcpSubscription") -> None:
-        """Have it ask for something else."""
+        """Replaces its filters."""
 
     async def leave(self, identity: str) -> tuple[int, int]:
-        """Take it out; how many found no room or time at the broker."""
+        """Withdraws it. Returns its notifications dropped and expired at the broker."""
         ...
 
     def grant(self, identity: str, credit: int) -> None:
-        """Let the broker deliver more."""
+        """Grants credit."""
 
     def request(
         self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
     ) -> "asyncio.Future[Reply]":
-        """Ask the broker for something, now."""
+        """Sends a request to the broker."""
         ...
 
 
 class TcpSubscription(QueuedSubscription[Any]):
-    """A subscription at a broker; its queue here is bounded by the credit it grants."""
+    """A subscription at a broker; its queue is bounded by the credit that it grants."""
 
     __slots__ = (
         "_lost_there",
@@ -100,36 +100,36 @@ class TcpSubscription(QueuedSubscription[Any]):
         self._pattern = pattern
         self.identity = ""
         self.confirmed: Filter | FilterSet | None = None
-        """What was taken up on the last connection, where there was another one before."""
+        """The filters that the broker of a later connection has confirmed."""
         self.refusal: ServiceError | None = None
-        """Why what it is updated to was not."""
+        """The refusal of its last update."""
         self._read_bytes = 0
         self._lost_at_broker = 0, 0
 
     @property
     def wanted(self) -> Filter | FilterSet:
-        """What the broker is to take: where it is being updated, what follows."""
+        """The filters to be sent: those of a running update, or the present ones."""
         return self._filters if self._next is None else self._next
 
     def refused(self, wanted: Filter | FilterSet, error: ServiceError) -> bool:
-        """A broker does not take up what is wanted; whether there is something else to be asked."""
+        """Handles a refusal. Returns whether there are other filters to be tried."""
         if self._next is wanted:
             self.refusal, self._next = error, None
         return self.wanted is not wanted
 
     def message(self) -> msgspec.Raw:
-        """What asks for it."""
+        """Returns the message that subscribes."""
         if self._pattern is not None:
             return encode_message(SubscribePattern(self.identity, self._pattern))
         return encode_message(Subscribe(self.identity, self.wanted))
 
     def on_delivery(self, frame: Delivery | MatchDelivery) -> None:
-        """The broker has delivered. Raises FrameError when it ignores the credit."""
+        """Queues a delivery. Raises FrameError when the broker ignores the credit."""
         self._lost_at_broker = frame.dropped, frame.expired
         is_matches = isinstance(frame, MatchDelivery)
         if is_matches != (self._pattern is not None):
             raise FrameError("protocol", "the broker delivered something else than was asked for")
-        if self.queue.finished:  # It was sent before our unsubscribe came.
+        if self.queue.finished:  # It was sent before our unsubscribe arrived.
             came = frame.matches if isinstance(frame, MatchDelivery) else frame.notifications
             self.count_dropped(UNSUBSCRIBED, len(came))
             return
@@ -180,14 +180,14 @@ class TcpSubscription(QueuedSubscription[Any]):
         return entries
 
     def on_cut_off(self, frame: CutOff) -> None:
-        """The broker has ended it: more waited there than it has room for."""
+        """Ends the subscription: its queue at the broker was full."""
         self._lost_at_broker = frame.dropped, frame.expired
         self.end(TooSlowError())
 
     def reset(self) -> int:
-        """The subscription is put in force anew, at a broker that does not know it.
+        """Resets the counts for a broker that does not know the subscription.
 
-        Returns the credit. The credit is what the notifications that wait here leave of it.
+        Returns its credit, without the bytes that are still in the queue.
         """
         self._reconnects += 1
         full, expired = self._lost_at_broker
@@ -195,7 +195,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         self.count_dropped(EXPIRED, expired)
         self._lost_at_broker = 0, 0
         left = self._service.limits.credit_bytes - self.queue.held_bytes
-        self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
+        self._read_bytes = min(left, 0)  # Bytes held beyond the credit are not granted again.
         return max(left, 0)
 
     async def _enter(self) -> None:
@@ -209,7 +209,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         self._lost_at_broker = max(self._lost_at_broker, await self._service.leave(self.identity))
 
     def count_lost(self, reason: str, count: int, size: int) -> None:
-        """So many were dropped in the outlet: the broker may send as much again."""
+        """Counts notifications that were dropped in the queue, and grants their credit again."""
         self.count_dropped(reason, count)
         self._taken(size)
 
@@ -226,19 +226,19 @@ class TcpSubscription(QueuedSubscription[Any]):
 def new_subscription(
     service: SubscriptionHost, subject: Any, where: Any, when_full: WhenFull
 ) -> TcpSubscription:
-    """What `Service.subscribe` gives; raises as it does."""
+    """Returns the subscription of `Service.subscribe`; raises as it does."""
     checked_when_full(when_full)
     return TcpSubscription(service, *reading_of(subject, where), when_full=when_full)
 
 
 ResumeRequest: TypeAlias = tuple[TcpSubscription, Filter | FilterSet, int, "asyncio.Future[Reply]"]
-"""A subscription that is asked for anew: what it wants, with so much credit, and the answer."""
+"""A restored subscription: its filters, its credit, and the answer."""
 
 
 def request_again(
     host: SubscriptionHost, subscription: TcpSubscription, credit: int
 ) -> ResumeRequest:
-    """Has the broker that is there now put a subscription in force."""
+    """Sends a subscription to the broker of the new connection."""
     answer = host.request(subscription.message(), credit, subscription.when_full)
     return subscription, subscription.wanted, credit, answer
 
@@ -246,9 +246,9 @@ def request_again(
 async def await_resumed(
     host: SubscriptionHost, in_force: dict[str, TcpSubscription], asked: Iterable[ResumeRequest]
 ) -> None:
-    """Waits until subscriptions are in force, each with its present filters.
+    """Waits until subscriptions are confirmed, each with its present filters.
 
-    Those that the broker refuses end, the others go on. Raises ConnectionFailedError.
+    Refused ones end, the others continue. Raises ConnectionFailedError.
     """
     for subscription, wanted, credit, answer in asked:
         while subscription.identity in in_force:

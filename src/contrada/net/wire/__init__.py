@@ -1,1 +1,1 @@
-"""Wire protocol: frames, messages and payloads, and the connections that carry them."""
+"""The wire protocol: frames, messages, payloads, and the connections that carry them."""

@@ -1,8 +1,8 @@
-"""Addresses of brokers: `contrada://host:port`, the port 7655 where none is given.
+"""`Address`: the address of a broker, `contrada://host:port`, by default port 7655.
 
-`contradas://host:port` is a broker that is spoken to over TLS, `contrada+ws://host:port/path` one
-over WebSocket, and `contrada+wss://` one over both: there the port is that of HTTP and the path
-`/contrada` where none is given. Several that stand for one another: `contrada://a:7655,b:7655`.
+`contradas://host:port` is for TLS, `contrada+ws://host:port/path` for WebSocket, and
+`contrada+wss://` for both; their default ports are those of HTTP, and the default path is
+`/contrada`. Several alternative addresses: `contrada://a:7655,b:7655`.
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ SCHEME_WS: Final = "contrada+ws"
 SCHEME_WSS: Final = "contrada+wss"
 PORT_DEFAULT: Final = 7655
 PATH_DEFAULT: Final = "/contrada"
-"""Where a broker's HTTP port takes connections over WebSocket."""
+"""The path of WebSocket connections at a broker's HTTP port."""
 
 _PORTS: Final = {SCHEME: PORT_DEFAULT, SCHEME_TLS: PORT_DEFAULT, SCHEME_WS: 80, SCHEME_WSS: 443}
 _SECURE: Final = (SCHEME_TLS, SCHEME_WSS)
@@ -31,31 +31,31 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker listens; with a path, by WebSocket there."""
+    """The address of a broker; with a path, by WebSocket."""
 
     host: str
     port: int = PORT_DEFAULT
     is_tls: bool = False
     path: str = ""
     called: str = ""
-    """What it is called where it is no place that others could reach."""
+    """The text of an address that only this process can reach."""
 
     @property
     def scheme(self) -> str:
-        """What stands before `://`."""
+        """The part before `://`."""
         if self.path:
             return SCHEME_WSS if self.is_tls else SCHEME_WS
         return SCHEME_TLS if self.is_tls else SCHEME
 
     @property
     def place(self) -> str:
-        """What stands behind it."""
+        """The part after `://`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}{self.path}"
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody else can read messages to this address, so that a token may be sent."""
+        """Whether messages to this address are encrypted or local, so that a token may be sent."""
         return self.is_tls or is_loopback(self.host)
 
     def __str__(self) -> str:
@@ -63,9 +63,9 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """The address that a text names. Raises AddressError that says what was expected.
+    """Returns the address in a text. Raises AddressError with the expected form.
 
-    And MissingRequirementError for one over WebSocket, where `websockets` is not installed.
+    Raises MissingRequirementError for WebSocket without the package `websockets`.
     """
     given: object = text
     if not isinstance(given, str):
@@ -82,9 +82,9 @@ def parse_address(text: str) -> Address:
 
 
 def parse_addresses(given: str | Sequence[str] | Address) -> tuple[Address, ...]:
-    """The addresses that a text names, parted by commas, or that several texts name; each once.
+    """Returns the distinct addresses in a text with commas, or in several texts.
 
-    One without a scheme has that of the first in its text. Raises AddressError,
+    An address without a scheme has that of the first in its text. Raises AddressError,
     MissingRequirementError.
     """
     if isinstance(given, Address):
@@ -103,7 +103,7 @@ def parse_addresses(given: str | Sequence[str] | Address) -> tuple[Address, ...]
 
 
 def shown_addresses(addresses: Sequence[Address]) -> str:
-    """Addresses as one text, which `parse_addresses` reads."""
+    """Returns addresses as one text for `parse_addresses`."""
     first, *further = addresses
     shown = (each.place if each.scheme == first.scheme else str(each) for each in further)
     return ",".join([str(first), *shown])
@@ -131,7 +131,7 @@ def _address_of(text: str) -> Address | None:
 
 
 def check_host(host: str) -> None:
-    """Refuse what the system cannot even be asked for. Raises AddressError."""
+    """Raises AddressError for a host that the system cannot resolve."""
     try:
         asked = host.encode("idna")
     except UnicodeError:
@@ -141,7 +141,7 @@ def check_host(host: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name or address."""
+    """Returns whether a host is this machine, by its name or address."""
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""One end of a connection as a pure state machine: bytes in, frames out; frames in, bytes out.
+"""`Connection`: one end of a connection as a pure state machine of bytes and frames.
 
-It knows no socket and no clock: the time comes as an argument. It checks what every peer must
-keep to, whatever it asks for: hello first and once, only frames that its role may send, signs
-of life in time. After a FrameError the owner sends what `outgoing` still holds and closes.
+It has no socket and no clock: the time is an argument. It checks the rules for every peer: one
+hello, first; only frames of its role; signs of life in time. After a FrameError the owner sends the
+bytes of `outgoing`, and closes.
 
     NEW --our hello sent--> GREETED --their hello--> OPEN --goodbye or fault--> CLOSED
 
@@ -52,10 +52,10 @@ from contrada.net.wire.frames import (
 CLIENT: Final = "client"
 BROKER: Final = "broker"
 NEIGHBOUR: Final = "neighbour"
-"""A broker that has come to another one to be its neighbour."""
+"""The role of a broker that has connected to another one."""
 
 PUBLISHER: Final = "publisher"
-"""The capability by which a broker tells a client below which name it may publish."""
+"""The capability with the publisher prefix that a broker assigns to a client."""
 
 _NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 _LAST: Final = (Goodbye, Failure)
@@ -72,7 +72,7 @@ _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
     (NEIGHBOUR, BROKER): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
     (BROKER, NEIGHBOUR): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
 }
-"""By pair of sides (sender, receiver), the frames that the sender may send."""
+"""The frames that a side may send, by (sender, receiver)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ USUAL_LIVENESS: Final = LivenessLimits()
 
 
 class Phase(Enum):
-    """Where a connection stands."""
+    """The state of a connection."""
 
     NEW = "new"
     GREETED = "greeted"
@@ -109,7 +109,7 @@ class Connection:
         now_s: float,
         liveness: LivenessLimits = USUAL_LIVENESS,
     ) -> None:
-        """`hello` is what this side says of itself; `peer_roles` what the other side may be."""
+        """`hello` is that of this side; `peer_roles` are allowed for the other side."""
         self._hello = hello
         self._liveness = liveness
         self._peer_roles = peer_roles
@@ -121,16 +121,16 @@ class Connection:
         self.state = Phase.NEW
         self.peer: Hello | None = None
         self.greets_at_once = True
-        """Whether a hello is answered as it comes; else by `welcome`, later."""
+        """Whether a hello is answered on receipt; else by `welcome`, later."""
 
     def greet(self) -> None:
-        """Say hello, once."""
+        """Sends the hello, once."""
         assert self.state is Phase.NEW, "hello is said once"
         self.state = Phase.GREETED
         self.send(self._hello)
 
     def welcome(self, said: Mapping[str, str] = _NOTHING_MORE) -> None:
-        """Answers the other side's hello, where that is not done yet; `said` is for it alone."""
+        """Answers the other side's hello, once, with additional capabilities."""
         if self.state is Phase.NEW:
             if said:
                 capabilities = {**self._hello.capabilities, **said}
@@ -139,28 +139,28 @@ class Connection:
             self.state = Phase.OPEN
 
     def send(self, frame: Frame) -> None:
-        """Append a frame to the outgoing bytes; a closed connection sends nothing."""
+        """Appends a frame to the outgoing bytes; a closed connection sends nothing."""
         if self.state is not Phase.CLOSED:
             self._outgoing.append(encode(frame))
 
     def outgoing(self) -> bytes:
-        """The bytes to send now; they are handed out once."""
+        """Returns the bytes to send, once."""
         data = b"".join(self._outgoing)
         self._outgoing.clear()
         return data
 
     def receive(self, data: bytes, now_s: float) -> None:
-        """Bytes have come; `next` gives their frames."""
+        """Adds received bytes; `next` returns their frames."""
         if self.state is not Phase.CLOSED:
             self._heard_s = now_s
             self._pinged = False
             self._reader.feed(data)
 
     def next(self) -> Frame | None:
-        """The next frame, in order, or None; hello and pings have been dealt with here.
+        """Returns the next frame, or None. Hellos and pings are answered here.
 
-        Raises FrameError when the peer broke the protocol: a Failure that says so is then the
-        last of the outgoing bytes, and the connection is closed. What stands before is unharmed.
+        Raises FrameError when the peer broke the protocol: the outgoing bytes end with a Failure,
+        and the connection is closed. Earlier frames are unaffected.
         """
         if self.state is Phase.CLOSED:
             return None
@@ -175,16 +175,16 @@ class Connection:
 
     @property
     def unread_bytes(self) -> int:
-        """What has come and was not asked for by `next`, unfinished frames too."""
+        """Received bytes that `next` has not returned."""
         return len(self._reader)
 
     @property
     def given_bytes(self) -> int:
-        """Bytes of the frame that `next` gave last, with everything that came along with it."""
+        """Bytes of the last frame, with its header."""
         return self._reader.given_bytes
 
     def tick(self, now_s: float) -> None:
-        """Ask a silent peer for a sign of life. Raises FrameError when it is taken for dead."""
+        """Sends a Ping to a silent peer. Raises FrameError after `silent_s_max`."""
         silent_s = now_s - self._heard_s
         try:
             if self.peer is None and now_s - self._began_s >= self._liveness.hello_wait_s:
@@ -199,12 +199,12 @@ class Connection:
             self.send(Ping(0))
 
     def fail(self, error: FrameError) -> None:
-        """Tell the peer what it did wrong, as the last frame."""
+        """Sends the peer its fault, as the last frame."""
         self.send(Failure(error.code, error.reason))
         self._closed()
 
     def close(self, reason: str = "") -> None:
-        """Say goodbye, as the last frame."""
+        """Sends a goodbye, as the last frame."""
         self.send(Goodbye(reason))
         self._closed()
 

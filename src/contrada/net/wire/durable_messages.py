@@ -1,11 +1,11 @@
-"""What travels so that delivery can be promised: requests, answers, records, and what brokers say.
+"""The messages of durable traffic: requests, results, records, and messages between brokers.
 
-Requests stand in a `LogRequest`, and what they are answered in a `LogReply`: of a publication how
-many pairs were dropped, of an `PublisherHello` an `PublisherState`, of a `ReadLog` a `ReaderState`.
-Records come in a `LogDelivery`, and what brokers say to one another goes in a `LogHop`.
-Notifications and filters are the bytes of `model.codec` in all of them.
+Requests are in a `LogRequest`, results in a `LogReply`: the number of dropped pairs for a
+publication, a `PublisherState` for a `PublisherHello`, a `ReaderState` for a `ReadLog`. Records are
+in a `LogDelivery`, messages between brokers in a `LogHop`. Notifications and filters are the bytes
+of `model.codec` in all of them.
 
-An error travels as the name of its class, its words and those of its attributes that are plain.
+An error is encoded as the name of its class, its message, and its plain attributes.
 """
 
 from typing import Annotated, Any, Final, TypeAlias
@@ -43,20 +43,19 @@ from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, decoded, notifica
 from contrada.routing.router_messages import Label
 
 PAST_SERVERS_MAX: Final = 1_000
-"""Former servers that a publisher names. Beyond it: its request is malformed."""
+"""Former servers in a `PublisherHello`. Beyond it: the request is malformed."""
 
 
 class Publications(msgspec.Struct, frozen=True, array_like=True, tag="publish"):
-    """What a client publishes with a promise, all of one class and publisher."""
+    """Notifications of one delivery class and publisher."""
 
     notifications: Annotated[list[bytes], msgspec.Meta(max_length=HOP_NOTIFICATIONS_MAX)]
 
 
 class PublisherHello(msgspec.Struct, frozen=True, array_like=True, tag="arrive"):
-    """A publisher will publish here. `instance` tells it from other clients that use its name.
+    """Announces a publisher. `instance` tells it from other clients with its name.
 
-    `past`: the servers at which it was since one of its publications was confirmed, with their
-    lives.
+    `past` has its servers since its last confirmed publication, with their incarnations.
     """
 
     publisher: Label
@@ -65,7 +64,9 @@ class PublisherHello(msgspec.Struct, frozen=True, array_like=True, tag="arrive")
 
 
 class PublisherState(msgspec.Struct, frozen=True, array_like=True):
-    """Where a publisher is, in which life of that server, and its highest number there."""
+    """A publisher at a server: the incarnation of the server, and the publisher's highest
+    number.
+    """
 
     server: str
     incarnation: int
@@ -73,7 +74,7 @@ class PublisherState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReaderState(msgspec.Struct, frozen=True, array_like=True):
-    """The filters of a standing subscription that is read; home and number identify it."""
+    """The filters of a durable subscription; owner and number identify it."""
 
     filters: FilterSet
     owner: str
@@ -81,17 +82,17 @@ class ReaderState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AskLog(msgspec.Struct, frozen=True, array_like=True, tag="ask log"):
-    """What does a log have? `time_us` asks for the position of a time."""
+    """Asks for the state of a log, and for the position of a time."""
 
     name: str
     time_us: int | None = None
 
 
 class LogState(msgspec.Struct, frozen=True, array_like=True):
-    """What a subscription stands for, and the positions of its log: kept from `first` on.
+    """The filters of a durable subscription, and the positions of its log.
 
-    `undone` is the first that is not acknowledged, `next` the one to be given to what comes next,
-    `at` that of the time that was asked for. Home and number tell it from others of its name.
+    The log is kept from `first` on; `undone` is the first unacknowledged position, `next` that of
+    the next record, `at` that of the requested time. Owner and number identify the subscription.
     """
 
     filters: FilterSet
@@ -104,9 +105,9 @@ class LogState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AskRecordBatch(msgspec.Struct, frozen=True, array_like=True, tag="ask stretch"):
-    """The records from one position to before another, of the subscription with this number.
+    """Asks for records from `first` to before `end`.
 
-    Without those that are acknowledged; with them where `is_again`.
+    With `is_again` acknowledged records are included.
     """
 
     name: str
@@ -117,11 +118,10 @@ class AskRecordBatch(msgspec.Struct, frozen=True, array_like=True, tag="ask stre
 
 
 class RecordBatch(msgspec.Struct, frozen=True, array_like=True):
-    """Records in columns: what was asked for, from its first position to before `next`.
+    """Records in columns, up to before position `next`.
 
-    Of each its position and time as integers of 64 bits, and the bytes of its notification as an
-    integer of 32 bits, lesser bytes first; `data` has the notifications in a row. Of what was
-    damaged the positions, and why.
+    Positions and times are 64-bit integers, lengths of notifications 32-bit ones, little-endian;
+    `data` has the notifications in a row. `damaged` has positions with reasons.
     """
 
     next: int
@@ -133,7 +133,7 @@ class RecordBatch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="acknowledge"):
-    """All before a position is done with, of the subscription with this number."""
+    """Acknowledges all records before a position."""
 
     name: str
     number: int
@@ -152,15 +152,16 @@ LogRequested: TypeAlias = (
     | AskRecordBatch
     | Acknowledge
 )
-"""What a client asks so that delivery can be promised."""
+"""The durable requests of a client."""
 
 T = Any
 
 
 def encode_durable(message: Any) -> msgspec.Raw:
-    """A message as it stands in a frame.
+    """Returns the bytes of a message.
 
-    Raises LimitError for content that is too large, InvalidValueError for a name that is no text.
+    Raises LimitError for content that is too large, InvalidValueError for a name that is no
+    text.
     """
     try:
         return msgspec.Raw(_ENCODER.encode(message))
@@ -172,7 +173,9 @@ def _bytes_of(thing: Any) -> bytes:
     data = to_msgpack(thing)
     if len(data) > CONTENT_BYTES_MAX:
         raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(data))
-    return data if type(data) is bytes else bytes(data)  # What is doubtful here is not elsewhere.
+    return (
+        data if type(data) is bytes else bytes(data)
+    )  # An undecided notification is plain bytes here.
 
 
 def _thing_of(expected: type, data: Any) -> Any:
@@ -190,7 +193,7 @@ def _thing_of(expected: type, data: Any) -> Any:
 
 
 def _read_of(expected: type, data: Any) -> Any:
-    """The same of what a reader gets, whose values will be asked for."""
+    """Decodes content for a reader, with its values read at once."""
     if expected is Notification and isinstance(data, bytes):
         return notification_to_read(data)[0]
     return _thing_of(expected, data)
@@ -205,27 +208,27 @@ _LINK_MESSAGES: Final = msgspec.msgpack.Decoder(
 
 
 def decode_log_request(data: msgspec.Raw) -> LogRequested:
-    """What a client asks. Raises EncodingError, LimitError and what else its content may raise."""
+    """Returns a durable request. Raises EncodingError, LimitError and errors of its content."""
     return decoded(_REQUESTS, data)  # type: ignore[no-any-return]
 
 
 def decode_publications(message: Publications) -> tuple[Notification, ...]:
-    """What is to be published, checked. Raises EncodingError, LimitError."""
+    """Returns the notifications, checked. Raises EncodingError, LimitError."""
     return notifications_from(message.notifications)
 
 
 def decode_delivery(data: msgspec.Raw) -> Records | Closed:
-    """What a reader gets. Raises EncodingError."""
+    """Returns records or a close for a reader. Raises EncodingError."""
     return decoded(_DELIVERIES, data)  # type: ignore[no-any-return]
 
 
 def decode_log_hop(data: msgspec.Raw) -> DeliveryMessage:
-    """What a broker says to another one. Raises EncodingError, LimitError."""
+    """Returns a message of another broker. Raises EncodingError, LimitError."""
     return decoded(_LINK_MESSAGES, data)  # type: ignore[no-any-return]
 
 
 def decode_result(reply: LogReply, expected: type[T]) -> T:
-    """What a request was answered. Raises EncodingError."""
+    """Returns the result of a request. Raises EncodingError."""
     decoder = msgspec.msgpack.Decoder(expected, dec_hook=_thing_of)
     return decoded(decoder, reply.result)
 
@@ -234,7 +237,7 @@ def decode_result(reply: LogReply, expected: type[T]) -> T:
 
 
 def refusal(number: int, error: ContradaError) -> LogReply:
-    """The answer that carries an error."""
+    """Returns the reply that carries an error."""
     plain = {
         name: value
         for name, value in vars(error).items()
@@ -247,7 +250,7 @@ _TEXT_MAX: Final = 1_000
 
 
 def error_of(reply: LogReply, address: str) -> ContradaError:
-    """The error that an answer carries; one that is not known here becomes a ServiceError."""
+    """Returns the error of a reply; an unknown class becomes a ServiceError."""
     reason = f"{address} refused: {reply.reason}"
     kind = getattr(errors, reply.code, None)
     if not (isinstance(kind, type) and issubclass(kind, ContradaError)):

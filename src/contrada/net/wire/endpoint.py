@@ -1,4 +1,4 @@
-"""A `Connection` on an asyncio transport: what both ends have in common, and a client's end."""
+"""`Wire`: a `Connection` on an asyncio transport; and `ClientWire`, the client's end."""
 
 import asyncio
 import errno
@@ -26,9 +26,9 @@ from contrada.net.wire.websocket import dial_websocket
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """How a client connects to its broker, and shows who it is.
+    """The transport and the identity of a client.
 
-    `tls` is for addresses over TLS; `token` shows the user. `reach`, if given, connects the
+    `tls` is for addresses over TLS; `token` identifies the user. `reach`, if given, connects the
     protocol instead of TCP.
     """
 
@@ -41,12 +41,11 @@ TCP: Final = ConnectOptions()
 
 
 async def dial(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext | None) -> None:
-    """Connect one end to the broker at an address. Raises OSError.
+    """Connects a protocol to the broker at an address. Raises OSError.
 
-    Whatever carries bytes both ways in order may stand here in place of TCP, for other schemes of
-    addresses; at the other side it meets `Broker.arrival`. A transport has to offer what `Wire` and
-    `ServerConnection` ask of it: write, close and abort, reading that pauses, how much is unwritten
-    and the limits of that, and `get_extra_info`.
+    Another transport of ordered bytes may replace TCP; at the other side it uses `Broker.accept`.
+    It must offer the calls of `Wire` and `ServerConnection`: write, close and abort, pausing of
+    reads, the size and limits of its write buffer, and `get_extra_info`.
     """
     if address.path:
         await dial_websocket(protocol, address, tls)
@@ -58,7 +57,7 @@ async def dial(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext
 
 
 class Wire(asyncio.Protocol):
-    """One end of a connection; the event loop calls it."""
+    """One end of a connection, called by the event loop."""
 
     def __init__(
         self, hello: Hello, peer_roles: tuple[str, ...], liveness: LivenessLimits = USUAL_LIVENESS
@@ -69,21 +68,21 @@ class Wire(asyncio.Protocol):
 
     @property
     def transport(self) -> asyncio.Transport:
-        """What carries it; only while it is connected."""
+        """The transport, while it is connected."""
         assert self._transport is not None
         return self._transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
-        self._transport = cast(asyncio.Transport, transport)  # Of whatever loop.
+        """Starts the connection."""
+        self._transport = cast(asyncio.Transport, transport)  # The class depends on the event loop.
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the other side."""
+        """Receives bytes of the other side."""
         self._connection.receive(data, self._loop.time())
         self._process()
 
     def _process(self) -> None:
-        """Do what has come."""
+        """Handles the received frames."""
         try:
             while (frame := self._connection.next()) is not None:
                 self._handle(frame)
@@ -92,7 +91,7 @@ class Wire(asyncio.Protocol):
         self._write_outgoing()
 
     def tick(self) -> None:
-        """Look whether the other side is still alive."""
+        """Checks whether the other side is silent."""
         try:
             self._connection.tick(self._loop.time())
         except FrameError as error:
@@ -100,12 +99,12 @@ class Wire(asyncio.Protocol):
         self._write_outgoing()
 
     def abort(self) -> None:
-        """Close at once, whatever is unsent."""
+        """Closes at once, without unsent bytes."""
         if self._transport is not None:
             self._transport.abort()
 
     def _why_lost(self, error: Exception | None) -> str:
-        """Why the connection has ended, where this side knows or can guess."""
+        """Returns the reason of the end, as far as this side can tell."""
         if error is not None:
             broke = describe_os_error(error) if isinstance(error, OSError) else str(error)
             return f"the connection broke: {broke}"
@@ -115,10 +114,10 @@ class Wire(asyncio.Protocol):
 
     @abstractmethod
     def _handle(self, frame: Frame) -> None:
-        """Do what a frame asks for."""
+        """Handles a frame."""
 
     def _end(self, error: FrameError) -> None:
-        """Send the other side the error that it made, and close."""
+        """Sends the other side its fault, and closes."""
         if self._connection.state is not Phase.CLOSED:
             self._connection.fail(error)
         self._close_transport()
@@ -135,9 +134,9 @@ class Wire(asyncio.Protocol):
 
 
 class ClientWire(Wire):
-    """Sends frames to a broker and hands on the ones that come back.
+    """The client's end of a connection to a broker.
 
-    `on_lost` is called once, with the reason, when the connection has ended.
+    `on_lost` is called once, with the reason of the end.
     """
 
     def __init__(
@@ -159,33 +158,33 @@ class ClientWire(Wire):
         self._closed = asyncio.Event()
         self._flush_due = False
         self.greeted: asyncio.Future[None] = self._loop.create_future()
-        """Done when the broker has said hello; fails with ProtocolError when it will not."""
+        """Done after the broker's hello; fails with ProtocolError without one."""
         self.ended: str | None = None
-        """Why it has ended; None while it has not."""
+        """The reason of the end; None before."""
         self.fault = ""
-        """By which name the broker has ended it, or TLS_FAULT."""
+        """The code of the broker's Failure, or TLS_FAULT."""
 
     @property
     def told(self) -> str:
-        """Below which name the broker says that this side may publish; empty where it does not."""
+        """The publisher prefix that the broker assigns; empty without one."""
         hello = self._connection.peer
         name = None if hello is None else hello.capabilities.get(PUBLISHER)
         return name if isinstance(name, str) else ""
 
     def send(self, frame: Frame) -> None:
-        """Send a frame at the end of this turn of the loop; nothing once it has ended."""
+        """Sends a frame at the end of this turn of the loop; nothing after the end."""
         self._connection.send(frame)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._write_outgoing)
 
     def send_now(self, frame: Frame) -> None:
-        """Send a frame, and all that waits for the end of this turn, now."""
+        """Sends all frames of this turn now."""
         self._connection.send(frame)
         super()._write_outgoing()
 
     async def close(self) -> None:
-        """Say goodbye, close, and wait until it is closed. Twice is once."""
+        """Closes with a Goodbye, and waits for the end. Twice is once."""
         if self._transport is None:
             return
         self._reason = "closed by this side"
@@ -194,20 +193,20 @@ class ClientWire(Wire):
         try:
             async with asyncio.timeout(self._goodbye_wait_s):
                 await self._closed.wait()
-        except TimeoutError:  # It does not read its last bytes.
+        except TimeoutError:  # The broker does not read its last bytes.
             return
-        finally:  # Also where whoever closes is cancelled.
+        finally:  # Also when the caller is cancelled.
             self.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected; say hello."""
+        """Sends the hello."""
         super().connection_made(transport)
         self._connection.greet()
         self._write_outgoing()
         self._timer = self._loop.call_later(self._tick_s, self.tick)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection has ended, in order or not."""
+        """Ends the connection."""
         reason = self._reason or self._why_lost(error) or "the broker closed the connection"
         if isinstance(error, ssl.SSLError):
             self.fault = TLS_FAULT
@@ -216,16 +215,16 @@ class ClientWire(Wire):
             self._timer.cancel()
         if not self.greeted.done():
             self.greeted.set_exception(ProtocolError(reason))
-            self.greeted.exception()  # Seen: whoever connects may have given up already.
+            self.greeted.exception()  # Retrieved: the caller may have given up already.
         self.ended = reason
         self._closed.set()
         self._on_lost(reason)
 
     def tick(self) -> None:
-        """Look whether the broker is still alive, and again after a while."""
+        """Checks whether the broker is silent, repeatedly."""
         self._timer = self._loop.call_later(self._tick_s, self.tick)
         if self._connection.state is Phase.CLOSED:
-            self.abort()  # The broker had its time to take what was written to it.
+            self.abort()  # The broker had time to read the last bytes.
         super().tick()
 
     def _handle(self, frame: Frame) -> None:
@@ -256,12 +255,12 @@ class ClientWire(Wire):
 
 
 def describe_os_error(error: OSError) -> str:
-    """Why there is no connection, for a person."""
+    """Returns the reason of a failed connection as a sentence."""
     if isinstance(error, ssl.SSLError):
         return describe_tls_error(error)
     if isinstance(error, socket.gaierror):
         return f"the host is not known ({error.strerror})"
-    # Of a host with several addresses the errors come together, as text.
+    # A host with several addresses has one text with all errors.
     refused = str(error).count(f"[Errno {errno.ECONNREFUSED}]")
     if refused and refused == str(error).count("[Errno"):
         return "connection refused: no broker listens there (start one with `contrada serve`)"

@@ -4,16 +4,15 @@
     | 0x63 | 0x74 | version | kind | length (32 bit) | payload: msgpack array    |
     +------+------+---------+------+-----------------+---------------------------+
 
-A payload is the fields of its kind in order; a receiver ignores fields that a later version
-appends. What is asked for is a message of `routing.router_messages`, in a Request; what belongs to
-one hop stands in the frame beside it. Notifications and filters travel in it as the bytes of
-`model.codec`, so that a broker forwards what the publisher sent, unchanged. docs/protocol.md tells
-all of it to other languages.
+A payload has the fields of its kind in order; a receiver ignores fields that a later version
+appends. A Request carries a message of `routing.router_messages`; values for one hop are fields of
+the frame. Notifications and filters are the bytes of `model.codec`, so a broker forwards the bytes
+of the publisher unchanged. docs/protocol.md describes all of it for other languages.
 
-Who sends what: a client Hello, Request, Credit, AboutQuestions, StatisticsRequest, InspectRequest,
-LogRequest; a broker Hello, Reply, Delivery, MatchDelivery, Offers, QuestionDelivery,
-AboutQuestions, StatisticsReply, InspectReply, LogReply, LogDelivery to it, and Hop, HopPart,
-HopCredit, LogHop to a neighbour; all Ping, Pong, Goodbye, Failure.
+A client sends Hello, Request, Credit, AboutQuestions, StatisticsRequest, InspectRequest and
+LogRequest. A broker sends it Hello, Reply, Delivery, MatchDelivery, Offers, QuestionDelivery,
+AboutQuestions, StatisticsReply, InspectReply, LogReply and LogDelivery, and a neighbour Hop,
+HopPart, HopCredit and LogHop. All send Ping, Pong, Goodbye and Failure.
 """
 
 import struct
@@ -28,13 +27,13 @@ from contrada.net.wire.payload_codec import PackedMatch
 VERSION: Final = 2
 MAGIC: Final = b"ct"
 FRAME_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of a frame's payload. Beyond it: the peer is told and closed."""
+"""Bytes of a frame's payload. Beyond it: the peer gets a Failure, and is closed."""
 
 HELLO_BYTES_MAX: Final = 2**16
-"""Bytes of the first frame, a Hello. Beyond it: the peer is told and closed."""
+"""Bytes of the first frame, a Hello. Beyond it: the peer gets a Failure, and is closed."""
 
 _TLS: Final = (b"\x15\x03", b"\x16\x03")
-"""How an alert and a handshake of TLS begin."""
+"""The first bytes of a TLS alert and of a TLS handshake."""
 
 _HEADER: Final = struct.Struct(">2sBBI")
 HEADER_BYTES: Final = _HEADER.size
@@ -48,7 +47,7 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Hello(Frame, frozen=True):
-    """The first frame of each side: who speaks and what it can do; a token shows whose it is."""
+    """The first frame of each side: role, capabilities, and a token that identifies the user."""
 
     role: str
     software: str = ""
@@ -57,13 +56,13 @@ class Hello(Frame, frozen=True):
 
 
 class Goodbye(Frame, frozen=True):
-    """The sender closes in order; nothing follows."""
+    """Closes in order; nothing follows."""
 
     reason: str = ""
 
 
 class Failure(Frame, frozen=True):
-    """The other side broke the protocol; the sender closes."""
+    """Closes after a fault of the other side."""
 
     code: str
     reason: str
@@ -76,17 +75,16 @@ class Ping(Frame, frozen=True):
 
 
 class Pong(Frame, frozen=True):
-    """The answer to a Ping."""
+    """Answers a Ping."""
 
     token: int
 
 
 class Request(Frame, frozen=True):
-    """A message to the broker; it is answered by a Reply with its number.
+    """A message to the broker, answered by a Reply with its number.
 
-    `credit` bytes may be delivered for a subscription before more is granted, and `when_full` says
-    what becomes of what finds no room; nothing is `block`. Of what is published the broker may wait
-    `wait_ms` for a reader that reads nothing.
+    `credit` is the first credit of a subscription, and `when_full` its policy for a full queue, by
+    default `block`. A publication may wait `wait_ms` for slow readers.
     """
 
     number: int
@@ -97,7 +95,7 @@ class Request(Frame, frozen=True):
 
 
 class StatisticsRequest(Frame, frozen=True):
-    """Asks a broker what it did so far."""
+    """Asks for the statistics of a broker."""
 
     number: int
 
@@ -110,11 +108,10 @@ class StatisticsReply(Frame, frozen=True):
 
 
 class InspectRequest(Frame, frozen=True):
-    """Asks a broker what it holds, and where a notification would go, if there is one.
+    """Asks for the state of a broker, and for the route of a notification.
 
-    With `page_from` for a page of what its clients ask for instead, see
-    `net.wire.subscription_pages`. It is answered by an InspectReply with its number, or, where it
-    is refused, by a Reply.
+    With `page_from` it asks for a page of exported filters, see `net.broker.inspector`. It is
+    answered by an InspectReply with its number, or by a Reply that refuses it.
     """
 
     number: int
@@ -123,7 +120,7 @@ class InspectRequest(Frame, frozen=True):
 
 
 class InspectReply(Frame, frozen=True):
-    """The answer: what it holds, the first of each; or a page alone, and of that only the name."""
+    """The answer: an inspection; or a page, with an inspection that has only the name."""
 
     number: int
     held: Inspection
@@ -131,10 +128,10 @@ class InspectReply(Frame, frozen=True):
 
 
 class Reply(Frame, frozen=True):
-    """A request was carried out, or with a code nothing of it: the connection stays.
+    """Answers a request; with a code it was refused, and the connection stays.
 
-    `dropped` pairs or notifications were lost by it; where a subscription ends, `expired` had no
-    time left. Of what was published those at the positions `refused` may not be; the rest was.
+    `dropped` counts lost pairs or notifications; at the end of a subscription, `expired` counts
+    expired ones. Of a publication, the notifications at the positions `refused` were not permitted.
     """
 
     number: int
@@ -146,9 +143,9 @@ class Reply(Frame, frozen=True):
 
 
 class Delivery(Frame, frozen=True):
-    """Notifications for a subscription; so far `dropped` found no room there, `expired` no time.
+    """Notifications for a subscription, with its total of `dropped` and `expired` ones.
 
-    Where they are undecided the broker could not afford to decide whether all of them match.
+    If undecided, the broker could not afford to decide whether all of them match.
     """
 
     subscription: str
@@ -159,9 +156,9 @@ class Delivery(Frame, frozen=True):
 
 
 class MatchDelivery(Frame, frozen=True):
-    """Matches of a pattern, as `Delivery` is of notifications.
+    """Matches of a pattern, as `Delivery` has notifications.
 
-    Where one is undecided the broker could not afford to decide whether all of them match.
+    If undecided, the broker could not afford to decide whether all of them match.
     """
 
     subscription: str
@@ -172,16 +169,16 @@ class MatchDelivery(Frame, frozen=True):
 
 
 class Credit(Frame, frozen=True):
-    """So many more bytes may be delivered for a subscription."""
+    """Adds bytes of credit to a subscription."""
 
     subscription: str
     credit: int
 
 
 class CutOff(Frame, frozen=True):
-    """A subscription has ended, since it was to end when it does not keep up.
+    """Ends a subscription of the policy `disconnect` that does not keep up.
 
-    In all `dropped` found no room there, `expired` no time.
+    `dropped` and `expired` are totals.
     """
 
     subscription: str
@@ -192,54 +189,53 @@ class CutOff(Frame, frozen=True):
 class Offers(Frame, frozen=True):
     """Advertisements, each with whether it is on offer now or no longer, in order.
 
-    What is on offer when a client begins to follow comes before the answer to its request.
+    The first ones after `Follow` precede the answer to its request.
     """
 
     changes: list[tuple[bytes, bool]]
 
 
 class QuestionDelivery(Frame, frozen=True):
-    """A question to these of a client's sources: an `Ask`."""
+    """An `Ask` for these sources of a client."""
 
     sources: list[str]
     message: msgspec.Raw
 
 
 class AboutQuestions(Frame, frozen=True):
-    """Messages about questions, in order: `Answer`, `More` and `Cancel`. The frame is not answered.
+    """Messages about queries, in order: `Answer`, `More` and `Cancel`. The frame has no answer.
 
-    A client sends it about its own questions and about those that its sources answer; its broker
-    does the same.
+    They are about the client's own queries, and about those that its sources answer.
     """
 
     messages: list[msgspec.Raw]
 
 
 class Hop(Frame, frozen=True):
-    """Messages from a broker to a neighbour of it, in order."""
+    """Messages from a broker to a neighbour, in order."""
 
     messages: list[msgspec.Raw]
 
 
 class HopPart(Frame, frozen=True):
-    """A part of a message to a neighbour that is too long for one frame; the last one says so."""
+    """A part of a message to a neighbour that is too long for one frame."""
 
     data: bytes
     is_last: bool
 
 
 class HopCredit(Frame, frozen=True):
-    """So many notifications were worked off; as many bytes may be sent over the link."""
+    """Returns the credit of processed notifications."""
 
     credit: int
     count: int = 0
 
 
 class LogRequest(Frame, frozen=True):
-    """A client asks for something that is promised; see `net.wire.durable_messages`.
+    """A durable request; see `net.wire.durable_messages`.
 
-    It is answered by a LogReply with its number, once what was asked for is done and on stable
-    storage; one of number 0 is not answered. `wait_ms` is as in a Request.
+    It is answered by a LogReply with its number once its effects are on stable storage; number 0
+    has no answer. `wait_ms` is as in a Request.
     """
 
     number: int
@@ -248,7 +244,7 @@ class LogRequest(Frame, frozen=True):
 
 
 class LogReply(Frame, frozen=True):
-    """The answer to a LogRequest; with a code it was refused, for what `about` says."""
+    """Answers a LogRequest; with a code it was refused, and `about` has attributes of the error."""
 
     number: int
     result: msgspec.Raw = _NOTHING
@@ -258,13 +254,13 @@ class LogReply(Frame, frozen=True):
 
 
 class LogDelivery(Frame, frozen=True):
-    """Records for a reader, or why it gets no more."""
+    """Records for a reader, or its close."""
 
     message: msgspec.Raw
 
 
 class LogHop(Frame, frozen=True):
-    """What a broker says to a neighbour so that delivery can be promised, in order."""
+    """Delivery messages from a broker to a neighbour, in order."""
 
     messages: list[msgspec.Raw]
 
@@ -304,7 +300,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 def encode(frame: Frame) -> bytes:
-    """The bytes of a frame. Raises LimitError when they are longer than FRAME_BYTES_MAX."""
+    """Returns the bytes of a frame. Raises LimitError beyond FRAME_BYTES_MAX."""
     payload = _ENCODER.encode(frame)
     if len(payload) > FRAME_BYTES_MAX:
         raise LimitError("FRAME_BYTES_MAX", FRAME_BYTES_MAX, len(payload))
@@ -315,27 +311,27 @@ def encode(frame: Frame) -> bytes:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames, one when asked for it; holds what was not asked for."""
+    """Cuts a stream of bytes into frames, one for each call of `next`."""
 
     def __init__(self, *, expects_hello: bool = False) -> None:
         self._pending = bytearray()
         self.expects_hello = expects_hello
-        """Whether only something short may come."""
+        """Whether only a short first frame is allowed."""
         self.given_bytes = 0
-        """The bytes of the frame that was given last."""
+        """The bytes of the last frame."""
 
     def __len__(self) -> int:
-        """The bytes that it holds."""
+        """The unread bytes."""
         return len(self._pending)
 
     def feed(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Adds received bytes."""
         self._pending += data
 
     def next(self) -> Frame | None:
-        """The next frame; None until all of it has come.
+        """Returns the next frame; None until it is complete.
 
-        Raises FrameError at the first fault; the reader is of no use afterwards.
+        Raises FrameError at the first fault; the reader is unusable afterwards.
         """
         pending = self._pending
         if len(pending) < HEADER_BYTES:
@@ -345,9 +341,9 @@ class FrameReader:
         if len(pending) < end:
             return None
         with memoryview(pending) as view:
-            # Bytes of their own: what is left raw in a frame refers to them.
+            # A copy, since raw fields refer to these bytes.
             payload = bytes(view[HEADER_BYTES:end])
-        del pending[:end]  # Cheap: what is left stays where it is.
+        del pending[:end]  # Cheap: the rest is not moved.
         self.given_bytes = end
         return _decode(kind, payload)
 

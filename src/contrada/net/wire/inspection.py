@@ -1,4 +1,4 @@
-"""The answer to an inspection of a broker: its links, clients, filters and advertisements."""
+"""The answers to an inspection of a broker, and the pages of its exported filters."""
 
 from typing import Annotated, TypeAlias
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class HeldLink(msgspec.Struct, frozen=True):
-    """A link to a neighbour; `unused` says why the link is not used; empty where it is."""
+    """A link to a neighbour; `unused` has the reason if the link is not in use."""
 
     name: str
     role: str
@@ -15,17 +15,17 @@ class HeldLink(msgspec.Struct, frozen=True):
 
 
 class HeldText(msgspec.Struct, frozen=True):
-    """A filter or an advertisement, as text, maybe cut, and who asked for it or offered it."""
+    """The text of a filter or an advertisement, possibly cut, with its clients and neighbours."""
 
     text: str
     parties: list[str]
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """What a broker holds, the first of each, and in `counts` how many there are.
+    """The state of a broker: the first items of each kind, and in `counts` their numbers.
 
-    `clients` has the number of subscriptions of each. Where a notification was asked about,
-    `matching` are the filters that match it, and `neighbours` those to which it would go.
+    `clients` counts subscriptions by client. For a notification, `matching` has the matching
+    filters, and `neighbours` the next hops.
     """
 
     name: str
@@ -41,15 +41,14 @@ class Inspection(msgspec.Struct, frozen=True):
 _NotNegative: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 Position: TypeAlias = tuple[_NotNegative, _NotNegative]
-"""Where a page begins: the number of its first durable subscription, and of its first other
-filter."""
+"""The start of a page: the numbers of its first durable subscription, and first other filter."""
 
 HeldFilters: TypeAlias = tuple[str, list[bytes]]
-"""The name of a durable subscription and its filters; or no name, and filters that stand alone."""
+"""The name of a durable subscription and its filters; or an empty name and other filters."""
 
 
 class FilterPage(msgspec.Struct, frozen=True, array_like=True):
-    """What clients ask for, and where the next page begins; None after the last one."""
+    """Exported filters, and the start of the next page; None after the last one."""
 
     held: list[HeldFilters]
     following: Position | None = None

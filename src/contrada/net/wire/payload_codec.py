@@ -1,6 +1,8 @@
-"""What stands within messages as bytes: notifications, filters, advertisements, patterns, matches.
+"""The content of messages: notifications, filters, advertisements, patterns and matches as
+bytes.
 
-They are those of `model.codec`, so that a broker forwards what the publisher sent, unchanged.
+They are those of `model.codec`, so a broker forwards the bytes of the publisher unchanged. A
+`WireForm` is the form of a message class in which content is bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,42 +21,43 @@ from contrada.routing.router_messages import Notifications, Offer
 from contrada.service.subscription_queue import Passed
 
 CONTENT_BYTES_MAX: Final = 8 * 2**20
-"""Bytes of one notification, or of the filters of one subscription. Beyond it: a LimitError, or it
-is refused."""
+"""Bytes of one notification, or of the filters of one subscription. Beyond it: LimitError; the
+request is refused."""
 
 _NOTIFICATION_WORK: Final = 6
-"""Steps of work to read a notification, and one for so many bytes of it."""
+"""Steps of work to read a notification; one more for each `_BYTES_PER_STEP` bytes."""
 
 _BYTES_PER_STEP: Final = 2_000
 
 PackedMatch: TypeAlias = tuple[bytes, list[bytes]]
-"""A match as it travels: the values of `by`, and its notifications."""
+"""A match on the wire: the values of `by`, and its notifications."""
 
 
 def encode_content(content: Any) -> bytes:
-    """The bytes of a notification or of filters. Raises LimitError when a frame cannot hold them.
-
-    They fit into a frame also beside others.
-    """
+    """Returns the bytes of content. Raises LimitError where they do not fit into a frame."""
     data = check_content(to_msgpack(content))
-    return data if type(data) is bytes else bytes(data)  # What is doubtful here is not elsewhere.
+    return (
+        data if type(data) is bytes else bytes(data)
+    )  # An undecided notification is plain bytes here.
 
 
 def check_content(data: bytes) -> bytes:
-    """The bytes themselves. Raises LimitError where they are too many."""
+    """Returns the bytes. Raises LimitError where they are too many."""
     if len(data) > CONTENT_BYTES_MAX:
         raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(data))
     return data
 
 
 def notifications_from(each: Sequence[bytes]) -> tuple[Notification, ...]:
-    """Notifications from their bytes, checked. Raises EncodingError, LimitError."""
+    """Returns checked notifications. Raises EncodingError, LimitError."""
     _spend_on(each)
     return tuple(map(notification_from_msgpack, each))
 
 
 def published_from(each: list[bytes]) -> Notifications:
-    """As `notifications_from`, a bundle of what need not be looked at one by one."""
+    """Returns notifications as `notifications_from`, as a bundle where they need no single
+    check.
+    """
     _spend_on(each)
     return Bundle.of(each) or tuple(map(notification_from_msgpack, each))
 
@@ -65,17 +68,17 @@ def _spend_on(each: Sequence[bytes]) -> None:
 
 
 def as_notification(passed: Passed) -> Notification:
-    """What an outlet holds, as a notification."""
+    """Returns an entry of a queue as a notification."""
     return notification_from_msgpack(passed) if type(passed) is bytes else passed  # type: ignore[return-value]
 
 
 def encoding_of(notification: Passed) -> bytes:
-    """The encoding of what an outlet holds."""
+    """Returns the bytes of an entry of a queue."""
     return notification if type(notification) is bytes else to_msgpack(notification)  # type: ignore[arg-type]
 
 
 def decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> Any:
-    """What the bytes say, of the types that a decoder takes. Raises EncodingError."""
+    """Returns the decoded value. Raises EncodingError."""
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -141,7 +144,7 @@ class WireForm:
 
 
 def offer_from(data: bytes) -> Offer:
-    """An advertisement from its bytes. Raises EncodingError, LimitError, FrameError."""
+    """Returns an advertisement. Raises EncodingError, LimitError, FrameError."""
     offer = from_msgpack(check_content(data))
     if not isinstance(offer, Advertisement | Filter):
         raise FrameError("unsupported", f"expected an advertisement, found {_kind_of(offer)}")
@@ -149,7 +152,7 @@ def offer_from(data: bytes) -> Offer:
 
 
 def query_from(data: bytes) -> Query:
-    """A query from its bytes. Raises as `offer_from`."""
+    """Returns a query. Raises as `offer_from`."""
     query = from_msgpack(check_content(data))
     if not isinstance(query, Query):
         raise FrameError("unsupported", f"expected a query, found {_kind_of(query)}")
@@ -157,7 +160,7 @@ def query_from(data: bytes) -> Query:
 
 
 def pattern_from(data: bytes) -> Pattern:
-    """A pattern from its bytes. Raises as `offer_from`."""
+    """Returns a pattern. Raises as `offer_from`."""
     pattern = from_msgpack(check_content(data))
     if not isinstance(pattern, Pattern):
         raise FrameError("unsupported", f"expected a pattern, found {_kind_of(pattern)}")
@@ -165,14 +168,14 @@ def pattern_from(data: bytes) -> Pattern:
 
 
 def encode_values(values: Sequence[Value]) -> bytes:
-    """Values of `by`, as a notification holds them under their places."""
+    """Returns the values of `by` as the bytes of a notification, named by their places."""
     if not values:
         return b""
     return to_msgpack(Notification({str(place): each for place, each in enumerate(values)}))
 
 
 def decode_values(data: bytes) -> tuple[Value, ...]:
-    """Values of `by` from their bytes. Raises EncodingError."""
+    """Returns the values of `by`. Raises EncodingError."""
     if not data:
         return ()
     held = notification_from_msgpack(data).attributes
@@ -183,12 +186,12 @@ def decode_values(data: bytes) -> tuple[Value, ...]:
 
 
 def encode_match(match: Match[Any]) -> PackedMatch:
-    """A match as it travels."""
+    """Returns a match on the wire."""
     return encode_values(match.by), [bytes(to_msgpack(each)) for each in match.notifications]
 
 
 def decode_match(key: str, packed: PackedMatch) -> Match[str]:
-    """A match from its bytes. Raises EncodingError, LimitError."""
+    """Returns a match. Raises EncodingError, LimitError."""
     return Match(key, decode_values(packed[0]), notifications_from(packed[1]))
 
 

@@ -1,7 +1,7 @@
-"""TLS for clients and links: this side's certificate, its trusted authorities, errors in words.
+"""`Tls`: the certificate and the authorities of one side, and TLS errors as sentences.
 
-Only `ssl` of the standard library, with its safe defaults: TLS 1.2 and later, with checked host
-names. Keys are PEM files, as all tools write them.
+It uses only `ssl` of the standard library with its safe defaults: TLS 1.2 and later, checked host
+names. Keys are PEM files.
 """
 
 import ssl
@@ -13,11 +13,10 @@ from typing import Final
 from contrada.errors import InputError, ServiceError
 
 TLS_WAIT_S: Final = 10.0
-"""How long the TLS handshake of one who came may take; until then it is no connection yet. Beyond
-it: it is cut."""
+"""How long the TLS handshake of an incoming connection may take. Beyond it: it is cut."""
 
 TLS_FAULT: Final = "no TLS"
-"""The name under which a broker counts handshakes that failed, and a client tells of its own."""
+"""The name of failed handshakes in the counts of a broker, and in errors of a client."""
 
 _NO_TLS: Final = "the other side does not speak TLS: contradas:// does, contrada:// does not"
 _WORDS: Final = {
@@ -29,21 +28,21 @@ _WORDS: Final = {
     "SSLV3_ALERT_BAD_CERTIFICATE": "the other side does not take the certificate of this one",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate of this side has expired",
 }
-"""What is told instead of what OpenSSL says."""
+"""Sentences in place of the reasons of OpenSSL."""
 
 _EXPIRED: Final = 10
 _NOT_YET: Final = 9
 _WRONG_HOST: Final = (62, 64)
-"""Why a certificate is refused, as OpenSSL numbers it (X509_V_ERR)."""
+"""The verify codes of OpenSSL (X509_V_ERR) for refused certificates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The files of one side, of PEM.
+    """The PEM files of one side.
 
-    `certificate` has those of its issuers behind it, and its key where `key` names no other file.
-    `authority` has the certificates of who is trusted; without it, it is who the system trusts.
-    With `require_certificate`, whoever comes has to show a certificate of the authority.
+    `certificate` may be followed by those of its issuers, and by its key if `key` is None.
+    `authority` has the trusted certificates; by default, those of the system. With
+    `require_certificate` incoming connections must show a certificate of the authority.
     """
 
     certificate: Path | str | None = None
@@ -60,16 +59,16 @@ class Tls:
             raise ServiceError("who asks for certificates says whose: add an authority")
 
     def client_context(self) -> ssl.SSLContext:
-        """For the connections that this side makes. Raises InputError."""
+        """Returns the context of outgoing connections. Raises InputError."""
         return self._context(ssl.Purpose.SERVER_AUTH)
 
     def server_context(
         self, fail: Callable[[str], None], *, asks: bool = False
     ) -> ssl.SSLContext | None:
-        """For the connections made to this side; None where it has no certificate.
+        """Returns the context of incoming connections; None without a certificate.
 
-        `fail` is told of each handshake that fails. With `asks` who comes may show a certificate of
-        the authority, where there is one. Raises InputError.
+        `fail` is called for each failed handshake. With `asks` the other side may show a
+        certificate of the authority. Raises InputError.
         """
         if self.certificate is None:
             return None
@@ -80,12 +79,12 @@ class Tls:
             context.verify_mode = ssl.CERT_OPTIONAL
 
         class Handshake(ssl.SSLObject):
-            """Tells of faults, which the event loop keeps to itself: this side, and the other."""
+            """Reports failed handshakes, which the event loop does not."""
 
             _failure: ssl.SSLError | None = None
 
             def do_handshake(self) -> None:
-                if self._failure is not None:  # What came since is held in memory: no more of it.
+                if self._failure is not None:  # Drops further input, which would be held in memory.
                     raise self._failure
                 try:
                     super().do_handshake()
@@ -96,9 +95,11 @@ class Tls:
                     fail(describe_tls_error(error))
                     if not _is_certificate_error(error):
                         raise
-                    # After a fault the loop sends nothing more. So it is told to go on: it sends
-                    # why the certificate is refused, and the other side hangs up. It is cut where
-                    # it says anything more, and in TLS_WAIT_S.
+                    # After a fault the loop sends nothing more. So it has to continue: then it
+                    # sends
+                    # the alert, and the other side hangs up. It is cut where it sends anything
+                    # else,
+                    # and in TLS_WAIT_S.
                     raise ssl.SSLWantReadError from None
 
         context.sslobject_class = Handshake
@@ -118,7 +119,7 @@ class Tls:
         return context
 
     def load_certificate(self, context: ssl.SSLContext) -> None:
-        """Shows the certificate from now on, as its files are now. Raises InputError."""
+        """Loads the present certificate files. Raises InputError."""
         if self.certificate is None:
             return
         for each in (self.certificate, self.key or self.certificate):
@@ -137,10 +138,10 @@ class Tls:
             raise InputError(self._files(), reason) from None
 
     def why_out_of_date(self) -> str:
-        """Why others refuse this side's certificate by the clock; empty where they do not.
+        """Returns why this certificate is refused by the clock; empty where it is not.
 
-        Found out by a handshake in memory with one who trusts just this certificate. Raises
-        InputError for files that hold none.
+        Does a handshake in memory with a side that trusts just this certificate. Raises InputError
+        for files without a certificate.
         """
         if self.certificate is None:
             return ""
@@ -152,7 +153,7 @@ class Tls:
         looks.load_verify_locations(self.certificate)
         there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
         sides = looks.wrap_bio(back, there), shows.wrap_bio(there, back, server_side=True)
-        for each in (*sides, sides[0]):  # Its hello, the certificate, its verdict.
+        for each in (*sides, sides[0]):  # The hello, the certificate, the verdict.
             try:
                 each.do_handshake()
             except ssl.SSLWantReadError:
@@ -163,7 +164,7 @@ class Tls:
                 if error.verify_code == _NOT_YET:
                     return f"{self.certificate} is not valid yet (is the clock right?)"
             except ssl.SSLError:
-                break  # It is refused for something else: whoever is refused tells that.
+                break  # Refused for another reason, which the refused side reports.
         return ""
 
     def _refuse_password(self) -> str:
@@ -174,13 +175,13 @@ class Tls:
 
 
 def _is_certificate_error(error: ssl.SSLError) -> bool:
-    """Whether the other side speaks TLS, but is not let in for its certificate."""
+    """Returns whether the other side has TLS, but no acceptable certificate."""
     is_wrong = isinstance(error, ssl.SSLCertVerificationError)
     return is_wrong or error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
 def describe_tls_error(error: ssl.SSLError) -> str:
-    """Why there is no TLS with the other side, for a person."""
+    """Returns the reason of a failed handshake as a sentence."""
     if isinstance(error, ssl.SSLCertVerificationError):
         said = error.verify_message.rstrip(".")
         if error.verify_code == _EXPIRED:
@@ -198,6 +199,6 @@ def describe_tls_error(error: ssl.SSLError) -> str:
 
 
 def describe_hang_up(*, is_tls: bool) -> str:
-    """Why the other side may have closed the connection before it said anything."""
+    """Returns the likely reason of a close before the first byte."""
     wish = "asks for a certificate of this side" if is_tls else "wants TLS, as with contradas://"
     return f"it is no broker, or one that {wish}: it closed the connection without a word"

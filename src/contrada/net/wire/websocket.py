@@ -1,13 +1,13 @@
-"""WebSocket in place of TCP: a transport of asyncio on messages, and a client's way to a broker.
+"""`MessageTransport`: an asyncio transport over WebSocket messages, and the dial of a client.
 
-Each message carries any stretch of the bytes, so messages and frames of the protocol do not fit one
-another. What stands on it, a `Wire` at both sides, sees what it would see of TCP: bytes in order, a
-limit of what is unwritten, reading that pauses, and one end.
+A message carries any piece of the byte stream, so messages and frames are not aligned. The
+protocols at both sides see the same as with TCP: ordered bytes, a limited write buffer, pausable
+reads, and one end.
 
     Wire -> write -> unwritten -> Messages.send -> ... -> Messages.receive -> data_received -> Wire
 
-A message is sent when the one before was taken; one is received when the one before was read. So
-whoever does not read stops the other side, over all that lies between.
+A message is sent after the one before was accepted; one is received after the one before was read.
+So a side that does not read stops the other side.
 """
 
 import asyncio
@@ -20,49 +20,46 @@ if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
 CARRIED_BYTES_MAX: Final = 2**20
-"""Bytes of a message of WebSocket that carries a stretch of a connection. Beyond it: the connection
-is ended."""
+"""Bytes of a WebSocket message. Beyond it: the connection is ended."""
 
 CARRIED_AT_ONCE_BYTES: Final = 64 * 2**10
-"""Bytes of a WebSocket message that this side sends. Beyond it: the rest goes with the next
-message."""
+"""Bytes of a WebSocket message that this side sends. Beyond it: the next message has the rest."""
 
 CARRIED_AHEAD_MAX: Final = 4
-"""WebSocket messages that a client has received and not processed yet. Beyond it: it receives no
-more until they are processed."""
+"""Received WebSocket messages that a client has not processed. Beyond it: it receives no more until
+they are processed."""
 
 CARRIED_CLOSE_WAIT_S: Final = 5.0
-"""How long a client waits for the other side to agree that WebSocket is closed. Beyond it: the
-connection is cut."""
+"""How long a client waits for the close of WebSocket. Beyond it: the connection is cut."""
 
 _WRITE_BUFFER_BYTES: Final = 64 * 2**10
-"""As asyncio has it, until somebody says otherwise."""
+"""The default of asyncio."""
 
 
 class Messages(Protocol):
-    """What carries messages both ways in order, and is awaited."""
+    """A channel of ordered messages in both directions."""
 
     async def send(self, message: bytes | bytearray) -> None:
-        """Returns when there is room for another one. Raises OSError where it is gone."""
+        """Sends a message when there is room. Raises OSError after a loss."""
 
     async def receive(self) -> bytes | None:
-        """The next one; None when the other side has closed. Raises OSError where it broke."""
+        """Returns the next message; None after the close. Raises OSError after a loss."""
         ...
 
     async def close(self) -> None:
-        """Closes in order; what was sent arrives."""
+        """Closes after the sent messages."""
 
     def cut(self) -> None:
-        """Ends it as it is, closed or not."""
+        """Ends it at once."""
 
 
 class MessageTransport(asyncio.Transport):
-    """Carries the bytes of one end of a connection by messages."""
+    """The transport of one end of a connection."""
 
     def __init__(
         self, protocol: asyncio.Protocol, messages: Messages, extra: dict[str, Any]
     ) -> None:
-        """`extra` is what `get_extra_info` tells."""
+        """`extra` has the values of `get_extra_info`."""
         super().__init__(extra)
         self._protocol = protocol
         self._messages = messages
@@ -76,9 +73,9 @@ class MessageTransport(asyncio.Transport):
         self._work: tuple[asyncio.Task[None], ...] = ()
 
     def start(self) -> "asyncio.Task[None]":
-        """Tells the end that it is connected, and carries until it is not: then the task is done.
+        """Connects the protocol, and returns a task that is done at the end of the connection.
 
-        Whoever cancels the task cuts the connection.
+        Cancelling the task cuts the connection.
         """
         self._work = asyncio.create_task(self._write()), asyncio.create_task(self._read())
         over = asyncio.create_task(self._end())
@@ -88,7 +85,7 @@ class MessageTransport(asyncio.Transport):
     # --- as a protocol asks for it ------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Sent after what was written before, and soon."""
+        """Appends bytes to the write buffer."""
         if self._is_closing:
             return
         self._unwritten += data
@@ -98,34 +95,34 @@ class MessageTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def get_write_buffer_size(self) -> int:
-        """What was written and not taken."""
+        """The bytes in the write buffer."""
         return len(self._unwritten)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """More than `high` unwritten stops whoever writes, until it is `low`."""
+        """Sets the sizes at which writing pauses and resumes."""
         self._high = _WRITE_BUFFER_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 
     def pause_reading(self) -> None:
-        """Nothing more is received."""
+        """Pauses receiving."""
         self._may_read.clear()
 
     def resume_reading(self) -> None:
-        """Further is received."""
+        """Resumes receiving."""
         self._may_read.set()
 
     def is_closing(self) -> bool:
-        """Whether it ends, or has."""
+        """Whether it is closing or closed."""
         return self._is_closing
 
     def close(self) -> None:
-        """Ends once all is sent that was written; nothing more is received."""
+        """Closes after the write buffer is sent; receives nothing more."""
         self._is_closing = True
         self._to_write.set()
-        self._may_read.set()  # The other side's close frame comes behind unread messages.
+        self._may_read.set()  # The close frame of the other side follows unread messages.
 
     def abort(self) -> None:
-        """Ends now, whatever is unsent."""
+        """Ends at once, without unsent bytes."""
         self._is_closing = True
         for each in self._work:
             each.cancel()
@@ -151,12 +148,14 @@ class MessageTransport(asyncio.Transport):
                 self._protocol.data_received(message)
 
     async def _end(self) -> None:
-        """Waits until one direction has ended, and ends the other."""
+        """Waits for the end of one direction, and ends the other."""
         for each in self._work:
-            each.add_done_callback(_fault_of)  # Retrieved, also that of the one that ends last.
+            each.add_done_callback(
+                _fault_of
+            )  # Retrieves the exception, also of the direction that ends last.
         try:
             await asyncio.wait(self._work, return_when=asyncio.FIRST_COMPLETED)
-        finally:  # Also where the event loop ends.
+        finally:  # Also at the end of the event loop.
             faults = [_fault_of(each) for each in self._work if each.done()]
             fault = next(filter(None, faults), None)
             self.abort()
@@ -173,7 +172,7 @@ def _fault_of(task: "asyncio.Task[None]") -> Exception | None:
 
 
 class _DialledMessages:
-    """The messages of a connection that this side has made."""
+    """The messages of an outgoing connection."""
 
     def __init__(self, connection: "ClientConnection") -> None:
         self._connection = connection
@@ -209,14 +208,17 @@ class _DialledMessages:
 async def dial_websocket(
     protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext | None
 ) -> None:
-    """Connect one end to the broker behind the HTTP port at an address. Raises OSError.
+    """Connects a protocol to the broker behind an HTTP port. Raises OSError.
 
-    The environment's proxies are not asked, and no other host is gone to where this one says so.
+    Proxies of the environment and redirects to other hosts are ignored.
     """
     from websockets.asyncio.client import connect
     from websockets.exceptions import WebSocketException
 
-    way: dict[str, Any] = {"host": address.host, "port": address.port}  # Said: so no other host.
+    way: dict[str, Any] = {
+        "host": address.host,
+        "port": address.port,
+    }  # Explicit, so redirects to other hosts fail.
     if address.is_tls:
         way["ssl"] = tls
     try:
@@ -224,14 +226,14 @@ async def dial_websocket(
             f"{'wss' if address.is_tls else 'ws'}://{address.place}",
             compression=None,
             proxy=None,
-            open_timeout=None,  # Whoever dials bounds that, and asks for signs of life.
+            open_timeout=None,  # The caller bounds the time; the protocol has its own pings.
             ping_interval=None,
             close_timeout=CARRIED_CLOSE_WAIT_S,
             max_size=CARRIED_BYTES_MAX,
             max_queue=CARRIED_AHEAD_MAX,
             **way,
         )
-    except OSError:  # Some of TLS are ValueErrors too.
+    except OSError:  # Some TLS errors are ValueErrors, too.
         raise
     except (WebSocketException, ValueError) as error:
         raise ConnectionError(f"no broker takes WebSocket there: {error}") from None
