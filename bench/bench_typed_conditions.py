@@ -15,6 +15,7 @@ filter expresses.
 The curves are drawn into out/typed_conditions.svg.
 """
 
+import ast
 import operator
 import random
 import statistics
@@ -31,8 +32,8 @@ from matplotlib.figure import Figure as Picture
 from bench.harness import Measurement, figure
 from contrada.typed import Obvent
 from contrada.typed.conditions import Condition, ConditionSet, Equals, Invoke, Less
+from contrada.typed.conditions.condition_source import ConditionSource, compile_function
 from contrada.typed.conditions.invocation_tree import ConditionGroup, InvocationTree
-from contrada.typed.conditions.static_filter import StaticForm
 
 OUT: Final = Path(__file__).parents[1] / "out"
 OBVENTS: Final = 100
@@ -176,11 +177,9 @@ def compared(asked: list[Condition], cls: type[Any], obvents: list[Any]) -> Time
 
 def matchings(asked: list[Condition], cls: type[Any], obvents: list[Any]) -> dict[str, Matching]:
     """The matching functions by form, compiled."""
-    tree, static = InvocationTree(), StaticForm(shares=False)
+    tree = InvocationTree()
     for key, each in enumerate(asked):
-        group = ConditionGroup(key, each, [key])
-        tree.put(group)
-        static.put(group)
+        tree.put(ConditionGroup(key, each, [key]))
     sets: dict[str, ConditionSet[int]] = {
         "shared": ConditionSet(cls, form="static"),
         "indexed": ConditionSet(cls, form="indexed", compiled=True),
@@ -196,9 +195,20 @@ def matchings(asked: list[Condition], cls: type[Any], obvents: list[Any]) -> dic
     return {
         "naive": lambda seen: [key for key, each in pairs if each.conforms(seen)],
         "tree": tree.matching,
-        "static": static.function(),
+        "static": unshared(asked),
         **{name: held.matching for name, held in sets.items()},
     }
+
+
+def unshared(asked: list[Condition]) -> Matching:
+    """The static filters of the thesis: each condition evaluates all its accessors."""
+    source = ConditionSource(literal=True)
+    body = ast.parse("found = []").body
+    for key, each in enumerate(asked):
+        found: Any = ast.parse(f"try:\n if it: found.append({key})\nexcept Exception: pass").body[0]
+        found.body[0].test = each.expression(source)
+        body.append(found)
+    return compile_function("matching", [*body, *ast.parse("return found").body], source.names)
 
 
 def timed(

@@ -29,8 +29,7 @@ from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.rule import Rule
 from contrada.service import Predicate
-from contrada.typed.obvent_reader import read_obvent
-from contrada.typed.obvent_type import forget_received_types, to_notification, type_of
+from contrada.typed.obvent_type import forget_received_types, read_obvent, to_notification, type_of
 from contrada.typed.predicate_rule import predicate_rule
 from contrada.typed.type_names import names_of, register
 from contrada.typed.unknown_types import is_unknown

@@ -26,7 +26,7 @@ from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.body_values import IS, OBVENT_NESTING_MAX, BodyCodec, body_codec_of
 from contrada.typed.object_parts import Parts, Values
 from contrada.typed.scalars import reader, type_test, writer
-from contrada.typed.shapes import Field, FieldKind, Shape, TypeOption, name_of, shape_of
+from contrada.typed.shapes import Field, FieldKind, Shape, name_of, shape_of
 from contrada.typed.type_names import class_named, marks_of, names_of
 from contrada.typed.unknown_types import (
     Rest,
@@ -95,9 +95,11 @@ class ObventCodec:
         for nested in self._objects:
             value = getattr(obvent, nested.field.name)
             path = prefix + nested.field.name
-            if nested.cls is not type(value) and not isinstance(value, nested.cls):
-                parts.attributes[path] = self._encode(nested, value)
+            if value is None and nested.may_be_none:
+                parts.attributes[path] = None
                 continue
+            if not isinstance(value, nested.cls):
+                raise self._refusal(nested.field, value)
             kind, kept = _split_nested(value, nested.cls)
             codec = codec_of(kind)
             if not codec.shape.fields:
@@ -163,18 +165,21 @@ class ObventCodec:
                 _with_room(self._plain_types).add(types)
         return dict(zip(self._names, values, strict=True))
 
-    def _encode(self, declared: "_ScalarField | _Nested", value: Any) -> Any:
+    def _encode(self, declared: "_ScalarField", value: Any) -> Any:
         if type(value) in declared.plain:
             return value
-        for alternative in declared.writers:
-            if alternative.holds(value):
+        for holds, write in declared.writers:
+            if holds(value):
                 try:
-                    return alternative.write(value)
+                    return write(value)
                 except (ValueError, OverflowError, KeyError) as error:
                     reason = f"{declared.field.name} = {value!r}: {error}"
                     raise InvalidObventError(self._type_name, reason) from None
-        reason = f"{declared.field.name} = {value!r}: expected {declared.field.expected}"
-        raise InvalidObventError(self._type_name, reason)
+        raise self._refusal(declared.field, value)
+
+    def _refusal(self, field: Field, value: Any) -> InvalidObventError:
+        reason = f"{field.name} = {value!r}: expected {field.expected}"
+        return InvalidObventError(self._type_name, reason)
 
     def _encode_entry(self, entry: "_BodyField", value: Any) -> Any:
         name = entry.field.name
@@ -238,22 +243,12 @@ class ObventCodec:
                 raise InvalidObventError(self._type_name, f"field {each.name!r} is absent")
 
 
-class _FieldWriter:
-    """The encoder of one alternative of a field."""
-
-    __slots__ = ("holds", "write")
-
-    def __init__(self, alternative: TypeOption) -> None:
-        self.holds = type_test(alternative)
-        self.write = writer(alternative)
-
-
 class _ScalarField:
     """A field whose values are attributes."""
 
     def __init__(self, declared: Field) -> None:
         self.field = declared
-        self.writers = [_FieldWriter(each) for each in declared.alternatives]
+        self.writers = [(type_test(each), writer(each)) for each in declared.alternatives]
         self._readers = [reader(each) for each in declared.alternatives]
         self.plain = {_PLAIN[it.kind] for it in declared.alternatives if it.kind in _PLAIN}
 
@@ -275,11 +270,7 @@ class _Nested:
     def __init__(self, declared: Field, cls: type[Any]) -> None:
         self.field = declared
         self.cls = cls
-        self.writers = [
-            _FieldWriter(it) for it in declared.alternatives if it.kind is FieldKind.NONE
-        ]
-        self.may_be_none = bool(self.writers)
-        self.plain: frozenset[type] = frozenset()
+        self.may_be_none = any(it.kind is FieldKind.NONE for it in declared.alternatives)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,14 @@ import keyword
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import field, make_dataclass
-from datetime import date, datetime, timedelta
-from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
 
 from contrada.errors import InvalidObventError
 from contrada.typed.obvent import Obvent
 from contrada.typed.obvent_type import type_of
 from contrada.typed.scalars import reader, type_test, writer
 from contrada.typed.shapes import (
+    KINDS,
     Default,
     Field,
     FieldKind,
@@ -57,20 +55,10 @@ _TYPES: Final[dict[FieldKind, dict[str, Any]]] = {
     FieldKind.DECIMAL: {"type": "string", "format": "decimal"},
     FieldKind.UUID: {"type": "string", "format": "uuid"},
 }
-_READ: Final[dict[tuple[str, str], Any]] = {
-    ("null", ""): None,
-    ("boolean", ""): bool,
+_CLASSES: Final[dict[tuple[str, str], type]] = {
+    **{(_TYPES[kind]["type"], _TYPES[kind].get("format", "")): cls for cls, kind in KINDS.items()},
     ("integer", ""): int,
-    ("integer", "int64"): int,
     ("number", ""): float,
-    ("number", "double"): float,
-    ("string", ""): str,
-    ("string", "byte"): bytes,
-    ("string", "date-time"): datetime,
-    ("string", "date"): date,
-    ("integer", "duration-us"): timedelta,
-    ("string", "decimal"): Decimal,
-    ("string", "uuid"): UUID,
 }
 
 
@@ -296,8 +284,8 @@ class _SchemaReader:
         if not schema.keys() - {"title", "description", "default"}:
             return Any
         kind = (schema.get("type"), schema.get("format", ""))
-        if kind in _READ:
-            return _READ[kind]
+        if kind in _CLASSES:
+            return _CLASSES[kind]
         if kind[0] == "array":
             return self.array(schema, place, depth)
         if kind[0] == "object" and "additionalProperties" in schema:

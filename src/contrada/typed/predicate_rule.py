@@ -14,8 +14,7 @@ from contrada.model.languages.atoms import failures
 from contrada.model.rule import Rule
 from contrada.service import Predicate
 from contrada.typed.conditions import Condition
-from contrada.typed.obvent_reader import read_obvent
-from contrada.typed.obvent_type import type_of
+from contrada.typed.obvent_type import read_obvent, type_of
 from contrada.typed.predicates import lift
 from contrada.typed.shapes import Shape
 

@@ -145,7 +145,7 @@ _DOMAINS: Final = {
 # These share a domain, but the Python type of the received value distinguishes them.
 _ONE_ANOTHER: Final = ({FieldKind.INT, FieldKind.FLOAT}, {FieldKind.TEXT, FieldKind.BYTES})
 
-_KINDS: Final = {
+KINDS: Final = {
     type(None): FieldKind.NONE,
     bool: FieldKind.BOOL,
     int: FieldKind.INT,
@@ -418,7 +418,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
 def _alternative(annotation: Any) -> TypeOption:
     annotation = _without_arguments(annotation)
     try:
-        kind = _KINDS.get(annotation, FieldKind.OTHER)
+        kind = KINDS.get(annotation, FieldKind.OTHER)
     except TypeError:  # Some annotations of typing cannot be hashed.
         kind = FieldKind.OTHER
     if kind is FieldKind.OTHER and isinstance(annotation, type):

@@ -28,8 +28,7 @@ from contrada.model.rule import Rule
 from contrada.service import Predicate
 from contrada.typed.object_parts import Parts
 from contrada.typed.obvent_codec import ObventCodec
-from contrada.typed.obvent_reader import read_obvent
-from contrada.typed.obvent_type import ObventType, check_fields, type_of
+from contrada.typed.obvent_type import ObventType, check_fields, read_obvent, type_of
 from contrada.typed.predicate_rule import shape_rule
 from contrada.typed.scalars import values_of
 from contrada.typed.shapes import (

@@ -414,7 +414,6 @@ def test_an_index_is_used_from_enough_exact_conditions(monkeypatch: pytest.Monke
     asked.add(least - 1, Equals("price", 3.0) & Equals("price", 3.0))
     assert form_of(asked) == "indexed"
     assert sorted(asked.matching(Bid("x", 3.0))) == [-1, 3, least - 1]
-    assert f"{least} are exact filters; an index is used from {least}" in asked.explain()
     # Filters are not defined for an int in a field of doubles: static filters match it.
     assert sorted(asked.matching(Bid("x", 7))) == [-1, 7]
     asked.remove(7)
@@ -445,6 +444,6 @@ def test_equal_conditions_are_evaluated_once() -> None:
             asked.add(key, Less(Invoke("get_price"), 100.0) & Contains("company", "Telco"))
         asked.settle()
         assert sorted(asked.matching(BID)) == list(range(1_000))
-        assert "1 of them different" in asked.explain()
+        assert len(asked._groups) == 1
         asked.remove(7)
         assert len(asked.matching(BID)) == 999

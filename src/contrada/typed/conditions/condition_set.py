@@ -171,7 +171,6 @@ class ConditionSet(Generic[K]):
 
     def settle(self) -> None:
         """Compiles static filters and optimizes the index, as otherwise happens during matching.
-
         Cost: some 60 microseconds a condition, and the time to load compiled kernels.
         """
         match self.form:
@@ -180,22 +179,6 @@ class ConditionSet(Generic[K]):
             case "indexed" if self._index is not None:
                 self._index.renew()
                 self._rest.compile()
-
-    def explain(self) -> str:
-        """The form of the conditions, and the reason, as text."""
-        lines = [f"{len(self._of)} conditions, {len(self._groups)} of them different: {self.form}"]
-        index = self._index
-        if index is not None:
-            lines.append(f"{len(index)} are exact filters; an index is used from {_least(index)}")
-        if self._given is not None:
-            lines.append(f"{self._given} was asked for")
-        elif self._cls is None:
-            lines.append("without a class there is no index")
-        elif not self._uses_kernels():
-            lines.append("without compiled kernels there is no index")
-        elif index is None:
-            lines.append(f"below INDEXED_MIN = {INDEXED_MIN} there is no index")
-        return "\n".join(lines)
 
     def _new_index(self) -> IndexedForm:
         assert self._cls is not None

@@ -6,25 +6,13 @@ Source: EPFL 2503 §4.5.4 (static filters).
 """
 
 import ast
-from collections.abc import Hashable
 from types import FunctionType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 OBVENT: Final = "o"
 """The name of the object in a function."""
 
 _LITERALS: Final = frozenset((bool, int, float, str, bytes, type(None)))
-
-
-class Expressed(Protocol):
-    """An accessor: anything with an expression."""
-
-    @property
-    def key(self) -> Hashable:
-        """A key that is equal for equal accessors."""
-
-    def expression(self, writing: "ConditionSource") -> ast.expr:
-        """Returns the expression of its value for the object."""
 
 
 class ConditionSource:
@@ -49,11 +37,12 @@ class ConditionSource:
             self.names[name] = value
         return ast.Name(name, ast.Load())
 
-    def value(self, of: Expressed, *, is_read: bool = True) -> ast.expr:
+    def value(self, of: Any, *, is_read: bool = True) -> ast.expr:
         """Returns the value of an accessor. `is_read` is False if nothing reads a part of the
         value.
         """
-        return of.expression(self)
+        found: ast.expr = of.expression(self)
+        return found
 
     def call(self, function: Any, *arguments: ast.expr) -> ast.expr:
         """Returns a call of a constant function."""

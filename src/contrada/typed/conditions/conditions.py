@@ -201,8 +201,7 @@ class Comparison(Condition):
         return source.call(self.test, found, expected)
 
     reads_value: ClassVar[bool] = False
-    """Whether the comparison reads the value itself. Then a value that stands for an error raises
-    it."""
+    """Whether the comparison reads the value itself, so that a `RaisedValue` raises its error."""
 
     @property
     def key(self) -> Hashable:
@@ -255,34 +254,30 @@ class Comparison(Condition):
         return f"<{type(self).__name__} {self}>"
 
 
-class Equals(Comparison):
-    """The value equals the expected one. Source: EPFL 2503 figure 4.12."""
-
-    sign, reads_value = "==", True
-
-    def test(self, found: Any, expected: Any) -> Any:
-        """`==`."""
-        return found == expected
-
-    def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
-        """`==`."""
-        return ast.Compare(found, [ast.Eq()], [expected])
-
-
-class OrderComparison(Comparison):
-    """A comparison by an order."""
+class OperatorComparison(Comparison):
+    """A comparison by an operator of Python."""
 
     reads_value = True
     by: ClassVar[Callable[[Any, Any], Any]]
     operator: ClassVar[type[ast.cmpop]]
 
     def test(self, found: Any, expected: Any) -> Any:
-        """The order of Python."""
+        """Applies the operator."""
         return type(self).by(found, expected)
 
     def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
-        """The order of Python."""
+        """Applies the operator."""
         return ast.Compare(found, [self.operator()], [expected])
+
+
+class Equals(OperatorComparison):
+    """The value equals the expected one. Source: EPFL 2503 figure 4.12."""
+
+    sign, by, operator = "==", operator.eq, ast.Eq
+
+
+class OrderComparison(OperatorComparison):
+    """A comparison by an order."""
 
     def check(self, cls: type[Any]) -> None:
         """Raises InvalidObventError also for types without a common order, as numbers and text."""

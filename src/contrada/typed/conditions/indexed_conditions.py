@@ -185,18 +185,10 @@ class _ReaderSource:
 _PLAIN: Final = {FieldKind.FLOAT: "float", FieldKind.TEXT: "str", FieldKind.BOOL: "bool"}
 """Kinds of which all values are the same in an object and in its notification."""
 
-_TYPES: Final[dict[FieldKind, type]] = {
-    FieldKind.BOOL: bool,
-    FieldKind.INT: int,
-    FieldKind.FLOAT: float,
-    FieldKind.TEXT: str,
-    FieldKind.BYTES: bytes,
-}
-
 
 def _value_writer(alternatives: tuple[TypeOption, ...]) -> Callable[[Any], Any]:
     """Returns a function that turns a value into that of an attribute, by its exact type."""
-    writers = {_TYPES.get(each.kind, each.type): writer(each) for each in alternatives}
+    writers = {each.type: writer(each) for each in alternatives}
     if datetime in writers:
         writers[datetime] = _time
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 
 from contrada.model.languages.atoms import failures
 from contrada.typed.conditions.accessors import NO_VALUE, WHOLE, Accessor, Stage
-from contrada.typed.conditions.condition_source import ConditionSource, Expressed, compile_function
+from contrada.typed.conditions.condition_source import ConditionSource, compile_function
 from contrada.typed.conditions.conditions import FAILURE
 from contrada.typed.conditions.invocation_tree import ConditionGroup, InvocationTree
 
@@ -38,9 +38,8 @@ class StaticForm:
     With `shares` false, chunks have no variables.
     """
 
-    def __init__(self, *, shares: bool = True) -> None:
+    def __init__(self) -> None:
         self.chunks: list[Chunk] = []
-        self._shares = shares
         self._of: dict[Hashable, Chunk] = {}
 
     def __len__(self) -> int:
@@ -50,7 +49,7 @@ class StaticForm:
         """Adds a group that is not here."""
         chunk = self.chunks[-1] if self.chunks else None
         if chunk is None or len(chunk.groups) >= CHUNK_CONDITIONS_MAX:
-            chunk = Chunk(shares=self._shares)
+            chunk = Chunk()
             self.chunks.append(chunk)
         chunk.put(group)
         self._of[group.key] = chunk
@@ -109,10 +108,9 @@ class StaticForm:
 class Chunk:
     """Some groups, and the function compiled from them; None after a change."""
 
-    def __init__(self, *, shares: bool) -> None:
+    def __init__(self) -> None:
         self.groups: dict[Hashable, ConditionGroup] = {}
         self.function: Matching | None = None
-        self._shares = shares
         self._tree = InvocationTree()
         self._uses = 0
         self._alone: set[Hashable] = set()
@@ -155,16 +153,16 @@ class Chunk:
         if self.function is None:
             groups = list(self.groups.values())
             self._alone = {each.key for each in groups if len(each.keys) == 1}
-            self.function = static_function(groups, shares=self._shares)
+            self.function = static_function(groups)
 
 
-def static_function(groups: Iterable[ConditionGroup], *, shares: bool = True) -> Matching:
+def static_function(groups: Iterable[ConditionGroup]) -> Matching:
     """Returns one function that returns the keys of the conditions that an obvent matches.
 
     Cost: some 60 microseconds a condition.
     """
     groups = list(groups)
-    source = _SharedSource(groups) if shares else _PlainSource(literal=True)
+    source = _SharedSource(groups)
     body: list[ast.stmt] = [
         *ast.parse("found = []\nadd = found.append").body,
         *source.statements(),
@@ -176,7 +174,7 @@ def static_function(groups: Iterable[ConditionGroup], *, shares: bool = True) ->
     return compile_function("matching", body, source.names)
 
 
-def _test_statement(source: "_PlainSource", group: ConditionGroup, number: int) -> ast.stmt:
+def _test_statement(source: "_SharedSource", group: ConditionGroup, number: int) -> ast.stmt:
     """`if …: add(key)`, in a `try`: a condition that raises does not match."""
     test = group.condition.expression(source)
     if len(group.keys) == 1:
@@ -193,15 +191,7 @@ def _guarded(body: list[ast.stmt], otherwise: list[ast.stmt], name: str | None =
     return ast.Try(body, [handler], [], [])
 
 
-class _PlainSource(ConditionSource):
-    """The source of a function in which each condition evaluates all its accessors."""
-
-    def statements(self) -> Iterator[ast.stmt]:
-        """The statements before the conditions."""
-        return iter(())
-
-
-class _SharedSource(_PlainSource):
+class _SharedSource(ConditionSource):
     """The source of a function with variables for accessors that several conditions always
     evaluate.
     """
@@ -240,7 +230,7 @@ class _SharedSource(_PlainSource):
         otherwise: list[ast.stmt] = [ast.Assign([ast.Name(name, ast.Store())], default)]
         yield _guarded([ast.Assign([ast.Name(name, ast.Store())], value)], otherwise, "error")
 
-    def value(self, of: Expressed, *, is_read: bool = True) -> ast.expr:
+    def value(self, of: Accessor, *, is_read: bool = True) -> ast.expr:
         """A variable, or the expression."""
         name = self._variables.get(of.key)
         if name is None:

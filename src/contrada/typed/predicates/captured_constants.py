@@ -101,15 +101,8 @@ _CODE: Final = (
 )
 _HARMLESS: Final = frozenset(
     (
-        *(
-            "__new__",
-            "__new_member__",
-            "_new_member_",
-            "__init__",
-            "_generate_next_value_",
-            "_missing_",
-        ),
-        *("__repr__", "__str__", "__format__", "__reduce_ex__"),
+        *("__new__", "__new_member__", "_new_member_", "__init__", "_generate_next_value_"),
+        *("_missing_", "__repr__", "__str__", "__format__", "__reduce_ex__"),
     )
 )
 

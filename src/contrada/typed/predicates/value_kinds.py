@@ -309,35 +309,26 @@ class TimeValue(ScalarValue):
         return self._contrada_test(lambda: True, bool)
 
 
-class TextFormValue(ScalarValue):
-    """A value of exactly one class with a text form in the same order."""
-
-    __slots__ = ()
-
-    _contrada_whole = ALL_TEXT
-    _contrada_to_text: Callable[[Any], str]
-
-    def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
-        alike = (each for each in others if type(each) is self._contrada_class)
-        return of_keys(key_of(self._contrada_to_text(each)) for each in alike)
-
-    def _contrada_is_ordered_with(self, other: Any) -> bool:
-        return type(other) is self._contrada_class
-
-    def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
-        return of_cuts(_LINES[order](key_of(self._contrada_to_text(other))))
-
-    def __bool__(self) -> bool:
-        return self._contrada_test(lambda: True, bool)
-
-
-class DateValue(TextFormValue):
+class DateValue(ScalarValue):
     """A date, as its ISO text."""
 
     __slots__ = ()
 
+    _contrada_whole = ALL_TEXT
     _contrada_class = date
-    _contrada_to_text = staticmethod(date.isoformat)
+
+    def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
+        alike = (each for each in others if type(each) is date)
+        return of_keys(key_of(each.isoformat()) for each in alike)
+
+    def _contrada_is_ordered_with(self, other: Any) -> bool:
+        return type(other) is date
+
+    def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
+        return of_cuts(_LINES[order](key_of(other.isoformat())))
+
+    def __bool__(self) -> bool:
+        return self._contrada_test(lambda: True, bool)
 
 
 class DurationValue(ScalarValue):
