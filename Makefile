@@ -11,17 +11,18 @@ GROUP  ?= $(or $(shell cat $(VENV)/.group 2>/dev/null),dev)
 STAMP  := $(VENV)/.installed-$(GROUP)
 PIN    := requirements/$(GROUP).txt
 
+# For targets that need Spark. Ends the target with one line when there is no Java.
+WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
+
 ifeq ($(GROUP),core)
 # Tests whose libraries are missing skip, and modules of Spark have no types to check.
 export CONTRADA_GROUP := core
+WITH_JAVA =
 TYPED  := $(filter-out bench,$(CODE)) --ignore-missing-imports --exclude '/spark/' \
 	--allow-subclassing-any --allow-untyped-decorators --no-warn-unused-ignores
 else
 TYPED  := $(CODE)
 endif
-
-# For targets that need Spark. Ends the target with one line when there is no Java.
-WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 # The tests of Spark go to one process, so that a run starts one session.
 PYTEST = $(BIN)/python -m pytest -n auto --dist loadgroup
