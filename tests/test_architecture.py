@@ -1,4 +1,4 @@
-"""Holds docs/architecture.md and docs/delivery.md: the places that they name exist."""
+"""docs/architecture.md, docs/delivery.md and docs/where.md: the named places exist."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ PLACE: Final = re.compile(r"`([\w/]+\.(?:py|lark))(?::([\w.]+))?`")
 
 @cache
 def definitions(module: Path) -> dict[str, ast.stmt]:
-    """What a module defines at its top, and methods as `Class.method`."""
+    """The top definitions of a module, with methods as `Class.method`."""
     found: dict[str, ast.stmt] = {}
     for node in ast.parse(module.read_text("utf-8"), module).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -30,9 +30,9 @@ def definitions(module: Path) -> dict[str, ast.stmt]:
     return found
 
 
-@pytest.mark.parametrize("page", ["architecture.md", "delivery.md"])
+@pytest.mark.parametrize("page", ["architecture.md", "delivery.md", "where.md"])
 def test_places_named_exist(page: str) -> None:
-    """A reader would be sent to code that is not there."""
+    """A page would name code that does not exist."""
     places = PLACE.findall((DOCS / page).read_text("utf-8"))
     assert places
     for file, name in places:

@@ -1,6 +1,5 @@
-"""README.md and the pages of its examples: code and commands work, and named places exist."""
+"""README.md and the pages of its examples: code and commands work."""
 
-import ast
 import json
 import re
 import shlex
@@ -18,7 +17,6 @@ from contrada.cli.broker_settings import settings_of_network
 from examples.demo.sources import FIRST_DAY, write_sources
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SOURCE = REPOSITORY / "src" / "contrada"
 WAIT_S = 60.0
 README_WORDS_MAX = 1500
 
@@ -26,7 +24,7 @@ PAGES = {
     name: (REPOSITORY / name).read_text("utf-8")
     for name in (
         "README.md",
-        *(f"docs/{page}.md" for page in ("brokers", "files", "filters", "tutorial", "where")),
+        *(f"docs/{page}.md" for page in ("brokers", "files", "filters", "tutorial")),
     )
 }
 PYTHON_AND_OUTPUT = [
@@ -35,7 +33,6 @@ PYTHON_AND_OUTPUT = [
     for block in re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", page, re.DOTALL)
 ]
 FILTERS = re.search(r"```filters\n(.*?)```", PAGES["docs/filters.md"], re.DOTALL)
-PLACES = re.findall(r"`((?:[a-z]+/)*[a-z_]+\.(?:py|lark))(?::([\w.]+))?`", PAGES["docs/where.md"])
 
 
 def commands(page: str, beginning: str) -> list[list[str]]:
@@ -198,16 +195,3 @@ def test_pipeline_commands_name_existing_files() -> None:
     for command in commands("docs/files.md", "contrada pipeline run"):
         assert (REPOSITORY / command[3]).is_file()
         assert set(command[4::2]) <= {"--publish"}
-
-
-@pytest.mark.parametrize(("path", "name"), sorted(set(PLACES)))
-def test_places_named_exist(path: str, name: str) -> None:
-    """A reader would look for code in the wrong module."""
-    assert (SOURCE / path).is_file()
-    if name:
-        outer, _, inner = name.partition(".")
-        body = ast.parse((SOURCE / path).read_text("utf-8")).body
-        found = next(node for node in body if getattr(node, "name", None) == outer)
-        assert not inner or inner in [
-            getattr(node, "name", None) for node in getattr(found, "body", ())
-        ]
