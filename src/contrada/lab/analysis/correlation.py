@@ -1,13 +1,13 @@
-"""Aggregation up the hierarchy: how surely events of several publishers are correlated.
+"""Correlation of events of several publishers by gossip up the hierarchy.
 
-A hierarchy that carries one event down can carry what all have seen up, as the Grid Box does: the
-participants of a lowest subsystem gossip all that they know of a pattern, its R delegates take it
-to the level above, and so on to the top. Each level gossips as many rounds as are expected for a
-broadcast. What is known is a set of events, and sets are united, so that it does no harm to hear
-something twice. A pattern of several events is noticed by who has heard of all of them.
+A hierarchy that carries one event down can carry the union of all events up, as the Grid Box does:
+the participants of a lowest subsystem gossip all events that they know of a pattern, its R
+delegates take them to the level above, and so on to the top. Each level gossips the rounds expected
+for a broadcast. Known events form a set, and sets are united, so duplicates are harmless. A
+participant notices a pattern of several events once it knows all of them.
 
-The thesis names this and calculates nothing; the chains are its own (6.1 to 6.3).
-Source: EPFL 2503 §2.4.4, §6.1.3, §6.3 (footnote 8).
+The thesis names this and calculates nothing; the chains are its own (6.1 to 6.3). Source: EPFL 2503
+§2.4.4, §6.1.3, §6.3 (footnote 8).
 """
 
 import math
@@ -24,9 +24,9 @@ Floats = NDArray[np.float64]
 
 
 def meeting_levels(parameters: Parameters, events: int) -> Floats:
-    """The chances that the smallest subsystem with all publishers is of level 1, 2, … l.
+    """Returns the chances that the smallest subsystem with all publishers is of level 1, 2, … l.
 
-    Each of the events of a pattern is published by anybody, by itself.
+    Each of the events of a pattern is published by a random participant, independently.
     """
     if events < 1:
         raise InvalidValueError(events, "a pattern has one event or more")
@@ -36,10 +36,11 @@ def meeting_levels(parameters: Parameters, events: int) -> Floats:
 
 
 def gathered(parameters: Parameters) -> Floats:
-    """The chances that a member of a group of level 1, 2, … l hears of an event in its subsystem.
+    """Returns the chances that a member of a group of level 1, 2, … l learns an event in its
+    subsystem.
 
-    The delegates that go up count as any R of their group. Crashes are those of 6.1: messages to
-    crashed members are lost, and these count among those who could have heard. Cost: a chain for
+    The delegates of the next level count as any R of their group. Crashes are those of 6.1:
+    messages to crashed members are lost, and these members remain in the total. Cost: a chain for
     each level and number of delegates that know the event.
     """
     holders, chances = np.array([0.0, 1.0]), []
@@ -57,16 +58,16 @@ def gathered(parameters: Parameters) -> Floats:
 
 
 def noticed(parameters: Parameters, events: int) -> float:
-    """The chance that a member notices a pattern of so many events, where publishers first meet.
+    """Returns the chance that a member notices a pattern of so many events, where publishers first
+    meet.
 
-    Calculated as if a member heard of each event independently. In fact events travel together, so
-    the chance is higher.
+    The events count as independent. In fact events travel together, so the chance is higher.
     """
     return float(meeting_levels(parameters, events) @ gathered(parameters) ** events)
 
 
 def _spread(parameters: Parameters, level: int, holders: int) -> Spread:
-    """How many of a group know an event in the end, of which so many knew at first."""
+    """Returns the final number of members that know an event, from an initial number."""
     size, fanout, loss = parameters.members(level), parameters.fanout, parameters.loss
     rounds = expected_rounds(parameters, level, size, size)
     p, first = reach(size, fanout, loss=loss, crashes=parameters.crashes), None
@@ -76,7 +77,7 @@ def _spread(parameters: Parameters, level: int, holders: int) -> Spread:
 
 
 def _among(known: Spread, delegates: int) -> Floats:
-    """The chances that 0, 1, … of some delegates are among the infected."""
+    """Returns the chances that 0, 1, … of some delegates are among the infected."""
     result = np.zeros(delegates + 1)
     ways = math.comb(known.n, delegates)
     for infected, chance in zip(known.infected.tolist(), known.chances.tolist(), strict=True):

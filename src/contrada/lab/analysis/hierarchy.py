@@ -29,31 +29,32 @@ def is_address(address: Sequence[int], sizes: Sequence[int]) -> bool:
 
 
 def addresses(sizes: Sequence[int]) -> int:
-    """How many addresses there are, the product of all a_i. Source: EPFL 2503 §6.4.1, eq. 6.11."""
+    """Returns the number of addresses, the product of all a_i. Source: EPFL 2503 §6.4.1, eq.
+    6.11.
+    """
     return math.prod(sizes)
 
 
 def known(lines: Sequence[int], redundancy: int) -> int:
-    """How many entries a view has whose tables, from level 1 up, have so many lines.
+    """Returns the entries of a view with tables, from level 1 up, of so many lines.
 
-    A participant of level 1 is one entry, any other line R. Oneself counts at each level where one
-    is. Source: EPFL 2503 §6.4.1, equation 6.12.
+    A participant of level 1 is one entry, any other line R. The participant itself counts at each
+    of its levels. Source: EPFL 2503 §6.4.1, equation 6.12.
     """
     return sum(lines[:1]) + redundancy * sum(lines[1:])
 
 
 def represented(populations: ArrayLike) -> int:
-    """‖x‖, for how many a delegate stands: the sum of all lowest groups of its subsystem.
+    """Returns ‖x‖, the participants that a delegate represents: all lowest groups of its subsystem.
 
-    6.13 sums over x(i-1) … x(1) and so is of what shares a branch address of level i; as 6.19 has
-    it, a delegate of level i stands for a subsystem of level i - 1.
-    Source: EPFL 2503 §6.4.1, equation 6.13.
+    6.13 sums over x(i-1) … x(1) and so over a common branch address of level i; by 6.19, a delegate
+    of level i represents a subsystem of level i - 1. Source: EPFL 2503 §6.4.1, equation 6.13.
     """
     return int(np.sum(np.asarray(populations, np.int64)))
 
 
 def delegate_interest(interest: ArrayLike, count: ArrayLike) -> Floats:
-    """p_i, the chance that one of so many is interested, if each is with p₁ by itself.
+    """Returns p_i, the chance that one of so many is interested, each with p₁ independently.
 
     Source: EPFL 2503 §6.4.1, equation 6.14.
     """
@@ -65,10 +66,10 @@ def delegate_interest(interest: ArrayLike, count: ArrayLike) -> Floats:
 def level_interest(
     parameters: Parameters, interest: float, level: int, correlation: float = 0.0
 ) -> float:
-    """p_i of a regular hierarchy, 1 - (1 - p₁)^(a^(i-1)).
+    """Returns p_i of a regular hierarchy, 1 - (1 - p₁)^(a^(i-1)).
 
-    With a correlation (see `tastes`) neighbours want the same, and fewer delegates are interested.
-    Source: EPFL 2503 §6.5.2, equation 6.19.
+    With a correlation (see `tastes`) neighbours share interests, and fewer delegates are
+    interested. Source: EPFL 2503 §6.5.2, equation 6.19.
     """
     parameters.members(level)
     check_interest(interest)
@@ -82,13 +83,13 @@ def level_interest(
 
 
 def tastes(interest: float, correlation: float) -> list[tuple[float, float]]:
-    """What a lowest subsystem may want, with chances: the interest of each of its participants.
+    """Returns the possible interests of the participants of a lowest subsystem, with chances.
 
-    The subsystem has a taste: an event is to it, with the chance p₁, or is not. A share of its
-    participants, the correlation, wants what is to its taste; the others decide by themselves, with
-    p₁. So p₁ of all are interested as before; two of one subsystem are correlated by the square of
-    that share, two of different ones are not.
-    Source: EPFL 2503 §6.3.3, §6.3.4: what aggregated interests and so rounds depend on.
+    The subsystem has a taste: it likes an event with the chance p₁. A share of its participants,
+    the correlation, follows the taste; the others decide independently, with p₁. So p₁ of all are
+    interested as before; two of one subsystem are correlated by the square of that share, two of
+    different ones are not. Source: EPFL 2503 §6.3.3, §6.3.4: the assumptions behind aggregated
+    interests and rounds.
     """
     alone = (1 - check_correlation(correlation)) * check_interest(interest)
     return [(interest, correlation + alone), (1 - interest, alone)]

@@ -1,10 +1,10 @@
-"""How an event spreads in one group whose members all know one another: a Markov chain.
+"""`Spread` of an event in one group with full membership, as a Markov chain.
 
 The state is the number of infected members. In a round each infected member reaches each other one
 with the chance p, so that the next state is binomial. A group of up to `CHAIN_MAX` is calculated
-exactly, but for tails below `TAIL` in each step. A larger one is exact while few are infected, and
-goes on by the mean of each state; that is checked up to ten million, against the simulation, and
-against the chain at its largest.
+exactly, apart from tails below `TAIL` in each step. A larger one is exact while few are infected,
+and continues with the mean of each state; that is checked up to ten million, against the
+simulation, and against the chain at its largest.
 
 With n p₁ and F p₁ in place of n and F the same holds for the interested members (6.6 to 6.8).
 
@@ -26,13 +26,13 @@ CHAIN_MAX: Final = 10_000
 """Members of a group that is calculated exactly. Beyond it: by means, once many are infected."""
 
 SETTLED_MAX: Final = 100_000
-"""Rounds looked at until all are infected. Beyond it: LimitError."""
+"""Rounds until all are infected. Beyond it: LimitError."""
 
 FEW: Final = 32
-"""Infected up to which it may matter that no one is chosen twice (see `first_transitions`)."""
+"""Infected members up to which distinct choices matter (see `first_transitions`)."""
 
 TAIL: Final = 1e-15
-"""What a step leaves out of a distribution, at most."""
+"""The most chance that a step leaves out of a distribution."""
 
 _EXACT_TO: Final = 2_000
 """Infected up to which a group larger than `CHAIN_MAX` is exact."""
@@ -52,7 +52,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How many are infected, as chances: `chances[i]` that it is `infected[i]`, of `n`."""
+    """The distribution of the infected members: `chances[i]` for `infected[i]`, of `n`."""
 
     n: int
     infected: Floats
@@ -109,11 +109,12 @@ def transitions(n: int, p: float, outsiders: int = 0) -> Floats:
 def first_transitions(
     n: int, size: int, fanout: int, *, loss: float = 0.0, outsiders: int = 0
 ) -> Floats:
-    """The first rows of p_jk where each of the infected chooses F different ones, as it does.
+    """Returns the first rows of p_jk with F different choices of each infected member, as in
+    gossip.
 
     6.2 has the F choices of a participant independent, so that a round of one may reach nobody.
-    While few are infected that matters. The n are some of a group of `size`, out of whom the
-    infected choose. Rows are for j up to `FEW`; columns for as many as those may lead to.
+    While few are infected that matters. The n are part of a group of `size`, from which the
+    infected choose. Rows are for j up to `FEW`; columns for all states that those may lead to.
     Cost: some milliseconds.
     """
     rows = min(n, FEW) + 1
@@ -150,12 +151,11 @@ def _choices(others: int, susceptible: int, fanout: int, loss: float) -> tuple[f
 def spreading(
     n: int, p: float, *, infected: int = 1, outsiders: int = 0, first: Floats | None = None
 ) -> Iterator[Spread]:
-    """The distribution of s_t for t = 0, 1, …, without end.
+    """Yields the distribution of s_t for t = 0, 1, …, without end.
 
-    `first` are rows of p_jk for the first j, in place of those of 6.2. A round from j leads to j
-    at least, so that the sum of 6.3 begins at 0 as well as at k/(1 + F).
-    Cost: a round of a group of 10,000 less than a second.
-    Source: EPFL 2503 §6.2, equations 6.3 and 6.8.
+    `first` are rows of p_jk for the first j, in place of those of 6.2. A round from j leads to j at
+    least, so that the sum of 6.3 begins at 0 as well as at k/(1 + F). Cost: a round of a group of
+    10,000 less than a second. Source: EPFL 2503 §6.2, equations 6.3 and 6.8.
     """
     if not 0 <= infected <= n:
         raise InvalidValueError(infected, f"expected 0 to {n} that are infected at first")
@@ -198,9 +198,9 @@ def spread(
 
 
 def settled(n: int, p: float, share: float = 1.0, first: Floats | None = None) -> float:
-    """The expected number of rounds until a share of the group is infected, all by default.
+    """Returns the expected number of rounds until a share of the group is infected, all by default.
 
-    By the chain, up to `CHAIN_MAX`. Source: EPFL 2503 §6.2.1, what equation 6.5 approximates.
+    By the chain, up to `CHAIN_MAX`. Source: EPFL 2503 §6.2.1, approximated by equation 6.5.
     """
     if n > CHAIN_MAX:
         raise LimitError("CHAIN_MAX", CHAIN_MAX, n)

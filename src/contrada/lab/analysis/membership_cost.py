@@ -1,4 +1,4 @@
-"""What membership costs with more or fewer levels: equations 6.29 to 6.36.
+"""The cost of membership by the number of levels: equations 6.29 to 6.36.
 
 n is the number of participants, l of levels; a = n^(1/l) need not be whole where l varies.
 Logarithms are natural.
@@ -68,10 +68,10 @@ def is_below_smallest(parameters: Parameters) -> bool:
 
 
 def participants_of_level(parameters: Parameters) -> NDArray[np.int64]:
-    """d_i for i = 1 … l: for how many i is the highest level. They add up to n.
+    """Returns d_i for i = 1 … l: the participants with i as highest level. They add up to n.
 
-    With one level all are of it; 6.33 has R a, or a - R, for them.
-    Source: EPFL 2503 §6.6.3, equation 6.33.
+    With one level all are of it; 6.33 has R a, or a - R, for them. Source: EPFL 2503 §6.6.3,
+    equation 6.33.
     """
     a, levels, redundancy = parameters.branching, parameters.levels, parameters.redundancy
     if levels == 1:
@@ -82,7 +82,7 @@ def participants_of_level(parameters: Parameters) -> NDArray[np.int64]:
 
 
 def knowing(parameters: Parameters) -> NDArray[np.int64]:
-    """u_i = a^i - 1 for i = 1 … l: how many know a participant of level i.
+    """Returns u_i = a^i - 1 for i = 1 … l: the participants that know one of level i.
 
     Source: EPFL 2503 §6.6.3, equation 6.34.
     """
@@ -90,7 +90,7 @@ def knowing(parameters: Parameters) -> NDArray[np.int64]:
 
 
 def mean_updates(parameters: Parameters) -> float:
-    """u_upd, in how many views a failed participant stands on average.
+    """Returns u_upd, the mean number of views that contain a failed participant.
 
     Source: EPFL 2503 §6.6.3, equation 6.35, its sum.
     """
@@ -142,7 +142,7 @@ def _integrated(parameters: Parameters, sign: int) -> float:
 
 
 def _mean(parameters: Parameters, each: NDArray[np.int64]) -> float:
-    """The mean over all participants of something of their levels."""
+    """Returns the mean over all participants of a function of their levels."""
     pairs = zip(participants_of_level(parameters).tolist(), each.tolist(), strict=True)
     return float(sum(d * v for d, v in pairs) / parameters.participants)
 

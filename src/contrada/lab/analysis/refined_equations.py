@@ -1,21 +1,22 @@
-"""What a multicast in a hierarchy reaches, calculated so that it agrees with figure 6.6.
+"""`Expectation` of a multicast in a hierarchy, in agreement with figure 6.6.
 
-We follow one participant that is interested and up, down from the top: at each level, what becomes
-known of its own subsystem's R delegates. By the linearity of means that gives the expected
-reliability. Against equations 6.22 to 6.27 as printed:
+The calculation follows one interested, running participant from the top: at each level, the
+distribution of the infected among its own subsystem's R delegates. By the linearity of means that
+gives the expected reliability. Differences to equations 6.22 to 6.27 as printed:
 
-- who is interested is binomial, not m_i p_i for sure, and rounds are expected by the number there
-  is. So the audiences of a typical interested participant count: at level 1, itself and others;
-- a subsystem begins with those of its R delegates that are infected: the first ones of its R first
-  subsystems, which may be interested or not; where not, they gossip but are no audience;
-- there is no factor R at level 1, but with `bottom_redundancy`;
-- the publisher gossips at all levels; those that crash are in views, and down from the beginning;
-
+- the number of interested members is binomial, not always m_i p_i, and rounds depend on it. So the
+  audiences of a typical interested participant count: at level 1, itself and others;
+- a subsystem begins with its infected delegates: the first ones of its R first subsystems,
+  interested
+  or not; uninterested ones gossip but are no audience;
+- there is no factor R at level 1, except with `bottom_redundancy`;
+- the publisher gossips at all levels; crashed participants are in views, and down from the
+  beginning;
 - while few are infected, each chooses F different ones.
 
-What is left out: that the publisher may be a delegate of the top level; of D, that it may end amid
-the delegates of a subsystem, or before the R first subsystems (it is rounded up). Each group is a
-chain (see `chains`): exact to 10,000 members. Audiences out of more than `_EACH` are taken at a few
+Left out: the publisher may be a delegate of the top level; an audience D may end amid the delegates
+of a subsystem, or before the R first subsystems (it is rounded up). Each group is a chain (see
+`markov_chain`): exact to 10,000 members. Audiences out of more than `_EACH` are taken at a few
 quantities, those out of more than `_FEW` at their mean.
 
 Source: EPFL 2503 §6.5.2, with footnote 10.
@@ -51,10 +52,10 @@ _NODES: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLevel:
-    """Of a level: the chance that a subsystem that is interested is reached, and its rounds.
+    """Of a level: the chance that an interested subsystem is reached, and its rounds.
 
-    Both if the subsystem above it was reached, on the way to who is interested and up. At level 1
-    a subsystem is a participant.
+    Both on condition that the subsystem above it was reached. At level 1 a subsystem is a
+    participant.
     """
 
     level: int
@@ -86,11 +87,11 @@ _LineStates = dict[_LineState, float]
 
 
 def expectation(parameters: Parameters, interest: float, correlation: float = 0.0) -> Expectation:
-    """What is expected of a multicast, of rounds as `expected_rounds` has them.
+    """Returns the expectation of a multicast, with the rounds of `expected_rounds`.
 
-    `correlation` says how far neighbours want the same (see `hierarchy.tastes`).
-    Cost: up to a second for 10,000 participants; more with crashes, for some hundred subsystems of
-    a subsystem, or for many delegates: half a minute where R = a = 22.
+    `correlation` is the correlation of neighbours' interests (see `hierarchy.tastes`). Cost: up to
+    a second for 10,000 participants; more with crashes, for some hundred subsystems of a subsystem,
+    or for many delegates: half a minute where R = a = 22.
     """
     check_interest(interest)
     if parameters.levels == 1:
@@ -120,11 +121,11 @@ def expectation(parameters: Parameters, interest: float, correlation: float = 0.
 def _at_bottom(
     parameters: Parameters, interest: float, correlation: float, lines: _LineStates
 ) -> tuple[_LineStates, float]:
-    """The participant after its lowest group, of whatever taste that is."""
+    """Returns the participant's state after its lowest group, of any taste."""
     ended: defaultdict[_LineState, float] = defaultdict(float)
     rounds = 0.0
     for weight, share in tastes(interest, correlation):
-        # Who is interested is rather in a group that is.
+        # An interested participant is more likely in an interested group.
         weight *= share / interest
         if not weight:
             continue
@@ -136,15 +137,16 @@ def _at_bottom(
 
 
 def reliability(parameters: Parameters, interest: float, correlation: float = 0.0) -> float:
-    """The expected share of the interested that is reached."""
+    """Returns the expected share of the interested participants that is reached."""
     return expectation(parameters, interest, correlation).reliability
 
 
 def settling_rounds(parameters: Parameters, interest: float) -> float:
-    """The expected rounds until all who are interested and up are reached, without a hierarchy.
+    """Returns the expected rounds until all interested, running members are reached, without a
+    hierarchy.
 
-    The publisher may be interested or not; there is no end to the rounds. Cost: seconds for a
-    hundred participants, for which figure 6.9 is; kept for further p₁.
+    The publisher may be interested or not; the rounds are unlimited. Cost: seconds for a hundred
+    participants, as in figure 6.9; cached for further p₁.
     """
     check_interest(interest)
     size, loss = parameters.participants, parameters.loss
@@ -164,11 +166,11 @@ def _goes_on(line: _LineState) -> bool:
 
 
 class _LinePlace(NamedTuple):
-    """Where the followed subsystem stands in its group, with this chance.
+    """The place of the followed subsystem in its group, with its chance.
 
-    The others: subsystems of the group's delegates that are infected, waiting or down; few that
-    count where D asks for more, and the many after them. `had` and `waits`: those of its delegates
-    that came into the group infected, or were only up; `fresh` others are not known to be up.
+    The others: subsystems of infected, waiting or crashed delegates; the few in an audience D, and
+    the many after them. `had` and `waits`: the followed subsystem's delegates that entered the
+    group infected, or only running; `fresh` others are not known to run.
     """
 
     chance: float
@@ -183,10 +185,10 @@ class _LinePlace(NamedTuple):
 
 
 class _LevelSpread:
-    """One level, for one participant that is interested and up.
+    """One level, for one participant that is interested and running.
 
-    The delegates that come into a group are the first ones of its first subsystems, one of each
-    (figure 6.5). At level 1 a subsystem is a participant, and has no others.
+    The delegates in a group are the first ones of its first subsystems, one of each (figure 6.5).
+    At level 1 a subsystem is a participant, and has no others.
     """
 
     def __init__(self, parameters: Parameters, interest: float, level: int) -> None:
@@ -201,7 +203,7 @@ class _LevelSpread:
         tuned = -(-parameters.audience // self._delegates)
         tuned = max(self._comers, tuned) if tuned else self._comers
         self._few = min(tuned, parameters.branching) - self._comers
-        # What is asked for again and again.
+        # Cached: requested repeatedly.
         self._rounds_of: dict[int, int] = {}
         self._drawn_of: dict[tuple[int, ...], list[float]] = {}
 
@@ -228,7 +230,7 @@ class _LevelSpread:
         return self._rounds_of[seen]
 
     def _places(self, line: _LineState) -> Iterator[_LinePlace]:
-        """Where the followed subsystem may be."""
+        """Returns the possible places of the followed subsystem."""
         count, few, size = self._parameters.branching, self._few, self._delegates
         down = self._comers - line.infected - line.waiting
         many = count - self._comers - few
@@ -260,7 +262,7 @@ class _LevelSpread:
         yield from (place for place in places if place.chance > 0)
 
     def _ends(self, place: _LinePlace, publishes: bool) -> Iterator[tuple[float, int, _LineState]]:
-        """What becomes of its delegates: chances, how many count as interested, and delegates."""
+        """Returns the final states of its delegates: chances, interested ones, and delegates."""
         size, share = self._delegates, self._interest
         numbers = (place.infected, place.waiting, place.down, place.few, place.many)
         for choices in product(*(_binomial(number, share) for number in numbers)):
@@ -302,7 +304,7 @@ class _LevelSpread:
 
 
 def _binomial(count: int, chance: float) -> tuple[tuple[float, int], ...]:
-    """Chances and numbers of how many of so many are chosen: each, a few, or the mean alone."""
+    """Returns chances and numbers of the chosen ones: each, a few, or the mean alone."""
     return _quantities(max(0, count), round(chance, 12))
 
 
@@ -339,7 +341,9 @@ def _first(n: int, group: tuple[int, int, float], outsiders: int) -> Floats:
 
 
 def _hypergeometric(fresh: Floats, waiting: int, draws: int, chances: Floats) -> list[float]:
-    """The chances that 0, 1, … of some draws from those who waited are fresh, without return."""
+    """Returns the chances that 0, 1, … of some draws from the waiting ones are fresh, without
+    return.
+    """
     result = []
     for hits in range(draws + 1):
         part = np.full(len(fresh), float(math.comb(draws, hits)))

@@ -1,8 +1,7 @@
-"""The thesis' figures 6.7 to 6.13, by simulation and by analysis.
+"""`GossipFigure`: the thesis' figures 6.7 to 6.13, by simulation and by analysis.
 
-A figure has curves of points; a point is run so many times, each run with its own seed, and
-calculated as printed and refined. The simulation is that of `runs`; where it ran makes no
-difference.
+A figure has curves of points; a point is run several times, each run with its own seed, and
+calculated as printed and refined. The simulation is that of `gossip_runs`, on any machine.
 
 Source: EPFL 2503 §6.5.3, §6.5.4.
 """
@@ -27,16 +26,16 @@ from contrada.lab.gossip_rounds.random_draws import key_of
 from contrada.lab.simulation.process_pool import in_processes
 
 CONFIDENCE: Final = 0.95
-"""The chance that an interval holds the mean, if runs are many or normal."""
+"""The chance that an interval contains the mean, if runs are many or normal."""
 
 NEARLY_ALL: Final = 0.99
-"""The share of the interested of which it is told in how many runs it is reached."""
+"""The share of the interested for the Δ-reliability of `FigureRow.nearly_all`."""
 
 TUNED: Final = 12
-"""D of figure 6.13, where no other is given."""
+"""The default D of figure 6.13."""
 
 _LONG: Final = 1_000
-"""Rounds after which a run of figure 6.9 ends: until all are infected, but for once in a while."""
+"""Rounds after which a run of figure 6.9 ends: almost always enough to infect all."""
 
 _SHARES: Final = (0.01, 0.025, *(each / 20 for each in range(1, 21)))
 _SIZES: Final = (5, 10, 15, 20, 30, 40)
@@ -44,7 +43,7 @@ _SMALL_SHARES: Final = (0.001, 0.002, 0.003, 0.005, 0.0075, *(each / 100 for eac
 
 
 class GossipPoint(msgspec.Struct, frozen=True):
-    """A point of a curve: what is varied, and what is run."""
+    """A point of a curve: the varied value, and the plan."""
 
     curve: str
     x: float
@@ -53,7 +52,7 @@ class GossipPoint(msgspec.Struct, frozen=True):
     protocol: GossipProtocol = GossipProtocol.HPMCAST
 
     def plans(self, runs: int, seed: int) -> list[GossipPlan]:
-        """Its runs. Their seed is the point's own, for else chance would bend a whole curve."""
+        """Returns its runs. Each point has its own seed: a common one would shift a whole curve."""
         what = msgspec.json.encode((self.parameters, self.interest, self.protocol))
         own = key_of(seed, zlib.crc32(what))
         return [
@@ -63,12 +62,12 @@ class GossipPoint(msgspec.Struct, frozen=True):
 
     @property
     def until_all(self) -> bool:
-        """Whether it is about the rounds that infect all, and not about who is reached."""
+        """Whether it measures the rounds that infect all, not the reached share."""
         return self.protocol is GossipProtocol.PMCAST
 
     @property
     def group(self) -> str:
-        """Its parameters in the thesis' letters; those that are 0 are left out."""
+        """Its parameters in the thesis' letters, without those that are 0."""
         known = self.parameters
         letters = {
             "a": known.branching,
@@ -82,13 +81,13 @@ class GossipPoint(msgspec.Struct, frozen=True):
         return ", ".join(f"{letter} = {value:g}" for letter, value in letters.items() if value)
 
     def measure(self, outcome: GossipOutcome) -> float:
-        """What is drawn of a run: the rounds until its last infection, or its reliability."""
+        """Returns the measure of a run: the rounds until its last infection, or its reliability."""
         return float(outcome.last) if self.until_all else outcome.reliability
 
 
 @dataclass(frozen=True, slots=True)
 class GossipFigure:
-    """A figure: its name, what is varied, and its points."""
+    """A figure: its name, the varied parameter, and its points."""
 
     name: str
     title: str
@@ -103,12 +102,12 @@ class GossipFigure:
 
     @property
     def measure(self) -> str:
-        """What is drawn."""
+        """The name of its measure."""
         return "rounds" if self.points[0].until_all else "reliability"
 
 
 class FigureRow(msgspec.Struct, frozen=True):
-    """A point of a figure: the simulated mean with its interval, and what analysis says.
+    """A point of a figure: the simulated mean with its interval, and both analyses.
 
     `nearly_all` is the share of runs that reach at least `NEARLY_ALL` of the interested: their
     Δ-reliability (§6.1.1). `messages` are the mean of a run. `group` are a point's parameters, in
@@ -130,7 +129,9 @@ class FigureRow(msgspec.Struct, frozen=True):
 
 
 def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure]:
-    """Figures 6.7 to 6.13 by their numbers; `given` replaces parameters that they do not vary."""
+    """Returns figures 6.7 to 6.13 by their numbers; `given` replaces parameters that they do not
+    vary.
+    """
     base = replace(Parameters(branching=22, levels=3, redundancy=3, fanout=2), **(given or {}))  # type: ignore[arg-type]
     flat = replace(base, branching=100, levels=1, redundancy=1, rounds=_LONG)
     # It varies a.
@@ -196,13 +197,13 @@ def _varying(parameters: Parameters, shares: Iterable[float], curve: str = "") -
 
 
 def plans_of(chosen: Iterable[GossipFigure], runs: int, seed: int) -> list[GossipPlan]:
-    """All runs of some figures; those that several of them have, once."""
+    """Returns all runs of some figures, common ones once."""
     points = (point for figure in chosen for point in figure.points)
     return list(dict.fromkeys(plan for point in points for plan in point.plans(runs, seed)))
 
 
 class AnalysedPoint(msgspec.Struct, frozen=True):
-    """What analysis says of a point, refined and as printed."""
+    """Both analyses of a point."""
 
     point: GossipPoint
     refined: float
@@ -216,14 +217,14 @@ def analyse(point: GossipPoint) -> AnalysedPoint:
         return AnalysedPoint(
             point, refined.reliability(group, interest), printed.reliability(group, interest)
         )
-    # Figure 6.9: Pittel's asymptote, and what it approximates.
+    # Figure 6.9: Pittel's asymptote, and the chain that it approximates.
     size, fanout = group.participants * interest, group.fanout * interest
     asymptote = pittel(size, fanout, loss=group.loss, crashes=group.crashes)
     return AnalysedPoint(point, refined.settling_rounds(group, interest), float(asymptote))
 
 
 def analyse_all(chosen: Iterable[GossipFigure], jobs: int) -> Iterator[AnalysedPoint]:
-    """Calculates all points of some figures in several processes, as they are done."""
+    """Calculates all points of some figures in several processes, as completed."""
     points = dict.fromkeys(point for figure in chosen for point in figure.points)
     return in_processes(analyse, list(points), jobs)
 
@@ -235,7 +236,7 @@ def rows_of(
     outcomes: Mapping[GossipPlan, GossipOutcome],
     analysed: Mapping[GossipPoint, AnalysedPoint],
 ) -> list[FigureRow]:
-    """What a figure shows, point by point."""
+    """Returns the rows of a figure, point by point."""
     rows = []
     for point in figure.points:
         ran = [outcomes[plan] for plan in point.plans(runs, seed)]
@@ -264,9 +265,9 @@ def rows_of(
 
 
 def interval(found: Sequence[float]) -> tuple[float, float, float]:
-    """The mean, and where the mean of all runs is with `CONFIDENCE`, by Student's distribution.
+    """Returns the mean of runs, and its interval with `CONFIDENCE`, by Student's distribution.
 
-    One run says nothing of that: the interval is then without end.
+    The interval of one run is unbounded.
     """
     mean = statistics.fmean(found)
     free = len(found) - 1

@@ -1,15 +1,15 @@
-"""One event gossiped in a regular hierarchy: figure 6.6 in rounds that all take together.
+"""`disseminate`: one event gossiped in a regular hierarchy, as in figure 6.6, in common rounds.
 
 A subsystem of a level is a *group*: the delegates of its subsystems, at level 1 its participants.
-All participants that gossip in a group began together and expect the same rounds, since they have
-one view. So a run consists of groups within groups, level by level, and all groups of a level are
-one array. A protocol without a hierarchy is the same with one level: figure 6.2, and with all as
+All gossiping members of a group began together and expect the same rounds, since they have one
+view. So a run consists of groups within groups, level by level, and all groups of a level are one
+array. A protocol without a hierarchy is the same with one level: figure 6.2, and with all as
 audience 6.1.
 
 Participant 0 … n - 1 has its address in base a. The delegates of a subsystem are, as in figure 6.5,
-the smallest addresses of its R first subsystems; of a lowest one, its R first participants. Who
-crashes is down from the beginning and stays in all views: no run is worse. The publisher does not
-crash, and gossips at all levels.
+the smallest addresses of its R first subsystems; of a lowest one, its R first participants. Crashed
+participants are down from the beginning and stay in all views: no run is worse. The publisher does
+not crash, and gossips at all levels.
 
 Source: EPFL 2503 §6.2, §6.5.1, §6.5.3, §6.5.4, §6.6.1.
 """
@@ -45,7 +45,7 @@ Gossip = Callable[[State, Counts, Counts, int, int, int, int], int]
 
 
 class GossipProtocol(StrEnum):
-    """What is simulated."""
+    """The simulated protocol."""
 
     HPMCAST = "hpmcast"
     """Figure 6.6: level by level, to interested participants and delegates of interested ones."""
@@ -58,13 +58,13 @@ class GossipProtocol(StrEnum):
 
 
 class GossipPlan(msgspec.Struct, frozen=True):
-    """One run: a group, the share of it that is interested, and the options of a protocol.
+    """One run: a group, its share of interested participants, and the options of a protocol.
 
-    `broadcast` sends to all (§6.6.2). `skip_first` leaves the top level to nobody where only the
-    publisher's own subsystem is interested (§6.5.1). `reliable_top` has a reliable protocol take
-    the event to all the top level's audience, and `flood_bottom` has who comes to the lowest level
-    broadcast there once (§6.6.1). With a `correlation` that share of a lowest subsystem wants what
-    it does as a whole (see `contrada.lab.analysis.hierarchy.tastes`).
+    `broadcast` sends to all (§6.6.2). `skip_first` skips the top level if only the publisher's own
+    subsystem is interested (§6.5.1). `reliable_top` delivers the event reliably to the top level's
+    whole audience, and `flood_bottom` makes each infected participant of the lowest level broadcast
+    there once (§6.6.1). With a `correlation` that share of a lowest subsystem follows its common
+    interest (see `contrada.lab.analysis.hierarchy.tastes`).
     """
 
     parameters: Parameters
@@ -79,7 +79,7 @@ class GossipPlan(msgspec.Struct, frozen=True):
     correlation: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be run."""
+        """Refuses an impossible plan."""
         check_interest(self.interest)
         check_correlation(self.correlation)
         if self.parameters.participants > GOSSIPERS_MAX:
@@ -87,7 +87,7 @@ class GossipPlan(msgspec.Struct, frozen=True):
 
     @property
     def hierarchy(self) -> Parameters:
-        """The parameters as they are run: without a hierarchy all are one group."""
+        """The parameters of the run: without a hierarchy all are one group."""
         if self.protocol is GossipProtocol.HPMCAST:
             return self.parameters
         count = self.parameters.participants
@@ -100,11 +100,11 @@ class GossipPlan(msgspec.Struct, frozen=True):
 
 
 class GossipLevel(msgspec.Struct, frozen=True):
-    """What happened at a level. An entity is a subsystem of a group, or at level 1 a participant.
+    """The result of a level. An entity is a subsystem of a group, or at level 1 a participant.
 
-    `wanted` counts the interested entities of all groups. `reached` counts those of them in which
-    some participant that is up has the event when gossiping at this level ends. `rounds`: the most
-    rounds that any gossiping group took.
+    `wanted` counts the interested entities of all groups, `reached` those of them with a running
+    participant that has the event when gossiping at this level ends. `rounds`: the most rounds of
+    any gossiping group.
     """
 
     level: int
@@ -115,11 +115,11 @@ class GossipLevel(msgspec.Struct, frozen=True):
 
 
 class GossipOutcome(msgspec.Struct, frozen=True):
-    """What came of a run.
+    """The result of a run.
 
-    `interested` and `reached` count who is interested and does not crash; `bystanders` those who
-    have the event and are not interested. `rounds` is when the last group stops to gossip, `last`
-    the round in which the last participant was infected.
+    `interested` and `reached` count interested, running participants; `bystanders` uninterested
+    ones with the event. `rounds` is the end of the last group's gossip, `last` the round of the
+    last infection.
     """
 
     plan: GossipPlan
@@ -133,12 +133,12 @@ class GossipOutcome(msgspec.Struct, frozen=True):
 
     @property
     def reliability(self) -> float:
-        """The share of the interested that was reached; 1 where nobody is interested."""
+        """The share of the interested that was reached; 1 without any."""
         return self.reached / self.interested if self.interested else 1.0
 
 
 def disseminate(plan: GossipPlan) -> GossipOutcome:
-    """Runs a plan: a pure function. Compiled where Numba is there, else by arrays, alike.
+    """Runs a plan: a pure function. Compiled with Numba if installed, else by arrays, alike.
 
     Cost: for 10,648 participants some milliseconds, for ten million some seconds and 1 GB.
     """
@@ -146,7 +146,7 @@ def disseminate(plan: GossipPlan) -> GossipOutcome:
 
 
 def disseminate_all(plans: Sequence[GossipPlan], jobs: int) -> Iterator[GossipOutcome]:
-    """Runs plans in several processes, as they are done; one job is this process, in order."""
+    """Runs plans in several processes, as completed; one job is this process, in order."""
     return in_processes(disseminate, plans, jobs)
 
 
@@ -160,7 +160,7 @@ def _gossip() -> Gossip:
 
 
 class _DisseminationRun:
-    """The participants of a run, by their number: who is interested, up, and infected."""
+    """The participants of a run by number: interested, running, infected."""
 
     def __init__(self, plan: GossipPlan, gossip: Gossip) -> None:
         self._plan, self._gossip = plan, gossip
@@ -192,7 +192,7 @@ class _DisseminationRun:
         return interested
 
     def outcome(self) -> GossipOutcome:
-        """Goes down the levels."""
+        """Runs the levels from the top."""
         levels = [self._level(level) for level in range(self._group.levels, 0, -1)]
         live = self._interested & self._up
         return GossipOutcome(
@@ -207,7 +207,7 @@ class _DisseminationRun:
         )
 
     def _level(self, level: int) -> GossipLevel:
-        """All groups of a level gossip."""
+        """Runs the gossip of all groups of a level."""
         group, width = self._group, self._group.branching ** (level - 1)
         delegates = group.redundancy if level > 1 else 1
         wants: Bits = np.any(self._interested.reshape(-1, width), axis=1)
@@ -232,7 +232,9 @@ class _DisseminationRun:
         )
 
     def _of_level(self, each: Bits, width: int, delegates: int) -> Bits:
-        """Who of all is in the groups of a level: a view of groups × subsystems × delegates."""
+        """Returns the members of the groups of a level: a view of groups × subsystems ×
+        delegates.
+        """
         step = max(1, width // self._group.branching)
         lines = each.reshape(-1, self._group.branching, width)
         members: Bits = lines[:, :, : (delegates - 1) * step + 1 : step]
@@ -245,7 +247,7 @@ class _DisseminationRun:
         infected: Bits,
         up: Bits,
     ) -> State:
-        """The groups of a level as the gossip has them."""
+        """Returns the state of the groups of a level for the gossip."""
         group, delegates = self._group, infected.shape[2]
         seen = np.repeat(wants, delegates).reshape(-1, group.members(level))
         if self._plan.to_all:
@@ -256,7 +258,7 @@ class _DisseminationRun:
         return state
 
     def _spread(self, level: int, state: State, wants: Bits) -> tuple[Counts, Counts, int]:
-        """Infects the groups of a level: how many rounds each took, its last one, and messages."""
+        """Infects the groups of a level. Returns the rounds of each, its last one, and messages."""
         plan, group = self._plan, self._group
         hits = (state & WANTED).astype(np.bool_).sum(axis=1)
         last = np.zeros(len(state), np.int64)
@@ -278,7 +280,7 @@ class _DisseminationRun:
         )
         told = small[np.minimum(hits, group.digest or 0)]
         if told.any():
-            # A digest is sent, asked for, and answered.
+            # A digest is sent, requested, and answered.
             rounds = rounds + told
             got = (1 - group.loss) ** 3
             sent += self._tell(level, state, hits * told, rounds * told, last, got)
@@ -291,11 +293,11 @@ class _DisseminationRun:
         return np.array(rounds, np.int64)[place]
 
     def _place(self, level: int) -> int:
-        """The group of a level in which the publisher is."""
+        """The publisher's group of a level."""
         return int(self._publisher // self._group.branching**level)
 
     def _outsider(self, level: int) -> int:
-        """The publisher's group at a level, if the publisher is no delegate in it; else -1."""
+        """The publisher's group of a level, if the publisher is no delegate in it; else -1."""
         width = self._group.branching ** (level - 1)
         delegates = self._group.redundancy if level > 1 else 1
         turn, rest = divmod(self._publisher % width, max(1, width // self._group.branching))
@@ -310,10 +312,10 @@ class _DisseminationRun:
         last: Counts,
         share: float,
     ) -> int:
-        """Who has the event tells all its audience in groups with hits, once; the messages.
+        """Sends the event once from each infected member to the audience in groups with hits.
 
-        A message comes with the chance `share`. `last` is set to the last of `rounds` where
-        somebody was infected by it.
+        Returns the messages. A message arrives with the chance `share`. `last` is set to the last
+        of `rounds` in groups with new infections.
         """
         senders = (state & INFECTED).astype(np.bool_).sum(axis=1)
         outsider = self._outsider(level)

@@ -1,11 +1,11 @@
 """`GossipWorld`: real participants of a group in virtual time, with loss, delay and crashes.
 
 Participants are the objects that serve real groups; their messages are delayed, and some are lost.
-A run is a pure function of its seed. `faults` compares all views with the participants that are
-really there.
+A run is a pure function of its seed. `faults` compares all views with the true group.
 
 In a world that is *in step* all periods begin together and every message, and the answer to its
-answer, comes before the next: the rounds of the analysis. Else each participant has its own phase.
+answer, arrives before the next: the rounds of the analysis. Otherwise each participant has its own
+phase.
 
 Source: EPFL 2503 §6.2.1 (assumptions), §6.4.2.
 """
@@ -46,7 +46,7 @@ from contrada.gossip.views import ViewTable, condense_table
 from contrada.model import FilterSet, Notification
 
 START_US: Final = 1_700_000_000_000_000
-"""What all clocks say at the beginning."""
+"""The initial time of all clocks."""
 
 _ANYTHING: Final = "anything"
 
@@ -56,7 +56,7 @@ Interests = Mapping[LogicalAddress, FilterSet]
 
 @dataclass(slots=True)
 class _Inhabitant:
-    """A participant, and what the world knows of it."""
+    """A participant, and the world's records of it."""
 
     participant: GossipParticipant
     filters: FilterSet
@@ -65,15 +65,15 @@ class _Inhabitant:
 
 
 class GossipWorld:
-    """A group in virtual time. `rounds` lets time pass; what is asked for happens at once.
+    """A group in virtual time. `rounds` advances the time; requests take effect at once.
 
     Args:
         parameters: of the group; messages are lost with its ε.
-        space: the addresses; regular, of a and l, where nothing is said.
+        space: the addresses; by default regular, of a and l.
         protocol: the class of the participants.
-        in_step: whether all gossip in rounds together.
+        in_step: whether all gossip in common rounds.
         as_bytes: whether messages travel as bytes.
-        checks: whether each participant that something happens to is validated after it.
+        checks: whether each participant is validated after each event.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class GossipWorld:
         self._number = 0
         self._taps: list[Callable[[str, SendGossip], bool]] = []
 
-    # --- who is there --------------------------------------------------------------------------
+    # --- members -------------------------------------------------------------------------------
 
     def settle(self, interests: Interests) -> None:
-        """A group in which all views are right already. Cost: as many lines as all views have."""
+        """Adds a group with correct views. Cost: as many lines as all views have."""
         tables = self._true_tables(interests)
         for address, filters in interests.items():
             participant = self._move_in(address, filters)
@@ -117,56 +117,58 @@ class GossipWorld:
     def join(
         self, address: LogicalAddress, filters: FilterSet, *through: LogicalAddress
     ) -> GossipParticipant:
-        """A newcomer asks those given for a place; it founds a group where none is given."""
+        """Adds a newcomer that joins through the given participants; without any it founds a
+        group.
+        """
         participant = self._move_in(address, filters)
         self._happen(address_text(address), JoinGroup(tuple(map(address_text, through))))
         return participant
 
     def leave(self, address: LogicalAddress) -> None:
-        """A participant leaves, and is then stopped."""
+        """Lets a participant leave, and stops it."""
         self._happen(address_text(address), LeaveGroup())
         del self._inhabitants[address_text(address)]
 
     def crash(self, address: LogicalAddress) -> None:
-        """A participant stops without a word."""
+        """Stops a participant without a message."""
         del self._inhabitants[address_text(address)]
 
     def want(self, address: LogicalAddress, filters: FilterSet) -> None:
-        """A participant wants something else from now on."""
+        """Changes the filters of a participant."""
         self._inhabitants[address_text(address)].filters = filters
         self._happen(address_text(address), AddInterest(_ANYTHING, filters))
 
     def jump_clock(self, address: LogicalAddress, by_us: int) -> None:
-        """A participant's clock is put forward, or back."""
+        """Moves a participant's clock forward, or back."""
         self._inhabitants[address_text(address)].clock_ahead_us += by_us
 
     def multicast(self, address: LogicalAddress, event: Notification) -> EventId:
-        """A participant publishes."""
+        """Publishes an event at a participant."""
         self._happen(address_text(address), Multicast(event))
         return event_id(event)
 
     def deliver(self, address: LogicalAddress, event: GossipEvent) -> list[GossipEffect]:
-        """Something happens to a participant, as it may be made up; its effects."""
+        """Hands any event to a participant. Returns its effects."""
         return self._happen(address_text(address), event)
 
     def tap(self, passes: Callable[[str, SendGossip], bool]) -> None:
-        """Whoever sends what is asked first: what does not pass is lost."""
+        """Filters all sent messages: rejected ones are lost."""
         self._taps.append(passes)
 
     def participant(self, address: LogicalAddress) -> GossipParticipant:
-        """The participant with an address."""
+        """Returns the participant with an address."""
         return self._inhabitants[address_text(address)].participant
 
     @property
     def addresses(self) -> list[LogicalAddress]:
-        """Who is there, in order."""
+        """The addresses of the group, in order."""
         return sorted(
             each.participant.membership.contact.address for each in self._inhabitants.values()
         )
 
     @property
     def interests(self) -> dict[LogicalAddress, FilterSet]:
-        """Who is there, and what each wants."""
+        """The participants with the filters of each."""
         return {
             each.participant.membership.contact.address: each.filters
             for each in self._inhabitants.values()
@@ -191,7 +193,7 @@ class GossipWorld:
     # --- time ----------------------------------------------------------------------------------
 
     def rounds(self, count: int) -> None:
-        """So many periods pass."""
+        """Lets `count` periods pass."""
         until = self.now_us + count * self.parameters.period_us
         while self._queue and self._queue[0][0] <= until:
             self.now_us, _, place, event = heapq.heappop(self._queue)
@@ -202,7 +204,7 @@ class GossipWorld:
         self.now_us = until
 
     def rounds_until(self, holds: Callable[[], bool], most: int) -> int:
-        """Lets periods pass until something holds, or so many have; how many."""
+        """Lets periods pass until a condition holds, at most so many. Returns their number."""
         for count in range(most):
             if holds():
                 return count
@@ -233,7 +235,7 @@ class GossipWorld:
             return
         if self._rng.random() < self.parameters.loss:
             return
-        # In step an answer to an answer comes before the next round; else two rounds may pass.
+        # In step an answer to an answer arrives before the next round; else two rounds may pass.
         longest = self.parameters.period_us // 4 if self._in_step else 2 * self.parameters.period_us
         delay = 1 + self._rng.randrange(longest)
         event: GossipEvent = Heard(place, effect.message)
@@ -241,10 +243,10 @@ class GossipWorld:
             event = Datagram(place, encode_gossip(effect.message))
         self._push(delay, effect.place, event)
 
-    # --- what came of it -----------------------------------------------------------------------
+    # --- results -------------------------------------------------------------------------------
 
     def given(self, identity: EventId) -> set[LogicalAddress]:
-        """Who was handed an event."""
+        """Returns the participants that were handed an event."""
         return {
             each.participant.membership.contact.address
             for each in self._inhabitants.values()
@@ -252,7 +254,7 @@ class GossipWorld:
         }
 
     def infected(self, identity: EventId) -> set[LogicalAddress]:
-        """To whom an event has come, interested or not."""
+        """Returns the participants that received an event, interested or not."""
         return {
             each.participant.membership.contact.address
             for each in self._inhabitants.values()
@@ -260,10 +262,10 @@ class GossipWorld:
         }
 
     def faults(self) -> list[str]:
-        """The differences of all views from the true group; empty where every view is exact.
+        """Returns the differences of all views from the true group; empty if every view is exact.
 
-        Each line must count the participants that are there, have just their filters together, and
-        name the right delegates.
+        Each line must count the participants of its subsystem, have exactly their filters, and name
+        the right delegates.
         """
         tables = self._true_tables(self.interests)
         found: list[str] = []
@@ -283,7 +285,7 @@ class GossipWorld:
         return found
 
     def _true_tables(self, interests: Interests) -> dict[Branch, ViewTable]:
-        """The tables of all branches, made from the participants that are there."""
+        """Returns the tables of all branches, built from the participants."""
         lines: dict[Branch, list[ViewLine]] = defaultdict(list)
         for address, filters in sorted(interests.items()):
             contact = Contact(address, address_text(address))

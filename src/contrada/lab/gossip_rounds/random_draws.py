@@ -1,8 +1,8 @@
-"""Random numbers that depend only on their purpose.
+"""`draws`: random numbers that depend only on their purpose.
 
-A draw is a hash of a key and a counter, so that arrays, compiled loops, processes and Spark draw
-the same numbers in whatever order they ask. The hash is that of SplitMix64, whose sequence from a
-seed these are. `kernels` has the same again for one number at a time.
+A draw is a hash of a key and a counter, so arrays, compiled loops, processes and Spark draw the
+same numbers in any order. The hash is that of SplitMix64, which generates this sequence from a
+seed. `round_kernels` has a version for single numbers.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ Words = NDArray[np.uint64]
 
 
 def key_of(*numbers: int) -> int:
-    """The key for what these numbers name; other numbers, or their order, give another."""
+    """Returns the key of these numbers; other numbers, or another order, give another key."""
     key = 0
     for number in numbers:
         key = mixed((key ^ number % WORD) + GAMMA)
@@ -54,12 +54,12 @@ def below(words: Words, bounds: Words) -> Words:
 
 
 def threshold(share: float) -> int:
-    """What a word is below with this chance, from 0 to below 1."""
+    """Returns the bound of words that are below it with this chance, from 0 to below 1."""
     return int(share * WORD)
 
 
 def chosen(key: int, count: int, share: float) -> NDArray[np.bool_]:
-    """Which of so many are chosen, each with the same chance, by itself."""
+    """Returns a mask of random members, each with the same chance, independently."""
     if share >= 1:
         return np.ones(count, np.bool_)
     result = np.empty(count, np.bool_)

@@ -1,10 +1,10 @@
-"""Rounds of gossip in many groups at once, by arrays: what `kernels` compiles, number by number.
+"""`gossip`: rounds of gossip in many groups at once, by arrays. `round_kernels` compiles the same.
 
-State is an array of groups × members of bits: whether a member counts as interested, is up, is
-infected. In a round, all members infected before it gossip. Each chooses F others of its view, none
-twice, and sends to those that count as interested.
+State is an array of groups × members of bits: whether a member counts as interested, is running, is
+infected. In a round, all members infected before it gossip. Each chooses F different others of its
+view, and sends to those that count as interested.
 
-Source: EPFL 2503 figures 6.1, 6.2 and 6.6, in rounds that all take together (§6.2.1).
+Source: EPFL 2503 figures 6.1, 6.2 and 6.6, in common rounds (§6.2.1).
 """
 
 from typing import Final
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from contrada.lab.gossip_rounds.random_draws import GAMMA, Words, below, draws, mixed
 
 WANTED: Final = 1
-"""The bit of who counts as interested."""
+"""The bit of members that count as interested."""
 
 UP: Final = 2
-"""The bit of who does not crash."""
+"""The bit of running members."""
 
 INFECTED: Final = 4
-"""The bit of who has the event."""
+"""The bit of members with the event."""
 
 _CHUNK: Final = 2**18
 """Senders looked at together."""
@@ -33,16 +33,16 @@ Counts = NDArray[np.int64]
 def gossip(
     state: State, rounds: Counts, last: Counts, key: int, outsider: int, fanout: int, loss: int
 ) -> int:
-    """Gossips in each group for its rounds; how many messages that took.
+    """Gossips in each group for its rounds. Returns the number of messages.
 
     Args:
-        state: groups × members; who is infected is written.
+        state: groups × members; infections are written.
         rounds: of each group.
-        last: of each group, the round from 1 in which it infected somebody last; written.
+        last: of each group, the round from 1 of its last infection; written.
         key: of the draws of this level of this run.
-        outsider: the group in which the publisher gossips too without being one of it, or -1.
+        outsider: the group in which the publisher gossips too without being a member, or -1.
         fanout: F.
-        loss: the bound below which a draw says that a message is lost.
+        loss: the bound below which a draw means a lost message.
     """
     members = state.shape[1]
     flat = state.reshape(-1)
@@ -71,7 +71,9 @@ def gossip(
 def _targets(
     group: Counts, index: Counts, members: int, key: int, fanout: int, loss: int
 ) -> tuple[Counts, NDArray[np.bool_]]:
-    """Whom senders choose, by Floyd's algorithm, as places in the flat state; and what is lost."""
+    """Returns the choices of senders, by Floyd's algorithm, as places in the flat state; and the
+    losses.
+    """
     others = members - (index < members)
     choices = np.minimum(fanout, others)
     counter = (group * (members + 1) + index).astype(np.uint64) * np.uint64(2 * fanout)

@@ -1,7 +1,8 @@
-"""Rounds of gossip in many groups, compiled: the same as `plain`, group after group.
+"""Rounds of gossip in many groups, compiled: the same as `round_arrays`, group after group.
 
-A group of some hundreds stays near the processor, and what a round draws depends on who draws, so
-that the numbers are those of `plain`. Importing this needs Numba, and compiles once on a machine.
+A group of some hundreds stays near the processor, and the draws of a round depend on the drawing
+member, so the numbers are those of `round_arrays`. The import needs Numba, and compiles once on a
+machine.
 """
 
 import numpy as np
@@ -24,7 +25,7 @@ _WANTED, _UP, _INFECTED = (
 def gossip(
     state: State, rounds: Counts, last: Counts, key: int, outsider: int, fanout: int, loss: int
 ) -> int:
-    """Gossips in each group for its rounds, as `plain.gossip` does; how many messages it took."""
+    """Gossips in each group for its rounds, as `round_arrays.gossip`. Returns the messages."""
     return int(
         _gossip(state, rounds, last, np.uint64(key), outsider, fanout, np.uint64(loss)),
     )

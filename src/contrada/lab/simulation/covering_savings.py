@@ -1,10 +1,10 @@
-"""What covering and merging save on a set of subscriptions, at one server.
+"""`saved`: the savings of covering and merging for a set of subscriptions, at one server.
 
 Its clients subscribe one after another, and it forwards the necessary filters to one neighbour. A
 filter costs the neighbour memory, and a check for each notification; a message costs the link.
 Deliveries are the same: only the messages differ.
 
-Source: PODC 2000 §4 (a server forwards what is most general); merging is this project's.
+Source: PODC 2000 §4 (a server forwards the most general filters); merging is this project's.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,10 +30,10 @@ _NEXT: Final = Neighbour("next")
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """What the neighbour holds at the end, and what was sent to it, without saving and with.
+    """The filters at the neighbour at the end, and the messages to it, without saving and with.
 
-    Each is a triple: plain, covering, merging. `refused` match nothing, or are more than a server
-    takes.
+    Each is a triple: plain, covering, merging. `refused` subscriptions match nothing, or exceed a
+    limit.
     """
 
     name: str
@@ -48,10 +48,10 @@ def saved(
     subscriptions: Sequence[Filter | FilterSet],
     told: Callable[[], None] = lambda: None,
 ) -> Saved:
-    """Forwards subscriptions, in their order, plain, then with covering, then with merging.
+    """Forwards subscriptions in order, plain, then with covering, then with merging.
 
-    `told` is called for each of them, three times. Cost: so many subscriptions at a router; rules
-    with much text take some milliseconds each.
+    `told` is called for each of them, three times. Cost: all subscriptions at a router; rules with
+    much text take some milliseconds each.
     """
     runs = [_forwarded(subscriptions, told, covering, merging) for covering, merging in SAVINGS]
     filters, messages, refused = zip(*runs, strict=True)

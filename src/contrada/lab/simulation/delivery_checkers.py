@@ -1,15 +1,14 @@
-"""Whether promises were kept: a checker for each promise, over the records of a run.
+"""`judge_delivery`: a checker for each delivery guarantee, over the records of a run.
 
-*Lost*: an accepted notification is read, by the end of the world, from every standing subscription
-that matches it and that all servers knew when it was published. Losses that the class permits are
-excused: reliable where its access point or a sequencer crashed afterwards, and where the
-subscription was in memory and its home crashed; certified where one of these lost its disk. And
-every loss, once more was published than the subscription has room for, unless it refuses
-publishers. *Double*: a log has a notification once, and an acknowledged record never comes again.
-Excused where an access point lost its disk, with the numbers of its publishers. *Spurious*: a log
-has only matching notifications, and no refused ones. *FIFO*, *causal*, *total*: the order of each
-log, in which it is also read. *Replay*: a log that is read again gives the same records at the same
-positions.
+*Lost*: an accepted notification is read, by the end of the world, from every matching durable
+subscription that all servers knew at the time of publishing. Losses that the class permits are
+excused: reliable after a crash of its access point or a sequencer, or of the owner of a
+subscription in memory; certified if one of these lost its disk. And every loss, once the
+publications exceed the subscription's room, unless it refuses publishers. *Double*: a log has a
+notification once, and an acknowledged record never returns. Excused if an access point lost its
+disk, with the numbers of its publishers. *Spurious*: a log has only matching notifications, and no
+refused ones. *FIFO*, *causal*, *total*: the order of each log, in which it is also read. *Replay*:
+a replayed log has the same records at the same positions.
 
 Source: EPFL 2503 §5.2.2.
 """
@@ -26,14 +25,14 @@ from contrada.lab.simulation.oracle import Violation
 
 @dataclass(slots=True)
 class DeliveryVerdict:
-    """What was looked at: how many pairs had to be delivered, and were."""
+    """The pairs of notification and subscription that had to be delivered, and that were."""
 
     must: int = 0
     read: int = 0
 
 
 def judge_delivery(delivery: DeliveryHistory, kept: DeliveryVerdict) -> Iterator[Violation]:
-    """Everything that does not hold."""
+    """Yields all violations."""
     logs = {name: dict[int, str]() for name in delivery.subscriptions}
     for (_, name), read in delivery.reads.items():
         for position, id_ in read.records.items():
@@ -74,7 +73,9 @@ def _lost(
 
 
 def _may_overflow(delivery: DeliveryHistory, subscription: DurableSpan) -> bool:
-    """Whether the oldest may have made way, or the subscription ended, for want of room."""
+    """Whether the oldest records may have been dropped, or the subscription ended, for lack of
+    room.
+    """
     if subscription.retention.on_full is OnFull.REFUSE:
         return False
     said = sum(
@@ -86,7 +87,7 @@ def _may_overflow(delivery: DeliveryHistory, subscription: DurableSpan) -> bool:
 
 
 def _is_excused(delivery: DeliveryHistory, sent: Sent, subscription: DurableSpan) -> bool:
-    """Whether a subscription may miss what was accepted."""
+    """Whether a subscription may lack an accepted notification."""
     if subscription.has_ended or subscription.is_lost:
         return True
     for order, broker, disk_survived in delivery.crashes:
@@ -118,7 +119,7 @@ def _wrong(
 
 
 def _has_lost_numbers(delivery: DeliveryHistory, sent: Sent) -> bool:
-    """Whether an access point has lost its disk, and what it knew of a publisher."""
+    """Whether an access point has lost its disk, with a publisher's numbers."""
     return any(
         broker in sent.brokers and not disk_survived
         for _, broker, disk_survived in delivery.crashes
@@ -141,7 +142,7 @@ def _out_of_order(name: str, log: list[Sent]) -> Iterator[Violation]:
 
 
 def _not_total(logs: dict[str, list[Sent]]) -> Iterator[Violation]:
-    """There is an order that all logs follow exactly when no cycle of them exists."""
+    """Yields cycles of all logs: without one, a common order exists."""
     sequences: defaultdict[str, TopologicalSorter[str]] = defaultdict(TopologicalSorter)
     for log in logs.values():
         before: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""`DeliveryHistory`: what is noted of a run that promises, simulated or real, for `keeping`.
+"""`DeliveryHistory`: the records of delivery guarantees in a run, simulated or real.
 
-What is acknowledged never comes again, but where a crash may have taken what was said of it.
+An acknowledged record never returns, except if a crash may have lost the acknowledgement.
 """
 
 from collections import defaultdict
@@ -14,10 +14,10 @@ from contrada.model import Notification, Selection
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A notification that a client published, more than at best effort.
+    """A publication above best effort.
 
-    `known` are the standing subscriptions that all servers knew then and that it matches; `past`
-    are those that its publisher had published or read before, and theirs.
+    `known` are the matching durable subscriptions that all servers knew then; `past` are the
+    publications that its publisher had published or read before, and their own past.
     """
 
     id: str
@@ -35,7 +35,7 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class DurableSpan:
-    """A standing subscription, and its home."""
+    """A durable subscription, and its owner."""
 
     name: str
     filters: Selection
@@ -47,33 +47,35 @@ class DurableSpan:
 
     @property
     def replays(self) -> bool:
-        """Whether it keeps what was acknowledged."""
+        """Whether it keeps acknowledged records."""
         return self.retention.replay_max > 0
 
 
 @dataclass(slots=True)
 class LogReading:
-    """What one client has read of a standing subscription, by position; `late` are not answered."""
+    """The records that one client has read of a durable subscription, by position; `late` are
+    unacknowledged.
+    """
 
     records: dict[int, str] = field(default_factory=dict)
     late: list[int] = field(default_factory=list)
     is_open: bool = False
-    is_stale: bool = False  # its home has crashed since, and will not hear what it says
+    is_stale: bool = False  # its owner has crashed since, and ignores it
     opened: int = 0
     refused: int = 0
 
     def consumer(self, client: str) -> str:
-        """The name under which it reads since it opened last: what was for another one is gone."""
+        """The consumer's name since the last opening: records for an earlier one are void."""
         return f"{client}/{self.opened}"
 
 
 @dataclass
 class DeliveryHistory:
-    """All of it; `crashes` are order, server, and whether its disk survived.
+    """All records; `crashes` are order, server, and whether its disk survived.
 
-    `sequencers` are all that ever were. `acknowledged` are positions of each standing subscription
-    that must not come again, with the time and the reader's server. `known` is what each client has
-    published and read of causal order, with all that came before that.
+    `sequencers` are all servers that ever were one. `acknowledged` are positions of each durable
+    subscription that must not return, with the time and the reader's server. `known` is each
+    client's causal past.
     """
 
     sent: dict[str, Sent] = field(default_factory=dict)
@@ -90,7 +92,7 @@ class DeliveryHistory:
     known: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def note_sent(self, sent: Sent) -> None:
-        """A client publishes; the notification's `past` is fixed from now on."""
+        """Records a publication; its `past` is fixed from now on."""
         sent.past = frozenset(self.known[sent.client])
         self.sent[sent.id] = sent
         if sent.guarantee.is_causal:
@@ -99,7 +101,7 @@ class DeliveryHistory:
     def note_read(
         self, client: str, name: str, position: int, id_: str, *, is_replay: bool
     ) -> None:
-        """A client reads a record."""
+        """Records the reading of a record."""
         if position in self.acknowledged[name] and not is_replay:
             self.doubles.append(f"{position} of {name} was acknowledged before {client} got it")
         records = self.reads[client, name].records
@@ -112,9 +114,9 @@ class DeliveryHistory:
                 self.known[client] |= {id_, *self.sent[id_].past}
 
     def forget_acknowledged(self, broker: int, synced_us: int) -> None:
-        """A crash may have taken acknowledgements: on their way, or before the disk had them.
+        """Forgets acknowledgements that a crash may have lost: in flight, or not on the disk.
 
-        What was said at the home itself until `synced_us` is on its disk.
+        Those made at the owner itself until `synced_us` are on its disk.
         """
         for name, positions in self.acknowledged.items():
             owner = self.subscriptions[name].broker

@@ -1,17 +1,16 @@
-"""The oracle: which deliveries a run must have made, which it may have, and each only once.
+"""`judge`: the oracle of a run: required deliveries, permitted deliveries, and no duplicates.
 
-*Must*: the filter matches; the subscription, and the advertisement that it needs, were there at a
-moment before the publishing at which nothing but notifications was on its way (so they had settled
-everywhere), and stay until the last copy of the notification is off its way, which is before its
-time to live is over; and no link on any shortest way from the publisher to the subscriber changed
-in between.
+*Must*: the filter matches; the subscription, and the advertisement that it needs, existed at a
+moment before the publishing with no control message in flight (so they had settled everywhere), and
+remain until the last copy of the notification has arrived, within its time to live; and no link on
+any shortest path from the publisher to the subscriber changed in between.
 
-*May*: the filter matches, and the subscription is in force when the notification is delivered. (So
-nothing is delivered after an unsubscription was acknowledged.)
+*May*: the filter matches, and the subscription is in force at the delivery. (So nothing is
+delivered after an unsubscription was acknowledged.)
 
-*Once*: a server gives a notification to a client at most once for a subscription, and the client
-takes it once at most. A client that moves may be given a notification again by another server; its
-session ignores it. Whether a filter matches is asked of the filter itself, never of an index.
+*Once*: a server hands a notification to a client at most once for a subscription, and the client
+takes it once at most. A client that moves may receive a notification again from another server; its
+session ignores it. The filter itself decides a match, never an index.
 """
 
 from collections import defaultdict
@@ -27,7 +26,7 @@ from contrada.routing.router_messages import Subscribe
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What does not hold, in one word, and in which case."""
+    """The violated rule, in one word, and the case."""
 
     what: str
     case: str
@@ -38,11 +37,11 @@ class Violation:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a world: what does not hold, and how much was looked at.
+    """The result of a world: its violations, and the size of the check.
 
-    `must` and `delivered` count pairs of notification and wish, `overlapping` what was published
-    while control messages were on their way; `matches_must` and `matches` count the matches of
-    patterns, those that must be delivered and all that were.
+    `must` and `delivered` count pairs of notification and subscription, `overlapping` publications
+    with control messages in flight; `matches_must` and `matches` count the required and the
+    delivered matches of patterns.
     """
 
     violations: list[Violation] = field(default_factory=list)
@@ -56,7 +55,7 @@ class Outcome:
 
 
 def judge(network: Observed) -> Outcome:
-    """Holds what was delivered against what must be and may be."""
+    """Compares the deliveries with the required and the permitted ones."""
     history = network.history
     found = Outcome(handled=len(history.handled))
     published = {each.notification.envelope.id: each for each in history.published}
@@ -91,7 +90,7 @@ def judge(network: Observed) -> Outcome:
 
 
 def _fault(published: PublishedRecord, delivered: Delivered, wishes: Iterable[Held]) -> str | None:
-    """Why a delivery for a subscription may not be."""
+    """Returns why a delivery for a subscription is wrong, or None."""
     in_force = [each for each in wishes if each.is_held(delivered.order, delivered.order)]
     if not in_force:
         return "nobody asks"
@@ -113,7 +112,7 @@ def _told(published: PublishedRecord, held: Held) -> str:
 
 
 def _must(network: Observed, hold: Hold, published: PublishedRecord) -> Iterator[Held]:
-    """The subscriptions for which a notification must be delivered."""
+    """Yields the subscriptions that require a notification."""
     end = published.cause.ended
     if end is None or published.cause.ended_us >= end_us(published.notification.envelope):
         return

@@ -1,4 +1,4 @@
-"""Charts of a sweep: what each kind of network costs, against the number of parties."""
+"""Charts of a sweep: the cost of each kind of network, by the number of parties."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,13 +12,13 @@ MEASURES: Final[dict[str, tuple[str, Callable[[Cost], float]]]] = {
     "table": ("filters held by a server, mean", lambda cost: cost.table_mean),
     "total": ("cost in all, without link states", lambda cost: cost.total),
 }
-"""What is drawn: for each file its title and the figure."""
+"""The charts: for each file its title and its measure."""
 
 _DASHES: Final = {"plain": ":", "covering": "--", "merging": "-"}
 
 
 def draw(costs: Sequence[Cost], folder: Path, form: str) -> list[Path]:
-    """Draws a chart per measure into a folder, as `png` or `svg`; the files."""
+    """Draws a chart per measure into a folder, as `png` or `svg`. Returns the files."""
     # The library is large, and asked for only here.
     from matplotlib import rcParams
     from matplotlib.figure import Figure

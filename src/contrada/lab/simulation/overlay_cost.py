@@ -1,11 +1,11 @@
-"""What a network of servers costs: messages times the length of the links they travel.
+"""`measure`: the cost of a network of servers: messages times the length of the links they cross.
 
-The workload is that of SIENA's own studies. *Objects of interest* and *interested parties* stand at
+The workload is that of SIENA's own studies. *Objects of interest* and *interested parties* are at
 random sites. Each object advertises a topic, publishes some notifications, and withdraws; each
 party subscribes to a topic, popular ones more often than others, and later withdraws. All
-advertise, then all subscribe, then all publish, then all withdraw, each at random times, and what
-is said arrives before the next begins. So every kind of network delivers the same, and only the
-cost differs.
+advertise, then all subscribe, then all publish, then all withdraw, each at random times, and all
+messages arrive before the next phase begins. So every kind of network delivers the same, and only
+the cost differs.
 
 Source: PODC 2000 §5 (simulation studies of architectures and processing strategies).
 """
@@ -35,24 +35,24 @@ OBJECTS_MAX: Final = 10_000
 """Objects of interest of one simulated run. Beyond it: the run is refused."""
 
 LEVELS: Final = 10
-"""A notification has a level below this; a party asks for a lowest or a highest one."""
+"""A notification has a level below this; a party subscribes from a lowest or to a single one."""
 
 TOPICS: Final = 20
-"""What objects publish about; the k-th is asked for in proportion to 1/k."""
+"""Topics of the objects; the k-th is subscribed in proportion to 1/k."""
 
 PAUSE_US: Final = 1_000
-"""Mean time between two that do the same."""
+"""Mean time between two actions of a phase."""
 
 COST_PER_LENGTH: Final = 1_000
-"""Servers are told the costs of their links as whole numbers, and as many microseconds a link
-delays, so that the time on its way says how far a notification came."""
+"""Cost of a link per length, as a whole number, and its delay in microseconds. So the travel time
+of a notification measures its path."""
 
 _IDENTITY: Final = "it"
 """The identity of the one subscription, or advertisement, of a client."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One run: a network of servers of a kind, and who uses it."""
+    """One run: a network of servers of a kind, and its clients."""
 
     kind: Kind
     network: str
@@ -64,9 +64,9 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a run cost. Costs are lengths; tables count filters that a server holds.
+    """The cost of a run. Costs are lengths; tables count the filters of a server.
 
-    `path` is how far a notification came to who was given it, on average.
+    `path` is the mean path of a notification to its receivers.
     """
 
     plan: Plan
@@ -100,9 +100,9 @@ def plans(
     notifications: int,
     seed: int,
 ) -> list[Plan]:
-    """A sweep: each kind of network once, with each number of parties.
+    """Returns a sweep: each kind of network once, with each number of parties.
 
-    One server alone neither forwards nor covers, and flooding forwards no subscriptions.
+    A single server neither forwards nor covers, and flooding forwards no subscriptions.
     """
     return [
         Plan(kind, network, sites, count, objects, notifications, seed)
@@ -114,7 +114,7 @@ def plans(
 
 
 def _is_idle(kind: Kind) -> bool:
-    """Whether another kind does the very same."""
+    """Whether another kind behaves identically."""
     is_plain = kind.strategy is Strategy.SUBSCRIPTIONS and not kind.covering
     if kind.shape == "central":
         return not is_plain
@@ -127,12 +127,12 @@ def measure(plan: Plan) -> Cost:
 
 
 def sweep(chosen: Sequence[Plan], jobs: int) -> Iterator[Cost]:
-    """Runs plans in several processes, as they are done; one job is this process."""
+    """Runs plans in several processes, as completed; one job is this process."""
     return in_processes(measure, chosen, jobs)
 
 
 class _PlanRun:
-    """A network and its clients, while a plan is run."""
+    """A network and its clients, during a plan."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -185,7 +185,7 @@ class _PlanRun:
         )
 
     def _path(self, delivered: Delivered) -> float:
-        """How far a notification came, to and from a central server too."""
+        """Returns the path of a notification, including those to and from a central server."""
         publisher, at_us = self._published[delivered.id]
         far = (delivered.at_us - at_us) / COST_PER_LENGTH
         if self._is_central:
@@ -195,7 +195,7 @@ class _PlanRun:
         return far
 
     def _all(self, names: list[str], act: Callable[[str], None]) -> None:
-        """Has each do something, at random times in random order; then all comes to rest."""
+        """Lets each client act, at random times in random order; then all messages arrive."""
         schedule = self._network.schedule
         for name in self._chance.sample(names, len(names)):
             schedule.run(schedule.now_us + round(self._chance.expovariate(1 / PAUSE_US)))
@@ -203,7 +203,7 @@ class _PlanRun:
         schedule.run()
 
     def _cost(self, *kinds: str) -> float:
-        """The lengths of the links that messages of some kinds have travelled."""
+        """Returns the lengths crossed by messages of some kinds."""
         travelled = (
             count * self._lengths[line]
             for (line, kind), count in sorted(self._network.traffic.items())
@@ -212,9 +212,9 @@ class _PlanRun:
         return sum(travelled) + sum(self._carried[kind] for kind in kinds)
 
     def _carry(self, client: str, kind: str) -> None:
-        """A message travels between a client and a central server, along the shortest way.
+        """Charges a message between a client and a central server, along the shortest path.
 
-        As between servers, advertisements travel only where they are forwarded.
+        As between servers, advertisements are forwarded only by their strategy.
         """
         is_offer = kind in ("Advertise", "Unadvertise")
         if is_offer and self._plan.kind.strategy is not Strategy.ADVERTISEMENTS:
@@ -254,7 +254,7 @@ class _PlanRun:
 
 
 def filter_of(chance: random.Random) -> Filter:
-    """What a party asks for."""
+    """Returns the filter of a party."""
     level = chance.randrange(LEVELS)
     levels = ge(level) if chance.random() < 0.7 else eq(level)
     return Filter({"topic": eq(_topic(chance)), "level": levels})

@@ -1,4 +1,4 @@
-"""Whether the path between two servers existed, and was the same, all the time between two moments.
+"""`unchanged`: whether the path between two servers existed, unchanged, between two moments.
 
 Lines count that were up at some time in between, at one end at least, since servers may still
 believe in them. *Unsteady* lines are those that changed, or were up at one end only.
@@ -17,14 +17,14 @@ from contrada.routing.links.shared_tree import rank_of, tree_of
 from contrada.routing.router_messages import Role
 
 Hold: TypeAlias = Callable[[int, int, int, int], bool]
-"""Whether the way between two servers held from one order to another."""
+"""Whether the path between two servers held from one order to another."""
 
 _RootPath: TypeAlias = list[tuple[int, float]]
 """The servers from one to the root, each with its distance from the root."""
 
 
 def unchanged(network: Observed) -> Hold:
-    """Whether there is a way between two servers that held, by the ways that a network has."""
+    """Returns the `Hold` of a network: by its paths or by its shared trees."""
     changes: dict[int, list[Change]] = defaultdict(list)
     for change in network.history.changes:
         changes[change.line].append(change)
@@ -94,7 +94,7 @@ class _UpLines:
         self._places = cache(self._find_places)
 
     def entry(self, server: int) -> int:
-        """The server by which the mesh is entered from one: the topmost above it."""
+        """Returns the server of entry to the mesh: the topmost above a server."""
         while server in self._parents:
             server = self._parents[server]
         return server
@@ -117,18 +117,18 @@ class _UpLines:
         return chain
 
     def _find_places(self, server: int, label: str) -> dict[int, float]:
-        """How far all are from the root of the part of a mesh in which a server is."""
+        """Returns the distances from the root of a server's part of the mesh."""
         part = distances(self._mesh, server)
         return distances(self._mesh, min(part, key=lambda each: rank_of(name_of(each), label)))
 
 
 def _unchanged_trees(network: Observed, lines: _LinesBetween) -> Hold:
-    """By the trees that all share.
+    """By the shared trees.
 
-    A server's place in such a tree is the least that the links allow, so more links make it less,
-    or leave it. Compute the places twice: over all lines that count, and over the steady ones.
-    Where a server and all servers between it and the root have the same places both times, they had
-    these places at every moment between.
+    A server's rank in such a tree is the least that the links allow, so more links lower it, or
+    leave it. The ranks are computed twice: over all lines that count, and over the steady ones. If
+    a server and all servers between it and the root have the same ranks both times, they had them
+    at every moment between.
     """
 
     @cache

@@ -1,23 +1,26 @@
-"""The oracle of patterns: what matches a run must have delivered, and what it may have.
+"""`judge_matches`: the oracle of patterns: required and permitted matches of a run.
 
-*May*: each notification of a match was published as it is there and matches the filter of its
-place; they follow one another in the one order of notifications, within the span, with the values
-of `by`; the subscription is in force when the match is delivered, and is given no match twice.
+*May*: each notification of a match was published in this form and matches the filter of its place;
+they follow one another in the common order of notifications, within the span, with the values of
+`by`; the subscription is in force at the delivery, and receives no match twice.
 
 *Must*: while no link changes, and none is up at one end alone, the matches are those of one plain
-matcher. What that is given is a *stream*: of what matches a filter of the pattern and is published
-at servers that can reach the subscriber's, all from the first moment at which the subscription and
-all links are settled, nothing but notifications being on its way. Each match of a stream must come
-as soon as all servers are told a time that lies more than the slack after its end, and nothing that
-follows from this is on its way any more; and no other match of what a stream holds may come.
+matcher. Its input is a *stream*: the notifications that match a filter of the pattern and are
+published at servers with a path to the subscriber's, all from the first moment at which the
+subscription and all links are settled, with only notifications in flight. Each match of a stream is
+required as soon as all servers have learned a time that lies more than the slack after its end, and
+no consequence of this is in flight; and no other match of the notifications of a stream is
+permitted.
 
 A stream holds only notifications for which a matcher's input and matches are determined:
 
-- what is *sure* to come, and in time: the advertisement that it needs had settled before, and stays
-  until the last copy is off its way, none of them travels for longer than the slack, and it has no
-  time to live. What is not sure ends a stream, and after it another begins;
-- without `every` a match depends on where the one before ended. So the stream begins with the first
-  that the pattern is given at all, or after a pause longer than `within`, which nothing outlasts.
+- those *sure* to arrive, and in time: the advertisement that they need had settled before, and
+  remains
+  until the last copy has arrived, none of them travels for longer than the slack, and they have no
+  time to live. An unsure one ends a stream, and after it another begins;
+- without `every` a match depends on the end of the one before. So the stream begins with the first
+  notification that the pattern receives at all, or after a pause longer than `within`, which nothing
+  outlasts.
 """
 
 from bisect import bisect_right
@@ -47,13 +50,13 @@ from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Strategy
 
 _MatchIdentity: TypeAlias = tuple[object, ...]
-"""What tells a match from others: its group, and the ids of its notifications."""
+"""The identity of a match: its group, and the ids of its notifications."""
 
 _DeliveredMatches: TypeAlias = dict[_MatchIdentity, Matched]
-"""What a subscription was given."""
+"""The delivered matches of a subscription."""
 
 _Busy: TypeAlias = list[tuple[float, float]]
-"""From which order to which something was on its way, in order."""
+"""The spans of orders with a message in flight, in order."""
 
 
 class _OrderSpan(NamedTuple):
@@ -64,7 +67,7 @@ class _OrderSpan(NamedTuple):
 
 
 def judge_matches(network: Observed, found: Outcome) -> None:
-    """Compares what was delivered of patterns with what must and may be; an outcome is told."""
+    """Compares the delivered matches with the required and the permitted ones, in an outcome."""
     history = network.history
     if not history.patterns:
         return
@@ -106,7 +109,7 @@ def _told(known: _MatchIdentity, held: Held) -> str:
 
 
 def _given(network: Observed, found: Outcome) -> dict[Held, _DeliveredMatches]:
-    """What each subscription was given; what may not be is added to an outcome."""
+    """Returns the delivered matches of each subscription; adds the forbidden ones to an outcome."""
     history = network.history
     by_identity: dict[tuple[str, int, str], list[Held]] = defaultdict(list)
     for held in history.patterns:
@@ -130,7 +133,7 @@ def _given(network: Observed, found: Outcome) -> dict[Held, _DeliveredMatches]:
 
 
 def _is_match(pattern: Pattern, match: Match[str], published: dict[str, PublishedRecord]) -> bool:
-    """Whether a match is one, taken by itself."""
+    """Whether a match is correct by itself."""
     chain = match.notifications
     known = [published.get(each.envelope.id) for each in chain]
     span_us = chain[-1].envelope.at_us - chain[0].envelope.at_us
@@ -153,7 +156,7 @@ def _is_match(pattern: Pattern, match: Match[str], published: dict[str, Publishe
 
 
 def _calm(network: Observed) -> Iterator[tuple[_OrderSpan, frozenset[int]]]:
-    """When no link changed and none was up at one end alone, with the lines that were up."""
+    """Yields the spans without changing or half-up links, with the lines that were up."""
     begin = 0.0
     ends: dict[int, set[int]] = defaultdict(set)
     changes: list[Change | None] = [*network.history.changes, None]
@@ -168,7 +171,7 @@ def _calm(network: Observed) -> Iterator[tuple[_OrderSpan, frozenset[int]]]:
 
 
 def _busy(causes: Sequence[Cause]) -> _Busy:
-    """When something of these causes was on its way; they are in the order of their beginnings."""
+    """Returns the spans with messages of these causes in flight; the causes are in order."""
     busy: _Busy = []
     for cause in causes:
         end = inf if cause.ended is None else cause.ended
@@ -180,13 +183,13 @@ def _busy(causes: Sequence[Cause]) -> _Busy:
 
 
 def _quiet_from(busy: _Busy, order: float) -> float:
-    """The first order from another one on at which nothing was on its way."""
+    """Returns the first order from another one on with nothing in flight."""
     place = bisect_right(busy, (order, inf)) - 1
     return order if place < 0 else max(order, busy[place][1])
 
 
 def _due_us(told: Sequence[tuple[int, int]], busy: _Busy, span: _OrderSpan) -> float:
-    """Below which time all matches must have come in a span."""
+    """Returns the time below which all matches of a span must have arrived."""
     due_us = -inf
     for order, time_us in told:
         if span.begin < order and _quiet_from(busy, order) < span.end:
@@ -201,7 +204,7 @@ def _streams(
     lines: frozenset[int],
     relevant: Sequence[PublishedRecord],
 ) -> Iterator[list[PublishedRecord]]:
-    """The stretches of relevant publications in which the matches of one matcher are determined."""
+    """Yields the runs of relevant publications with determined matches."""
     pattern = _pattern(held)
     place = bisect_right(relevant, span.begin, key=lambda each: each.order)
     if place == len(relevant) or relevant[place].order > span.end:
@@ -210,7 +213,7 @@ def _streams(
     is_clean = pattern.every or all(
         each.cause.ended is not None and each.cause.ended < held.begun for each in relevant[:place]
     )
-    # What was published in the same moment as this may lie before it in order.
+    # Publications of the same moment may precede it in order.
     unsure_us = last_us = _time_us(relevant[place - 1]) if place else -inf
     stream: list[PublishedRecord] = []
     for each in relevant[place:]:
@@ -232,7 +235,7 @@ def _streams(
 
 
 def _reached(network: Observed, lines: frozenset[int], broker: int) -> dict[int, float]:
-    """The servers that a server can reach."""
+    """Returns the servers with a path to a server."""
     graph: dict[int, dict[int, float]] = defaultdict(dict)
     for line in lines:
         a, b = network.ends[line]
@@ -245,7 +248,7 @@ def _time_us(published: PublishedRecord) -> int:
 
 
 def _is_sure(network: Observed, published: PublishedRecord, span: _OrderSpan) -> bool:
-    """Whether a notification is sure to come, and in time, where links do not change."""
+    """Whether a notification is sure to arrive, and in time, if links do not change."""
     ended = published.cause.ended
     if ended is None or ended >= span.end:
         return False
@@ -281,7 +284,7 @@ def _compare(
 
 
 def _matches_in(pattern: Pattern, stream: Sequence[PublishedRecord]) -> list[Match[str]]:
-    """The matches of one matcher that is given the whole stream in order."""
+    """Returns the matches of one matcher over the whole stream in order."""
     if len(stream) < len(pattern.filters):
         return []
     matcher: PatternMatcher[str] = PatternMatcher()

@@ -1,4 +1,4 @@
-"""Pure functions of many cases, spread over processes."""
+"""`in_processes`: a pure function of many cases, spread over processes."""
 
 import gc
 import signal
@@ -12,13 +12,13 @@ R = TypeVar("R")
 
 
 COLLECT_AFTER: Final = 50_000
-"""Objects after which a process looks for garbage: a run keeps most of what it makes to its end."""
+"""Objects after which a process collects garbage: a run keeps most of its objects to its end."""
 
 
 def in_processes(function: Callable[[C], R], cases: Sequence[C], jobs: int) -> Iterator[R]:
-    """The result of each case, as they are done; one job is this process, in order.
+    """Yields the result of each case, as completed; one job is this process, in order.
 
-    Only what runs is handed out, so that whoever ends early waits for that alone.
+    Only as many cases are submitted as run, so an early end need not wait for the others.
     """
     if jobs == 1:
         yield from map(function, cases)
@@ -37,7 +37,7 @@ def in_processes(function: Callable[[C], R], cases: Sequence[C], jobs: int) -> I
 
 
 def _begin() -> None:
-    """What each process does first."""
+    """Initializes each process."""
     gc.set_threshold(COLLECT_AFTER)
-    # Ctrl-C goes to all of a terminal: these end at once, and leave the word to the first.
+    # Ctrl-C reaches all processes: these end at once, and only the first reports it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

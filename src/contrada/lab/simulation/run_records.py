@@ -1,8 +1,8 @@
-"""The records of a run, for the oracle and for the search for faults.
+"""`History`: the records of a run, for the oracle and for the search for faults.
 
 An *order* numbers the events of a run, so that of two events at one time the first is known. A
 *cause* makes servers send messages: a client's request, or a change of links. All messages that
-follow from a cause belong to it, and it ends when none of them is on its way.
+follow from a cause belong to it, and it ends when none of them is in flight.
 """
 
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ from contrada.routing.router_messages import Advertise, Effect, Event, Refused, 
 
 @dataclass(slots=True, eq=False)
 class Cause:
-    """Something that makes servers speak, and how many of its messages are on their way.
+    """A request or change that makes servers send messages, and how many of these are in flight.
 
-    `came_us` is when the last copy of its notification came to a server over a line.
+    `arrived_us` is the arrival of the last copy of its notification over a line.
     """
 
     is_control: bool
@@ -34,7 +34,7 @@ class Cause:
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A subscription or an advertisement that was in force at a client of a server."""
+    """A subscription or an advertisement of a client that was in force at a server."""
 
     client: str
     broker: int
@@ -49,10 +49,10 @@ class Held:
 
 @dataclass(slots=True, eq=False)
 class PublishedRecord:
-    """A notification, and the state of the network when it was published.
+    """A notification, and the state of the network at its publishing.
 
-    `settled` is the last order at which no control message was on its way; `offers` are the
-    advertisements of its client that cover it.
+    `settled` is the last order without control messages in flight; `offers` are the advertisements
+    of its client that cover it.
     """
 
     notification: Notification
@@ -68,7 +68,7 @@ class PublishedRecord:
 class Delivered(msgspec.Struct, frozen=True):
     """A server handed a notification to a client for its subscriptions.
 
-    The client's session takes it unless another server had given it before.
+    The client's session takes it unless another server had delivered it before.
     """
 
     order: int
@@ -92,7 +92,7 @@ class Matched:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An end of a line came up or went down."""
+    """An end of a line is up or down from now on."""
 
     order: int
     line: int
@@ -112,7 +112,7 @@ class Handled(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class History:
-    """All that is noted of a run."""
+    """All records of a run."""
 
     subscriptions: list[Held] = field(default_factory=list)
     published: list[PublishedRecord] = field(default_factory=list)
@@ -125,13 +125,13 @@ class History:
     patterns: list[Held] = field(default_factory=list)
     matched: list[Matched] = field(default_factory=list)
     time_advances: list[tuple[int, int]] = field(default_factory=list)
-    """When all servers had been told the time, as order and time."""
+    """The announcements of the time to all servers, as order and time."""
 
 
 class Observed(Protocol):
-    """A network of which a run is judged: a simulated one, or real brokers.
+    """A judged network: a simulated one, or real brokers.
 
-    `ends` are the two servers of each line, `costs` what a way over it costs.
+    `ends` are the two servers of each line, `costs` the costs of the lines.
     """
 
     kind: Kind
@@ -140,5 +140,5 @@ class Observed(Protocol):
     costs: list[int]
 
     def role(self, a: int, b: int) -> Role:
-        """What the second of two servers with a line is to the first."""
+        """The role of the second of two linked servers for the first."""
         ...

@@ -1,6 +1,6 @@
-"""`Schedule`: virtual time. What is to happen happens in order of time, then of arrangement.
+"""`Schedule`: virtual time. Actions run in order of time, then of arrangement.
 
-Invariants: time never goes back; two runs that arrange the same do the same in the same order.
+Invariants: time never decreases; two runs that arrange the same do the same in the same order.
 """
 
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from typing import Final
 from contrada.errors import LimitError
 
 HAPPENINGS_MAX: Final = 20_000_000
-"""What may happen in one simulated run. Beyond it: it ends with LimitError."""
+"""Actions of one simulated run. Beyond it: it ends with LimitError."""
 
 
 class Schedule:
-    """What is to happen, by time in microseconds."""
+    """The actions, by time in microseconds."""
 
     def __init__(self) -> None:
         self.now_us = 0
@@ -22,7 +22,7 @@ class Schedule:
         self._arranged = 0
 
     def after(self, delay_us: int, action: Callable[[], None]) -> None:
-        """Arranges that something happens so long from now."""
+        """Arranges an action after a delay."""
         assert delay_us >= 0, f"{delay_us} µs is in the past"
         if self._arranged >= HAPPENINGS_MAX:
             raise LimitError("HAPPENINGS_MAX", HAPPENINGS_MAX)
@@ -30,9 +30,7 @@ class Schedule:
         self._arranged += 1
 
     def run(self, until_us: int | None = None) -> None:
-        """Runs the scheduled actions: until a time, which is then the present one, or until none is
-        left.
-        """
+        """Runs the actions until a time, which is then the present one, or until none is left."""
         waiting = self._waiting
         while waiting and (until_us is None or waiting[0][0] <= until_us):
             self.now_us, _, action = heappop(waiting)

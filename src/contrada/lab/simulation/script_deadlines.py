@@ -1,6 +1,6 @@
-"""Times to live, priorities and pauses of reading, put into a script that was made without them.
+"""`add_deadlines`: adds times to live, priorities and pauses of reading to a script.
 
-They come by a chance of their own, so that the rest of a script does not change with them.
+They have a random generator of their own, so the rest of a script does not change with them.
 """
 
 import random
@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from contrada.lab.simulation.script_steps import Pause, PublishStep, Resume, Script, Step
 
 TTLS_US: Final = (2_000, 20_000, 200_000, 2_000_000, 20_000_000)
-"""Less than a link takes, up to longer than a made world rests."""
+"""From less than the delay of a link to more than a rest of a made world."""
 
 
 def add_deadlines(script: Script) -> Script:
-    """A script in which some may be in a hurry; in half of all nobody is."""
+    """Returns a script with deadlines; half of all scripts stay without."""
     chance = random.Random(f"haste {script.seed} {script.kind.name}")
     if chance.random() < 0.5:
         return script

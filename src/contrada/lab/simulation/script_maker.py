@@ -1,10 +1,10 @@
-"""Scripts from seeds: networks of all shapes, clients that come and go, and what goes wrong.
+"""`make_script`: scripts from seeds: networks of all shapes, moving clients, and faults.
 
 A script is a row of bursts. In a burst clients subscribe, advertise, withdraw and publish faster
-than messages travel, so that notifications meet control messages on their way; between some bursts
-the network comes to rest, so that some notifications must be delivered. The weather of a world says
-which faults happen: none; a transport that loses, repeats and overtakes; links and servers that
-fail; clients that move; or all of these.
+than messages travel, so that notifications meet control messages in flight; between some bursts the
+network rests, so that some notifications must be delivered. The faults of a world are: none; a
+transport that loses, repeats and reorders; failing links and servers; moving clients; or all of
+these.
 """
 
 import random
@@ -50,9 +50,9 @@ WORLD_BROKERS_MAX: Final = 50
 """Servers of a made world. Beyond it: no made world has more."""
 
 REST_US: Final = 3_000_000
-"""How long nothing happens where a network is to come to rest."""
+"""The length of a rest of the network."""
 
-CALM: Final = Faults(late_us=5_000)  # So that what is sent together does not come together.
+CALM: Final = Faults(late_us=5_000)  # Messages sent together do not arrive together.
 ROUGH: Final = Faults(loss=0.1, duplication=0.1, late_us=30_000)
 
 Links = list[tuple[int, int, bool]]
@@ -60,7 +60,7 @@ Links = list[tuple[int, int, bool]]
 
 
 def make_script(seed: int, kind: Kind, brokers_max: int = WORLD_BROKERS_MAX) -> Script:
-    """The script of a seed."""
+    """Returns the script of a seed."""
     return add_deadlines(_Maker(seed, kind, brokers_max).script())
 
 
@@ -84,7 +84,7 @@ def links_of(shape: NetworkShape, brokers: int, chance: random.Random) -> Links:
 
 
 class _Maker:
-    """Makes a script step by step; knows what clients hold as far as it can be known."""
+    """Makes a script step by step, with a record of the clients' registrations."""
 
     def __init__(self, seed: int, kind: Kind, brokers_max: int) -> None:
         self._seed, self._kind = seed, kind
@@ -101,8 +101,8 @@ class _Maker:
         self._subscriptions: list[tuple[str, str]] = []
         self._offers: dict[tuple[str, str], Advertisement | None] = {}
         self._repairs: list[Step] = []
-        self._servers: dict[str, int] = {}  # the server of each client
-        self._last_publisher = self._clients[0]  # who published last what is more than best effort
+        self._servers: dict[str, int] = {}  # of clients
+        self._last_publisher = self._clients[0]  # above best effort
         self._is_rough = self._chance.random() < 0.5
         self._fails = self._chance.random() < 0.5
         self._moves = self._chance.random() < 0.5
@@ -111,7 +111,7 @@ class _Maker:
         self._storeless = tuple(each for each in chosen if self._chance.random() < 0.1)
 
     def script(self) -> Script:
-        """All of it."""
+        """Returns the whole script."""
         for a, b, is_parent in self._links:
             delay_us = self._chance.choice((1_000, 5_000, 20_000, self._chance.randrange(50_000)))
             self._steps.append(Connect(0, a, b, is_parent, 1 + delay_us))
@@ -155,7 +155,7 @@ class _Maker:
         for _ in range(self._chance.randint(8, 30)):
             self._now_us += self._chance.randrange(2 * pace_us)
             self._chance.choices(chosen, [weight for weight, _ in weights])[0]()
-        is_left = self._chance.random() < 0.5  # What failed stays so while the network rests.
+        is_left = self._chance.random() < 0.5  # Some faults stay during a rest.
         while self._repairs and not is_left:
             self._now_us += self._chance.randrange(SILENCE_US)
             self._repair()
@@ -196,7 +196,7 @@ class _Maker:
             self._steps.append(Retract(self._now_us, *key))
 
     def _publish(self) -> None:
-        """Something, mostly what its client has advertised."""
+        """Publishes, mostly within the client's advertisements."""
         values = random_values(self._chance)
         able = [
             client
@@ -210,7 +210,7 @@ class _Maker:
     # --- more than best effort ----------------------------------------------------------------
 
     def _publish_reliably(self) -> None:
-        """Something that is reliable or certified, with an order or none; often by a reader."""
+        """Publishes reliably or certified, with an order or none; often by a reader."""
         words = [self._chance.choice(("reliable", "certified"))]
         words += self._chance.choice(((), (), ("fifo",), ("causal",)))
         words += self._chance.choice(((), (), ("total:t",), ("total:u",)))
@@ -225,7 +225,7 @@ class _Maker:
         )
 
     def _subscribe_durably(self) -> None:
-        """A client subscribes for good."""
+        """Creates a durable subscription."""
         key = self._chance.choice(self._clients), self._named("d")
         self._durable.append(key)
         is_durable = self._chance.random() < 0.7
@@ -240,7 +240,7 @@ class _Maker:
         )
 
     def _read(self) -> None:
-        """A client begins or ends to read."""
+        """Attaches or detaches a reader."""
         if self._durable:
             client, name = self._chance.choice(self._durable)
             if self._chance.random() < 0.3:
@@ -273,13 +273,13 @@ class _Maker:
     # --- failures -----------------------------------------------------------------------------
 
     def _any_broker(self) -> int:
-        """A server; in worlds with promises often that of the last publisher."""
+        """Returns a server; in worlds with guarantees often that of the last publisher."""
         if self._kind.reliable and self._chance.random() < 0.5:
             return self._servers[self._last_publisher]
         return self._chance.randrange(self._brokers)
 
     def _fail(self) -> None:
-        """Something goes wrong, or what went wrong is mended."""
+        """Adds a fault, or repairs one."""
         if self._repairs and self._chance.random() < 0.5:
             self._repair()
             return
@@ -312,14 +312,16 @@ class _Maker:
                 self._connect(client, repair.broker)
 
 
-@lru_cache(maxsize=65_536)  # Made offers and values are few, and asked about often.
+@lru_cache(maxsize=65_536)  # Made offers and values are few.
 def is_offered(offer: Advertisement, values: tuple[tuple[str, Any], ...]) -> bool:
     """Whether an advertisement covers a notification of these values."""
     return product_covers(offer, Notification(dict(values)))
 
 
 def random_filter(chance: random.Random) -> str:
-    """Filters over three attributes that often cover one another, are equal, or can be merged."""
+    """Returns filters of three attributes that often cover one another, are equal, or can be
+    merged.
+    """
     parts = []
     if chance.random() < 0.8:
         low = chance.randrange(8)
@@ -334,7 +336,7 @@ def random_filter(chance: random.Random) -> str:
 
 
 def random_offer(chance: random.Random) -> str:
-    """Advertisements that often cover one another and leave something out."""
+    """Returns advertisements that often cover one another and leave values out."""
     low = chance.randrange(8)
     parts = [f"a between {low} and {low + chance.randrange(8)}"]
     parts += [chance.choice(("b any", "b prefix 'x'"))] if chance.random() < 0.8 else []
@@ -343,7 +345,7 @@ def random_offer(chance: random.Random) -> str:
 
 
 def random_values(chance: random.Random) -> dict[str, int | float | str | bool | None]:
-    """What a notification holds."""
+    """Returns the values of a notification."""
     values: dict[str, int | float | str | bool | None] = {"a": chance.randrange(13)}
     values |= {"b": chance.choice(("x", "xx", "yx"))} if chance.random() < 0.7 else {}
     values |= {"c": True} if chance.random() < 0.3 else {}

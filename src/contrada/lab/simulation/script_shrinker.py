@@ -1,4 +1,4 @@
-"""The shortest script that still shows a fault, by leaving out steps.
+"""`shrink`: the shortest script that still shows a fault, by leaving out steps.
 
 Delta debugging: halves are left out first, then quarters, down to single steps, until no single
 step can be left out. So the result is minimal in that sense, within a bound on runs. The method is
@@ -11,11 +11,11 @@ from contrada.lab.simulation.script_steps import Script, Step
 from contrada.lab.simulation.world import run
 
 SHRINK_RUNS_MAX: Final = 3_000
-"""Runs in search of a shorter script. Beyond it: the shortest so far is given."""
+"""Runs in search of a shorter script. Beyond it: the shortest so far is returned."""
 
 
 def shrink(script: Script) -> Script:
-    """The shortest script found that violates in the same way as the first violation."""
+    """Returns the shortest script found with the same kind of first violation."""
     violations = run(script).violations
     assert violations, "only what fails can be shrunk"
     what, left = violations[0].what, SHRINK_RUNS_MAX

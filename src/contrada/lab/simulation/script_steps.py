@@ -1,7 +1,8 @@
-"""Steps: what happens to a network from outside, as data that can be written, read and left out.
+"""`Script` and its steps: the external events of a network, as data that can be stored and left
+out.
 
-A step that cannot be done (a client of a server that has crashed, a subscription that is not there)
-does nothing, so that any part of a script is a script.
+An impossible step (a client of a crashed server, an unknown subscription) does nothing, so any part
+of a script is a script.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ BROKERS_MAX: Final = 1_000
 
 
 class _Act(msgspec.Struct, frozen=True, tag_field="step"):
-    """What happens, and when."""
+    """An event and its time."""
 
     at_us: int
 
@@ -43,9 +44,9 @@ class _NamedAct(_ClientAct, frozen=True):
 
 
 class Connect(_LinkAct, frozen=True, tag="connect"):
-    """A link between two servers; where `is_parent` the first is the parent of the second.
+    """A link between two servers; with `is_parent` the first is the parent of the second.
 
-    Shortest ways are those of the least `cost`, and of the links of a mesh alone.
+    Shortest paths are those of the least `cost`, over the links of a mesh alone.
     """
 
     is_parent: bool
@@ -62,23 +63,23 @@ class Mend(_LinkAct, frozen=True, tag="mend"):
 
 
 class Crash(_BrokerAct, frozen=True, tag="crash"):
-    """A server is gone; `keeps_store`: its clients' subscriptions are there when it is back."""
+    """A server crashes; `keeps_store`: its clients' subscriptions survive until the restart."""
 
     keeps_store: bool
 
 
 class Restart(_BrokerAct, frozen=True, tag="restart"):
-    """A server is back."""
+    """A server restarts."""
 
 
 class Move(_ClientAct, frozen=True, tag="move"):
-    """A client connects to a server, at first or after another, and asks for all it wants again."""
+    """A client connects to a server, at first or after another, and repeats its registrations."""
 
     broker: int
 
 
 class Leave(_ClientAct, frozen=True, tag="leave"):
-    """A client goes away, and with it its subscriptions and advertisements."""
+    """A client disconnects, with its subscriptions and advertisements."""
 
 
 class AddFilter(_NamedAct, frozen=True, tag="subscribe"):
@@ -113,7 +114,7 @@ class PublishStep(_ClientAct, frozen=True, tag="publish"):
 
 
 class OpenDurable(_NamedAct, frozen=True, tag="stand"):
-    """A client subscribes where it is, to be kept until it has acknowledged; and reads."""
+    """A client creates a durable subscription at its server, and reads it."""
 
     filters: str
     is_durable: bool
@@ -123,19 +124,19 @@ class OpenDurable(_NamedAct, frozen=True, tag="stand"):
 
 
 class Attach(_NamedAct, frozen=True, tag="attach"):
-    """A client reads a standing subscription, maybe another's."""
+    """A client reads a durable subscription, maybe another's."""
 
 
 class Detach(_NamedAct, frozen=True, tag="detach"):
-    """A client reads a standing subscription no longer."""
+    """A client stops reading a durable subscription."""
 
 
 class End(_NamedAct, frozen=True, tag="end"):
-    """A client ends a standing subscription."""
+    """A client ends a durable subscription."""
 
 
 class Pass(_BrokerAct, frozen=True, tag="pass"):
-    """The sequencer of a sequence passes it to another server."""
+    """The sequencer of a sequence hands it over to another server."""
 
     sequence: str
 
@@ -149,11 +150,11 @@ class FreeDisk(_BrokerAct, frozen=True, tag="free"):
 
 
 class Pause(_ClientAct, frozen=True, tag="pause"):
-    """A client reads no more; what it is given waits."""
+    """A client stops reading; its notifications wait."""
 
 
 class Resume(_ClientAct, frozen=True, tag="resume"):
-    """A client reads again, what waits first."""
+    """A client reads again, waiting notifications first."""
 
 
 class AddPattern(_NamedAct, frozen=True, tag="subscribe pattern"):
@@ -167,7 +168,7 @@ class DropPattern(_NamedAct, frozen=True, tag="unsubscribe pattern"):
 
 
 class AdvanceTime(_Act, frozen=True, tag="tell time"):
-    """All servers are told what the clock says, for what waits of patterns."""
+    """All servers learn the time, for waiting patterns."""
 
 
 Step: TypeAlias = (
@@ -198,12 +199,12 @@ Step: TypeAlias = (
 )
 
 NetworkShape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]
-"""How servers are linked: one alone, a tree of parents, a tree of peers, peers with redundant
+"""The links of servers: a single one, a tree of parents, a tree of peers, peers with redundant
 links, or peers with redundant links that are roots of trees."""
 
 
 class Kind(msgspec.Struct, frozen=True, order=True):
-    """What the servers of a network do. A kind has a name, by which it is asked for."""
+    """The configuration of the servers of a network. A kind is selected by its name."""
 
     shape: NetworkShape
     strategy: Strategy
@@ -222,7 +223,7 @@ class Kind(msgspec.Struct, frozen=True, order=True):
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A network and the steps that happen to it, in order of time."""
+    """A network and its steps, in order of time."""
 
     seed: int
     kind: Kind
@@ -244,12 +245,12 @@ class Script(msgspec.Struct, frozen=True):
             before_us = step.at_us
 
     def with_steps(self, steps: Sequence[Step]) -> "Script":
-        """The same with other steps."""
+        """Returns the script with other steps."""
         return msgspec.structs.replace(self, steps=tuple(steps))
 
 
 def to_text(script: Script) -> str:
-    """A script as JSON, a step on a line."""
+    """Returns a script as JSON, a step on a line."""
     fields = msgspec.structs.asdict(script)
     del fields["steps"]
     head = msgspec.json.encode(fields).decode().removesuffix("}") + ',"steps":'
@@ -258,7 +259,7 @@ def to_text(script: Script) -> str:
 
 
 def from_text(text: str, source: str) -> Script:
-    """The script that a text holds. Raises InputError that says what is wrong and where."""
+    """Parses a script. Raises InputError, with the place."""
     try:
         return msgspec.json.decode(text, type=Script)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

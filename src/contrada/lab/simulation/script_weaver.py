@@ -1,12 +1,12 @@
-"""Weaves into a made script what its maker does not know: costs of links, and patterns.
+"""`weave`: adds costs of links, and patterns, to a made script.
 
 Half of the worlds with a mesh have links of different costs. In more than half of all worlds
-clients ask for patterns, amid what else happens. While such a world rests some are asked for, too,
-and when they have settled clients publish what they have advertised; then the time is told. So some
-matches must be delivered, besides those that only may be.
+clients subscribe to patterns, between the other steps. During a rest of such a world they subscribe
+to some, too; when these have settled, clients publish within their advertisements, and then the
+time advances. So some matches are required, besides those that are only permitted.
 
-Some of what clients advertise then has a value of its own, so that it comes from few servers: parts
-of one pattern come from several sides, some in a row from the same.
+Some advertisements then have a value of their own, so that its notifications have few sources:
+parts of one pattern have several sources, some consecutive parts the same.
 """
 
 import random
@@ -35,23 +35,23 @@ WOVEN_COST_MAX: Final = 5
 """Cost of a link of a made world. Beyond it: no link of a made world costs more."""
 
 AMID: Final = 0.06
-"""How likely something of patterns happens after a step."""
+"""The chance of a pattern step after a step."""
 
 OWN: Final = range(20, 22)
-"""Values that are advertised singly, and that no maker knows."""
+"""Values that are advertised singly, and unknown to the maker."""
 
 SETTLED_US: Final = 800_000
-"""After how much of a rest most networks have settled."""
+"""The part of a rest after which most networks have settled."""
 
 TRIES: Final = 4
-"""How many notifications are made to find one that a client has advertised."""
+"""Notifications that are made to find an advertised one."""
 
 TOLD_US: Final = 2_800_000
-"""After how much of a rest the time is told."""
+"""The part of a rest after which the time advances."""
 
 
 def weave(script: Script) -> Script:
-    """A made script with what is woven into it: a pure function."""
+    """Returns a made script with these additions: a pure function."""
     chance = random.Random(f"{script.seed} {script.kind.name} woven")
     steps = list(script.steps)
     if script.kind.shape in ("general", "hybrid") and chance.random() < 0.5:
@@ -68,7 +68,7 @@ def _with_cost(step: Step, chance: random.Random) -> Step:
 
 
 class _Weaver:
-    """Weaves patterns into steps; knows what clients advertise as far as it can be known."""
+    """Adds patterns to steps, with a record of the clients' advertisements."""
 
     def __init__(self, chance: random.Random, steps: list[Step]) -> None:
         self._chance = chance
@@ -79,7 +79,7 @@ class _Weaver:
         self._numbered = 0
 
     def steps(self) -> Iterator[Step]:
-        """The steps with those that are woven in between."""
+        """Returns the steps with the additions."""
         last_us = self._steps[-1].at_us
         ends = [*(step.at_us for step in self._steps[1:]), last_us + REST_US]
         for step, end_us in zip(self._steps, ends, strict=True):
@@ -105,7 +105,7 @@ class _Weaver:
                 self._wishes = [key for key in self._wishes if key[0] != client]
 
     def _rest(self, begun_us: int) -> Iterator[Step]:
-        """Some patterns come, and go; when that has settled much is published."""
+        """Subscribes to patterns, withdraws some, and publishes after they have settled."""
         chance, now_us = self._chance, begun_us + SETTLED_US
         if not self._offers:
             return
@@ -147,7 +147,7 @@ class _Weaver:
         return AddPattern(now_us, *self._wishes[-1], random_pattern(self._chance))
 
     def _publish(self, now_us: int) -> Step:
-        """A publication that its client has advertised, if some client has."""
+        """Returns a publication within its client's advertisements, if there are any."""
         self._numbered += 1
         tried = [random_values(self._chance) for _ in range(TRIES)]
         if self._chance.random() < 0.6:
@@ -163,7 +163,7 @@ class _Weaver:
 
 
 def random_pattern(chance: random.Random) -> str:
-    """Patterns over the attributes of made filters."""
+    """Returns patterns over the attributes of made filters."""
     size = chance.choice((2, 3, 3, 4))
     if chance.random() < 0.6:
         parts = [f"a = {chance.choice(OWN)}" for _ in range(size)]

@@ -1,7 +1,7 @@
 """`DeliveryServers`: the delivery servers of a simulated network, and their disks.
 
-What a server does is seen outside once its disk has it, a moment later; a crash in between takes
-it, or a part of it.
+The effects of a server are performed once its disk has the changes, a moment later; a crash in
+between loses them, or a part of them.
 """
 
 import random
@@ -22,7 +22,7 @@ from contrada.lab.simulation.schedule import Schedule
 from contrada.routing.router_messages import Neighbour
 
 SYNC_US: Final = 2_000
-"""How long a disk takes."""
+"""The duration of a sync."""
 
 SEQUENCER: Final = "0"
 """The first sequencer of every world."""
@@ -30,7 +30,7 @@ SEQUENCER: Final = "0"
 
 @dataclass(slots=True, eq=False)
 class _RunningServer:
-    """A server that runs, and what waits for its disk."""
+    """A running server, and the effects that wait for its disk."""
 
     machine: DeliveryServer
     store: MemoryStore | None
@@ -40,7 +40,7 @@ class _RunningServer:
 
 
 class Lines(Protocol):
-    """What carries messages between servers."""
+    """The transport of messages between servers."""
 
     def send_delivery(self, broker: int, to: str, message: DeliveryMessage) -> None:
         """Sends a message over the line to a neighbour."""
@@ -61,11 +61,11 @@ class DeliveryServers(ABC):
 
     @abstractmethod
     def _answer(self, broker: int, token: int, error: ContradaError | None) -> None:
-        """A server has confirmed a publication, or refused it."""
+        """Handles the confirmation, or refusal, of a publication."""
 
     @abstractmethod
     def _deliver(self, broker: int, consumer: str, said: Records | Closed) -> None:
-        """A server has something for a consumer."""
+        """Handles the records, or the closing, of a consumer."""
 
     def _start(self, broker: int, *, is_new: bool) -> None:
         store = self._disks[broker]
@@ -77,7 +77,9 @@ class DeliveryServers(ABC):
         self.do(broker, [])
 
     def _stop(self, broker: int, chance: random.Random, *, keeps_store: bool) -> bool:
-        """A server is gone; whether its disk survives, with a part of what it had not got."""
+        """Stops a server. Returns whether its disk survives, with a part of the unsynced
+        changes.
+        """
         store = self._disks[broker]
         survives = keeps_store and store is not None
         if store is not None and survives:
@@ -89,7 +91,7 @@ class DeliveryServers(ABC):
         return survives
 
     def fill(self, broker: int, *, is_full: bool) -> None:
-        """The disk of a server is full, or has room again."""
+        """Fills the disk of a server, or frees room."""
         store = self._disks[broker]
         if store is not None:
             store.is_full = is_full
@@ -103,7 +105,7 @@ class DeliveryServers(ABC):
         self._at(broker, lambda of: of.link_down(Neighbour(neighbour), self._schedule.now_us))
 
     def change_routes(self, broker: int, ways: Mapping[str, str]) -> None:
-        """The router knows these ways."""
+        """Sets the routes of the router."""
         server = self.servers[broker]
         if server is None or ways is server.routes:
             return
@@ -111,7 +113,7 @@ class DeliveryServers(ABC):
         self._at(broker, lambda of: of.change_routes(ways, self._schedule.now_us))
 
     def receive(self, broker: int, neighbour: str, message: DeliveryMessage) -> None:
-        """A message has come."""
+        """Handles a message."""
         now_us = self._schedule.now_us
         self._at(broker, lambda of: of.receive(Neighbour(neighbour), message, now_us))
 
@@ -121,7 +123,7 @@ class DeliveryServers(ABC):
             self.do(broker, act(server.machine))
 
     def do(self, broker: int, effects: list[DeliveryEffect]) -> None:
-        """Does what a server says, once its disk has what was before."""
+        """Performs effects once the disk has all earlier changes."""
         server = self.servers[broker]
         assert server is not None, "a server that has crashed does nothing"
         if server.store is None:
@@ -159,7 +161,7 @@ class DeliveryServers(ABC):
                     self._deliver(broker, client, said)
 
     def check(self) -> None:
-        """Checks the invariants of all servers that run."""
+        """Checks the invariants of all running servers."""
         for server in self.servers:
             if server is not None:
                 server.machine.validate()

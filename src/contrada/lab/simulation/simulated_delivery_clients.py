@@ -1,13 +1,12 @@
-"""`SimulatedDeliveryClients`: the part of a simulated network that keeps what is more than best
-effort.
+"""`SimulatedDeliveryClients`: the part of a simulated network above best effort.
 
 Each server has a `DeliveryServer` beside its router, and most have a disk (`MemoryStore`). The
-effects of a server are seen outside once its disk has them, a moment later; a crash in between
-takes them, or a part of them. Clients publish with numbers of their own, and repeat unanswered
-publications when they meet a server again; they read standing subscriptions from wherever they are,
-acknowledge sometimes at once and sometimes late, and know by its position what they have read.
+effects of a server are performed once its disk has the changes; a crash in between loses them, or a
+part of them. Clients publish with numbers of their own, and repeat unanswered publications when
+they reconnect; they read durable subscriptions from any server, acknowledge at once or late, and
+identify records by position.
 
-All that the checkers of promises need is noted, see `keeping`.
+All records for `delivery_checkers` are kept, see `delivery_history`.
 """
 
 import random
@@ -35,10 +34,10 @@ from contrada.lab.simulation.simulated_delivery import SEQUENCER, SYNC_US, Deliv
 from contrada.model import Notification, Selection
 
 CREDIT: Final = 5
-"""Records that a client may have before it has read them."""
+"""Records that a client accepts before it has read them."""
 
 REOPENED_MAX: Final = 50
-"""How often a client that reads nothing asks again for a subscription. Beyond it: it gives up."""
+"""Attempts of an idle client to open a subscription. Beyond it: it gives up."""
 
 
 class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
@@ -51,11 +50,11 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         self._chance = random.Random(seed)
         self._order = 0
         self._is_over = False
-        self._clients: dict[str, int] = {}  # where each is
-        self._incarnations: defaultdict[str, dict[str, int]] = defaultdict(dict)  # lives of servers
+        self._clients: dict[str, int] = {}  # the server of each
+        self._incarnations: defaultdict[str, dict[str, int]] = defaultdict(dict)  # of servers
         self._unanswered: defaultdict[str, dict[str, Sent]] = defaultdict(dict)
         self._sequences: dict[str, int] = defaultdict(int)
-        self._subscribed: defaultdict[str, dict[str, None]] = defaultdict(dict)  # who reads what
+        self._subscribed: defaultdict[str, dict[str, None]] = defaultdict(dict)  # by reader
         self._tokens: dict[int, tuple[Sent, int]] = {}  # and the connection, see `_connected`
         self._connected: defaultdict[str, int] = defaultdict(int)
         DeliveryServers.__init__(self, brokers, schedule, lines, storeless)
@@ -63,7 +62,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
     # --- servers ------------------------------------------------------------------------------
 
     def crash(self, broker: int, *, keeps_store: bool) -> None:
-        """A server is gone; of what its disk had not got a part may survive, if the disk does."""
+        """Crashes a server; a part of the unsynced changes may survive with its disk."""
         self._order += 1
         survives = self._stop(broker, self._chance, keeps_store=keeps_store)
         self.crashes.append((self._order, broker, survives))
@@ -78,7 +77,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
                 subscription.is_lost = True
 
     def restart(self, broker: int) -> None:
-        """A server is back, with what its disk has."""
+        """Restarts a server with its disk."""
         self._start(broker, is_new=False)
         for client in [each for each, where in self._clients.items() if where == broker]:
             self.move(client, broker)
@@ -86,7 +85,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
     # --- clients ------------------------------------------------------------------------------
 
     def move(self, client: str, broker: int) -> None:
-        """A client has connected to a server: it publishes again what was not answered, reads."""
+        """Connects a client to a server: it repeats unanswered publications, and reads."""
         before = self._clients.get(client)
         if before is not None:
             self.leave(client)
@@ -108,7 +107,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
             self._open(client, name)
 
     def leave(self, client: str) -> None:
-        """A client is gone from where it was; it keeps what it knows."""
+        """Disconnects a client, which keeps its state."""
         broker = self._clients.pop(client, None)
         if broker is None:
             return
@@ -119,7 +118,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
                 self._consume(broker, CloseLog(name, read.consumer(client)))
 
     def publish(self, client: str, id_: str, notification: Notification) -> None:
-        """A client publishes above best effort; if it is not connected, when it is again."""
+        """Publishes above best effort; an unconnected client does so later."""
         promised = delivery_class(notification.envelope.delivery)
         self._sequences[client] += 1
         sequence = self._sequences[client]
@@ -140,7 +139,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
             return
         self._order += 1
         known = self._known_to_all(sent)
-        # Published again, it may be what was addressed the first time, or anew.
+        # A repetition may be addressed as the first time, or anew.
         sent.known = known if not sent.brokers else sent.known & known
         sent.order = sent.order or self._order
         sent.brokers.append(broker)
@@ -152,7 +151,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         self.do(broker, publication)
 
     def _known_to_all(self, sent: Sent) -> frozenset[str]:
-        """The matching standing subscriptions that all running servers know."""
+        """Returns the matching durable subscriptions that all running servers know."""
         known = [set(each.machine.subscriptions()) for each in self.servers if each is not None]
         names = set.intersection(*known) if known else set()
         return frozenset(
@@ -162,10 +161,10 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
     def _answer(self, broker: int, token: int, error: ContradaError | None) -> None:
         sent, connected = self._tokens[token]
         if self._clients.get(sent.client) != broker or connected != self._connected[sent.client]:
-            return  # It has gone, and asks elsewhere or anew.
+            return  # It has moved, and repeats it there.
         if self._unanswered[sent.client].pop(sent.id, None) is not None:
             sent.is_accepted = error is None
-            if error is None:  # So this server knows what was before.
+            if error is None:  # So this server knows its past.
                 self._incarnations[sent.client] = {
                     str(broker): self._incarnations[sent.client][str(broker)]
                 }
@@ -177,7 +176,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
     def create_subscription(
         self, client: str, name: str, filters: Selection, retention: Retention, *, is_durable: bool
     ) -> None:
-        """A client subscribes where it is, to be kept until it has acknowledged."""
+        """Creates a client's durable subscription at its server."""
         broker = self._clients.get(client)
         server = None if broker is None else self.servers[broker]
         if broker is None or server is None or name in self.subscriptions:
@@ -196,13 +195,13 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         self.attach(client, name)
 
     def attach(self, client: str, name: str) -> None:
-        """A client reads a standing subscription from now on, wherever it is."""
+        """Lets a client read a durable subscription from now on, at any server."""
         if name in self.subscriptions and name not in self._subscribed[client]:
             self._subscribed[client][name] = None
             self._open(client, name)
 
     def detach(self, client: str, name: str) -> None:
-        """A client stops reading, and leaves what it has not acknowledged."""
+        """Stops a client's reading, with its unacknowledged records."""
         if name in self._subscribed[client]:
             del self._subscribed[client][name]
             read = self.reads[client, name]
@@ -212,7 +211,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
             read.is_open = False
 
     def end(self, client: str, name: str) -> None:
-        """A client ends a standing subscription that it reads."""
+        """Ends a durable subscription that a client reads."""
         broker = self._clients.get(client)
         read = self.reads.get((client, name))
         if broker is None or self.servers[broker] is None or read is None or not read.is_open:
@@ -276,13 +275,13 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         self._consume(broker, Ack(name, read.consumer(client), intervals))
 
     def _forget_acknowledged(self, broker: int) -> None:
-        """A crash may have taken acknowledgements, and readers do not know of it yet."""
+        """Forgets lost acknowledgements; the readers do not know of the crash yet."""
         self.forget_acknowledged(broker, self._schedule.now_us - SYNC_US)
         for (_, name), read in self.reads.items():
             read.is_stale |= self.subscriptions[name].broker == broker
 
     def pass_sequence(self, sequence: str, broker: int) -> None:
-        """The sequencer of a sequence passes it to another server, if it can."""
+        """Hands a sequence over to another server, if possible."""
         for at, server in enumerate(self.servers):
             if server is not None:
                 try:
@@ -297,10 +296,10 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
     # --- the end ------------------------------------------------------------------------------
 
     def audit(self, run: Callable[[], None]) -> None:
-        """When all is mended: somebody reads what is left and acknowledges it, then reads again."""
+        """Reads and acknowledges all remaining records after the repairs, then replays the logs."""
         self._is_over = True
         for client, broker in [*self._clients.items()]:
-            self.move(client, broker)  # What was not answered is published again.
+            self.move(client, broker)  # Unanswered publications are repeated.
         run()
         for client in list(self._clients):
             for name in list(self._subscribed[client]):

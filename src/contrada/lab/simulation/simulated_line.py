@@ -1,10 +1,10 @@
-"""`Line`: a link between two servers: a session that keeps order, over a transport that need not.
+"""`Line`: a link between two servers: an ordered session over an unreliable transport.
 
-The transport delays packets, loses, repeats and overtakes them, and carries nothing while it is
-cut. The session numbers what it sends, acknowledges what has come and repeats what was not
-acknowledged, so that faults of the transport cost time, never order. Where an end hears nothing for
-`SILENCE_US` it gives the session up: what was on its way is lost, the server is told that the link
-is down, and a new session is begun as soon as both ends have given up the old one.
+The transport delays packets, loses, repeats and reorders them, and carries nothing while it is cut.
+The session numbers its packets, acknowledges and repeats them, so faults of the transport cost
+time, never order. An end that receives nothing for `SILENCE_US` closes the session: packets in
+flight are lost, the server learns that the link is down, and a new session begins as soon as both
+ends have closed the old one.
 
     end 0            transport            end 1
     up   -- 0: hello ----------------->   up
@@ -27,16 +27,16 @@ from typing import Final, Generic, Protocol, TypeVar
 from contrada.lab.simulation.schedule import Schedule
 
 SILENCE_US: Final = 400_000
-"""How long an end waits for a sign of life."""
+"""The time without packets after which an end closes the session."""
 
 REPEAT_FACTOR: Final = 3
-"""What is not acknowledged is sent again after so many delays of the line."""
+"""Delays of the line after which an unacknowledged packet is repeated."""
 
 RESUME_US: Final = 20_000
-"""How long after both ends are down a new session is begun."""
+"""The time from the end of a session to the next."""
 
 PACKETS_REPEATED_MAX: Final = 64
-"""Packets that a simulated link sends again at one time. Beyond it: the rest waits."""
+"""Packets that a simulated link repeats at one time. Beyond it: the rest waits."""
 
 M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)
@@ -44,7 +44,7 @@ M_contra = TypeVar("M_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What a transport does to a packet: with which probability, and how late it may come."""
+    """The faults of a transport: chances of loss and duplication, and the largest extra delay."""
 
     loss: float = 0.0
     duplication: float = 0.0
@@ -52,19 +52,19 @@ class Faults:
 
 
 class Owner(Protocol[M_contra]):
-    """Who is told what happens to a line. An end is 0 or 1."""
+    """The receiver of a line's events. An end is 0 or 1."""
 
     def line_up(self, line: int, end: int) -> None:
         """A session has begun at an end."""
 
     def line_down(self, line: int, end: int) -> None:
-        """An end has given up the session."""
+        """An end has closed the session."""
 
     def take(self, line: int, end: int, message: M_contra) -> None:
-        """A message has come to an end."""
+        """A message has arrived at an end."""
 
     def lose(self, line: int, message: M_contra) -> None:
-        """A message will never come."""
+        """A message is lost."""
 
 
 class _LineEnd(Enum):
@@ -75,7 +75,7 @@ class _LineEnd(Enum):
 
 @dataclass(slots=True)
 class _Flow(Generic[M]):
-    """What goes one way in one session. `early` has come before what is missing."""
+    """One direction of a session. `early` packets arrived before a missing one."""
 
     numbered: int = 0
     acknowledged: int = 0
@@ -86,7 +86,7 @@ class _Flow(Generic[M]):
 
 
 class Line(Generic[M]):
-    """A line with its number; `faults` None: nothing is lost, late or cut, and none is checked."""
+    """A line with its number; `faults` None: no loss, delay or cut."""
 
     def __init__(
         self,
@@ -112,23 +112,23 @@ class Line(Generic[M]):
         self._flows: tuple[_Flow[M], _Flow[M]] = (_Flow(), _Flow())
         self._begin_is_due = False
 
-    # --- what the owner does ------------------------------------------------------------------
+    # --- calls of the owner -------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begins a session at end 0, as soon as it can be."""
+        """Begins a session at end 0, as soon as possible."""
         if not self._begin_is_due and self._can_begin():
             self._begin_is_due = True
             self._schedule.after(RESUME_US if self._session else 0, self._begin)
 
     def send(self, end: int, message: M) -> None:
-        """Sends a message from an end that is up; else it is lost."""
+        """Sends a message from an end that is up; otherwise it is lost."""
         if self._ends[end] is not _LineEnd.UP or self._ends[1 - end] is _LineEnd.DOWN:
             self._owner.lose(self._number, message)
             return
         self._post(end, message)
 
     def cut(self) -> None:
-        """The transport carries nothing from now on."""
+        """Cuts the transport."""
         assert self._faults is not None, "a line without faults cannot be cut"
         self._cut = True
         self._cuts += 1
@@ -136,7 +136,7 @@ class Line(Generic[M]):
             self._listen(end)
 
     def mend(self) -> None:
-        """The transport carries packets again; an end that gave up meanwhile says so."""
+        """Repairs the transport; an end that has closed the session reports it."""
         self._cut = False
         for end in (0, 1):
             if self._ends[end] is _LineEnd.DOWN and self._running[end]:
@@ -144,14 +144,14 @@ class Line(Generic[M]):
         self.begin()
 
     def crash(self, end: int) -> None:
-        """The server at an end is gone, and its part of the session with it."""
+        """Stops the server at an end, with its part of the session."""
         self._running[end] = False
         self._end_at(end)
-        self._lose_what_cannot_come()
+        self._lose_undeliverable()
         self._listen(1 - end)
 
     def restart(self, end: int) -> None:
-        """The server at an end is back, and knows of no session; the other end hears of that."""
+        """Restarts the server at an end without a session; the other end learns that."""
         self._running[end] = True
         self._tell(1 - end)
 
@@ -176,12 +176,12 @@ class Line(Generic[M]):
         self._owner.line_up(self._number, 0)
 
     def _in_session(self, delay_us: int, action: Callable[[], None]) -> None:
-        """Arranges that something happens, if this session is still the one."""
+        """Arranges an action, unless this session has ended."""
         session = self._session
         self._schedule.after(delay_us, lambda: action() if session == self._session else None)
 
     def _listen(self, end: int) -> None:
-        """An end gives up after a time, unless there are signs of life by then."""
+        """Closes the session at an end after a time, unless packets arrive by then."""
         cuts = self._cuts
 
         def give_up() -> None:
@@ -191,10 +191,10 @@ class Line(Generic[M]):
         self._in_session(SILENCE_US + self._chance.randrange(SILENCE_US // 4), give_up)
 
     def _tell(self, end: int) -> None:
-        """An end will hear that the other has given up this session."""
+        """Reports to an end that the other has closed this session."""
 
         def hear() -> None:
-            # While the line is cut it does not hear, and while it has crashed it need not.
+            # Nothing arrives over a cut line or at a crashed server.
             if not self._cut and self._running[end]:
                 self._go_down(end)
                 self.begin()
@@ -208,7 +208,7 @@ class Line(Generic[M]):
         self._end_at(end)
         if was is _LineEnd.UP:
             self._owner.line_down(self._number, end)
-        self._lose_what_cannot_come()
+        self._lose_undeliverable()
         self._tell(1 - end)
         self.begin()
 
@@ -217,8 +217,8 @@ class Line(Generic[M]):
         if self._ends[1 - end] is _LineEnd.WAITING:
             self._ends[1 - end] = _LineEnd.DOWN
 
-    def _lose_what_cannot_come(self) -> None:
-        """An end that is down takes nothing any more; messages on their way to it are lost."""
+    def _lose_undeliverable(self) -> None:
+        """Reports the messages in flight to an end that is down as lost."""
         for end in (0, 1):
             if self._ends[end] is _LineEnd.DOWN:
                 untaken = self._flows[1 - end].untaken
@@ -242,7 +242,7 @@ class Line(Generic[M]):
             self._schedule.after(delay_us, partial(self._arrive, self._session, end, number))
 
     def _arrivals(self) -> list[int]:
-        """How long each copy of a packet takes."""
+        """Returns the delay of each copy of a packet."""
         faults, chance = self._faults, self._chance
         if faults is None:
             return [self.delay_us]
@@ -275,11 +275,11 @@ class Line(Generic[M]):
             self._schedule.after(delay_us, partial(self._acknowledged, flow, flow.expected))
 
     def _acknowledged(self, flow: _Flow[M], expected: int) -> None:
-        if not self._cut:  # That of a session before is nobody's.
+        if not self._cut:  # A late one of an earlier session has no effect.
             flow.acknowledged = max(flow.acknowledged, expected)
 
     def _time(self, end: int) -> None:
-        """Sees to it that what is not acknowledged in time is sent again."""
+        """Arranges the repetition of unacknowledged packets."""
         flow = self._flows[end]
         if flow.is_timed:
             return

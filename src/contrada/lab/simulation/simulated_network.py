@@ -1,7 +1,7 @@
 """`SimulatedNetwork`: servers, the lines between them, and clients, in virtual time.
 
-A client speaks to its server without delay, and what it asks for is acknowledged at once. Servers
-speak over lines (see `line`). All that happens is noted in a `History`.
+Messages between a client and its server take no time, and requests are acknowledged at once.
+Servers communicate over lines (see `simulated_line`). All events are recorded in a `History`.
 """
 
 from collections import Counter, defaultdict
@@ -64,26 +64,26 @@ from contrada.routing.router_messages import (
 )
 
 MAINTAIN_EVERY: Final = 16
-"""After so many events a server does a piece of upkeep, and with `validates` is checked."""
+"""Events after which a server does maintenance, and with `validates` is checked."""
 
 _GONE: Final = {
     Subscribe: Unsubscribe,
     Advertise: Unadvertise,
     SubscribePattern: UnsubscribePattern,
 }
-"""How each is withdrawn."""
+"""The withdrawal of each request."""
 
 _ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
 
 
 SLACK_US: Final = 100_000
-"""How much later than a larger timestamp a notification may come where patterns are assembled."""
+"""The delay of a notification that patterns tolerate."""
 
 ClientInterest: TypeAlias = Subscribe | Advertise | SubscribePattern
 """A subscription or advertisement of a client, until the client withdraws it."""
 
 _InterestKey: TypeAlias = tuple[type[ClientInterest], str]
-"""What is asked for, and its identity."""
+"""The kind of a request, and its identity."""
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class _SentMessage:
 
 
 class SimulatedNetwork:
-    """Servers of a kind, in number; lines and clients come with time."""
+    """Servers of a kind; lines and clients are added later."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class SimulatedNetwork:
         self.costs: list[int] = []
         self._line_to: dict[tuple[int, int], tuple[int, int]] = {}
         self._customers: dict[str, _Customer] = {}
-        # What a client was given it knows under its name, wherever and whenever it comes back.
+        # A client remembers its notifications by name, at any server.
         self._received: defaultdict[str, Duplicates] = defaultdict(Duplicates)
         self._faults, self._seed = faults, seed
         self._records, self._validates = records, validates
@@ -142,7 +142,7 @@ class SimulatedNetwork:
     # --- links and servers --------------------------------------------------------------------
 
     def connect(self, a: int, b: int, *, is_parent: bool, delay_us: int, cost: int = 1) -> None:
-        """A line between two servers that have none, with a session as soon as it can be."""
+        """Adds a line between two servers that have none, and begins its session."""
         number = len(self.lines)
         self.ends.append((a, b))
         self._roles.append(_ROLES[is_parent])
@@ -154,17 +154,17 @@ class SimulatedNetwork:
         line.begin()
 
     def line(self, a: int, b: int) -> Line[_SentMessage] | None:
-        """The line between two servers."""
+        """The line between two servers, or None."""
         found = self._line_to.get((a, b))
         return None if found is None else self.lines[found[0]]
 
     def role(self, a: int, b: int) -> Role:
-        """What the second of two servers with a line is to the first."""
+        """The role of the second of two linked servers for the first."""
         number, end = self._line_to[a, b]
         return self._roles[number][end]
 
     def crash(self, broker: int, *, keeps_store: bool) -> None:
-        """A server is gone. Its clients stay with it if it keeps its store."""
+        """Crashes a server. Its clients stay with it if it keeps its store."""
         if self.routers[broker] is None:
             return
         self.routers[broker] = None
@@ -181,7 +181,7 @@ class SimulatedNetwork:
                 customer.broker = broker if keeps_store else None
 
     def restart(self, broker: int) -> None:
-        """A server is back, with what it has stored."""
+        """Restarts a server with its store."""
         if self.routers[broker] is not None:
             return
         self.routers[broker] = router_of(self.kind, broker)
@@ -199,7 +199,7 @@ class SimulatedNetwork:
     # --- clients ------------------------------------------------------------------------------
 
     def move(self, client: str, broker: int) -> None:
-        """A client connects to a server that runs; where it was before, it is gone."""
+        """Connects a client to a running server, and disconnects it from the one before."""
         if self.routers[broker] is None:
             return
         self._disconnect(client)
@@ -210,7 +210,7 @@ class SimulatedNetwork:
             self.delivery.move(client, broker)
 
     def leave(self, client: str) -> None:
-        """A client is gone, and wants nothing any more."""
+        """Removes a client with all its registrations."""
         self._disconnect(client)
         if self._customers.pop(client, None) is not None:
             self.readers.forget(client)
@@ -228,7 +228,7 @@ class SimulatedNetwork:
         customer.broker = None
 
     def _repeat_interests(self, client: str, customer: _Customer) -> None:
-        """Advertises, then subscribes."""
+        """Repeats the advertisements, then the subscriptions."""
         for message in sorted(customer.asked.values(), key=_is_subscription):
             self._send_interest(client, customer, message)
 
@@ -238,14 +238,14 @@ class SimulatedNetwork:
         customer.held.clear()
 
     def _connected(self, client: str) -> _Customer | None:
-        """A client that is connected to a server that runs."""
+        """Returns a client that is connected to a running server, or None."""
         customer = self._customers.get(client)
         if customer is None or customer.broker is None or self.routers[customer.broker] is None:
             return None
         return customer
 
     def ask(self, client: str, message: ClientInterest) -> None:
-        """A client subscribes or advertises, under an identity that it has not used for that."""
+        """Subscribes or advertises for a client, under a new identity."""
         key = type(message), message.identity
         if (customer := self._connected(client)) and key not in customer.asked:
             customer.asked[key] = message
@@ -262,7 +262,7 @@ class SimulatedNetwork:
         self._request(client, customer.broker, message)
 
     def withdraw(self, client: str, kind: type[ClientInterest], identity: str) -> None:
-        """A client withdraws what it asked for; that is acknowledged when this returns."""
+        """Withdraws a registration of a client; it is acknowledged on return."""
         if (customer := self._connected(client)) and customer.asked.pop((kind, identity), None):
             held = customer.held.pop((kind, identity))
             self._request(client, held.broker, _GONE[kind](identity))
@@ -273,14 +273,16 @@ class SimulatedNetwork:
             self._handle(broker, Received(Client(client), message), cause)
 
     def publish(self, client: str, notification: Notification) -> bool:
-        """A client publishes, unless it lacks a needed advertisement. Returns whether it did."""
+        """Publishes for a client, unless it lacks a needed advertisement. Returns whether it
+        did.
+        """
         customer = self._connected(client)
         if customer is None:
             return False
         broker = customer.broker
         assert broker is not None
         if notification.envelope.delivery != BEST_EFFORT:
-            assert self.delivery is not None, "a world of another kind promises nothing"
+            assert self.delivery is not None, "a world of another kind has best effort only"
             self.delivery.publish(client, notification.envelope.id, notification)
             return True
         offers = tuple(
@@ -305,21 +307,21 @@ class SimulatedNetwork:
         return True
 
     def clients(self) -> list[str]:
-        """The clients that are connected to a server."""
+        """Returns the connected clients."""
         return [name for name, each in self._customers.items() if each.broker is not None]
 
     def where(self, client: str) -> int | None:
-        """The server to which a client is connected."""
+        """Returns the server of a client."""
         customer = self._customers.get(client)
         return None if customer is None else customer.broker
 
     def held(self) -> list[Held]:
-        """What is in force: the advertisements, then the subscriptions."""
+        """Returns the registrations in force: the advertisements, then the subscriptions."""
         held = [held for each in self._customers.values() for held in each.held.values()]
         return sorted(held, key=lambda each: _is_subscription(each.message))
 
     def advance_time(self) -> None:
-        """Tells all servers that run what the clock says."""
+        """Announces the time to all running servers."""
         for broker, router in enumerate(self.routers):
             if router is not None:
                 with self._cause(is_control=False) as cause:
@@ -341,7 +343,7 @@ class SimulatedNetwork:
         self._end_one(cause)
 
     def _end_one(self, cause: Cause) -> None:
-        """One of the messages of a cause is not on its way any more."""
+        """Counts a message of a cause as no longer in flight."""
         cause.in_flight -= 1
         if not cause.in_flight:
             cause.ended, cause.ended_us = self._order, self.schedule.now_us
@@ -397,7 +399,7 @@ class SimulatedNetwork:
                 self.readers.give(name, envelope)
 
     def send_delivery(self, broker: int, to: str, message: DeliveryMessage) -> None:
-        """Sends what a delivery server says to a neighbour."""
+        """Sends a message of a delivery server to a neighbour."""
         found = self._line_to.get((broker, int(to)))
         if found is None:
             return
@@ -407,7 +409,7 @@ class SimulatedNetwork:
             cause.in_flight += 1
             self.lines[number].send(end, _SentMessage(message, cause))
 
-    # --- what lines tell ----------------------------------------------------------------------
+    # --- events of lines ----------------------------------------------------------------------
 
     def line_up(self, line: int, end: int) -> None:
         """A session has begun at an end."""
@@ -415,14 +417,14 @@ class SimulatedNetwork:
         self._change(line, end, partial(LinkUp, role=role, cost=self.costs[line]), is_up=True)
 
     def line_down(self, line: int, end: int) -> None:
-        """An end has given up its session."""
+        """An end has closed its session."""
         self._change(line, end, LinkDown, is_up=False)
 
     def _change(
         self, line: int, end: int, event: Callable[[Neighbour], Event], *, is_up: bool
     ) -> None:
         broker, neighbour = self.ends[line][end], Neighbour(name_of(self.ends[line][1 - end]))
-        if self.delivery is not None:  # before it hears of the ways over the link
+        if self.delivery is not None:  # before it learns routes over the link
             say = self.delivery.link_up if is_up else self.delivery.link_down
             say(broker, neighbour.name)
         with self._cause() as cause:
@@ -430,11 +432,11 @@ class SimulatedNetwork:
             self._handle(broker, event(neighbour), cause)
 
     def take(self, line: int, end: int, message: _SentMessage) -> None:
-        """A message has come to an end."""
+        """A message has arrived at an end."""
         neighbour = Neighbour(name_of(self.ends[line][1 - end]))
         said = message.message
         if isinstance(said, AnnounceOwner | Sequenced | Transfer | StreamAck):
-            assert self.delivery is not None, "only servers that promise say this"
+            assert self.delivery is not None, "only delivery servers send this"
             self.delivery.receive(self.ends[line][end], neighbour.name, said)
         else:
             if isinstance(said, Publish):
@@ -443,7 +445,7 @@ class SimulatedNetwork:
         self._end_one(message.cause)
 
     def lose(self, line: int, message: _SentMessage) -> None:
-        """A message will never come."""
+        """A message is lost."""
         self.history.lost += 1
         self._order += 1
         self._end_one(message.cause)
@@ -454,12 +456,12 @@ def _is_subscription(message: ClientInterest) -> bool:
 
 
 def name_of(broker: int) -> str:
-    """The name by which servers know a server."""
+    """The name of a server for other servers."""
     return str(broker)
 
 
 def router_of(kind: Kind, broker: int) -> Router:
-    """A server of a kind."""
+    """Returns a server of a kind."""
     return Router(
         kind.strategy,
         name=name_of(broker),

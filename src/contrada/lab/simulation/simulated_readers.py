@@ -1,7 +1,7 @@
 """`Readers`: clients that read their notifications at once, or when they resume reading.
 
-While a client does not read, its notifications wait in its `Backlog`, as in an outlet; while it
-reads, each is read at once. All reads are noted, for `timeliness` to judge.
+While a client is paused, its notifications wait in its `Backlog`, as in a `SubscriptionQueue`;
+otherwise each is read at once. All reads are recorded, for `timeliness` to judge.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from contrada.lab.simulation.schedule import Schedule
 from contrada.model import Envelope
 
 Did: TypeAlias = Literal["given", "reads", "pauses", "resumes", "gone"]
-"""What happens to a client that reads."""
+"""The events of a client that reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderEvent:
-    """A client is given a notification or reads it, stops or begins to read, or is gone."""
+    """A client receives or reads a notification, pauses or resumes, or is removed."""
 
     what: Did
     at_us: int
@@ -26,15 +26,15 @@ class ReaderEvent:
 
 
 class Readers:
-    """The clients of a network, as far as they read."""
+    """The clients of a network, as readers."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.noted: list[ReaderEvent] = []
         self._schedule = schedule
-        self._backlogs: dict[str, Backlog[str]] = {}  # of those that do not read
+        self._backlogs: dict[str, Backlog[str]] = {}  # of paused clients
 
     def give(self, client: str, envelope: Envelope) -> None:
-        """A client is given a notification."""
+        """Hands a notification to a client."""
         self._note("given", client, envelope.id)
         backlog = self._backlogs.get(client)
         if backlog is None:
@@ -43,13 +43,13 @@ class Readers:
             backlog.append((envelope.id, 1, transmission_of(envelope)))
 
     def pause(self, client: str) -> None:
-        """A client reads no more. Twice is once."""
+        """Pauses a client. Idempotent."""
         if client not in self._backlogs:
             self._backlogs[client] = Backlog()
             self._note("pauses", client)
 
     def resume(self, client: str) -> None:
-        """A client reads again, what waits first. Twice is once."""
+        """Resumes a client, waiting notifications first. Idempotent."""
         backlog = self._backlogs.pop(client, None)
         if backlog is not None:
             self._note("resumes", client)
@@ -58,12 +58,12 @@ class Readers:
                 self._note("reads", client, backlog.popleft()[0])
 
     def resume_all(self) -> None:
-        """All read again."""
+        """Resumes all clients."""
         for client in list(self._backlogs):
             self.resume(client)
 
     def forget(self, client: str) -> None:
-        """A client is gone, and what waited for it."""
+        """Removes a client with its waiting notifications."""
         self._backlogs.pop(client, None)
         self._note("gone", client)
 

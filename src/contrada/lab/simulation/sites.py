@@ -1,8 +1,8 @@
-"""Sites and the links between them: generated networks, and real ones of the package `topohub`.
+"""`Sites` and the links between them: generated networks, and real ones of the package `topohub`.
 
-A site has a server. A shape says which links its servers use: all of them (general), a spanning
-tree (acyclic, and hierarchical, rooted at the middle), or all between sites that have several
-links, with the rest as their children (hybrid). The cost of a link is its length.
+A site has a server. A shape selects the links that its servers use: all of them (general), a
+spanning tree (acyclic, and hierarchical, rooted at the middle), or all between sites that have
+several links, with the rest as their children (hybrid). The cost of a link is its length.
 """
 
 import importlib.resources
@@ -20,7 +20,7 @@ from contrada.lab.simulation.script_maker import Links
 from contrada.lab.simulation.script_steps import BROKERS_MAX, NetworkShape
 
 GENERATED: Final = ("random", "transit-stub")
-"""Networks that are made."""
+"""Generated networks."""
 
 STUB_SITES: Final = 4
 """Sites behind each transit site, in a transit-stub network."""
@@ -30,11 +30,11 @@ Lengths = dict[tuple[int, int], float]
 
 
 SiteGraph: TypeAlias = Mapping[int, Mapping[int, float]]
-"""For each site, or server, its neighbours, and how far each is."""
+"""The neighbours of each site, or server, with the distances."""
 
 
 def distances(graph: SiteGraph, start: int) -> dict[int, float]:
-    """How far all are that can be reached, along the shortest ways."""
+    """Returns the distances of all reachable sites, along the shortest paths."""
     found: dict[int, float] = {}
     waiting = [(0.0, start)]
     while waiting:
@@ -48,24 +48,24 @@ def distances(graph: SiteGraph, start: int) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """A connected network of sites, and how far each is from each."""
+    """A connected network of sites, with the lengths of its links."""
 
     count: int
     lengths: Lengths
 
     def distances(self, start: int) -> dict[int, float]:
-        """How far all sites are from one, along the shortest ways."""
+        """Returns the distances of all sites from one."""
         neighbours: dict[int, dict[int, float]] = {each: {} for each in range(self.count)}
         for (a, b), length in self.lengths.items():
             neighbours[a][b] = neighbours[b][a] = length
         return distances(neighbours, start)
 
     def middle(self) -> int:
-        """The site from which all are nearest, together."""
+        """Returns the site with the least sum of distances."""
         return min(range(self.count), key=lambda site: (sum(self.distances(site).values()), site))
 
     def links(self, shape: NetworkShape) -> Links:
-        """The links that servers of a shape use."""
+        """Returns the links that servers of a shape use."""
         if shape == "central":
             return []
         if shape == "general":
@@ -78,7 +78,7 @@ class Sites:
         return [*mesh, *((a, b, True) for a, b in tree if b not in inner)]
 
     def _tree(self) -> list[tuple[int, int]]:
-        """Shortest ways from the middle: pairs of a site and one behind it."""
+        """Returns shortest paths from the middle: pairs of a site and one behind it."""
         distances = self.distances(self.middle())
         above: dict[int, int] = {}
         for (a, b), length in sorted(self.lengths.items()):
@@ -89,7 +89,7 @@ class Sites:
 
 
 def sites_of(network: str, count: int, seed: int) -> Sites:
-    """A generated network of so many sites, or a real one by its key in topohub."""
+    """Returns a generated network of so many sites, or a real one by its key in topohub."""
     if network not in GENERATED:
         return _real(network)
     chance = random.Random(f"{network} {count} {seed}")
@@ -146,7 +146,7 @@ class _TopohubNetwork(msgspec.Struct):
 
 
 def _real(key: str) -> Sites:
-    """A network of topohub, whose links have lengths in kilometres; its largest connected part."""
+    """Returns the largest connected part of a topohub network, with lengths in kilometres."""
     try:
         folder = importlib.resources.files("topohub") / "data"
     except ModuleNotFoundError:
@@ -168,7 +168,7 @@ def _real(key: str) -> Sites:
 
 
 def _largest(nodes: Iterable[int], lengths: Lengths, key: str) -> Sites:
-    """The largest connected part, its sites numbered anew."""
+    """Returns the largest connected part, with its sites renumbered."""
     part: dict[int, set[int]] = {node: {node} for node in nodes}
     for a, b in lengths:
         if part[a] is not part[b]:

@@ -1,4 +1,4 @@
-"""What steps say in the text syntax, read once: made worlds say the same things again and again."""
+"""Parsers of the texts of steps, with caches: made worlds repeat the same texts."""
 
 from functools import lru_cache
 
@@ -9,28 +9,28 @@ from contrada.routing.router_messages import Offer
 
 @lru_cache(maxsize=4_096)
 def filter_of(text: str) -> Filter:
-    """The filter that a text says."""
+    """Parses a filter."""
     return parse_filter(text)
 
 
 @lru_cache(maxsize=4_096)
 def filters_of(text: str) -> FilterSet:
-    """The filters that a text says."""
+    """Parses a set of filters."""
     return parse_filter_set(text)
 
 
 @lru_cache(maxsize=4_096)
 def pattern_of(text: str) -> Pattern:
-    """The pattern that a text says."""
+    """Parses a pattern."""
     return Pattern(text)
 
 
 @lru_cache(maxsize=4_096)
 def advertisement_of(text: str) -> Advertisement:
-    """The advertisement that a text says."""
+    """Parses an advertisement."""
     return Advertisement(text)
 
 
 def offer_of(text: str, *, is_open: bool) -> Offer:
-    """What is offered; an open offer is a filter."""
+    """Parses an offer; an open one is a filter."""
     return filter_of(text) if is_open else advertisement_of(text)

@@ -1,9 +1,9 @@
-"""What clients read, judged: never late, all that is good still, and a backlog by priority.
+"""`check_reads`: the rules of reading: never late, nothing skipped, and a backlog by priority.
 
-*Late*: a best-effort notification is read when its time to live is over. *Out of turn*: it is read
-while another one waits that has a higher priority, or the same and came before. *Unread*: it waited
-when its client read on, was good still, and was not read. All is told from what was noted, by slow
-and plain rules of its own: neither the router's look at the time nor `Backlog` is asked.
+*Late*: a best-effort notification is read after its time to live. *Out of turn*: it is read while
+another one waits that has a higher priority, or the same and arrived before. *Unread*: it waited
+when its client resumed, was still valid, and was not read. The checks use the records alone, by
+slow and plain rules of their own: neither the router's expiry nor `Backlog` is used.
 
 Source: EPFL 2503 §5.2.2 (timely and prioritary obvents).
 """
@@ -19,7 +19,7 @@ from contrada.model.algebra.notification import PRIORITY_DEFAULT
 
 
 def end_us(envelope: Envelope) -> float:
-    """The time from which it is too late to read a notification that was published."""
+    """Returns the time from which a published notification is too late to be read."""
     if envelope.ttl_us is None or delivery_class(envelope.delivery).is_reliable:
         return inf
     assert envelope.time_us is not None, "it was published"
@@ -32,9 +32,7 @@ def _rank(envelope: Envelope) -> int:
 
 
 class _ClientBacklog:
-    """The notifications that wait for a client, in order of arrival, and those that could be
-    read.
-    """
+    """The waiting notifications of a client, in order of arrival, and the readable ones."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Envelope] = {}
@@ -42,16 +40,16 @@ class _ClientBacklog:
         self.is_reading = True
 
     def unread(self) -> list[str]:
-        """What could be read and was not; asked where the client reads no more."""
+        """Returns the readable notifications that were not read, at a pause."""
         return [each for each in self.waiting if each in self.readable]
 
     def resume(self, now_us: int) -> None:
-        """It reads again what is not too late."""
+        """Resumes reading: valid notifications become readable."""
         self.is_reading = True
         self.readable = {each for each, of in self.waiting.items() if now_us < end_us(of)}
 
     def read(self, id_: str, now_us: int) -> str | None:
-        """The client reads one. Returns what is wrong with that, in a few words, or None."""
+        """Reads one. Returns the violated rule, in a few words, or None."""
         if id_ not in self.waiting:
             return "not given"
         good = {each: of for each, of in self.waiting.items() if now_us < end_us(of)}
@@ -65,7 +63,7 @@ class _ClientBacklog:
 def check_reads(
     noted: Iterable[ReaderEvent], envelopes: Mapping[str, Envelope]
 ) -> Iterator[tuple[str, str]]:
-    """What does not hold of what clients read: in a word, and in which case."""
+    """Yields the violations of the reading rules: the rule in a word, and the case."""
     clients: defaultdict[str, _ClientBacklog] = defaultdict(_ClientBacklog)
     for reading in noted:
         client = clients[reading.client]

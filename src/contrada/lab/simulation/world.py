@@ -1,10 +1,10 @@
-"""A world: a script is run, then everything is mended, and the network must be as a fresh one.
+"""`run`: a world: a script is run, everything is repaired, and the network must equal a fresh one.
 
-After the last step all lines are mended, all servers restarted, and what is on its way arrives.
-Then the tables must be those of a fresh network with the subscriptions that are left, compared per
-line as sets of notifications (with advertisement forwarding, of those that are advertised over the
-line); some probes must reach exactly who asks for them; and when all is withdrawn, every table must
-be as it was before anybody had asked for anything.
+After the last step all lines are repaired, all servers restarted, and all messages arrive. Then the
+tables must be those of a fresh network with the remaining subscriptions, compared per line as sets
+of notifications (with advertisement forwarding, of those that are advertised over the line); some
+probes must reach exactly their subscribers; and when all is withdrawn, every table must be as it
+was before any registration.
 """
 
 import traceback
@@ -56,15 +56,15 @@ from contrada.routing.router import Router, RouterStatistics, Strategy
 from contrada.routing.router_messages import Advertise, Neighbour, Offer, Reason, Role, Subscribe
 
 VALIDATED_BROKERS_MAX: Final = 12
-"""Servers of a network in which each checks its invariants now and then. Beyond it: they are
-looked at from outside."""
+"""Servers of a network with regular checks of their invariants. Beyond it: only their messages are
+checked."""
 
 PROBES_MAX: Final = 12
-"""Notifications of a script that are published again when all is mended. Beyond it: the last ones
-are taken."""
+"""Notifications of a script that are published again after the repairs. Beyond it: the last
+ones."""
 
 EXPECTED_REFUSALS: Final = frozenset({Reason.DUPLICATE})
-"""Why a server of a sound network may refuse something: paths change while copies travel."""
+"""Permitted refusals of a correct network: paths change while copies travel."""
 
 
 def run(script: Script) -> Outcome:
@@ -99,7 +99,7 @@ def run(script: Script) -> Outcome:
 
 
 def network_of(script: Script) -> SimulatedNetwork:
-    """The servers of a script, before its first step."""
+    """Returns the servers of a script, before its first step."""
     return SimulatedNetwork(
         script.kind,
         script.brokers,
@@ -130,12 +130,12 @@ def _run(script: Script, network: SimulatedNetwork) -> Iterator[Violation]:
     empty = _holdings(fresh)
     yield from _tables(fresh, network)
     _probe(script, network)
-    _tell_time(network)
+    _announce_time(network)
     yield from _withdrawn(empty, network)
 
 
 def do(network: SimulatedNetwork, step: Step) -> None:  # noqa: C901 - one line for each kind of step
-    """Does a step, where it can be done."""
+    """Performs a step, if possible."""
     match step:
         case Connect(_, a, b, is_parent, delay_us, cost):
             if network.line(a, b) is None:
@@ -176,11 +176,11 @@ def do(network: SimulatedNetwork, step: Step) -> None:  # noqa: C901 - one line 
         case AdvanceTime():
             network.advance_time()
         case _ if network.delivery is not None:
-            _promise(network.delivery, step)
+            _do_delivery(network.delivery, step)
 
 
-def _promise(delivery: SimulatedDeliveryClients, step: Step) -> None:
-    """Does a step of what is more than best effort, where it can be done."""
+def _do_delivery(delivery: SimulatedDeliveryClients, step: Step) -> None:
+    """Performs a step above best effort, if possible."""
     match step:
         case OpenDurable(_, client, name, filters, is_durable, records_max, on_full, replay_max):
             retention = Retention(records_max, on_full=on_full, replay_max=replay_max)
@@ -205,7 +205,9 @@ def _promise(delivery: SimulatedDeliveryClients, step: Step) -> None:
 
 
 def _tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Iterator[Violation]:
-    """Whether the tables are those of a network to which only what is left was ever said."""
+    """Compares the tables with those of a network that only received the remaining
+    registrations.
+    """
     for held in network.held():
         if fresh.where(held.client) != held.broker:
             fresh.move(held.client, held.broker)
@@ -218,12 +220,12 @@ def _tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Iterator[Viol
 
 
 def _fresh(script: Script) -> SimulatedNetwork:
-    """Servers with the same lines, without any subscription or advertisement."""
+    """Returns servers with the same lines, without any subscription or advertisement."""
     fresh = SimulatedNetwork(msgspec.structs.replace(script.kind, reliable=False), script.brokers)
     for step in script.steps:
         if isinstance(step, Connect) and fresh.line(step.a, step.b) is None:
             do(fresh, step)
-            fresh.schedule.run()  # One after another they tell each other least.
+            fresh.schedule.run()  # One after another: the fewest messages.
     return fresh
 
 
@@ -236,7 +238,7 @@ def _running(network: SimulatedNetwork, broker: int) -> Router:
 def _differ(
     network: SimulatedNetwork, fresh: SimulatedNetwork, here: int, there: int
 ) -> str | None:
-    """What a server holds of a neighbour otherwise than in a fresh network."""
+    """Returns the kind of a neighbour's registrations that differ from a fresh network, or None."""
     neighbour = Neighbour(name_of(there))
     one, other = (_running(each, here) for each in (network, fresh))
     offers, others = one.offers_of(neighbour), other.offers_of(neighbour)
@@ -244,7 +246,7 @@ def _differ(
         if not all(any(covers(wide, each) for wide in more) for each in some):
             return "advertisements"
     filters, again = one.filters_of(neighbour), other.filters_of(neighbour)
-    # A child asks its parent for all it wants, whatever is advertised above.
+    # A child sends its parent all subscriptions, whatever is advertised above.
     is_told = network.kind.strategy is Strategy.ADVERTISEMENTS
     if is_told and network.role(there, here) is not Role.PARENT:
         advertised = _running(fresh, there).offers_of(Neighbour(name_of(here)))
@@ -253,7 +255,7 @@ def _differ(
 
 
 def _within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
-    """Of what filters match, what is advertised; attributes that none names are left out."""
+    """Returns the part of filters within the offers; attributes that none names are left out."""
     names = {name for each in (*filters.filters, *offers) for name in each.sets}
     return FilterSet(
         Filter.of_sets({name: each.set_of(name) & offer.set_of(name) for name in names})
@@ -263,7 +265,7 @@ def _within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
 
 
 def _probe(script: Script, network: SimulatedNetwork) -> None:
-    """Publishes some notifications again, from everywhere; the oracle sees what comes of it."""
+    """Publishes some notifications again, from everywhere, for the oracle."""
     published = [step for step in script.steps if isinstance(step, PublishStep)]
     clients = network.clients()
     for number, step in enumerate(published[-PROBES_MAX:]):
@@ -275,8 +277,8 @@ def _probe(script: Script, network: SimulatedNetwork) -> None:
         network.schedule.run()
 
 
-def _tell_time(network: SimulatedNetwork) -> None:
-    """Tells the time when all that was published is older than the slack."""
+def _announce_time(network: SimulatedNetwork) -> None:
+    """Announces the time when all publications are older than the slack."""
     network.schedule.run(network.schedule.now_us + SLACK_US + 1)
     network.advance_time()
     network.schedule.run()
@@ -285,7 +287,7 @@ def _tell_time(network: SimulatedNetwork) -> None:
 def _withdrawn(
     empty: Sequence[tuple[object, ...]], network: SimulatedNetwork
 ) -> Iterator[Violation]:
-    """Whether nothing is held when all is withdrawn, but what servers hold that know only links."""
+    """Yields tables that are not empty after all withdrawals, apart from link states."""
     for held in reversed(network.held()):
         network.withdraw(held.client, type(held.message), held.message.identity)
     network.schedule.run()

@@ -1,4 +1,4 @@
-"""Many worlds of every kind, in several processes, and what came of them."""
+"""`run_worlds`: many worlds of every kind, in several processes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ WORLDS_DEFAULT: Final = 60
 SHAPES: Final[tuple[NetworkShape, ...]] = get_args(NetworkShape)
 
 SAVINGS: Final = ((False, False), (True, False), (True, True))
-"""Whether servers cover, and whether they merge what they forward, which needs covering."""
+"""Whether servers cover, and whether they merge forwarded filters, which needs covering."""
 
 
 def kinds(only: str = "") -> list[Kind]:
-    """All kinds of networks, or those whose name holds a text."""
+    """Returns all kinds of networks, or those with a text in their name."""
     every = [
         Kind(shape, strategy, covering, merging)
         for shape in SHAPES
@@ -38,14 +38,14 @@ def kinds(only: str = "") -> list[Kind]:
         for strategy in Strategy
         for trees in (1, 2)
     ]
-    # What is promised goes by link states, so routing is the same to it.
+    # Shipments follow link states, so the routing strategy makes no difference.
     every += [Kind(shape, Strategy.SUBSCRIPTIONS, reliable=True) for shape in SHAPES]
     return [kind for kind in every if only in kind.name]
 
 
 @dataclass(frozen=True, slots=True)
 class WorldResult:
-    """A world that was run."""
+    """The result of a world."""
 
     kind: Kind
     seed: int
@@ -64,10 +64,10 @@ def run_world(case: tuple[Kind, int]) -> WorldResult:
 
 
 def run_worlds(chosen: Sequence[Kind], seeds: Sequence[int], jobs: int) -> Iterator[WorldResult]:
-    """Runs the worlds of some kinds and seeds, as they are done; one job is this process."""
+    """Runs the worlds of some kinds and seeds, as completed; one job is this process."""
     return in_processes(run_world, [(kind, seed) for seed in seeds for kind in chosen], jobs)
 
 
 def shortest(ran: WorldResult) -> str:
-    """The shortest script found that shows the fault of a world, as JSON."""
+    """Returns the shortest failing script of a world, as JSON."""
     return to_text(shrink(weave(make_script(ran.seed, ran.kind))))
