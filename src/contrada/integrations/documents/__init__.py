@@ -1,4 +1,4 @@
-"""XML documents, and JSON, as named values: what occurs several times, by strategies.
+"""XML documents, and JSON, as named values; strategies name repeated elements.
 
 Source: Erenkrantz 2001, *Handling Hierarchical Events in an Internet-Scale Event Service*.
 """

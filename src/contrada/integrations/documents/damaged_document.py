@@ -1,12 +1,12 @@
-"""What can still be read of a document that is not well formed.
+"""`without_damage`: the readable entries of a document that is not well formed.
 
-An XML parser must stop at the first fault, and everything after it would be lost. Entries are
-cut out of the text instead, each is parsed alone, and the broken ones are blanked out (line
-ends stay, so that all places remain right). When the rest is well formed, or only ends too
-early, its entries are read. A document that is damaged outside its entries is not guessed at.
+An XML parser must stop at the first fault, and everything after it would be lost. Here entries are
+cut out of the text and parsed separately, and broken ones are replaced by blanks (line ends stay,
+so all places remain right). If the rest is well formed, or only truncated, its entries are read. A
+document that is damaged outside its entries is refused.
 
-The cost is that of a few passes over the document. What stands before the entries and says
-what is in them, namespaces and entities, is read with each.
+The cost is a few passes over the document. Declarations before the entries, namespaces and
+entities, are read with each entry.
 """
 
 import re
@@ -19,7 +19,7 @@ from contrada.errors import ContradaError, ParseError
 from contrada.integrations.documents.element_tree import element_name, parsed, tree_of
 
 DamagedPiece: TypeAlias = tuple[ParseError, bytes]
-"""What is wrong, at its place in the document, and the piece of the document it is in."""
+"""A fault, at its place in the document, and the piece around it."""
 
 _NAMESPACE: Final = re.compile(rb"""\sxmlns(?::[\w.-]+)?\s*=\s*(?:"[^"<]*"|'[^'<]*')""")
 _DECLARATION: Final = re.compile(rb"<\?xml\s[^<>]*\?>")
@@ -34,8 +34,8 @@ _INNER_LINE: Final = re.compile(r" line \d+")
 
 
 DECLARED_BYTES_MAX: Final = 16_384
-"""Bytes of the namespaces and the document type that stand before the entries of a document that is
-not well formed. Beyond it: the document is a bad record, and none of its entries is kept."""
+"""Bytes of the namespaces and the document type before the entries of a document that is not
+well formed. Beyond it: the document is a bad record, and none of its entries is kept."""
 
 Root: TypeAlias = etree._Element | None
 
@@ -43,7 +43,7 @@ Root: TypeAlias = etree._Element | None
 def without_damage(
     data: bytes, entries: str, *, instructions: bool = False
 ) -> tuple[list[DamagedPiece], Root]:
-    """The faults of a document, and the root of what is whole in it; None where it has none."""
+    """Returns the faults of a document, and the root of its intact part; None if it has none."""
     faults: list[DamagedPiece] = []
     pieces: list[bytes] = []
     opening: bytes | None = None
@@ -67,7 +67,9 @@ def without_damage(
 
 
 def _opening(before: bytes) -> bytes:
-    """What makes a document of an entry: encoding, document type and namespaces, on one line."""
+    """Returns the opening of a document for one entry: encoding, document type, namespaces, in one
+    line.
+    """
     encoding = _DECLARATION.match(before)
     document_type = _DOCTYPE.search(before)
     declared = _NAMESPACE.findall(before, document_type.end() if document_type else 0)
@@ -87,7 +89,7 @@ def _is_whole(opening: bytes) -> bool:
 
 
 def _spans(data: bytes, entries: str) -> Iterator[tuple[int, int]]:
-    """Where entries stand; one that is not closed ends where the next begins, or at the end."""
+    """Yields the ranges of entries; an unclosed one ends before the next entry, or at the end."""
     name = re.escape(entries.encode())
     tag = re.compile(
         rb"<" + name + rb"(?=[\s/>])[^<>]*?(/?)>|<(/)" + name + rb"\s*>|<" + name + rb"(?=[\s<]|$)"
@@ -107,7 +109,7 @@ def _spans(data: bytes, entries: str) -> Iterator[tuple[int, int]]:
 
 
 def _fault(entry: bytes, opening: bytes, line: int, before: int) -> ParseError | None:
-    """What is wrong with an entry, of which so many bytes stand `before` on its first line."""
+    """Returns the fault of an entry with `before` bytes before it on its first line, or None."""
     if not _ENDED.search(entry):
         return ParseError(line, before + 1, "an entry without an end", "its end tag")
     try:
@@ -138,14 +140,14 @@ def _parsed_rest(
 
 
 def _checked(data: bytes, instructions: bool) -> etree._Element:
-    """The root of a document that is no deeper than it may be and has no entities of its own."""
+    """Returns the root of a document within the limits of depth and without entities of its own."""
     root = parsed(data)
     tree_of(root)
     return parsed(data, instructions=True) if instructions else root
 
 
 def _closing_tags(data: bytes) -> bytes:
-    """The end tags that a document lacks which ends too early."""
+    """Returns the missing end tags of a truncated document."""
     internal: Any = "internal"
     parser = etree.XMLPullParser(
         events=("start", "end"), resolve_entities=internal, no_network=True, load_dtd=False

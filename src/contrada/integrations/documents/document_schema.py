@@ -1,11 +1,10 @@
-"""What a document must conform to: a DTD, an XML Schema, or RELAX NG, told apart by their text.
+"""Schemas that documents must conform to: DTD, XML Schema or RELAX NG, recognized by their text.
 
-Validation is lxml's. The types of an XML Schema, which `xmlschema` reads, also say which values the
-texts are: booleans, numbers and times. A text that is valid and is none of these values here (a
-time without a zone) stays text; so do texts of all other types. Of RELAX NG the types are those of
-XML Schema that its `data` and `value` say of an element or attribute, by its own name: all patterns
-for that name must give the same type. Where a schema gives no type, types are inferred from the
-values, as always with a DTD, which knows only text.
+lxml validates. The types of an XML Schema, which `xmlschema` reads, also declare the values of
+texts: booleans, numbers and times. A valid text that has no such value here (a time without a zone)
+stays text; so do texts of all other types. In RELAX NG types are those of XML Schema in `data` and
+`value`, by the local name of an element or attribute, if all patterns for that name agree. Without
+a type, as always with a DTD, values are inferred.
 
 A schema is one text: one that includes or imports others is refused.
 
@@ -36,11 +35,10 @@ _ASKING: Final = {
 _OUTSIDE: Final = re.compile(rb"<!ENTITY\s[^>]*?\s(?:SYSTEM|PUBLIC)\s")
 
 SCHEMAS_KEPT_MAX: Final = 16
-"""Schemas that are kept ready. Beyond it: the one that was not asked for the longest is made
-anew."""
+"""Schemas that are cached. Beyond it: the least recently used is compiled again."""
 
 SCHEMA_NAMES_MAX: Final = 65_536
-"""Names whose types a schema was asked for. Beyond it: all are forgotten, and asked for again."""
+"""Names with a cached schema type. Beyond it: all are looked up again."""
 
 _INTEGERS: Final = (
     *("integer", "long", "int", "short", "byte", "nonNegativeInteger", "positiveInteger"),
@@ -64,7 +62,7 @@ Validator: TypeAlias = "etree.DTD | etree.XMLSchema | etree.RelaxNG"
 
 @lru_cache(SCHEMAS_KEPT_MAX)
 def validator_of(schema: bytes) -> Validator:
-    """What validates. Raises InputError where the text is no schema, or asks for other ones."""
+    """Returns the validator. Raises InputError for an invalid schema, or one that needs others."""
     try:
         root = _root(schema)
         if root is None:
@@ -77,7 +75,7 @@ def validator_of(schema: bytes) -> Validator:
 
 
 def validate(root: etree._Element, schema: bytes) -> None:
-    """Raises ParseError, with the place, where a document does not conform to a schema."""
+    """Raises ParseError, with the place, if a document does not conform to a schema."""
     validator = validator_of(schema)
     if validator.validate(root):
         return
@@ -91,7 +89,7 @@ def validate(root: etree._Element, schema: bytes) -> None:
 
 
 def _root(schema: bytes) -> etree._Element | None:
-    """The root of a schema that is XML, None of a DTD."""
+    """Returns the root of a schema in XML, None for a DTD."""
     try:
         root = etree.fromstring(schema, safe_parser())
     except etree.XMLSyntaxError as error:
@@ -112,10 +110,10 @@ def _is_xsd(root: etree._Element) -> bool:
 
 
 class SchemaTypes:
-    """The types that a schema says, by plain names (`feed.entry.updated`)."""
+    """The types in a schema, by plain names (`feed.entry.updated`)."""
 
     def __init__(self, schema: bytes) -> None:
-        """Raises InputError for what is no schema, MissingRequirementError without xmlschema."""
+        """Raises InputError for an invalid schema, MissingRequirementError without xmlschema."""
         validator_of(schema)
         root = _root(schema)
         is_xsd = root is not None and _is_xsd(root)
@@ -125,7 +123,7 @@ class SchemaTypes:
         self._kinds: dict[str, str | None] = {}
 
     def kind(self, name: str) -> str | None:
-        """`bool`, `number`, `time` or `text`; None where the schema says nothing of a name."""
+        """Returns `bool`, `number`, `time` or `text`; None for a name without a type."""
         if self._schema is None:
             return self._by_name.get(name.rpartition(".")[2].rpartition(":")[2])
         if len(self._kinds) >= SCHEMA_NAMES_MAX:
@@ -156,9 +154,9 @@ class SchemaTypes:
 
 
 def _types_of_grammar(root: XmlNode) -> dict[str, str]:
-    """The types that RELAX NG says of elements and attributes, by local names.
+    """Returns the types of elements and attributes in RELAX NG, by local names.
 
-    A name has none where its patterns differ, or one of them may hold anything else.
+    A name has none if its patterns differ, or if one of them allows other content.
     """
     defined: dict[str, list[XmlNode]] = {}
     for each in root.iter(f"{{{_RELAX_NG}}}define"):
@@ -185,7 +183,7 @@ def _hold(
     seen: set[str],
     kinds: set[str | None],
 ) -> None:
-    """Adds the types of the texts that patterns hold; None for text of no type."""
+    """Adds the types of the texts in patterns; None for text without a type."""
     waiting = list(patterns)
     while waiting:
         each = waiting.pop()
@@ -234,7 +232,7 @@ def _children(declared: Any) -> list[Any]:
 
 
 def _by_local_name(declared: Any, name: str) -> Any:
-    """The one declaration of a local name; None where there is none, or several differ."""
+    """Returns the only declaration of a local name; None if there is none, or if several differ."""
     local = name.rpartition(":")[2]
     found = [each for each in declared if getattr(each, "local_name", None) == local]
     same = {id(each.type) for each in found}

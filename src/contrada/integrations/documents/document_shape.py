@@ -1,20 +1,20 @@
-"""The shape of a document in the body of its notification, so that the document comes back.
+"""The shape of a document in the body of its notification, from which the document is rebuilt.
 
-Notifications of `index` and `daemon` hold the values of a document as attributes, by names that are
-unambiguous. All else is in the shape: elements in order, namespaces, blanks, instructions, and a
-text itself where its attribute says another one (`1.0` became the number 1, or it was renamed).
-Names of attributes are not in it: the strategy finds them again, as it found them first.
+Notifications of `index` and `daemon` hold the values of a document as attributes with unambiguous
+names. The shape holds the rest: elements in order, namespaces, blanks, instructions, and a text if
+its attribute differs from it (`1.0` became the number 1, or was renamed). It holds no names of
+attributes, as the strategy generates them again.
 
-The shape is msgpack, an array that begins with a version, `xml` or `json`, the kind of document,
-the strategy, the way to the entry, and the names of what stands around it, where these were
-generated. Of XML there follow all texts, each once, and the structure, which names them by their
-positions: what stands before the root, the root, and what stands behind it. An element is
-`[name, namespaces, attributes, content]`, the two in the middle with names and values in turns. A
-value is nil where an attribute holds it, `[before, behind]` where blanks stand around that, false
-where it was dropped, or a text. In a content `[target, text, 0]` is an instruction. Of JSON there
-follows the content itself, with nil for a scalar that an attribute holds, others as bytes of JSON.
+The shape is msgpack: an array of a version, `xml` or `json`, the kind of document, the strategy,
+the path to the entry, and the generated names around it. For XML all texts follow, each once, and
+the structure, which refers to them by position: instructions before the root, the root, and
+instructions behind it. An element is `[name, namespaces, attributes, content]`, the middle two
+alternating names and values. A value is nil if an attribute holds it, `[before, behind]` with
+blanks around it, false if dropped, or a text. In content `[target, text, 0]` is an instruction. For
+JSON the content itself follows, with nil for a scalar that an attribute holds, others as JSON
+bytes.
 
-Source: Erenkrantz 2001 §5.2 (what is lost without it), §6.5.
+Source: Erenkrantz 2001 §5.2 (losses without it), §6.5.
 """
 
 import re
@@ -57,8 +57,8 @@ SHAPE_TYPE: Final = "application/vnd.contrada.document+msgpack"
 VERSION: Final = 1
 
 SHAPE_CHARS_MAX: Final = 64 * 2**20
-"""Characters of the document that comes back of a shape, which may say one text often. Beyond it:
-it does not come back."""
+"""Characters of a document rebuilt from a shape, which may repeat one text often. Beyond it:
+LimitError."""
 
 _PLACEHOLDER: Final = "x"
 
@@ -70,14 +70,14 @@ _MALFORMED: Final = (LookupError, TypeError, ValueError, AttributeError, Runtime
 
 
 class NamesIn(NamedTuple):
-    """What the generated names of a notification stand for; `kind` is that of its document."""
+    """The originals of the generated names of a notification; `kind` is that of its document."""
 
     kind: str
     names: dict[str, Original]
 
 
 class _ShapeHead(msgspec.Struct, array_like=True):
-    """What begins a shape. `way` is that to the entry, nil where the document is whole."""
+    """The beginning of a shape. `way` is the path to the entry, nil for a whole document."""
 
     version: int
     form: str
@@ -94,7 +94,7 @@ _decode: Final = msgspec.msgpack.Decoder(_ShapeHead).decode
 
 
 class AboutDocument(NamedTuple):
-    """What a document was made into: its kind and strategy, and what is known of an entry."""
+    """The kind and strategy of a document, and the path and surroundings of an entry."""
 
     kind: str
     strategy: str
@@ -105,9 +105,9 @@ class AboutDocument(NamedTuple):
 def shape_of_element(
     node: XmlNode, told: AboutDocument, names: Iterable[Named], found: Mapping[str, Any]
 ) -> bytes:
-    """The shape of an element; `names` are those of its slots.
+    """Returns the shape of an element; `names` are those of its slots.
 
-    `found` is what attributes hold, DROPPED where a value must not be told.
+    `found` holds the values of attributes, DROPPED for values that must not be published.
     """
     writer = _ShapeWriter(iter(names), found)
     content = [
@@ -121,16 +121,16 @@ def shape_of_element(
 def shape_of_object(
     content: Any, strategy: str, names: Iterable[Named], found: Mapping[str, Any]
 ) -> bytes:
-    """The shape of an object of JSON."""
+    """Returns the shape of a JSON object."""
     shape = shape_of_content(content, iter(names), lambda name: found.get(name, MISSING))
     return _encode(_head("json", AboutDocument("json", strategy, None, []), [], shape))
 
 
 def names_in(notification: Notification) -> NamesIn | None:
-    """What the generated names of a notification stand for; None where its body is no shape.
+    """Returns the originals of a notification's generated names; None if its body is no shape.
 
-    Only names that the notification has are told. Cost: proportional to the document.
-    Raises InputError for a shape that is damaged.
+    Names that the notification lacks are omitted. Cost: proportional to the document. Raises
+    InputError for a damaged shape.
     """
     if notification.content_type != SHAPE_TYPE:
         return None
@@ -142,10 +142,10 @@ def names_in(notification: Notification) -> NamesIn | None:
 
 
 def document_of(notification: Notification) -> bytes:
-    """The document that a notification of `index` or `daemon` was made of; with entries, the entry.
+    """Returns the document of an `index` or `daemon` notification; with entries, the entry.
 
-    Of XML it is equal in canonical form, without comments; of JSON it is an equal object. Raises
-    InputError where the body is no shape, or an attribute is missing that it asks for.
+    XML has the same canonical form, without comments; JSON is an equal object. Raises InputError if
+    the body is no shape, or if an attribute is missing.
     """
     if notification.content_type != SHAPE_TYPE:
         reason = "it has no shape, as those have that are made by the strategies index and daemon"
@@ -161,12 +161,12 @@ def document_of(notification: Notification) -> bytes:
 
 
 def renamed(found: Iterable[Named]) -> dict[str, Original]:
-    """What generated names stand for."""
+    """Returns the originals of generated names."""
     return {name: Original(slot.plain, slot.position) for name, slot in found if name != slot.plain}
 
 
 def text_of_value(value: object) -> str | None:
-    """The text that a value is read of in one way only; None for what is no single value."""
+    """Returns the only text that reads as this value; None if it is no single value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -185,7 +185,7 @@ def _head(form: str, told: AboutDocument, texts: list[str], content: Any) -> _Sh
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Turns what reading a damaged shape raises into InputError."""
+    """Turns errors of a damaged shape into InputError."""
     try:
         yield
     except InputError:
@@ -206,7 +206,7 @@ def _head_of(notification: Notification) -> _ShapeHead:
 
 
 def _named_again(head: _ShapeHead) -> list[Named]:
-    """The names of the slots of a shape, as they were made."""
+    """Returns the names of the slots of a shape, generated again."""
     if head.form == "json":
         slots = ObjectWalk(escape=True).slots(filled(head.content, lambda: None), TOP)
         return named(slots, head.strategy, Counter())
@@ -236,7 +236,7 @@ class _ShapeWriter:
         return [self.text(str(node.target)), self.text(node.text or ""), 0]
 
     def element(self, node: XmlNode, outer: dict[str | None, str]) -> list[Any]:
-        """An element. `outer` are the namespaces that are known to be declared around it."""
+        """Returns an element. `outer` holds the namespaces that are declared around it."""
         known = node.nsmap
         declared = {
             prefix: uri
@@ -272,7 +272,7 @@ class _ShapeWriter:
         ]
 
     def _value(self, raw: str) -> Any:
-        """A value, which is a slot where it is not blank."""
+        """Returns a value, which is a slot unless it is blank."""
         text = raw.strip(XML_BLANKS)
         if not text:
             return self.text(raw)
@@ -288,7 +288,7 @@ class _ShapeWriter:
 
 
 def _siblings(node: XmlNode, told: AboutDocument, *, preceding: bool) -> list[XmlNode]:
-    """The instructions beside a root."""
+    """Returns the instructions beside a root."""
     if told.way is not None:
         return []
     found = [each for each in node.itersiblings(preceding=preceding) if each.tag is etree.PI]
@@ -296,7 +296,7 @@ def _siblings(node: XmlNode, told: AboutDocument, *, preceding: bool) -> list[Xm
 
 
 def _written_attributes(node: XmlNode) -> list[tuple[str, str]]:
-    """Attributes by the names that the document wrote, also where a namespace has two prefixes."""
+    """Returns attributes by their written names, even if a namespace has two prefixes."""
     if not node.attrib:
         return []
     named = attributes_of(node)
@@ -313,9 +313,9 @@ _IN_ATTRIBUTES: Final = {'"': "&quot;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13
 
 
 class _XmlWriter:
-    """Writes the XML of a shape; `value` gives the values of its slots one after another.
+    """Writes the XML of a shape; `value` gives the values of its slots in order.
 
-    Where slots are to be named something must stand in each, also where its value was dropped.
+    To name slots, each must have some content, even if its value was dropped.
     """
 
     def __init__(
@@ -326,7 +326,7 @@ class _XmlWriter:
         self._size = 0
 
     def document(self, content: Any) -> bytes:
-        """The whole document."""
+        """Returns the whole document."""
         before, element, behind = content
         for each in before:
             self._instruction(each)
@@ -342,13 +342,13 @@ class _XmlWriter:
         self._parts.append(part)
 
     def _said(self, position: Any) -> str:
-        """One of the texts of the shape."""
+        """Returns one of the texts of the shape."""
         if type(position) is not int or position < 0:
             raise InputError("shape", f"damaged: found {position!r}, expected a text's position")
         return self._texts[position]
 
     def _name(self, position: Any) -> str:
-        """A text that is a name, as far as it cannot be anything else in XML."""
+        """Returns a text that is safe as an XML name."""
         name = self._said(position)
         if _NO_NAME.search(name):
             raise InputError("shape", f"damaged: found {name!r}, expected a name of XML")
@@ -383,8 +383,8 @@ class _XmlWriter:
         self._run(run)
 
     def _run(self, run: list[Any]) -> None:
-        """What stands between two elements: of texts that instructions separate, each is written as
-        it was.
+        """Writes the content between two elements; texts separated by instructions stay
+        unchanged.
         """
         is_one = len(run) == 1 and not (isinstance(run[0], list) and len(run[0]) == 3)
         if is_one or (run and run[0] is False):

@@ -1,11 +1,10 @@
-"""A document as a tree of names and texts: what is left of XML when it becomes notifications.
+"""`Element`: an XML document as a tree of names and texts.
 
-Comments, processing instructions and the order of differently named children are gone; blanks
-around texts too. Names keep the prefix that the document wrote (`cap:event`), since that is
-what people read in it. The parser opens nothing outside the document, and is bounded in depth and
-size. An entity that the document itself declares is replaced by its text; an external entity is
-refused where it is used. Where a document type has parts (`%part;`) these are passed over, and all
-entities are refused.
+Comments, processing instructions, blanks around texts and the order of differently named children
+are dropped. Names keep the prefix in the document (`cap:event`), as people know them. The parser
+opens nothing outside the document, and is bounded in depth and size. An entity that the document
+declares is replaced by its text; the use of an external entity is refused. If a document type has
+parts (`%part;`), these are skipped, and all entities are refused.
 
 Source: Erenkrantz 2001 §3.3 (the parser assumes nothing about the document), §5.1.
 """
@@ -21,15 +20,15 @@ from contrada.errors import LimitError, ParseError
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 
 XmlNode: TypeAlias = Any
-"""An element of the parser's, or an instruction: their annotations leave out what a tag can be."""
+"""An element of the parser, or an instruction: annotations of lxml are too narrow."""
 
 DOCUMENT_DEPTH_MAX: Final = 64
-"""Elements within elements. Beyond it: the document is a bad record."""
+"""Levels of elements. Beyond it: the document is a bad record."""
 
 ENTITY_CHARS_MAX: Final = 4_096
-"""Characters of an entity that a document declares, with those of the entities in it. Beyond it:
-the document is a bad record, and so it is where all entities become, beyond a megabyte, more than
-5 times what was read: that is the parser's own bound."""
+"""Characters of an entity that a document declares, including nested entities. Beyond it: the
+document is a bad record. So it is if all entities expand, beyond a megabyte, to more than 5
+times the input: that is the parser's own limit."""
 
 DOCTYPE_BYTES_MAX: Final = 65_536
 """Bytes at the beginning of a document in which its document type may use parts. Beyond it: the
@@ -49,7 +48,7 @@ _POSITION: Final = re.compile(r"(, line \d+, column \d+)?( \(<string>, line \d+\
 class Element:
     """An element: its attributes, its own pieces of text, its children sorted by name.
 
-    Children of one name keep their order. Nothing in it is empty text.
+    Children of one name keep their order. No text is empty.
     """
 
     name: str
@@ -59,19 +58,18 @@ class Element:
 
 
 def parse_document(data: bytes) -> Element:
-    """The tree of a document.
+    """Returns the tree of a document.
 
-    Cost: proportional to the document. Raises ParseError where it is not well formed or uses
-    entities that it does not declare as texts, and LimitError where it is deeper than
-    DOCUMENT_DEPTH_MAX or its entities are longer than ENTITY_CHARS_MAX.
+    Cost: proportional to the document. Raises ParseError for a document that is not well formed or
+    uses undeclared entities, and LimitError.
     """
     return tree_of(parsed(data))
 
 
 def parsed(data: bytes, *, instructions: bool = False) -> etree._Element:
-    """The root of a document as the parser gives it, in document order.
+    """Returns the root of a document as parsed, in document order.
 
-    Processing instructions stay where they are asked for. Raises ParseError and LimitError.
+    `instructions` keeps processing instructions. Raises ParseError and LimitError.
     """
     try:
         try:
@@ -89,13 +87,13 @@ def parsed(data: bytes, *, instructions: bool = False) -> etree._Element:
 
 
 def has_parts(message: str, data: bytes) -> bool:
-    """Whether a part of the document type is what a parser told of a document."""
+    """Whether a parser's message is about a part of the document type."""
     named = _UNKNOWN.match(message)
     return named is not None and b"%%%s;" % named[1].encode() in data[:DOCTYPE_BYTES_MAX]
 
 
 def unknown_entity(log: Any) -> ParseError | None:
-    """What is said of an entity that a parser told of and left out; None where it did not."""
+    """Returns the error for an entity that a parser has skipped; None if there is none."""
     for each in log:
         if _UNKNOWN.match(each.message):
             return ParseError(max(each.line, 1), max(each.column, 1), each.message, _DECLARED)
@@ -103,7 +101,7 @@ def unknown_entity(log: Any) -> ParseError | None:
 
 
 def check_entities(root: XmlNode) -> None:
-    """Raises LimitError where the document of an element declares an entity that is too long."""
+    """Raises LimitError if the document of an element declares an entity that is too long."""
     declared = root.getroottree().docinfo.internalDTD
     if declared is None:
         return
@@ -126,21 +124,21 @@ def check_entities(root: XmlNode) -> None:
 
 
 def tree_of(root: etree._Element) -> Element:
-    """The tree below an element. Raises as `parse_document`."""
+    """Returns the tree below an element. Raises as `parse_document`."""
     return _tree(root, 1)
 
 
 def safe_parser(*, instructions: bool = False, entities: bool = True) -> etree.XMLParser:
-    """A parser of nothing but the bytes it is given; it may leave `entities` as they are."""
+    """Returns a parser that opens nothing else; with `entities` false it keeps references."""
     return etree.XMLParser(**_safely(instructions, entities))
 
 
 def pull_parser(
     tag: str, *, instructions: bool = False, blanks: bool = True, entities: bool = True
 ) -> etree.XMLPullParser:
-    """As `safe_parser`, for bytes that come in pieces; it tells the ends of elements of a tag.
+    """As `safe_parser`, for bytes in pieces; it reports the ends of elements with a tag.
 
-    Without `blanks` texts of blanks alone are left out, most of them.
+    Without `blanks` most texts of blanks alone are dropped.
     """
     options = {**_safely(instructions, entities), "remove_blank_text": not blanks}
     return etree.XMLPullParser(events=("end",), tag=tag, **options)
@@ -162,7 +160,7 @@ def _safely(instructions: bool, entities: bool) -> dict[str, Any]:
 
 
 def syntax_error(error: etree.XMLSyntaxError) -> ParseError:
-    """The parser's error, with its place and what it found."""
+    """Returns the parser's error, with its place and the input found."""
     line, column = error.position
     found = _POSITION.sub("", error.msg or "nothing that can be read").strip()
     expected = _DECLARED if _UNKNOWN.match(found) else "well-formed XML"
@@ -170,14 +168,14 @@ def syntax_error(error: etree.XMLSyntaxError) -> ParseError:
 
 
 def element_name(node: "etree._Element") -> str:
-    """An element's name with the prefix that the document wrote."""
+    """Returns an element's name with the prefix in the document."""
     # Not by etree.QName, which refuses a prefix that the document has not bound.
     local = str(node.tag).rpartition("}")[2]
     return f"{node.prefix}:{local}" if node.prefix else local
 
 
 def children_by_name(children: list[Element]) -> tuple[Element, ...]:
-    """Children in the order in which their names are given; those of one name stay in theirs."""
+    """Returns children sorted by name; those of one name keep their order."""
     return tuple(sorted(children, key=lambda child: child.name))
 
 
@@ -197,12 +195,12 @@ def _tree(node: "etree._Element", depth: int) -> Element:
 
 
 def entity_error(node: XmlNode) -> ParseError:
-    """What is said of an entity of the document's own."""
+    """Returns the error for an entity of the document's own."""
     return ParseError(node.sourceline or 1, 1, f"the entity {node.text}", "plain text")
 
 
 def attributes_of(node: "etree._Element") -> dict[str, str]:
-    """The attributes by the names that the document wrote, in its order. Raises LimitError."""
+    """Returns the attributes by their written names, in document order. Raises LimitError."""
     if len(node.attrib) > ATTRIBUTES_MAX:  # Reading them costs the square of their number.
         raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(node.attrib))
     return {_attribute_name(node, str(name)): str(value) for name, value in node.items()}
@@ -217,7 +215,7 @@ def _attributes(node: "etree._Element") -> Iterator[tuple[str, str]]:
 
 
 def _attribute_name(node: "etree._Element", name: str) -> str:
-    """An attribute's name with the prefix of its namespace; the first one, where it has two."""
+    """Returns an attribute's name with the prefix of its namespace; the first of several."""
     if name[0] != "{":
         return name
     uri, _, local = name[1:].partition("}")

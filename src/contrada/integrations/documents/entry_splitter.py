@@ -1,9 +1,8 @@
-"""The entries of a document that comes in pieces, one after another, in flat memory.
+"""`entries_in`: yields the entries of a document that arrives in pieces, in constant memory.
 
-What is held of a document is the elements around the entry that is read, with their texts and leaf
-children: what was read before is let go. So an entry gets what stands around it *before* its end.
-Where more follows behind it (which one who holds the whole document would have added too), that is
-told at the end, and never passed over.
+Only the elements around the current entry are kept, with their texts and leaf children. So an entry
+includes context *before* its end only. Context behind it, which a reader of the whole document
+would add, is reported as an error at the end.
 
 Source: Erenkrantz 2001 §8 (one event per story).
 """
@@ -31,12 +30,12 @@ from contrada.integrations.documents.text_names import ContextRoom
 from contrada.integrations.documents.xml_slots import ElementPath, Walk, adds
 
 ENTRY_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of a document that is read in pieces, from the end of an entry to that of the next. Beyond
-it: the document is a bad record from there on."""
+"""Bytes of a document in pieces, from the end of an entry to that of the next. Beyond it: the
+document is a bad record from there on."""
 
 
 class DocumentEntry(NamedTuple):
-    """An entry, the way to it, and the slots of what stands around it: shared, where unchanged."""
+    """An entry, its path, and the slots around it, which entries share if unchanged."""
 
     node: XmlNode
     way: ElementPath
@@ -44,7 +43,7 @@ class DocumentEntry(NamedTuple):
 
 
 def entries_of(root: XmlNode, entries: str, walk: Walk, size: int) -> Iterator[DocumentEntry]:
-    """The outermost entries of a whole document of `size` bytes. Raises LimitError, ParseError."""
+    """Yields the outermost entries of a document of `size` bytes. Raises LimitError, ParseError."""
     chain = _ElementChain(entries, walk, size)
     for node in root.iter(_tag(entries)):
         if chain.is_outermost(node):
@@ -54,13 +53,13 @@ def entries_of(root: XmlNode, entries: str, walk: Walk, size: int) -> Iterator[D
 def entries_in(
     pieces: Iterable[bytes], entries: str, walk: Walk, *, exact: bool = False
 ) -> Iterator[DocumentEntry]:
-    """The outermost entries of a document while it comes; each is let go with the next one.
+    """Yields the outermost entries of a document in pieces; each is valid until the next.
 
-    With `exact` they have their instructions, and texts of blanks alone.
+    `exact` keeps instructions, and texts of blanks alone.
 
-    Raises ParseError where the document is not well formed, LimitError where an entry is too large
-    or too deep, and InputError where values that belong to entries stand behind them: in each case
-    after the entries before the error.
+    Raises ParseError for a document that is not well formed, LimitError for an entry that is too
+    large or too deep, and InputError for values of entries behind them: in each case after the
+    entries before the error.
     """
     parser = pull_parser(_tag(entries), instructions=exact, blanks=exact)
     chain = _FlatChain(entries, walk)
@@ -94,7 +93,7 @@ def entries_in(
 
 
 def _read(parser: etree.XMLPullParser, chain: "_FlatChain") -> Iterator[DocumentEntry]:
-    """The entries that the parser has read. Raises as `entries_in`."""
+    """Yields the complete entries of the parser. Raises as `entries_in`."""
     node: XmlNode
     for _, node in parser.read_events():
         if chain.is_first:
@@ -104,9 +103,9 @@ def _read(parser: etree.XMLPullParser, chain: "_FlatChain") -> Iterator[Document
 
 
 def _joined(pieces: Iterable[bytes], held: list[int]) -> Iterator[bytes]:
-    """The pieces, several together where much is held since the last entry.
+    """Yields pieces, combined if much is pending since the last entry.
 
-    The parser looks again through a text that goes on: so it must not be asked too often.
+    The parser scans a pending text again for each piece, so larger pieces save time.
     """
     waiting: list[bytes] = []
     for piece in pieces:
@@ -130,7 +129,7 @@ def _tag(entries: str) -> str:
 
 
 class _ElementChain:
-    """The elements around the entries of a document, and what each of them adds."""
+    """The elements around the entries of a document, and the slots that each of them adds."""
 
     def __init__(self, entries: str, walk: Walk, size: int = 0) -> None:
         self.room = ContextRoom(size)
@@ -141,11 +140,11 @@ class _ElementChain:
 
     @property
     def is_first(self) -> bool:
-        """Whether no entry was given yet."""
+        """Whether no entry was yielded yet."""
         return self._last is None
 
     def is_outermost(self, node: XmlNode) -> bool:
-        """Whether an element of the tag has the very name, and is within no other entry."""
+        """Whether an element has exactly the entries' name, and is in no other entry."""
         if element_name(node) != self._entries:
             return False
         if self._last is not None and node.getparent() is self._last[0]:
@@ -153,7 +152,7 @@ class _ElementChain:
         return all(element_name(each) != self._entries for each in node.iterancestors())
 
     def entry(self, node: XmlNode) -> DocumentEntry:
-        """The entry that an element is."""
+        """Returns the entry of an element."""
         parent = node.getparent()
         escape = self._walk.escape
         if parent is None:
@@ -171,7 +170,7 @@ class _ElementChain:
         return DocumentEntry(node, last[1], last[2])
 
     def _around(self, node: XmlNode) -> tuple[ElementPath, list[Slot]]:
-        """The way to an element around entries, and the slots of all that stands around these."""
+        """Returns the path to an element around entries, and all slots around these."""
         known = self._known.get(node)
         if known is None:
             parent = node.getparent()
@@ -193,7 +192,7 @@ class _ElementChain:
 
 
 class _FlatChain(_ElementChain):
-    """The same of a document of which only what is before an entry is known, and let go."""
+    """A chain for a document in pieces: it keeps only content before an entry, and releases it."""
 
     def __init__(self, entries: str, walk: Walk) -> None:
         super().__init__(entries, walk)
@@ -203,7 +202,7 @@ class _FlatChain(_ElementChain):
         self._late: list[Slot] = []
 
     def entry(self, node: XmlNode) -> DocumentEntry:
-        """As `_Chain.entry`; all that is before the entry and not around it is let go."""
+        """As `_ElementChain.entry`; releases everything before the entry that is not around it."""
         before, parent = node.getprevious(), node.getparent()
         if before is not None and before is self._before and not _has_tail(before):
             parent.remove(before)  # the usual case, for speed
@@ -213,7 +212,7 @@ class _FlatChain(_ElementChain):
         return super().entry(node)
 
     def end(self) -> None:
-        """The document has ended. Raises InputError where more stands around entries than told."""
+        """Ends the document. Raises InputError if entries lack context."""
         for node in list(self._first):
             self._close(node)
         if self._late:
@@ -244,7 +243,7 @@ class _FlatChain(_ElementChain):
         return own
 
     def _close(self, node: XmlNode) -> None:
-        """Sees what an element that has ended would have added to its first entries."""
+        """Checks the context that an ended element would have added to its first entries."""
         way, first = self._first.pop(node)
         own = self._walk.around(node, way, self._entries)
         told = {(slot.plain, slot.value) for slot in first}

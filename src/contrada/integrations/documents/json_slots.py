@@ -1,8 +1,8 @@
-"""The slots of JSON, and its shape: an object is an element, and an array repeats its name.
+"""The slots and the shape of JSON: an object is an element, and an array repeats its name.
 
-`{"story": [{"title": "a"}, {"title": "b"}]}` has the names that two elements `story` have in XML,
-in a document without a root. A scalar is a slot, and so is an object that says a value
-(`{"$time": …}`). Arrays in arrays are numbered level by level.
+`{"story": [{"title": "a"}, {"title": "b"}]}` has the names of two XML elements `story`, in a
+document without a root. A scalar is a slot, and so is an object that represents a value (`{"$time":
+…}`). Nested arrays are numbered level by level.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,13 +29,13 @@ _decode: Final = msgspec.json.decode
 
 @dataclass(slots=True)
 class ObjectWalk:
-    """A walk through the content of JSON. `repeated` tells of arrays with several elements."""
+    """Visits the content of JSON. `repeated` counts the elements of arrays."""
 
     escape: bool
     repeated: dict[str, int] = field(default_factory=dict)
 
     def slots(self, content: Mapping[str, Any], way: ElementPath = TOP) -> Iterator[Slot]:
-        """The slots of an object. Raises LimitError and InvalidNotificationError."""
+        """Yields the slots of an object. Raises LimitError and InvalidNotificationError."""
         if way.depth > OBJECT_DEPTH_MAX:
             raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
         for key, member in content.items():
@@ -85,9 +85,9 @@ def _scalar(name: str, member: Any) -> Any:
 
 
 def outermost_array(content: Any) -> str | None:
-    """The names that lead to the outermost array with several objects, joined by dots.
+    """Returns the path of the outermost array with several objects, joined by dots.
 
-    Of several at one depth it is the longest, then the first. None where there is none.
+    Of several at one depth it is the longest, then the first. None if there is none.
     """
     level: list[tuple[str, Any]] = [("", content)]
     while level:
@@ -111,7 +111,9 @@ def outermost_array(content: Any) -> str | None:
 
 
 def shape_of_content(content: Any, names: Iterator[Named], holds: Callable[[str], Any]) -> Any:
-    """A content without the scalars that attributes hold; `holds` gives an attribute's value."""
+    """Returns content without the scalars that attributes hold; `holds` gives an attribute's
+    value.
+    """
     if isinstance(content, list):
         return [shape_of_content(each, names, holds) for each in content]
     if isinstance(content, dict) and not is_typed(content):
@@ -126,16 +128,18 @@ def shape_of_content(content: Any, names: Iterator[Named], holds: Callable[[str]
 
 
 MISSING: Final = object()
-"""What an attribute that is not there holds."""
+"""Marks an absent attribute."""
 
 LACKING: Final = "an attribute is missing that its shape asks for"
 
 DROPPED: Final = object()
-"""What an attribute holds that must not be told."""
+"""Marks an attribute that must not be published."""
 
 
 def filled(shape: Any, value: Callable[[], Any]) -> Any:
-    """The content of a shape; `value` is called for each scalar in order, and used where nil is."""
+    """Returns the content of a shape; `value` is called for each scalar in order, and used
+    for nil.
+    """
     if isinstance(shape, list):
         return [filled(each, value) for each in shape]
     if isinstance(shape, dict):

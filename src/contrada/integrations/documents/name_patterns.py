@@ -1,20 +1,20 @@
 """Patterns of names: `story.*.title`, `story.<0-9>.title`.
 
-`*` stands for a segment of a name, or for any part of one (`geo*`); never for a dot. `<0-9>` stands
-for a whole number between the two, without needless zeros. A backslash makes `*`, `<` and itself
-plain. In a filter a pattern stands where a name does, in backticks:
+`*` matches a segment of a name, or any part of one (`geo*`), but no dot. `<0-9>` matches an integer
+in this range, without leading zeros. A backslash escapes `*`, `<` and itself. In a filter a pattern
+takes the place of a name, in backticks:
 
     `feed.entry.*.cap:event` = 'Flood Warning' and `feed.entry.<0-9>.title` contains 'Boise'
 
-A filter with patterns matches what one of the filters matches in which each pattern is replaced by
-some name; each pattern is replaced by itself, whatever replaces the others. So the entry that has
-the event and the one that has the title may be two. What a notification could satisfy by not having
-an attribute (`absent`, `none of`) is no question to a pattern, and is refused.
+A filter with patterns matches if one replacement of all patterns by names matches; each pattern is
+replaced independently. So the entry with the event and the one with the title may be two.
+Conditions that an absent attribute can satisfy (`absent`, `none of`) have no meaning for a pattern,
+and are refused.
 
-Routers know nothing of patterns. Where the names are known that there are, `expand` gives the
-filters; where a notification is at hand, `WildFilter.matches` decides by its own names.
+Routers know nothing of patterns. `expand` returns filters for a set of known names;
+`WildFilter.matches` decides by the names of a notification.
 
-Source: Erenkrantz 2001 §6.4 (wildcards in names, refused there for what they cost a server).
+Source: Erenkrantz 2001 §6.4 (wildcards in names, refused there for their cost in a server).
 """
 
 import math
@@ -34,33 +34,32 @@ NAME_PATTERNS_MAX: Final = 8
 """Patterns of names in one filter of a filter set. Beyond it: LimitError."""
 
 WILD_FILTERS_MAX: Final = 1_000
-"""Filters that a filter set with patterns of names becomes by the names that are known. Beyond it:
-LimitError; of a subscription, filters that match more are asked of the network, and the rest is
-decided where it is subscribed."""
+"""Filters of a filter set whose patterns are replaced by known names. Beyond it: LimitError; a
+subscription sends wider filters to the network, and decides the rest locally."""
 
 NAME_PATTERNS_CACHED_MAX: Final = 1_024
-"""Patterns of names kept, by their text. Beyond it: the least recently used is read again."""
+"""Patterns of names that are cached. Beyond it: the least recently used is parsed again."""
 
 PATTERN: Final = "pattern"
-"""The strategy of reading whose subscriptions have patterns of names."""
+"""The strategy with patterns of names in subscriptions."""
 
 _RANGE: Final = re.compile(r"<(0|[1-9][0-9]{0,17})-(0|[1-9][0-9]{0,17})>")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _ESCAPED: Final = frozenset("*<\\")
 
 Token: TypeAlias = Callable[[str, set[int]], set[int]]
-"""Where in a name it may end, of where it may begin."""
+"""Maps possible begins in a name to possible ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
-    """A pattern of names, read by `name_pattern`."""
+    """A pattern of names, parsed by `name_pattern`."""
 
     text: str
     tokens: tuple[Token, ...]
 
     def matches(self, name: str) -> bool:
-        """Whether it stands for a name. Cost: at most the length of the name, for each part."""
+        """Whether it matches a name. Cost: at most the length of the name, for each part."""
         places = {0}
         for token in self.tokens:
             places = token(name, places)
@@ -71,7 +70,7 @@ class NamePattern:
 
 @dataclass(frozen=True, slots=True)
 class _PlainToken:
-    """Text that stands for itself."""
+    """Literal text."""
 
     text: str
 
@@ -82,7 +81,7 @@ class _PlainToken:
 
 @dataclass(frozen=True, slots=True)
 class _StarToken:
-    """So many characters at least, none of them a dot."""
+    """At least so many characters other than a dot."""
 
     least: int
 
@@ -99,7 +98,7 @@ class _StarToken:
 
 @dataclass(frozen=True, slots=True)
 class _RangeToken:
-    """A whole number between two."""
+    """An integer in a range."""
 
     low: int
     high: int
@@ -116,11 +115,10 @@ class _RangeToken:
 
 @lru_cache(NAME_PATTERNS_CACHED_MAX)
 def name_pattern(text: str) -> NamePattern:
-    """The pattern of names that a text is.
+    """Returns the pattern of a text.
 
-    Raises ParseError with the column: for `<` that begins no range `<0-9>` of numbers, the smaller
-    first, for two `*` side by side, for a backslash before something plain, and beyond
-    NAME_BYTES_MAX.
+    Raises ParseError with the column: for `<` without a range like `<0-9>`, smaller number first,
+    for two adjacent `*`, for a backslash before a plain character, and beyond NAME_BYTES_MAX.
     """
     if len(text.encode()) > NAME_BYTES_MAX:
         raise ParseError(1, 1, "a longer pattern", f"at most {NAME_BYTES_MAX} bytes")
@@ -170,16 +168,16 @@ def _range(text: str, place: int) -> tuple[Token, int]:
 
 
 def is_wild(name: str) -> bool:
-    """Whether a name of a filter is a pattern. Raises ParseError where it is a wrong one."""
+    """Whether a name in a filter is a pattern. Raises ParseError for an invalid one."""
     return not _ESCAPED.isdisjoint(name) and not name.startswith("@")
 
 
 @dataclass(frozen=True, slots=True)
 class WildFilter:
-    """A filter of which some names are patterns: what it asks of these, and all else.
+    """A filter with patterns among its names: the constraints on patterns, and all others.
 
-    Raises ParseError for a wrong pattern, InvalidFilterError for what is asked of a pattern and
-    holds without any attribute, LimitError beyond NAME_PATTERNS_MAX.
+    Raises ParseError for an invalid pattern, InvalidFilterError for a constraint on a pattern that
+    holds for an absent attribute, and LimitError.
     """
 
     plain: Filter
@@ -187,7 +185,7 @@ class WildFilter:
 
     @classmethod
     def of(cls, asked: Filter) -> "WildFilter":
-        """The filter, its names read as patterns where they are some."""
+        """Returns the filter with its names parsed as patterns."""
         plain: dict[str, ValueSet] = {}
         wild: list[tuple[NamePattern, ValueSet]] = []
         for name, values in asked.sets.items():
@@ -232,12 +230,12 @@ class WildFilter:
         return whole in met
 
     def candidates(self, names: Iterable[str]) -> list[list[str]]:
-        """For each pattern the names that match it, in order."""
+        """Returns the matching names of each pattern, in order."""
         known = sorted(set(names))
         return [[name for name in known if pattern.matches(name)] for pattern, _ in self.wild]
 
     def expanded(self, candidates: list[list[str]]) -> Iterator[Filter]:
-        """The filters in which the patterns are replaced by these names, in every way."""
+        """Yields the filters for all combinations of these names."""
         for chosen in product(*candidates):
             sets = dict(self.plain.sets)
             for name, (_, values) in zip(chosen, self.wild, strict=True):
@@ -247,7 +245,7 @@ class WildFilter:
                 yield found
 
     def covering(self, candidates: list[list[str]]) -> Iterator[Filter]:
-        """Fewer filters that together match no less: the pattern of fewest names is replaced."""
+        """Yields fewer, wider filters: only the pattern with the fewest names is replaced."""
         least = min(range(len(self.wild)), key=lambda number: len(candidates[number]))
         values = self.wild[least][1]
         for name in candidates[least]:
@@ -255,7 +253,7 @@ class WildFilter:
 
 
 class WildFilters:
-    """A filter or filter set whose names may be patterns. Immutable. Raises as `WildFilter`."""
+    """A filter or filter set with patterns among its names. Immutable. Raises as `WildFilter`."""
 
     __slots__ = ("asked", "members")
 
@@ -269,7 +267,7 @@ class WildFilters:
 
     @property
     def is_wild(self) -> bool:
-        """Whether there is a pattern in it."""
+        """Whether it contains a pattern."""
         return any(member.wild for member in self.members)
 
     def matches(self, notification: Notification) -> bool:
@@ -277,17 +275,17 @@ class WildFilters:
         return any(member.matches(notification) for member in self.members)
 
     def expand(self, names: Iterable[str]) -> FilterSet:
-        """The filters that say the same of notifications with these names.
+        """Returns equal filters for notifications with these names.
 
-        What no name stands for matches nothing. Cost: each name against each pattern, and the
-        filters. Raises LimitError beyond WILD_FILTERS_MAX.
+        A pattern without a name matches nothing. Cost: each name against each pattern, and the
+        filters. Raises LimitError.
         """
         return FilterSet(self._expanded(frozenset(names), is_exact=True))
 
     def cover(self, names: Iterable[str]) -> FilterSet:
-        """The same where they are few; else fewer filters, which match no less.
+        """Returns the same if there are few; else fewer filters, which are wider.
 
-        Where there are too many of these, too, the plain part alone is asked for.
+        If these are too many as well, the plain part is the filter.
         """
         return FilterSet(self._expanded(frozenset(names), is_exact=False))
 
@@ -312,14 +310,14 @@ class WildFilters:
             left -= size
 
     def rule(self, name: str = "") -> Rule:
-        """As a rule: its filters ask for the plain part, its residue decides by the patterns.
+        """Returns a rule: its filters are the plain part, its residue decides by the patterns.
 
-        So it is matched exactly wherever rules are, whatever names there are.
+        So every matcher of rules matches it exactly, for all names.
         """
         return self.rule_over(FilterSet(member.plain for member in self.members), name)
 
     def rule_over(self, filters: FilterSet, name: str = "") -> Rule:
-        """The same with filters that match no less of what can come."""
+        """Returns the same with other filters, which must match no less."""
         return Rule(name, filters, str(self.asked), self.matches)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -327,9 +325,9 @@ class WildFilters:
 
 
 def by_names(asked: Filter | FilterSet | Rule, name: str = "") -> Filter | FilterSet | Rule:
-    """What is asked for where names are patterns: a rule, where there are some of these.
+    """Returns a rule for filters with patterns of names, else the filters unchanged.
 
-    A rule of another dialect has none. Raises as `WildFilter`.
+    Rules of other dialects have no patterns. Raises as `WildFilter`.
     """
     if isinstance(asked, Rule):
         return asked
@@ -338,7 +336,7 @@ def by_names(asked: Filter | FilterSet | Rule, name: str = "") -> Filter | Filte
 
 
 def expand(asked: Filter | FilterSet | str | Mapping[str, Any], names: Iterable[str]) -> FilterSet:
-    """The filters that a filter with patterns becomes by the names that are known.
+    """Returns the filters of a filter with patterns, for known names.
 
     Cost and errors: as `WildFilters` and its `expand`.
     """

@@ -1,24 +1,24 @@
-"""What is in a document gets names: the strategies for elements that occur several times.
+"""Strategies that name the values of a document, for elements that occur several times.
 
-A document, be it XML or JSON, is a sequence of *slots* in its order: a text, an XML attribute or a
-scalar of JSON, each with the names of the elements on the way to it and their numbers among
-siblings of their name. A strategy turns slots into names:
+A document, XML or JSON, is a sequence of *slots* in its order: a text, an XML attribute or a JSON
+scalar, each with the names of the elements on its path and their numbers among siblings of the same
+name. A strategy turns slots into names:
 
-- `multi`  the names alone; what occurs several times has several values (so do `xslt`, which is
-           about what happens before, and `split`, which is about the parts of a document);
-- `last`   the names alone, and of several values the last one (§6.1); what is lost is counted;
-- `index`  `story.0.title`: an element with siblings of its name has its number as a segment of its
-           own, from 0 on (`pattern` subscribes to such names, §6.4);
-- `daemon` the first of several values keeps the plain name; all others get a generated one
-           (§6.5): `story.title~2` is the title of the second story.
+- `multi`  the names alone; repeated elements are several values (so for `xslt`, which transforms
+  the document first, and `split`, which makes parts of the document);
+- `last`   the names alone, and only the last of several values (§6.1); lost values are counted;
+- `index`  `story.0.title`: an element with siblings of its name has its number as a segment, from 0
+  on (`pattern` subscribes to such names, §6.4);
+- `daemon` the first of several values keeps the plain name; all others get a generated one (§6.5):
+  `story.title~2` is the title of the second story.
 
-Names of `index` and `daemon` are unambiguous: of one document no two slots have the same. So in the
-names that the document gives `.` is written `%2E`, `~` is `%7E` and `%` is `%25`; an XML name can
-begin with no digit, and a digit that a key of JSON begins with is escaped too.
+Names of `index` and `daemon` are unambiguous: no two slots of a document share one. So in names of
+the document `.` becomes `%2E`, `~` `%7E` and `%` `%25`. An XML name cannot begin with a digit, and
+a first digit in a JSON key is escaped too.
 
-A generated name says its position and nothing else: after `~` stand the numbers, from 1 on, of the
-elements on the way, joined by `_`, without the root's and without 1s at the end. An attribute has
-the number 0 at the end. So a generated name means the same in each document of a kind.
+A generated name encodes only its position: behind `~` are the numbers, from 1 on, of the elements
+on the path, joined by `_`, without the root's and without trailing 1s. An attribute has the final
+number 0. So a generated name has the same meaning in all documents of a kind.
 
 Source: Erenkrantz 2001 §6.
 """
@@ -36,14 +36,14 @@ _ESCAPES: Final = str.maketrans({".": "%2E", "~": "%7E", "%": "%25"})
 
 
 def base_of(strategy: str) -> str:
-    """The strategy by which names are made: one of `multi`, `last`, `index`, `daemon`."""
+    """Returns the strategy that makes the names: `multi`, `last`, `index` or `daemon`."""
     return _BASES.get(strategy, strategy)
 
 
 class Slot(NamedTuple):
     """A place of a value in a document.
 
-    `plain` are the names on the way, `indexed` these with numbers; `numbers` are those of the
+    `plain` is the path of names, `indexed` the path with numbers; `numbers` are those of the
     elements below the root, as `daemon` writes them; `position` is for people.
     """
 
@@ -55,7 +55,7 @@ class Slot(NamedTuple):
 
 
 class Original(NamedTuple):
-    """What a generated name stands for: the name before, and where in a document."""
+    """The original of a generated name: the name, and the position in a document."""
 
     name: str
     position: str
@@ -69,12 +69,12 @@ class Named(NamedTuple):
 
 
 def is_escaping(strategy: str) -> bool:
-    """Whether the names that a document gives are escaped, so that no two slots have one name."""
+    """Whether names of a document are escaped, so that no two slots share a name."""
     return base_of(strategy) in ("index", "daemon")
 
 
 def escaped(name: str) -> str:
-    """A name as a segment that cannot be taken for another, nor for a number."""
+    """Returns a name as a segment that is unambiguous and not a number."""
     if name.isalnum() and not name[0].isdecimal():  # for speed: most are
         return name
     segment = name.translate(_ESCAPES)
@@ -84,7 +84,9 @@ def escaped(name: str) -> str:
 
 
 def named(slots: Iterable[Slot], strategy: str, lost: Counter[str]) -> list[Named]:
-    """The slots by name, in their order. `lost` counts by name what `last` leaves out."""
+    """Returns the slots by name, in their order. `lost` counts values omitted by `last`, by
+    name.
+    """
     base = base_of(strategy)
     if base == "index":
         return [Named(slot.indexed, slot) for slot in slots]

@@ -1,11 +1,10 @@
-"""`NamingTable`: which original names, and places in a document, generated names stand for.
+"""`NamingTable`: the original names, and positions in a document, of generated names.
 
 Several naming services keep a table each. Records reach them in any order, some twice, some late.
-So taking a record in is commutative, associative and idempotent: services that heard the same
-records have the same table. Where two records give one generated name of one kind of document
-different meanings, the record with the least (time, who, original, position) stands, everywhere;
-the outcome CONFLICT tells the caller. A record beyond a limit is refused: then what a table holds
-depends on which records came first.
+So adding a record is commutative, associative and idempotent: services with the same records have
+the same table. If two records give one generated name of one kind of document different meanings,
+the record with the least (time, author, original, position) wins everywhere; the outcome CONFLICT
+reports this. A record beyond a limit is refused; only then a table depends on the order of records.
 
 Source: Erenkrantz 2001 §6.5 (the daemon's database of original and generated names).
 """
@@ -20,18 +19,18 @@ from contrada.model import Notification
 from contrada.model.domains.values import datetime_of, time_us_of
 
 KINDS_MAX: Final = 1_024
-"""Kinds of documents whose names a table holds. Beyond it: those of others are refused, counted."""
+"""Kinds of documents in a naming table. Beyond it: those of others are refused, counted."""
 
 KIND_NAMES_MAX: Final = 16_384
-"""Generated names of one kind of document that a table holds. Beyond it: others are refused,
+"""Generated names of one kind of document in a naming table. Beyond it: others are refused,
 counted."""
 
 NAMING_TEXT_BYTES_MAX: Final = 1_024
-"""Bytes of each text of a naming record. Beyond it: InvalidNotificationError, and a naming service
-that receives the record refuses it, counted."""
+"""Bytes of each text of a naming record. Beyond it: InvalidNotificationError, and a naming
+service that receives the record refuses it, counted."""
 
 MARK: Final = "contrada.naming"
-"""The attribute by which a notification says that it is a naming record."""
+"""The attribute that marks a notification as a naming record."""
 
 RECORD: Final = "record"
 """The value of this attribute."""
@@ -40,10 +39,10 @@ _TEXTS: Final = ("kind", "generated", "original", "position")
 
 
 class NamingRecord(NamedTuple):
-    """Somebody's word that a name was generated, and for what.
+    """The meaning of a generated name, by its author.
 
-    `kind` is that of the document, `original` the name that it has there, `position` its place, as
-    `backslash.story[2].title`. `who` said it, at a time in UTC microseconds since 1970.
+    `kind` is that of the document, `original` the name in the document, `position` its place, such
+    as `backslash.story[2].title`. `who` is the author, `time_us` in UTC microseconds since 1970.
     """
 
     kind: str
@@ -55,11 +54,11 @@ class NamingRecord(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, str, str, str]:
-        """Of two records about one name, the record with the lesser rank stands."""
+        """The record with the lesser rank wins a conflict."""
         return self.time_us, self.who, self.original, self.position
 
     def to_notification(self) -> Notification:
-        """The record as it travels. Raises InvalidNotificationError."""
+        """Returns the notification that carries the record. Raises InvalidNotificationError."""
         texts: dict[str, Any] = {name: getattr(self, name) for name in _TEXTS}
         for name, text in texts.items():
             _check(name, text)
@@ -68,10 +67,10 @@ class NamingRecord(NamedTuple):
 
     @classmethod
     def from_notification(cls, told: Notification) -> "NamingRecord":
-        """The record that a notification carries.
+        """Returns the record that a notification carries.
 
-        Where it names no author, its publisher is the author; where it names no time, its own time
-        of publication counts. Raises InvalidNotificationError for what is no record.
+        The publisher is the default author, and the time of publication the default time. Raises
+        InvalidNotificationError for other notifications.
         """
         held = told.attributes
         kind, generated, original, position = (_check(name, held.get(name)) for name in _TEXTS)
@@ -83,20 +82,20 @@ class NamingRecord(NamedTuple):
 
 
 class NamingOutcome(Enum):
-    """What became of a record that was given to a table."""
+    """The result of adding a record to a table."""
 
     NEW = "new"
-    """It stands."""
+    """The record is new."""
     KNOWN = "known"
-    """The record, or an earlier one that says the same, stands already."""
+    """The record, or an earlier equivalent one, is in the table."""
     CONFLICT = "conflict"
-    """The record contradicts one that stood; one of the two stands now."""
+    """The record contradicts one in the table; the winner is in the table now."""
     REFUSED = "refused"
-    """There is no room."""
+    """The table is full."""
 
 
 class NamingTable:
-    """The records that stand, by kind and generated name."""
+    """The valid records, by kind and generated name."""
 
     def __init__(self, records: Iterable[NamingRecord] = ()) -> None:
         self._kinds: dict[str, dict[str, NamingRecord]] = {}
@@ -104,7 +103,7 @@ class NamingTable:
             self.take(each)
 
     def take(self, record: NamingRecord) -> NamingOutcome:
-        """Take a record in. Cost: constant."""
+        """Adds a record. Cost: constant."""
         names = self._kinds.get(record.kind)
         if names is None:
             if len(self._kinds) >= KINDS_MAX:
@@ -122,15 +121,15 @@ class NamingTable:
         return NamingOutcome.KNOWN if is_same else NamingOutcome.CONFLICT
 
     def get(self, kind: str, generated: str) -> NamingRecord | None:
-        """The record that stands about a generated name."""
+        """Returns the valid record of a generated name."""
         return self._kinds.get(kind, {}).get(generated)
 
     def of_kind(self, kind: str) -> Mapping[str, NamingRecord]:
-        """The records of a kind of document by generated name; it changes with the table."""
+        """Returns the records of a kind of document by generated name; a live view."""
         return self._kinds.get(kind, {})
 
     def of_original(self, kind: str, original: str) -> list[NamingRecord]:
-        """The records about an original name, by position. Cost: all of the kind."""
+        """Returns the records of an original name, by position. Cost: all records of the kind."""
         found = (each for each in self.of_kind(kind).values() if each.original == original)
         return sorted(found, key=lambda each: (len(each.generated), each.generated))
 
@@ -141,7 +140,7 @@ class NamingTable:
         return sum(map(len, self._kinds.values()))
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same records stand."""
+        """Whether both have the same records."""
         if not isinstance(other, NamingTable):
             return NotImplemented
         return self._kinds == other._kinds

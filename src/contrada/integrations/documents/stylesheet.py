@@ -1,8 +1,8 @@
-"""A stylesheet before the strategy: an XSLT that takes repetition out of a document in its own way.
+"""Stylesheets: an XSLT that removes repetition from a document before the strategy.
 
-It opens nothing: no file and no address, neither to be compiled nor while it runs, and it writes
-nothing. How deep its templates call one another is bounded; how long it runs is not. So it is a
-program of who reads, and never comes from who sends.
+A stylesheet cannot open files or addresses, neither at compile time nor at run time, and writes
+nothing. The depth of its templates is bounded, its running time is not. So it must be a program of
+the reader, never of the sender.
 
 Source: Erenkrantz 2001 §6.3.
 """
@@ -16,11 +16,10 @@ from contrada.errors import InputError, ParseError
 from contrada.integrations.documents.element_tree import safe_parser, syntax_error
 
 STYLESHEETS_KEPT_MAX: Final = 16
-"""Stylesheets that are kept compiled. Beyond it: the one that was not asked for the longest is
-compiled anew."""
+"""Compiled stylesheets that are cached. Beyond it: the least recently used is compiled again."""
 
 TEMPLATE_DEPTH_MAX: Final = 1_000
-"""Templates of a stylesheet within templates. Beyond it: the document is a bad record."""
+"""Levels of templates of a stylesheet. Beyond it: the document is a bad record."""
 
 
 class _Refusing(etree.Resolver):
@@ -32,9 +31,8 @@ class _Refusing(etree.Resolver):
 
 @lru_cache(STYLESHEETS_KEPT_MAX)
 def compiled(stylesheet: bytes) -> etree.XSLT:
-    """The stylesheet, ready to run.
-
-    Raises InputError for text that is no stylesheet, or asks for other files.
+    """Returns a compiled stylesheet. Raises InputError for an invalid one, or one that needs
+    files.
     """
     parser = safe_parser()
     parser.resolvers.add(_Refusing())
@@ -52,7 +50,7 @@ def compiled(stylesheet: bytes) -> etree.XSLT:
 
 
 def transformed(root: etree._Element, stylesheet: bytes) -> etree._Element:
-    """The root of what a stylesheet makes of a document. Raises InputError and ParseError."""
+    """Returns the root of the transformed document. Raises InputError and ParseError."""
     try:
         made = compiled(stylesheet)(root.getroottree()).getroot()
     except etree.XSLTApplyError as error:

@@ -1,9 +1,8 @@
-"""The names of a document's texts, and its parts that make a notification each.
+"""`named_texts`: the texts of a document by name, and its entries, one notification each.
 
-An element's text has the name of its path, joined by dots from the root
-(`backslash.story.title`); an XML attribute has its element's path and its own name
-(`feed.link.href`). What occurs several times has several texts under one name, so that nothing
-is lost; the paper's own system sent one of them (§6.1).
+The name of an element's text is its path, joined by dots from the root (`backslash.story.title`);
+an XML attribute has its element's path and its own name (`feed.link.href`). Repeated elements have
+several texts under one name, so nothing is lost; the paper's own system sent one of them (§6.1).
 
 Source: Erenkrantz 2001 §5 (parsing), §6 (repeated elements), §8.2 (one event per story).
 """
@@ -42,13 +41,12 @@ class ContextRoom:
 
 
 def named_texts(root: Element, entries: str | None, size: int = 0) -> Iterator[Texts]:
-    """The texts of a document, or of each of its entries.
+    """Yields the texts of a document, or of each of its entries.
 
-    With `entries` each element of that name (the outermost ones) is a part of its own: its
-    content, and of each element around it the attributes, the own text and the children that
-    hold text only. Cost: proportional to the document, once more for each level above the
-    entries, plus for each entry what stands around it. Raises LimitError beyond CONTEXT_VALUES_MAX,
-    and beyond CONTEXT_ADDED_MAX, to which the `size` of the document in bytes is added.
+    With `entries` each outermost element of that name is a part: its content, and from each element
+    around it the attributes, the own text and the children that contain only text. Cost:
+    proportional to the document, once more for each level above the entries, plus the surroundings
+    of each entry. `size` is that of the document in bytes. Raises LimitError.
     """
     if entries is None:
         yield _texts(root, root.name)
@@ -57,7 +55,7 @@ def named_texts(root: Element, entries: str | None, size: int = 0) -> Iterator[T
 
 
 def note_repeated(element: Element, path: str, note: Callable[[str, int], None]) -> None:
-    """Tells of each name that several children of one element have, and of how many."""
+    """Reports each name that several children of one element share, and their number."""
     counts: dict[str, int] = {}
     for child in element.children:
         counts[child.name] = counts.get(child.name, 0) + 1
@@ -71,7 +69,7 @@ def note_repeated(element: Element, path: str, note: Callable[[str, int], None])
 def _entries_within(
     element: Element, path: str, entries: str, context: Texts, room: ContextRoom
 ) -> Iterator[Texts]:
-    """The outermost entries of an element, each with what stands around it."""
+    """Yields the outermost entries of an element, each with its surroundings."""
     if element.name == entries:
         room.take(sum(map(len, context.values())))
         yield _texts(element, path, context)
@@ -90,7 +88,9 @@ def _holds(element: Element, entries: str) -> bool:
 
 
 def _context(element: Element, path: str, entries: str, outer: Texts) -> Texts:
-    """What an element around entries adds to each: attributes, own text, leaf children."""
+    """Returns the texts that an element around entries adds: attributes, own text, leaf
+    children.
+    """
     texts = _copy(outer)
     _add_own(element, path, texts)
     for child in element.children:
@@ -103,7 +103,7 @@ def _context(element: Element, path: str, entries: str, outer: Texts) -> Texts:
 
 
 def _texts(element: Element, path: str, context: Texts | None = None) -> Texts:
-    """All texts of an element and its descendants, after those around it."""
+    """Returns all texts of an element and its descendants, after those around it."""
     texts = _copy(context) if context else {}
     _add_all(element, path, texts)
     return texts

@@ -1,7 +1,7 @@
-"""The slots of XML: of a document, of an entry, and of what stands around entries.
+"""The slots of XML: of a document, of an entry, and of the surroundings of entries.
 
-They are taken from the parser's own elements, in the order of the document. A text is what stands
-between two elements, without blanks around it; comments and processing instructions do not part it.
+They come from the parser's elements, in document order. A text is everything between two elements,
+without blanks around it; comments and processing instructions do not split it.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from contrada.integrations.documents.naming_strategies import Slot, escaped
 from contrada.integrations.documents.text_names import CONTEXT_VALUES_MAX
 
 ElementContent: TypeAlias = list[str | XmlNode] | XmlNode
-"""What an element holds: a child, or a text with the instructions that part it."""
+"""Content of an element: a child, or a text with its instructions."""
 
 REPEATED_NAMES_MAX: Final = 65_536
 """Names of repeated elements that are reported. Beyond it: no further names are."""
@@ -32,7 +32,7 @@ REPEATED_NAMES_MAX: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ElementPath:
-    """Where an element stands: the names and numbers that slots in it begin with."""
+    """The place of an element: the names and numbers that slots in it begin with."""
 
     plain: str
     indexed: str
@@ -42,12 +42,12 @@ class ElementPath:
 
     @classmethod
     def to_root(cls, name: str, *, escape: bool) -> "ElementPath":
-        """The way to the root of a document."""
+        """Returns the path to the root of a document."""
         segment = escaped(name) if escape else name
         return cls(segment, segment, name)
 
     def child(self, name: str, number: int, *, alone: bool, escape: bool) -> "ElementPath":
-        """The way to a child, of which this is the number among those of its name, from 1 on."""
+        """Returns the path to a child, with its number among those of its name, from 1 on."""
         segment = escaped(name) if escape else name
         indexed = f"{self.indexed}.{segment}"
         return ElementPath(
@@ -59,7 +59,7 @@ class ElementPath:
         )
 
     def entered(self, name: str, *, escape: bool) -> "ElementPath":
-        """The way to a child that entries are in, or that is one: it counts as alone."""
+        """Returns the path to a child that is, or contains, an entry: it counts as the only one."""
         segment = escaped(name) if escape else name
         return ElementPath(
             f"{self.plain}.{segment}",
@@ -70,7 +70,7 @@ class ElementPath:
         )
 
     def attribute(self, name: str, value: str, *, escape: bool) -> Slot:
-        """The slot of an attribute."""
+        """Returns the slot of an attribute."""
         segment = escaped(name) if escape else name
         return Slot(
             f"{self.plain}.{segment}",
@@ -81,7 +81,7 @@ class ElementPath:
         )
 
     def text(self, number: int, value: str, *, alone: bool) -> Slot:
-        """The slot of a text; `alone` says that the element has no other."""
+        """Returns the slot of a text; `alone` if the element has no other."""
         if alone:
             return Slot(self.plain, self.indexed, self.numbers, self.position, value)
         return Slot(
@@ -95,13 +95,13 @@ class ElementPath:
 
 @dataclass(slots=True)
 class Walk:
-    """A walk through elements. `repeated`: how many of a name one parent has at most."""
+    """Visits elements. `repeated` has the largest number of same-named children of one parent."""
 
     escape: bool
     repeated: dict[str, int] = field(default_factory=dict)
 
     def slots(self, node: XmlNode, way: ElementPath) -> Iterator[Slot]:
-        """The slots of an element and what is in it. Raises LimitError and ParseError."""
+        """Yields the slots of an element and its content. Raises LimitError and ParseError."""
         if way.depth > DOCUMENT_DEPTH_MAX:
             raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
         attributes = attributes_of(node) if node.attrib else {}
@@ -128,10 +128,11 @@ class Walk:
     def around(
         self, node: XmlNode, way: ElementPath, entries: str, until: XmlNode | None = None
     ) -> list[Slot]:
-        """What an element around entries adds to each: attributes, own text, leaf children.
+        """Returns the slots that an element around entries adds: attributes, own text, leaf
+        children.
 
-        Of its content only what stands before `until` is looked at, where it is given. Numbers are
-        those among the children that add something.
+        `until` limits its content to the part before this child. Numbers count only the children
+        that add something.
         """
         attributes = attributes_of(node) if node.attrib else {}
         found = list(self._attributes(attributes, way))
@@ -167,20 +168,20 @@ class Walk:
         return counts
 
     def note(self, path: str, count: int) -> None:
-        """Notes that so many elements of a path stand below one parent."""
+        """Notes a number of elements with the same path below one parent."""
         if path in self.repeated or len(self.repeated) < REPEATED_NAMES_MAX:
             self.repeated[path] = max(count, self.repeated.get(path, 0))
 
 
 def adds(node: XmlNode, entries: str) -> bool:
-    """Whether a child adds something to entries beside it: a leaf with values, and no entry."""
+    """Whether a child adds something to entries beside it: a leaf with values that is no entry."""
     if any(isinstance(child.tag, str) for child in node) or element_name(node) == entries:
         return False
     return any(value.strip(XML_BLANKS) for value in (*node.attrib.values(), *node.itertext()))
 
 
 def content_of(node: XmlNode, until: XmlNode | None = None) -> list[ElementContent]:
-    """What an element holds, in order, no further than the child `until`.
+    """Returns the content of an element in order, up to the child `until`.
 
     Raises ParseError for an entity of the document's own.
     """
@@ -207,7 +208,7 @@ def content_of(node: XmlNode, until: XmlNode | None = None) -> list[ElementConte
 
 
 def text_of_run(run: list[str | XmlNode]) -> str:
-    """The text between two elements, without the blanks around it."""
+    """Returns the text between two elements, without the blanks around it."""
     first = run[0]
     if len(run) == 1 and isinstance(first, str):
         return first.strip(XML_BLANKS)
@@ -215,8 +216,10 @@ def text_of_run(run: list[str | XmlNode]) -> str:
 
 
 def outermost_repeated(root: XmlNode) -> str | None:
-    """The name of the outermost element that is repeated: the shallowest that occurs at least
-    twice below one parent; of several the most frequent, then the first. None where none is.
+    """Returns the name of the outermost repeated element.
+
+    It is the shallowest that occurs at least twice below one parent; of several the most frequent,
+    then the first. None if there is none.
     """
     level = [root]
     while level:
@@ -235,5 +238,7 @@ def outermost_repeated(root: XmlNode) -> str | None:
 
 
 def kind_of(root: XmlNode) -> str:
-    """The kind of a document: the name of its root with its namespace, as `{urn:f}feed`."""
+    """Returns the kind of a document: the name of its root with its namespace, such as
+    `{urn:f}feed`.
+    """
     return str(root.tag)

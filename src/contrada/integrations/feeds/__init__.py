@@ -1,4 +1,4 @@
-"""Documents over a service: sent, received, their generated names, and feeds that are polled.
+"""Documents over a service: sender, receiver, naming service, and the polling of feeds.
 
     async with connect(address) as service:
         names = Names(service)
@@ -7,8 +7,8 @@
         async with Receiver(service, "backslash.story.title any", names=names) as events:
             async for notification in events: ...
 
-The part that makes notifications of documents (`contrada.integrations.files.Renderer`) knows no
-service, and what stands here knows no XML but what feeds are: a sender takes any notifications.
+`contrada.integrations.files.Renderer` makes notifications of documents and knows no service. This
+package knows no XML except feeds: a sender takes any notifications.
 
 Source: Erenkrantz 2001 §4.1, §6.4, §6.5.
 """

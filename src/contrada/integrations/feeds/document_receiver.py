@@ -1,7 +1,8 @@
-"""`Receiver`: what a filter asks for, with the names that it had in its document.
+"""`Receiver`: a subscription that restores the original names of a document.
 
-With `names` generated names are translated back: an attribute of an original name has several
-values again. Who receives without sees the generated names, of which the first is the original one.
+With `names` generated names are translated back: an attribute with its original name has several
+values again. Without it subscribers see the generated names, the first of which is the original
+one.
 
 Source: Erenkrantz 2001 §4.1.4 (the receiver: a filter, a callback), §6.5 (knowledgeable clients).
 """
@@ -29,7 +30,7 @@ class ReceiverStatistics:
     """Counts of received notifications.
 
     In `translated` ones some name was translated; in `untranslated` ones some name was not, since
-    no naming service answers, or none knows it. `failed` raised in a handler.
+    no naming service answers or knows it. `failed` counts errors of handlers.
     """
 
     translated: int
@@ -39,7 +40,7 @@ class ReceiverStatistics:
 
 
 class Receiver(AsyncResource, AsyncIterator[Notification]):
-    """Receives what a filter asks for; iterate it, or `handle` it, inside its own `async with`."""
+    """Receives matching notifications; iterate it, or `handle` it, inside its own `async with`."""
 
     def __init__(
         self,
@@ -52,8 +53,8 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
     ) -> None:
         """With `patterns` the names of the filter are patterns; see `WildSubscription`.
 
-        They stand for the names that are given, or for all that naming services know, where
-        `Names` are. Raises as `Service.subscribe`.
+        They match the given names, or all names of naming services if it is a `Names`. Raises as
+        `Service.subscribe`.
         """
         self._names = names
         self._translated = self._untranslated = self._failed = 0
@@ -72,32 +73,32 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
 
     @property
     def filters(self) -> Filter | FilterSet:
-        """What the network is asked for."""
+        """The filters that the network receives."""
         return self._subscription.filters
 
     async def open(self) -> None:
-        """Put it in force. Raises as `Subscription.open`, and `WildSubscription.open`."""
+        """Subscribes. Raises as `Subscription.open`, and `WildSubscription.open`."""
         await self._subscription.open()
 
     async def update(self, asked: Any) -> None:
-        """Ask for something else, without a gap. Raises as `Subscription.update`."""
+        """Changes the filter, without a gap. Raises as `Subscription.update`."""
         await self._subscription.update(asked)
 
     async def unsubscribe(self) -> None:
-        """End it. Nothing is delivered afterwards."""
+        """Unsubscribes. Nothing is delivered afterwards."""
         await self._subscription.unsubscribe()
 
     def statistics(self) -> ReceiverStatistics:
-        """What was received so far."""
+        """Returns counts of all received notifications."""
         told = self._subscription.statistics()
         return ReceiverStatistics(self._translated, self._untranslated, self._failed, told)
 
     async def __anext__(self) -> Notification:
-        """The next one; ends when unsubscribed or when the service is closed."""
+        """Returns the next notification; ends when unsubscribed or when the service is closed."""
         return await self._read(await anext(self._subscription))
 
     async def next(self, timeout_s: float | None = None) -> Notification:
-        """The next one, within so many seconds; see `Subscription.next`."""
+        """Returns the next notification, within so many seconds; see `Subscription.next`."""
         return await self._read(await self._subscription.next(timeout_s))
 
     async def handle(
@@ -107,9 +108,10 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
         concurrency: int = 1,
         on_error: Callable[[Exception, Notification], Awaitable[object] | object] | None = None,
     ) -> None:
-        """Call a function with each, until it ends; see `Subscription.handle`.
+        """Calls a function with each notification; see `Subscription.handle`.
 
-        What one raises ends nothing: it is counted as `failed`, logged, and handed to `on_error`.
+        An error of the function is counted as `failed`, logged, and passed to `on_error`; the loop
+        continues.
         """
 
         async def failed(error: Exception, item: Notification) -> None:
@@ -124,7 +126,7 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
         await self.unsubscribe()
 
     async def _read(self, found: Notification) -> Notification:
-        """What is received, with original names as far as they can be had."""
+        """Returns a notification with original names, if they are available."""
         if self._names is None:
             return found
         try:
@@ -143,10 +145,10 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
 
 
 def generated_in(found: Notification) -> tuple[str, set[str]]:
-    """The kind of document that a notification was made of, and its names that were generated.
+    """Returns the kind of a notification's document, and its generated names.
 
-    Its shape says it. Without one, its names do: the kind is their first segment, and what has a
-    `~` was generated. Raises InputError for a shape that is damaged.
+    They are in its shape. Without one, the kind is the first segment of its names, and names with a
+    `~` are generated. Raises InputError for a damaged shape.
     """
     told = names_in(found)
     if told is not None:
@@ -156,10 +158,10 @@ def generated_in(found: Notification) -> tuple[str, set[str]]:
 
 
 def translated(found: Notification, records: Mapping[str, NamingRecord]) -> Notification:
-    """The notification with original names in place of generated ones.
+    """Returns the notification with original names instead of generated ones.
 
-    What had several names has several values. The shape of its document goes, as it is one of
-    generated names. Raises InvalidNotificationError where these are too many.
+    An attribute with several names has several values. The shape of the document is removed, as it
+    belongs to generated names. Raises InvalidNotificationError for too many values.
     """
     if all(name not in records or records[name].original == name for name in found):
         return found

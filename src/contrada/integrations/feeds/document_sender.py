@@ -1,8 +1,7 @@
-"""`Sender`: publishes the notifications made of documents, over any service.
+"""`Sender`: publishes the notifications of documents, over any service.
 
-It takes notifications, and records as a `Renderer` gives them; it makes none, and knows no
-documents. With `names` it tells naming services what generated names stand for, before it publishes
-notifications with these names.
+It takes notifications, and records of a `Renderer`, and knows no documents. With `names` it
+registers generated names at naming services, before it publishes notifications with these names.
 
 Source: Erenkrantz 2001 §4.1.3 (the sender), §6.5 (the daemon is notified before the event).
 """
@@ -25,12 +24,12 @@ SENT_AT_ONCE: Final = 128
 _LOG: Final = logging.getLogger("contrada.integrations.feeds")
 
 Sendable: TypeAlias = Notification | Record | BadRecord
-"""What a sender takes. Of a bad record nothing is published; it is counted."""
+"""Input of a sender. A bad record is only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SenderStatistics:
-    """What a sender has `sent`, what of it was `bad`, and how many names were `told`."""
+    """Counts of `sent` notifications, `bad` records, and registered names (`told`)."""
 
     sent: int
     bad: int
@@ -38,23 +37,24 @@ class SenderStatistics:
 
 
 class Sender:
-    """Publishes what documents were made into."""
+    """Publishes the notifications of documents."""
 
     def __init__(
         self, service: Service, names: Names | None = None, *, all_names: bool = False
     ) -> None:
-        """`all_names`: those that were not generated are told too, for who asks by patterns.
+        """`all_names` also registers names that were not generated, for subscribers with patterns.
 
-        Then what has new names waits until a naming service has them, so that who follows names has
-        most likely asked for these; at most as long as `Names.originals` does.
+        Notifications with new names then wait until a naming service has them, at most as long as
+        `Names.originals`, so that subscriptions can follow the names first.
         """
         self._service, self._names, self._all_names = service, names, all_names
         self._sent = self._bad = self._told = 0
 
     async def send(self, items: Sendable | Iterable[Sendable] | AsyncIterable[Sendable]) -> int:
-        """Publish in order; how many were published. What comes by and by goes out as it comes.
+        """Publishes in order; returns the number of notifications. Asynchronous items are sent one
+        by one.
 
-        Raises as `Service.publish_batch`; those before it are published and counted.
+        Raises as `Service.publish_batch`; earlier notifications are published and counted.
         """
         before = self._sent
         if isinstance(items, Notification | Record | BadRecord):
@@ -73,7 +73,7 @@ class Sender:
         return self._sent - before
 
     def statistics(self) -> SenderStatistics:
-        """What it did so far."""
+        """Returns the counts so far."""
         return SenderStatistics(self._sent, self._bad, self._told)
 
     async def _send(self, items: list[Sendable]) -> None:

@@ -1,21 +1,21 @@
-"""Feeds as documents: the format of one, its entries, and the identity of an entry.
+"""Feeds as documents: their format, their entries, and the identity of an entry.
 
-| format | root | entries | an entry is the same by | has changed with | the feed is the same by |
+| format | root | entries | identity of an entry | changes with | identity of the feed |
 |---|---|---|---|---|---|
 | RSS 0.91 to 2.0 | `rss` | `item` | `guid`, else `link` | its content | its channel |
 | RSS 0.90, 1.0 | `RDF` | `item` | `rdf:about`, else `link` | its content | its channel |
 | Atom 0.3, 1.0 | `feed` | `entry` | `id`, else `link` | `updated`, `modified` | `id` |
 | CAP message | `alert` | the root | `sender`, `identifier`, `sent` | its content | `sender` |
-| any other | any | as named | as named | its content | where it is read from |
+| any other | any | as named | as named | its content | its path or address |
 
-A channel of RSS is the same by `rdf:about`, else by its `atom:link` to itself, else by `link` and
+The identity of an RSS channel is `rdf:about`, else its `atom:link` to itself, else `link` and
 `title`.
 
-Atom has an element for a change that its publisher finds significant, `updated`; other changes, as
-of a word in a title, are told only where `edits` are asked for. Where an entry lacks the element,
-its content is compared. An index of CAP messages is Atom or RSS. An entry or channel with none of
-these is identified by its content: it can be new, but never changed. Content is names with their
-namespaces, attributes in any order, and texts without surrounding blanks.
+Atom has an element for changes that its publisher finds significant, `updated`. Other changes, such
+as a word in a title, count only with `edits`. Without this element the content is compared. An
+index of CAP messages is Atom or RSS. The content is the identity of an entry or channel with none
+of these: it can be new, but never changed. Content is names with their namespaces, attributes in
+any order, and texts without surrounding blanks.
 
 Source: RFC 4287 §4.2.6 (an Atom id never changes, wherever the feed moves), §4.2.15 (`updated`);
 Erenkrantz 2001 §8 (a feed as a source of events).
@@ -45,7 +45,7 @@ _ATOM: Final = "http://www.w3.org/2005/Atom"
 _WRITTEN: Final = re.compile(rb"<((?:[\w.-]+:)?(?:item|entry))[\s/>]")
 _DIGEST_BYTES: Final = 16
 _ENTRIES: Final = {"rss": "item", "RDF": "item", "feed": "entry"}
-"""By the local name of the root, that of its entries."""
+"""The local name of entries, by that of the root."""
 _NOTHING: Final = etree.Element("nothing")
 
 
@@ -60,9 +60,8 @@ class FeedEntry(NamedTuple):
 class FeedDocument(NamedTuple):
     """A feed as it was read once.
 
-    `identity` identifies the feed; `entries_name` is the name of the entries' elements as it was
-    written, None where the whole document is the one entry. `faults` tells what was wrong with
-    entries that were left out.
+    `identity` identifies the feed; `entries_name` is the written name of the entries' elements,
+    None if the whole document is the only entry. `faults` are the errors of omitted entries.
     """
 
     format_name: str
@@ -82,14 +81,13 @@ def read_feed(
     edits: bool = False,
     entries_max: int = FeedLimits().feed_entries_max,
 ) -> FeedDocument:
-    """The feed that a document is.
+    """Returns the feed of a document.
 
-    `entries` names the elements that are its entries, with their prefix; where it is None its
-    format says it. `identity` is the path, from an entry on, of the element or attribute that makes
-    it the same, as `head.guid`. With `edits` entries change with their content always. Of a
-    document that is not well formed entries that are whole are read, as `Renderer` does. Cost:
-    proportional to the document. Raises ParseError, LimitError, and InputError for a document of no
-    format that is known.
+    `entries` names the elements that are its entries, with their prefix; the default depends on the
+    format. `identity` is the path, from an entry on, of the element or attribute that identifies
+    it, such as `head.guid`. With `edits` every change of content counts. Intact entries of a
+    document that is not well formed are read, as by `Renderer`. Cost: proportional to the document.
+    Raises ParseError, LimitError, and InputError for an unknown format.
     """
     root, faults = _whole(data, entries)
     format_name, entries_name, nodes = _entries(root, source, entries)
@@ -109,7 +107,7 @@ def read_feed(
 
 
 def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[DamagedPiece, ...]]:
-    """The root of what is whole of a document, and what is not."""
+    """Returns the root of the intact part of a document, and the damaged pieces."""
     try:
         return parsed(data), ()
     except ParseError:
@@ -122,9 +120,9 @@ def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[Dama
 
 
 def only(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
-    """The document with these of its entries alone; all else as it was.
+    """Returns the document with only these entries; all else is unchanged.
 
-    The feed is of no use after that. Cost: proportional to the document.
+    The feed is unusable afterwards. Cost: proportional to the document.
     """
     kept = {id(each) for each in chosen}
     for each in feed.entries:
@@ -135,13 +133,13 @@ def only(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
 
 
 def remembered(feed: FeedDocument) -> FeedDocument:
-    """What is to be known of a feed, without the document, which is many times as large."""
+    """Returns a feed without its document, which is many times as large."""
     entries = tuple(each._replace(node=_NOTHING) for each in feed.entries)
     return feed._replace(entries=entries, root=_NOTHING, faults=())
 
 
 def _remove(node: etree._Element, parent: etree._Element) -> None:
-    """Takes an element out, and leaves the text behind it where it is."""
+    """Removes an element, and keeps the text behind it."""
     before = node.getprevious()
     if node.tail and before is None:
         parent.text = (parent.text or "") + node.tail
@@ -154,7 +152,7 @@ def _remove(node: etree._Element, parent: etree._Element) -> None:
 def _entries(
     root: etree._Element, source: str, entries: str | None
 ) -> tuple[str, str | None, list[etree._Element]]:
-    """The format, the name of entries as it is written, and the entries."""
+    """Returns the format, the written name of entries, and the entries."""
     local = _local(root)
     format_name = local if local in _ENTRIES else "xml"
     if entries is not None:
@@ -171,7 +169,7 @@ def _entries(
 
 
 def _outermost(nodes: Iterable[etree._Element]) -> list[etree._Element]:
-    """The nodes that lie in no other of these nodes."""
+    """Returns the nodes that are in no other of these nodes."""
     found: list[etree._Element] = []
     taken: set[etree._Element] = set()
     for node in nodes:
@@ -186,7 +184,7 @@ def _local(node: etree._Element) -> str:
 
 
 def _identity(node: etree._Element, format_name: str) -> list[str]:
-    """What makes an entry the same; nothing where it has nothing of that."""
+    """Returns the identity of an entry; an empty list if it has none."""
     if format_name == "alert":
         named = [_child_text(node, name) for name in ("sender", "identifier", "sent")]
         return named if named[1] else []
@@ -200,7 +198,7 @@ def _identity(node: etree._Element, format_name: str) -> list[str]:
 
 
 def _feed_identity(root: etree._Element, format_name: str) -> list[str]:
-    """What makes a feed the same wherever it is read from; nothing where it has nothing of that."""
+    """Returns the identity of a feed, wherever it is read; an empty list if it has none."""
     if format_name == "feed":
         return _some(_child_text(root, "id"))
     if format_name == "alert":
@@ -223,25 +221,25 @@ def _feed_identity(root: etree._Element, format_name: str) -> list[str]:
 
 
 def _updated(node: etree._Element) -> list[str]:
-    """When an entry of Atom has changed, as it says."""
+    """Returns the time at which an Atom entry was changed."""
     return _some(_child_text(node, "updated") or _child_text(node, "modified"))
 
 
 def _alternate(node: etree._Element) -> str:
-    """Where an entry of Atom leads to."""
+    """Returns the link of an Atom entry."""
     links = (e for e in node.iterfind("{*}link") if e.get("rel", "alternate") == "alternate")
     return next((link.get("href", "") for link in links), "")
 
 
 def _child_text(node: etree._Element, local: str) -> str:
-    """The text of the first child of a name, in the namespace of the element or in none."""
+    """Returns the text of the first child of a name, in the namespace of the element or in none."""
     namespace = str(node.tag).rpartition("}")[0]
     child = node.find(f"{namespace}}}{local}" if namespace else local)
     return "" if child is None else (child.text or "").strip(XML_BLANKS)
 
 
 def _at_path(node: etree._Element, path: str) -> list[str]:
-    """The text of the first element or attribute on a path of names as they are written."""
+    """Returns the text of the first element or attribute on a path of written names."""
     name, dot, rest = path.partition(".")
     if not dot:
         for written, value in attributes_of(node).items():
@@ -261,7 +259,7 @@ def _some(text: str) -> list[str]:
 
 
 def _content(node: etree._Element) -> list[Any]:
-    """What an element says: without prefixes, order of attributes, blanks around texts."""
+    """Returns the content of an element: no prefixes, sorted attributes, no blanks around texts."""
     children: list[Any] = [_text(node.text)]
     for child in node:
         children += (_content(child), _text(child.tail))

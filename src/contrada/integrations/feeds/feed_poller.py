@@ -1,11 +1,11 @@
-"""`FeedPoller`: reads feeds again and again, and gives what is new or changed in them.
+"""`FeedPoller`: polls feeds and yields their new and changed entries.
 
-    source -> document -> entries, judged by those of the poll before -> the document without the
+    source -> document -> entries, compared with the last poll -> the document without the
     others -> Renderer -> records
 
-The part that makes notifications gets a document as any other, so all strategies and options of
-reading are the same for feeds. What is given is taken for known once the next is asked for: who is
-ended while he works on it gets it again.
+The renderer reads the remaining document like any other, so all strategies and options apply to
+feeds. Entries of a poll count as known when the next poll is requested: a program that ends before
+gets them again.
 
 Source: Erenkrantz 2001 §3, §8 (feeds as sources of events).
 """
@@ -27,10 +27,10 @@ from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, bad_record
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What one look at a feed has given.
+    """The result of polling one feed.
 
-    `records` are those of entries that are `new` or `changed`, `bad` of them cannot be read;
-    `unchanged` entries were there before. Where the feed could not be read, `error` says why.
+    `records` are those of `new` or `changed` entries, `bad` of them cannot be read; `unchanged`
+    entries are known. `error` is the reason if the feed could not be read.
     """
 
     source: str
@@ -42,12 +42,12 @@ class Poll:
 
     @property
     def bad(self) -> int:
-        """How many of the records could not be read."""
+        """The number of records that could not be read."""
         return sum(isinstance(each, BadRecord) for each in self.records)
 
 
 class FeedPoller:
-    """Polls feeds: files, and addresses of HTTP."""
+    """Polls feeds: files, and HTTP addresses."""
 
     def __init__(
         self,
@@ -59,12 +59,11 @@ class FeedPoller:
         edits: bool = False,
         limits: FeedLimits = FeedLimits(),
     ) -> None:
-        """`options.entries` names the entries of a format that is not known.
+        """`options.entries` names the entries of an unknown format.
 
-        With a stylesheet they are
-        those of what it makes, and the format has to be known. `identity` is the path in
-        an entry of what makes it the same; `edits` are what an entry says nothing of;
-        see `formats`.
+        With a stylesheet they are those of its result, and the format must be known. `identity` is
+        the path in an entry to its identity; `edits` also counts changes without a new date; see
+        `feed_formats`.
         """
         self._sources: Sequence[str] = tuple(sources)
         self._options = ReadOptions() if options is None else options
@@ -77,9 +76,9 @@ class FeedPoller:
         self._asked_as = "" if asked == (None, None, False) else f" {asked}"
 
     async def polls(self, every_s: float | None = None) -> AsyncGenerator[Poll, None]:
-        """A look at each feed, in their order, each `every_s` seconds; or once.
+        """Yields a poll of each feed, in order, every `every_s` seconds; or once.
 
-        A feed that cannot be read ends nothing. Raises InputError where states cannot be written.
+        An unreadable feed does not end it. Raises InputError if states cannot be written.
         """
         if every_s is not None and not every_s > 0:
             raise ServiceError(f"every_s = {every_s!r}: expected seconds above 0")
@@ -99,7 +98,9 @@ class FeedPoller:
     async def _fetched(
         self, fetcher: Fetcher
     ) -> AsyncIterator[tuple[str, Fetched | ContradaError]]:
-        """The document of each source, or the error; several are fetched at the same time."""
+        """Yields the document of each source, or the error; several are fetched at the same
+        time.
+        """
         left = deque(self._sources)
         fetches: deque[tuple[str, asyncio.Task[Fetched | ContradaError]]] = deque()
         try:
@@ -115,13 +116,13 @@ class FeedPoller:
                 task.cancel()
 
     def _place(self, source: str) -> str:
-        """Where a feed is read, and as what."""
+        """Returns the key of a feed's state: its source and options."""
         return f"{shown_source(source)}{self._asked_as}"
 
     def _poll(
         self, source: str, fetched: Fetched | ContradaError
     ) -> tuple[Poll, FeedDocument | None]:
-        """What a feed has given, and the feed where another one was read than before."""
+        """Returns the poll of a feed, and the feed if its document is new."""
         shown = shown_source(source)
         if isinstance(fetched, ContradaError):
             return Poll(shown, error=fetched), None

@@ -1,8 +1,8 @@
-"""What is known of feeds from one poll to the next, and from one run to the next.
+"""`FeedStates`: the known entries of feeds, from one poll or run to the next.
 
-For each feed the entries that it had are known, each by two digests. The *identity* of an entry
-stays the same when its content changes; its *version* changes with the content. An entry that left
-the feed is remembered as long as there is room, so that it is not new when it comes back.
+Each known entry of a feed has two digests. Its *identity* stays the same when its content changes;
+its *version* changes with the content. An entry that has left the feed is remembered while there is
+room, so it is not new if it returns.
 """
 
 import os
@@ -24,7 +24,7 @@ _FileStamp: TypeAlias = tuple[int, int, int] | None
 
 
 class EntryState(StrEnum):
-    """What an entry is, compared with the poll before."""
+    """The state of an entry, compared with the last poll."""
 
     NEW = "new"
     CHANGED = "changed"
@@ -32,7 +32,7 @@ class EntryState(StrEnum):
 
 
 class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a server of HTTP said of its answer, to be asked whether there is another one."""
+    """The headers of an HTTP response that make the next request conditional."""
 
     etag: str = ""
     last_modified: str = ""
@@ -42,17 +42,16 @@ NOTHING_SAID: Final = Validators()
 
 
 class SeenFeed(msgspec.Struct):
-    """The entries that a feed had: the versions of each by its identity.
+    """The entries of a feed: the versions of each by its identity, those of the last poll at the
+    end.
 
-    Those of the last poll are last.
-
-    An entry has several versions where a feed has it several times.
+    An entry has several versions if a feed contains it several times.
     """
 
     entries: dict[str, list[str]] = {}
 
     def judged(self, feed: FeedDocument) -> list[EntryState]:
-        """The state of each entry of a document. Of equal ones all but the first are unchanged."""
+        """Returns the state of each entry. Of equal ones all but the first are unchanged."""
         found: list[EntryState] = []
         here: dict[str, set[str]] = {}
         for each in feed.entries:
@@ -79,7 +78,7 @@ class SeenFeed(msgspec.Struct):
 
 
 class _SaidOfAddress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a server said of an address, of which feed, and how many entries that had then."""
+    """The last response of an address: its feed, and the number of its entries."""
 
     feed: str
     entries: int
@@ -93,39 +92,38 @@ class _HeldStates(msgspec.Struct):
 
 
 class FeedStates:
-    """What is known of all feeds; in a file, where one is named.
+    """The state of all feeds, optionally in a file.
 
-    The states are written to a second file that then takes the name of the first, so that the file
-    is complete, whenever a run is ended. One run at a time uses a file: a run that finds that
-    another one has written the file since writes nothing.
+    A new state is written to a second file, which then replaces the first, so the file is always
+    complete. Only one run may use a file: a run writes nothing if another one has changed it.
     """
 
     def __init__(self, path: Path | None = None, *, limits: FeedLimits = FeedLimits()) -> None:
-        """Raises InputError for a file that is none of states, or cannot be read."""
+        """Raises InputError for a file with other content, or an unreadable one."""
         self._limits = limits
         self._path = path
         self._stamp = None if path is None else _stamp(path)
         self._held = _HeldStates() if path is None else _read(path, limits.state_bytes_max)
 
     def seen(self, identity: str) -> SeenFeed:
-        """What is known of a feed; nothing, of one that was never polled."""
+        """Returns the known entries of a feed."""
         return self._held.feeds.get(identity) or SeenFeed()
 
     def validators(self, address: str) -> Validators:
-        """What the server at an address said of what was read last."""
+        """Returns the validators of the last response of an address."""
         said = self._held.addresses.get(address)
         return NOTHING_SAID if said is None else said.validators
 
     def entries_at(self, address: str) -> int:
-        """How many entries what was read last at an address had."""
+        """Returns the number of entries in the last response of an address."""
         said = self._held.addresses.get(address)
         return 0 if said is None else said.entries
 
     def take(self, address: str, feed: FeedDocument, validators: Validators) -> None:
-        """Know what was read at an address, and write it down.
+        """Remembers the response of an address, and writes the file.
 
-        Raises InputError where the file cannot be written, or another run has written it; then it
-        is as it was.
+        Raises InputError if the file cannot be written, or if another run has changed it; then it
+        stays unchanged.
         """
         seen = self.seen(feed.identity)
         seen.take(feed, self._limits.entries_known_max)
@@ -139,7 +137,7 @@ class FeedStates:
 
 
 def _put(table: dict[str, Any], name: str, value: Any, count_max: int) -> None:
-    """Puts a value at the end of a bounded table."""
+    """Adds a value at the end of a bounded table."""
     table.pop(name, None)
     table[name] = value
     for oldest in list(table)[: max(len(table) - count_max, 0)]:
@@ -167,7 +165,7 @@ def _read(path: Path, size_max: int) -> _HeldStates:
 
 
 def _stamp(path: Path) -> _FileStamp:
-    """Which file is there, and of when; nothing where there is none."""
+    """Returns the stamp of a file, None if there is none."""
     try:
         return _stamp_of(path.stat())
     except OSError:  # Whoever reads or writes it is told why.
@@ -179,7 +177,7 @@ def _stamp_of(said: os.stat_result) -> _FileStamp:
 
 
 def _written(path: Path, data: bytes, before: _FileStamp) -> _FileStamp:
-    """Writes a file that is still that of before; the new one's stamp."""
+    """Replaces an unchanged file; returns the stamp of the new one."""
     # Of a name of its own: two that wrote into one file would leave what neither can read.
     beside = path.with_name(f"{path.name}.{token_hex(4)}.new")
     try:

@@ -1,8 +1,8 @@
-"""Where feeds come from: files, and servers of HTTP.
+"""`Fetcher`: reads feeds from files and HTTP servers.
 
-A document is fetched only where it differs from the one read before, by its ETag or Last-Modified.
-Its bytes are bounded, also unpacked, and so are redirects and time. A busy server that says for how
-long (Retry-After) is left alone for that time.
+A document is fetched only if it differs from the last one, by its ETag or Last-Modified. Its size,
+also decompressed, redirects and time are bounded. A busy server that sends Retry-After is not asked
+for that time.
 
 Source: RFC 9110 §10.2.3 (Retry-After), §13.1 (conditional requests); RFC 6585 §4 (429).
 """
@@ -32,7 +32,7 @@ _ACCEPTED: Final = "application/atom+xml, application/rss+xml, application/xml;q
 
 
 class Fetched(NamedTuple):
-    """What was read: None where it is what was read before."""
+    """The fetched document; None if it is unchanged."""
 
     data: bytes | None
     validators: Validators = NOTHING_SAID
@@ -44,7 +44,7 @@ class Fetcher:
     def __init__(
         self, now_s: Callable[[], float] = monotonic, *, limits: FeedLimits = FeedLimits()
     ) -> None:
-        """`now_s` is a clock that never goes back."""
+        """`now_s` is a monotonic clock."""
         self._limits = limits
         self._now_s = now_s
         self._busy_until_s: dict[str, float] = {}
@@ -58,10 +58,10 @@ class Fetcher:
         await self._opened.aclose()
 
     async def fetch(self, source: str, known: Validators = NOTHING_SAID) -> Fetched:
-        """What is at a path or at an address of HTTP.
+        """Returns the document at a path or HTTP address.
 
-        Raises InputError where it cannot be read, or its server has said that it is not to be
-        asked yet; LimitError beyond `feed_bytes_max`.
+        Raises InputError if it cannot be read, or if its server has asked for a pause; LimitError
+        beyond `feed_bytes_max`.
         """
         if not is_address(source):
             limits = FileLimits(document_bytes_max=self._limits.feed_bytes_max)
@@ -112,7 +112,7 @@ class Fetcher:
 
 
 def retry_after_s(said: str) -> float:
-    """For how long a server is not to be asked; 0 where it does not say so."""
+    """Returns the seconds of a Retry-After header; 0 for an invalid one."""
     said = said.strip()
     if said.isascii() and said.isdigit():
         seconds = float(said)
@@ -126,7 +126,7 @@ def retry_after_s(said: str) -> float:
 
 
 async def _whole(answer: "httpx.Response", shown: str, size_max: int) -> bytes:
-    """The body of an answer, unpacked. No more is unpacked than may be read."""
+    """Returns the body of a response, decompressed up to the limit."""
     packing = answer.headers.get("content-encoding", "identity").strip().lower()
     if packing not in ("identity", "gzip", "x-gzip"):
         raise InputError(shown, f"the server packs it by {packing!r}; expected gzip, or nothing")
@@ -146,12 +146,12 @@ async def _whole(answer: "httpx.Response", shown: str, size_max: int) -> bytes:
 
 
 def is_address(source: str) -> bool:
-    """Whether a source is an address of HTTP, and no path."""
+    """Whether a source is an HTTP address, and no path."""
     return source.lower().startswith(("http://", "https://"))
 
 
 def shown_source(source: str) -> str:
-    """A source as it is told to others: without a user's name and password."""
+    """Returns a source without user name and password, to show it."""
     if not is_address(source):
         return source
     try:

@@ -1,7 +1,7 @@
-"""`Names`: tells naming services of generated names, and asks them.
+"""`Names`: a client of naming services, which registers and looks up generated names.
 
-A question asks for all names of a kind of document, once in a while, so that translating a
-notification mostly costs no question.
+A query fetches all names of a kind of document, from time to time, so that translating a
+notification rarely needs one.
 
 Source: Erenkrantz 2001 §6.5 (knowledgeable applications contact the daemon).
 """
@@ -21,27 +21,27 @@ from contrada.routing.router_messages import SourceState
 from contrada.service import Service
 
 TTL_S: Final = 300.0
-"""Seconds for which answers of naming services are used, by default. Beyond it: they are asked
-again, and told again."""
+"""Default seconds for which answers of naming services are valid. Beyond it: names are queried,
+and registered, again."""
 
 NAMES_WAIT_S: Final = 5.0
-"""Seconds for which is waited for an answer of naming services, where nothing else is said. Beyond
-it: ServiceError, and as long as this they are not asked again."""
+"""Default seconds of waiting for an answer of naming services. Beyond it: ServiceError, and they
+are not queried for the same time."""
 
 NAMES_SETTLE_S: Final = 1.0
-"""Seconds for which a name is asked for that naming services do not know. Beyond it: it is
+"""Seconds of repeated queries for a name that naming services do not know. Beyond it: it is
 unknown."""
 
 ASKED_AGAIN_S: Final = 0.25
-"""Seconds from one question to the next about what is not there yet: a naming service, or a name.
-Beyond it: it is asked again."""
+"""Seconds between two queries for a missing naming service or name. Beyond it: it is queried
+again."""
 
 KINDS_CACHED_MAX: Final = 256
-"""Kinds of documents whose names a client keeps. Beyond it: those asked for longest ago are asked
-for again."""
+"""Kinds of documents with cached names in a client. Beyond it: the least recently queried are
+fetched again."""
 
 NAMES_REGISTERED_MAX: Final = 65_536
-"""Names that a client knows to have told of. Beyond it: all are told of again."""
+"""Registered names that a client remembers. Beyond it: all are registered again."""
 
 _LOG: Final = logging.getLogger("contrada.integrations.feeds")
 _EVERYTHING: Final = Filter({})
@@ -49,7 +49,7 @@ _ANSWERED: Final = (SourceState.ANSWERED, SourceState.EMPTY)
 
 
 class Names:
-    """What naming services know, seen from one access point. Cached with a time to live."""
+    """The names of naming services, seen from one access point, cached with a time to live."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Names:
         wait_s: float = NAMES_WAIT_S,
         now_s: Callable[[], float] = monotonic,
     ) -> None:
-        """`now_s` is a clock that never goes back. Raises ServiceError."""
+        """`now_s` is a monotonic clock. Raises ServiceError."""
         for name, seconds in (("ttl_s", ttl_s), ("wait_s", wait_s)):
             if not seconds > 0:
                 raise ServiceError(f"{name} = {seconds!r}: expected seconds above 0")
@@ -70,16 +70,16 @@ class Names:
         self._silent_until_s = -1.0
         self._lock = asyncio.Lock()
         self.asked = 0
-        """How many questions were asked so far."""
+        """The number of queries so far."""
         self.invalid = 0
-        """How many answers were no records."""
+        """The number of answers that were no records."""
 
     async def register(self, kind: str, names: Mapping[str, tuple[str, str]]) -> int:
-        """Tell naming services what generated names stand for. Returns how many were told.
+        """Registers generated names at naming services. Returns the number of new ones.
 
-        `names` has for each its original name and position. Names told within the time to live are
-        not told again. Returns when the service has taken the records, so that later publications
-        come after them. Raises as `Service.publish`.
+        `names` maps each to its original name and position. Names are registered once within the
+        time to live. Returns when the service has accepted the records, so later publications
+        follow them. Raises as `Service.publish`.
         """
         now = self._now_s()
         new = [name for name in names if self._told.get((kind, name), now) <= now]
@@ -93,12 +93,11 @@ class Names:
     async def originals(
         self, kind: str, generated: Iterable[str] = ()
     ) -> Mapping[str, NamingRecord]:
-        """The records about a kind of document, by generated name.
+        """Returns the records of a kind of document, by generated name.
 
-        Where one of the `generated` names is not among them they are asked for again, for as long
-        as NAMES_SETTLE_S: a naming service may not have heard of it yet. Then it counts as unknown
-        for the time to live. Raises ServiceError where no naming service answers,
-        ServiceClosedError, ConnectionFailedError.
+        If one of the `generated` names is missing, the query is repeated for NAMES_SETTLE_S: naming
+        services may not have received it yet. Then it is unknown for the time to live. Raises
+        ServiceError if no naming service answers, ServiceClosedError, ConnectionFailedError.
         """
         wanted = set(generated)
         async with self._lock:
@@ -108,12 +107,12 @@ class Names:
             return known.records
 
     async def generated(self, kind: str, original: str) -> list[NamingRecord]:
-        """The records about an original name, in order. Raises as `originals`."""
+        """Returns the records of an original name, in order. Raises as `originals`."""
         records = await self.originals(kind)
         return NamingTable(records.values()).of_original(kind, original)
 
     async def all(self, where: Filter = _EVERYTHING) -> NamingTable:
-        """What naming services know, asked for anew; maybe not of all. Raises as `originals`."""
+        """Queries all records of naming services that match a filter. Raises as `originals`."""
         async with self._lock:
             return await self._ask(where)
 
@@ -138,7 +137,7 @@ class Names:
         return known
 
     async def _ask(self, where: Filter) -> NamingTable:
-        """What naming services answer; waits until there is one."""
+        """Returns an answer of naming services; waits for the first one."""
         end_s = self._now_s() + self._wait_s
         while (left_s := end_s - self._now_s()) > 0 and self._now_s() >= self._silent_until_s:
             self.asked += 1
@@ -170,9 +169,7 @@ class Names:
 
 @dataclass(slots=True)
 class _CachedNames:
-    """The known names of a kind, until when they are good, and the names known to have no other
-    record.
-    """
+    """The known names of a kind, their expiry, and the names known to have no other record."""
 
     records: Mapping[str, NamingRecord]
     until_s: float

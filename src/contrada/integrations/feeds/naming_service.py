@@ -1,13 +1,12 @@
-"""`NamingService`: keeps which original names generated names stand for, and answers who asks.
+"""`NamingService`: stores the originals of generated names, and answers queries for them.
 
     sender ==> record (a notification) ==> every naming service ==> store
-    who wants to know ==> question on `contrada.naming = 'record'` ==> records
+    client ==> query on `contrada.naming = 'record'` ==> records
 
-It is an ordinary client of a service. Records are ordinary notifications, so that all naming
-services of a network hear each of them: that is how they replicate. A naming service misses records
-while it is away, or when one is lost. So it asks the others for their records when it begins and
-from time to time, and publishes the records that they lack. Conflicts are decided by `NamingTable`,
-everywhere alike.
+It is an ordinary client of a service. Records are ordinary notifications, so all naming services of
+a network receive each of them: this is their replication. A naming service misses records while it
+is away, or if one is lost. So it queries the others at its start and from time to time, and
+publishes the records that they lack. `NamingTable` resolves conflicts, everywhere alike.
 
 Source: Erenkrantz 2001 §6.5 (an automated daemon, distributed and tolerant of faults).
 """
@@ -44,15 +43,14 @@ from contrada.service.stores.store_location import check_store, open_sound
 from contrada.service.stores.table_store import TableStore
 
 CAUGHT_UP_AGAIN_S: Final = 300.0
-"""Seconds after which a naming service asks the others again for what it missed. Beyond it: it
-does."""
+"""Seconds between queries of a naming service for missed records. Beyond it: it queries again."""
 
 NAMING_WAIT_S: Final = 10.0
-"""Seconds for which a naming service waits for the records of others. Beyond it: it goes on without
-them, and asks again later."""
+"""Seconds of waiting for the records of other naming services. Beyond it: it continues without
+them, and queries again later."""
 
 RECORDS_ASKED: Final = Filter({MARK: RECORD})
-"""What asks for all records, as a subscription and as a question."""
+"""The filter of all records, for subscriptions and queries."""
 
 _NOTES: Final = "naming "
 _DONE: Final = (SourceState.ANSWERED, SourceState.EMPTY)
@@ -61,11 +59,11 @@ _LOG: Final = logging.getLogger("contrada.integrations.feeds")
 
 @dataclass(frozen=True, slots=True)
 class NamingStatistics:
-    """What a naming service did so far.
+    """Counts of a naming service.
 
-    It holds `records` of `kinds` of documents. Of what it heard, `conflicts` said other than what
-    stood, `refused` found no room, `invalid` were no records, `unwritten` could not be written when
-    it was tried first. `told` were told to others that lacked them; it was `asked` so often.
+    It holds `records` of `kinds` of documents. Of the `heard` records, `conflicts` contradicted
+    others, `refused` found no room, `invalid` were no records, `unwritten` failed to be written at
+    first. `told` were published for others that lacked them; `asked` counts queries.
     """
 
     records: int
@@ -80,14 +78,14 @@ class NamingStatistics:
 
 
 class NamingService(AsyncResource):
-    """A naming service at an access point; it works inside its own `async with`."""
+    """A naming service at an access point; it runs inside its own `async with`."""
 
     def __init__(
         self, service: Service, store: str | Path | Store | None = None, *, name: str = ""
     ) -> None:
-        """`service` is open while this is; `store` is where records survive, as that of `connect`.
+        """`service` must stay open; `store` keeps records, as that of `connect`.
 
-        `name` is what it is called as a source; it has one of chance without. Raises ServiceError.
+        `name` is its name as a source, random by default. Raises ServiceError.
         """
         check_store(store)
         self._service = service
@@ -102,19 +100,19 @@ class NamingService(AsyncResource):
 
     @property
     def name(self) -> str:
-        """What it is called as a source."""
+        """Its name as a source."""
         return self._offer.name
 
     @property
     def table(self) -> NamingTable:
-        """The records; not to be changed."""
+        """The records; read-only."""
         return self._table
 
     async def open(self) -> None:
-        """Read the store, hear of records, answer, and ask others for what was missed.
+        """Reads the store, subscribes to records, answers queries, and fetches missed records.
 
-        Returns when they have answered, or NAMING_WAIT_S is over. Raises StoreError, ServiceError,
-        LimitError, ConnectionFailedError.
+        Returns after the other services' answers, or NAMING_WAIT_S. Raises StoreError,
+        ServiceError, LimitError, ConnectionFailedError.
         """
         if self._tasks:
             return
@@ -131,7 +129,7 @@ class NamingService(AsyncResource):
             self._running = opened.pop_all()
 
     async def aclose(self) -> None:
-        """End it. What it heard is written down."""
+        """Stops the service. All received records are written first."""
         await self._running.aclose()
         self._tasks = []
 
@@ -139,14 +137,16 @@ class NamingService(AsyncResource):
         await self.aclose()
 
     async def ended(self) -> None:
-        """Wait until it has ended by itself. Raises what ended it, as ConnectionFailedError."""
+        """Waits until the service ends by an error, and raises it, such as
+        ConnectionFailedError.
+        """
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in self._tasks:
             if task.done() and not task.cancelled():
                 task.result()
 
     def statistics(self) -> NamingStatistics:
-        """What it did so far."""
+        """Returns the counts so far."""
         kinds = len({record.kind for record in self._table})
         counted = ("heard", "conflicts", "refused", "invalid", "unwritten", "told", "asked")
         return NamingStatistics(
@@ -154,7 +154,7 @@ class NamingService(AsyncResource):
         )
 
     async def catch_up(self) -> None:
-        """Ask the other naming services for missed records, and publish those that they lack.
+        """Queries the other naming services for missed records, and publishes those that they lack.
 
         Cost: all records of each of them. Raises ServiceClosedError, ConnectionFailedError.
         """
@@ -181,7 +181,7 @@ class NamingService(AsyncResource):
             self._take(each)
 
     def _take(self, told: Notification) -> NamingRecord | None:
-        """Takes in a record that was told; None for what is none."""
+        """Adds a received record; returns None for an invalid one."""
         try:
             record = NamingRecord.from_notification(told)
         except ContradaError as error:
@@ -230,7 +230,7 @@ class NamingService(AsyncResource):
         await asyncio.Event().wait()  # Who hears of records says why it was closed.
 
     async def _write(self) -> None:
-        """Brings to the disk what was heard, all at once what came while the last was written."""
+        """Writes received records to disk, all that arrived during the last write together."""
         assert self._store is not None
         while True:
             await self._unwritten.wait()
@@ -242,7 +242,7 @@ class NamingService(AsyncResource):
                 _LOG.error("naming records cannot be written down: %(reason)s", {"reason": error})
 
     async def _answer(self, question: SourceQuery) -> AsyncIterator[Notification]:
-        """The records that may answer; which do, the service decides."""
+        """Yields records that may match; the service filters them."""
         self._counts["asked"] += 1
         asked = question.filters.filters
         for record in tuple(self._table):
@@ -283,6 +283,6 @@ def _read(name: str, value: bytes) -> NamingRecord:
 
 
 def _note_name(record: NamingRecord) -> str:
-    """What a record about this name is called in a store; names are longer than notes' may be."""
+    """Returns the key of a record in a store; names are longer than keys may be."""
     named = msgspec.msgpack.encode((record.kind, record.generated))
     return _NOTES + hashlib.sha256(named).hexdigest()

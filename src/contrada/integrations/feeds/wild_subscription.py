@@ -1,9 +1,9 @@
-"""`WildSubscription`: a subscription whose names are patterns, and follow the names that there are.
+"""`WildSubscription`: a subscription with patterns of names, which follows the known names.
 
-The network is asked for filters over the names that are known, so that routers know nothing of
-patterns; here, at the edge, each notification is decided by the patterns again. While new names
-are heard of the filters are updated, without a gap: what was asked for before is asked for all the
-time. A notification with a name of which nobody has heard comes only once its name is known here.
+The network receives filters over the known names, so routers need no patterns; the subscriber
+decides each notification by the patterns again. The filters are updated when new names are
+announced, without a gap. A notification with an unknown name is received only after its name is
+known here.
 
 Source: Erenkrantz 2001 §6.4 (wildcards, without their burden on servers).
 """
@@ -25,14 +25,14 @@ from contrada.service.async_resource import AsyncResource
 from contrada.service.loop_guards import next_of
 
 NAMES_FOLLOWED_MAX: Final = 65_536
-"""Names that a subscription with patterns knows. Beyond it: it asks the network for what its filter
-says beside patterns alone, which is more traffic, and never less that comes."""
+"""Names that a subscription with patterns follows. Beyond it: the network receives only the
+constraints without patterns, which causes more traffic and loses nothing."""
 
 FollowedSubject: TypeAlias = WildFilters | Filter | FilterSet | str | Mapping[str, Any]
 
 
 class WildSubscription(AsyncResource, AsyncIterator[Notification]):
-    """A standing request with patterns of names; iterate it inside its own `async with`."""
+    """A subscription with patterns of names; iterate it inside its own `async with`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         names: Names | None = None,
         when_full: WhenFull = "block",
     ) -> None:
-        """`known` are names that there are; with `names` also those that naming services know.
+        """`known` are existing names; `names` adds those of naming services.
 
         Raises as `WildFilters` and `Service.subscribe`.
         """
@@ -62,18 +62,18 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
 
     @property
     def known(self) -> frozenset[str]:
-        """The names that are known here."""
+        """The known names."""
         return frozenset(self._known)
 
     @property
     def filters(self) -> Filter | FilterSet:
-        """What the network is asked for."""
+        """The filters that the network receives."""
         return self._subscription.filters
 
     async def open(self) -> None:
-        """Put it in force, with all names that naming services know.
+        """Subscribes, with all names of naming services.
 
-        Raises as `Subscription.open`, and ServiceError where no naming service answers.
+        Raises as `Subscription.open`, and ServiceError if no naming service answers.
         """
         async with AsyncExitStack() as opened:
             if self._names is not None:
@@ -88,7 +88,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
             self._running = opened.pop_all()
 
     async def learn(self, names: Iterable[str]) -> None:
-        """Know more names; returns when the filters with them are subscribed.
+        """Adds names; returns when the filters with them are subscribed.
 
         Raises as `update`.
         """
@@ -96,7 +96,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         await self._refresh()
 
     async def update(self, asked: FollowedSubject) -> None:
-        """Ask for something else, without a gap. Raises as `Subscription.update`."""
+        """Changes the filter, without a gap. Raises as `Subscription.update`."""
         new = _wild(asked)
         async with self._updating:
             before, self._asked = self._asked, new
@@ -107,16 +107,16 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
                 raise
 
     async def unsubscribe(self) -> None:
-        """End it. Nothing is delivered afterwards."""
+        """Unsubscribes. Nothing is delivered afterwards."""
         await self._subscription.unsubscribe()
         await self._running.aclose()
 
     def statistics(self) -> SubscriptionStatistics:
-        """What was delivered and dropped so far."""
+        """Returns counts of delivered and dropped notifications."""
         return self._subscription.statistics()
 
     async def __anext__(self) -> Notification:
-        """The next one; raises also what kept it from following names."""
+        """Returns the next notification; also raises an error that ended the following of names."""
         try:
             return await anext(self._subscription)
         except StopAsyncIteration:
@@ -125,7 +125,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
             raise
 
     async def next(self, timeout_s: float | None = None) -> Notification:
-        """The next one, within so many seconds; see `Subscription.next`."""
+        """Returns the next notification, within so many seconds; see `Subscription.next`."""
         return await next_of(self, timeout_s)
 
     async def _end(self) -> None:
@@ -148,7 +148,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         return self._asked.rule_over(filters)
 
     async def _refresh(self) -> None:
-        """Ask for what matches by the names that are known now."""
+        """Subscribes to the filters for the names known now."""
         async with self._updating:
             await self._subscription.update(self._rule())
 
@@ -169,7 +169,9 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
             await self._refresh()
 
     async def _guarded(self, work: Any) -> None:
-        """Without new names it would lose in silence: so it ends, and says why."""
+        """Runs a task; on its error the subscription ends, as it would lose notifications
+        silently.
+        """
         try:
             await work
         except ServiceError as error:

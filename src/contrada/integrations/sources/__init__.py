@@ -1,10 +1,9 @@
-"""Sources: each answers questions from one kind of data, and describes its data.
+"""Sources of queries: records in memory, a function, a table of a database, files.
 
-Records in memory, a function, a table of a database, files. Each gives exactly the items that
-answer: conditions that the database or file format can decide are pushed down to it, and everything
-is decided exactly again.
+Each yields exactly the items that match a query, and describes its data. Conditions that the
+database or file format can evaluate are pushed down to it, and every item is checked exactly again.
 
-Source: CU-CS-948-03 §4 (query application; advertisements may say more than there is).
+Source: CU-CS-948-03 §4 (query application; advertisements may cover more than exists).
 """
 
 from contrada.integrations.sources.file_source import FileSource

@@ -1,21 +1,21 @@
-"""Files as a source: Parquet and CSV, read by pyarrow, and lines of JSON.
+"""`FileSource`: files as a source; pyarrow reads Parquet and CSV, and JSON lines are objects.
 
-A question becomes a condition of Arrow where that is proved to let through every row that answers;
-so row groups of Parquet are left out by their statistics, unread. All rows that come are decided
-exactly again, and what is pushed may be wider:
+A query becomes an Arrow condition that provably accepts every matching row, so row groups of
+Parquet are skipped by their statistics. All accepted rows are checked exactly again. The pushed
+condition may be wider:
 
     column                               pushed
     integers of up to 64 bits, signed    from the first to the last integer of each interval
-    doubles                              intervals, widened to doubles; NaN apart
+    doubles                              intervals, widened to doubles; NaN separately
     texts                                intervals, by the first text that is not below a bound
     truth values                         one of the two
     times with a zone                    from the first to the last of the column's units
-    others                               that there is a value
+    others                               presence of a value
 
-A column of CSV is of numbers, of truth values, or of texts as they stand, also where they look like
-times; its first rows tell, and a later cell that does not fit is an error. An empty cell is absent.
-An object of JSON is what it is as a notification, null being a value. Files are found anew for each
-answer. Files may have different columns; a missing column is absent.
+A column of CSV has numbers, truth values, or texts, also texts that look like times. Its first rows
+determine this, and a later cell of another type is an error. An empty cell is absent. A JSON object
+is converted to a notification, null being a value. Files are listed again for each query. Files may
+have different columns; a missing column is absent.
 """
 
 import gzip
@@ -65,25 +65,25 @@ from contrada.service.subjects import Offered
 FileFormat: TypeAlias = Literal["parquet", "csv", "json"]
 
 INTERVALS_PUSHED_MAX: Final = 1_000
-"""Intervals of a question that are pushed to the reader of files. Beyond it: all rows are read, and
-decided here."""
+"""Intervals of a query that are pushed to the reader of files. Beyond it: all rows are read and
+checked here."""
 
 ROWS_READ_AT_ONCE: Final = 8_192
-"""Rows of files that are held at once. Beyond it: the next are read when these are."""
+"""Rows of files in memory at once. Beyond it: the next are read when these are consumed."""
 
 
 class FileSource:
     """Files of one format, each row an item.
 
-    `paths` is a path, a folder, a pattern as of `glob`, or several of these. Names of a format:
-    `parquet`, `csv`, `json` (an object on each line); else it is told by the first file's name. All
-    columns are attributes, or those that `columns` names. `zone` is that of times without one.
+    `paths` is a path, a folder, a pattern as of `glob`, or several of these. The format is
+    `parquet`, `csv` or `json` (an object on each line), by default that of the first file's name.
+    All columns are attributes, or those in `columns`. `zone` is the zone of times without one.
 
-    `description` says what there may be; else it is worked out, at most every `fresh_s` seconds: of
-    Parquet from the statistics of row groups, of other files by reading all.
+    `description` advertises the items; by default it is computed, at most every `fresh_s` seconds:
+    for Parquet from the statistics of row groups, for other files by reading all.
 
-    Raises ServiceError, InvalidNameError; what is wrong with a file is an InputError when it is
-    read, MissingRequirementError says that there is no pyarrow.
+    Raises ServiceError, InvalidNameError; later InputError for faulty files and
+    MissingRequirementError without pyarrow.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class FileSource:
 
     @property
     def place(self) -> str:
-        """What errors say of where something is wrong."""
+        """The place of a fault in errors."""
         return ", ".join(map(str, self._patterns))
 
     def answer(self, question: SourceQuery) -> Generator[Notification, None, None]:
-        """See `DataSource`. Cost: some microseconds for each row that comes."""
+        """See `DataSource`. Cost: some microseconds for each accepted row."""
         with self._errors():
             paths, kind = self._paths()
             if kind == "json":
@@ -140,7 +140,7 @@ class FileSource:
             return columns_described(_held(found, types, self._zone), is_whole=not has_objects)
 
     def _items(self, found: Any, names: Sequence[str], kept: Any) -> Iterator[Notification]:
-        """The rows that a condition lets through."""
+        """Yields the rows that a condition accepts."""
         batches = found.to_batches(
             columns=list(names), filter=kept, batch_size=ROWS_READ_AT_ONCE, use_threads=False
         )
@@ -150,7 +150,7 @@ class FileSource:
             yield from items_of(self.place, names, rows, self._zone)
 
     def _objects(self, paths: Sequence[str]) -> Iterator[Notification]:
-        """The objects in lines of JSON; empty lines are none."""
+        """Yields the objects in JSON lines; empty lines are skipped."""
         kept = None if self._names is None else frozenset(self._names)
         for path in paths:
             with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
@@ -159,7 +159,7 @@ class FileSource:
                         yield _object(path, number, line, kept)
 
     def _paths(self) -> tuple[list[str], FileFormat]:
-        """The files that are there now, and their format."""
+        """Returns the existing files, and their format."""
         paths = [str(path) for each in self._patterns for path in _found(each)]
         if not paths:
             raise InputError(self.place, "there is no such file")
@@ -171,7 +171,9 @@ class FileSource:
         raise InputError(paths[0], "its name tells no format: say 'parquet', 'csv' or 'json'")
 
     def _columns(self, schema: Any) -> list[str]:
-        """The columns that are attributes. Raises InputError where one is not there, or twice."""
+        """Returns the columns that are attributes. Raises InputError for a missing or duplicate
+        one.
+        """
         names = list(schema.names) if self._names is None else list(self._names)
         for name in names:
             check_user_name(name)
@@ -182,7 +184,7 @@ class FileSource:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What goes wrong with the files is told with the place."""
+        """Turns errors of files into InputError with the place."""
         try:
             yield
         except ContradaError:
@@ -194,7 +196,7 @@ class FileSource:
 
 
 def _of_files() -> tuple[type[Exception], ...]:
-    """What reading a file raises where something is wrong with it."""
+    """Returns the types of errors of files."""
     arrow = sys.modules.get("pyarrow")
     known = (OSError, EOFError, OverflowError, UnicodeDecodeError, zlib.error)
     return known if arrow is None else (*known, arrow.ArrowException)
@@ -220,7 +222,7 @@ def _arrow() -> Any:
 
 
 def _dataset(paths: Sequence[str], kind: FileFormat) -> Any:
-    """The files as one dataset, with the columns of all."""
+    """Returns the files as one dataset, with the columns of all."""
     arrow = _arrow()
     format: Any = arrow.dataset.ParquetFileFormat()
     if kind == "csv":
@@ -237,7 +239,7 @@ def _dataset(paths: Sequence[str], kind: FileFormat) -> Any:
 
 
 def _object(path: str, number: int, line: bytes, kept: frozenset[str] | None) -> Notification:
-    """The notification of a line of JSON, of those names that are kept."""
+    """Returns the notification of a JSON line, with the names in `kept`."""
     try:
         found = msgspec.json.decode(line, type=dict[str, Any])
         if kept is not None:
@@ -248,7 +250,7 @@ def _object(path: str, number: int, line: bytes, kept: frozenset[str] | None) ->
 
 
 def _found(pattern: str | Path) -> list[Path]:
-    """The files of a path, of a folder and those in it, or of a pattern."""
+    """Returns the files of a path, of a folder and those in it, or of a pattern."""
     path = Path(pattern)
     if path.is_dir():
         return sorted(
@@ -262,13 +264,13 @@ def _found(pattern: str | Path) -> list[Path]:
 
 
 def _as_text(field: Any) -> Any:
-    """A field of CSV: what looks like a time is text as it stands."""
+    """Returns a field of CSV; times stay texts."""
     arrow = _arrow()
     return field.with_type(arrow.string()) if arrow.types.is_temporal(field.type) else field
 
 
 def _plain(column: Any) -> Any:
-    """A column whose values Python has: times have microseconds, none is lost."""
+    """Returns a column with values that Python has: times in exact microseconds."""
     arrow = _arrow()
     if arrow.types.is_timestamp(column.type) and column.type.unit != "us":
         return column.cast(arrow.timestamp("us", column.type.tz))
@@ -285,7 +287,7 @@ def _has_objects(kind: Any) -> bool:
 
 
 def pushed(question: SourceQuery, types: dict[str, Any]) -> Any:
-    """The condition of Arrow on rows that may answer; None for all."""
+    """Returns the Arrow condition on rows that may match; None for all."""
     compute = _arrow().dataset
     alternatives = []
     intervals = 0
@@ -305,7 +307,7 @@ def pushed(question: SourceQuery, types: dict[str, Any]) -> Any:
 
 
 def _side(name: str, values: ValueSet, types: dict[str, Any]) -> Any:
-    """What is asked of one attribute; None for nothing."""
+    """Returns the condition on one attribute; None for no condition."""
     dataset = _arrow().dataset
     if is_system_name(name):
         return None
@@ -328,7 +330,7 @@ def _side(name: str, values: ValueSet, types: dict[str, Any]) -> Any:
 
 
 def _present(field: Any, kind: Any, values: ValueSet) -> Any:
-    """The condition on a present value; None for any value."""
+    """Returns the condition on a present value; None for any value."""
     arrow = _arrow()
     types = arrow.types
     if types.is_boolean(kind):
@@ -355,17 +357,17 @@ def _present(field: Any, kind: Any, values: ValueSet) -> Any:
 
 
 _UNITS: Final = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
-"""Of how many units, to how many microseconds."""
+"""The conversion of each time unit to microseconds: multiply, then divide."""
 
 
 def _pieces(values: ValueSet, tag: int) -> list[HalfOpen]:
-    """The intervals of a domain, NaN apart."""
+    """Returns the intervals of a domain, without NaN."""
     domain = line.difference(line.domain(tag), line.point(NAN_KEY))
     return list(line.pieces(line.intersection(values.line, domain)))
 
 
 def _integers(piece: HalfOpen, over: int, under: int) -> tuple[int | None, int | None]:
-    """The first and the last integer that, divided by `over` and times `under`, lies within."""
+    """Returns the first and the last integer inside an interval after dividing and multiplying."""
     low, high = (None if cut is None or len(cut) < 2 else cut[1] for cut in piece)
     return (
         None if low is None else _ceiling(low, over, under),
@@ -374,7 +376,9 @@ def _integers(piece: HalfOpen, over: int, under: int) -> tuple[int | None, int |
 
 
 def _ceiling(bound: Any, over: int, under: int) -> int:
-    """The first integer that is not below a bound; beyond all columns for an infinite one."""
+    """Returns the first integer that is not below a bound; beyond all columns for an
+    infinite one.
+    """
     if isinstance(bound, float) and math.isinf(bound):
         return 2**64 if bound > 0 else -(2**64)
     return int(-(-math.ceil(bound) * over // under))
@@ -388,7 +392,7 @@ def _between(
     least: int,
     most: int,
 ) -> list[Any]:
-    """From and to whole numbers, as values of the column's own type."""
+    """Returns a range of integers, as values of the column's own type."""
     found = []
     for low, high in ends:
         low = least if low is None else max(low, least)
@@ -400,7 +404,7 @@ def _between(
 
 
 def _doubles(field: Any, piece: HalfOpen) -> Any:
-    """From and to doubles, which may be a step wider."""
+    """Returns a range of doubles, which may be a step wider."""
     low, high = (None if cut is None or len(cut) < 2 else cut[1] for cut in piece)
     first = -math.inf if low is None else float(low)
     last = math.inf if high is None else float(high)
@@ -412,7 +416,7 @@ def _doubles(field: Any, piece: HalfOpen) -> Any:
 
 
 def _texts(field: Any, piece: HalfOpen) -> Any:
-    """From and to texts; None for none."""
+    """Returns a range of texts; None for an empty one."""
     low, high = sql_bounds.lower(piece[0]), sql_bounds.upper(piece[1])
     if low is sql_bounds.NOWHERE:
         return None
@@ -435,7 +439,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def _held(found: Any, types: dict[str, Any], zone: Any) -> dict[str, ValueSet]:
-    """What the columns hold, by the statistics of the row groups."""
+    """Returns the values of columns, by the statistics of the row groups."""
     held = dict.fromkeys(types, NOTHING)
     for fragment in found.get_fragments():
         metadata = fragment.metadata
@@ -450,7 +454,7 @@ def _held(found: Any, types: dict[str, Any], zone: Any) -> dict[str, ValueSet]:
 
 
 def _is_ordered(kind: Any) -> bool:
-    """Whether the statistics of a type have values that are in the order of attributes."""
+    """Whether the statistics of a type are in the order of attribute values."""
     types = _arrow().types
     return any(
         is_one(kind)
@@ -469,7 +473,7 @@ def _is_ordered(kind: Any) -> bool:
 
 
 def _of_group(column: Any, kind: Any, zone: Any) -> ValueSet:
-    """What a column of a row group holds; anything where it does not say so."""
+    """Returns the values of a column in a row group; everything without statistics."""
     statistics = None if column is None else column.statistics
     if statistics is None or not _is_ordered(kind):
         return EVERYTHING

@@ -1,4 +1,4 @@
-"""Questions to a table of PostgreSQL.
+"""`PostgresTables`: queries to a table of PostgreSQL.
 
 This module needs `psycopg`, and is imported only for such a table.
 """
@@ -28,8 +28,7 @@ _RANGED: Final = _TEXTS | {
     *("int2", "int4", "int8", "float4", "float8", "numeric"),
     *("timestamptz", "timestamp", "date"),
 }
-"""Types of which the least and the greatest value say where all attributes lie: what they become is
-in the same order."""
+"""Types with the order of attribute values, so least and greatest values bound all."""
 
 _COUNTED: Final = _RANGED | {"bool", "bpchar", "uuid"}
 _OBJECTS: Final = frozenset(("json", "jsonb"))
@@ -42,7 +41,7 @@ WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER
 
 
 class PostgresTables:
-    """A connection to PostgreSQL that only reads, in one transaction."""
+    """A read-only connection to PostgreSQL, in one transaction."""
 
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
         self._connection = connection
@@ -53,11 +52,11 @@ class PostgresTables:
 
     @classmethod
     def of_url(cls, url: str) -> "PostgresTables":
-        """A database by its URL, as libpq has it."""
+        """Opens a database by its libpq URL."""
         return cls(psycopg.connect(url, connect_timeout=_CONNECT_WAIT_S, client_encoding="utf8"))
 
     def columns(self, table: Sequence[str]) -> list[SqlColumn]:
-        """See `Database`. Texts in another encoding than UTF-8 may be in another order: unknown."""
+        """See `Database`. The order of texts in other encodings than UTF-8 is unknown."""
         encoding = self._connection.info.parameter_status("server_encoding")
         unknown = frozenset() if encoding == "UTF8" else _TEXTS
         rows = self._asked(_CATALOG, (_place(table),))
@@ -69,7 +68,7 @@ class PostgresTables:
     def rows(
         self, table: Sequence[str], columns: Sequence[SqlColumn], where: Clause
     ) -> Iterator[Sequence[Any]]:
-        """See `Database`. A cursor of the server's holds what was not read."""
+        """See `Database`. A server-side cursor holds the remaining rows."""
         names = ", ".join(quote(each.name) for each in columns)
         text = f"SELECT {names} FROM {_place(table)} WHERE {where.text}"
         row_factory = psycopg.rows.tuple_row
@@ -84,9 +83,9 @@ class PostgresTables:
     def described(
         self, table: Sequence[str], columns: Sequence[SqlColumn], zone: Any
     ) -> dict[str, ValueSet]:
-        """The values of a column where these are few, else from where to where they go.
+        """Returns the values of a column if they are few, else their range.
 
-        Of types whose values are in no order that is known here, anything.
+        Everything for types without a known order.
         """
         return {each.name: self._described(table, each, zone) for each in columns}
 
@@ -126,7 +125,7 @@ _PIECE: Final = re.compile(r"""("(?:[^"]|"")*")|('(?:[^']|'')*')|\?|%""")
 
 
 def _with_places(text: str) -> str:
-    """The text with psycopg's signs for parameters; in names and texts a `?` stays what it is."""
+    """Returns the text with psycopg's placeholders; a `?` in names and texts stays."""
 
     def written(found: re.Match[str]) -> str:
         if found[0] == "?":

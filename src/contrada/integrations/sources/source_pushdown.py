@@ -1,28 +1,28 @@
-"""Which rows a database is asked for: all that may answer, and not many more.
+"""Conditions that are pushed to a database: they accept all rows that may match, and few others.
 
-A condition is pushed to the database where it is proved to let through every row that answers; all
-rows that come are decided exactly again. So what is pushed may be wider, and never narrower:
+A condition is pushed down if it provably accepts every matching row; all accepted rows are checked
+exactly again. So it may be wider than the query, and never narrower:
 
     attribute                 pushed
-    a column                  intervals of values that it can hold; NULL, where absent answers
-    a shape of text           nothing but that there is a value
-    no column                 FALSE, unless absent answers, or values have attributes of their own
+    a column                  intervals of values that it can hold; NULL if absence matches
+    a shape of text           presence of a value
+    no column                 FALSE, unless absence matches, or values have attributes of their own
 
-*SQLite* has types of values, not of columns: what a column can hold follows from its affinity, and
-comparing converts by it. A column of affinity TEXT holds texts and blobs, one of NUMERIC or INTEGER
-or REAL numbers, and texts that spell none; one of BLOB anything, and nothing is converted. NULL,
-numbers, texts and blobs follow in this order, so one comparison with '' tells texts and blobs from
-numbers, and one with x'' blobs from texts: blobs are texts of the model, and are decided after.
-Order of texts is asked for in the collation BINARY; single values in the column's own, which has an
-index, and takes more for equal but never less.
+*SQLite* has types of values, not of columns: a column's affinity determines its possible values,
+and comparisons convert by it. A column of affinity TEXT holds texts and blobs, one of NUMERIC,
+INTEGER or REAL numbers, and texts that are no numbers; one of BLOB anything, without conversion.
+NULL, numbers, texts and blobs follow in this order, so one comparison with '' separates texts and
+blobs from numbers, and one with x'' blobs from texts: blobs are texts in the model, and checked
+afterwards. Order of texts uses the collation BINARY; single values use the column's own, which has
+an index, and accepts more but never less.
 
-Values in columns of views and of virtual tables need not keep to affinities: all are asked for.
+Values in columns of views and of virtual tables may ignore affinities: all are accepted.
 
-*PostgreSQL* has types of columns. Order of texts is asked for in the collation "C". Its NaN is
-above all numbers. A number is pushed to a column of doubles as a double that it equals; to one of
-integers any integer, and doubles below 2^53, where comparing is exact. Columns of other types
-(numeric, real, date, arrays, JSON …) are asked for presence only: what their values become
-compares otherwise.
+*PostgreSQL* has types of columns. Order of texts uses the collation "C". Its NaN is above all
+numbers. A number is pushed to a column of doubles as an equal double; to one of integers any
+integer, and doubles below 2^53, which compare exactly. Columns of other types (numeric, real, date,
+arrays, JSON …) have a condition on presence only, since the values of attributes compare
+differently.
 
 Source: CU-CS-948-03 §4 (query application).
 """
@@ -56,23 +56,23 @@ from contrada.model.domains.values import (
 from contrada.service.query.source_query import SourceQuery
 
 TABLE_BATCH_ROWS: Final = 1_000
-"""Rows of a table that are held at once. Beyond it: the next are asked for when these are read."""
+"""Rows of a table in memory at once. Beyond it: the next are fetched when these are consumed."""
 
 PUSHED_CHARACTERS_MAX: Final = 50_000
-"""Characters of a condition that is pushed to a database. Beyond it: all rows are asked for, and
-decided here."""
+"""Characters of a condition that is pushed to a database. Beyond it: all rows are fetched and
+checked here."""
 
 PUSHED_VALUES_MAX: Final = 1_000
-"""Values in a condition that is pushed to a database. Beyond it: all rows are asked for, and
-decided here."""
+"""Values in a condition that is pushed to a database. Beyond it: all rows are fetched and
+checked here."""
 
 EXACT_BELOW: Final = 2**53
-"""Below this an integer and a double are compared exactly by any database."""
+"""Below this any database compares an integer and a double exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlColumn:
-    """A column, what its type is called, whether its values may be objects, or of other types."""
+    """A column: its type, and whether its values may be objects, or of other types."""
 
     name: str
     type: str
@@ -81,11 +81,11 @@ class SqlColumn:
 
 
 Pushed: TypeAlias = Callable[[SqlColumn, ValueSet], Clause]
-"""The condition on a column for values that are present; TRUE where nothing is known."""
+"""Gives the condition on present values of a column; TRUE if nothing is known."""
 
 
 def condition(question: SourceQuery, columns: Mapping[str, SqlColumn], pushed: Pushed) -> Clause:
-    """The condition on rows, with `?` for each parameter."""
+    """Returns the condition on rows, with `?` for each parameter."""
     found = [
         _all([_side(n, v, columns, pushed) for n, v in each.sets.items()])
         for each in question.filters
@@ -97,7 +97,7 @@ def condition(question: SourceQuery, columns: Mapping[str, SqlColumn], pushed: P
 
 
 def _side(name: str, values: ValueSet, columns: Mapping[str, SqlColumn], pushed: Pushed) -> Clause:
-    """What is asked of one attribute."""
+    """Returns the condition on one attribute."""
     if is_system_name(name):
         return TRUE
     column = columns.get(name)
@@ -128,7 +128,7 @@ _SPELLS_NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*
 
 
 def affinity_of(declared: str) -> str:
-    """The affinity of a column by its declared type, by the rules that SQLite states."""
+    """Returns the affinity of a column by its declared type, by the rules of SQLite."""
     upper = declared.upper()
     for words, affinity in _AFFINITIES:
         if any(word in upper for word in words):
@@ -145,7 +145,7 @@ _AFFINITIES: Final = (
 
 
 def is_boolean(declared: str) -> bool:
-    """Whether 0 and 1 in a column of SQLite are truth values, since it is declared so."""
+    """Whether 0 and 1 in a column of SQLite are truth values by its declared type."""
     return "BOOL" in declared.upper()
 
 
@@ -210,7 +210,7 @@ def pushed_to_postgres(column: SqlColumn, values: ValueSet) -> Clause:
 
 
 def _number(given: Any, kind: str) -> int | float | None:
-    """A number that is compared exactly with a column's; None for one that may not be."""
+    """Returns a number that compares exactly with a column's; None if there is none."""
     if kind == "float8":
         held = float(given)
         return held if held == given else None
@@ -223,7 +223,7 @@ def _number(given: Any, kind: str) -> int | float | None:
 
 
 def _domain(values: ValueSet, tag: int) -> ValueSet:
-    """The values of one domain."""
+    """Returns the values of one domain."""
     return values & of_cuts(line.domain(tag))
 
 
@@ -236,7 +236,7 @@ _KINDS: Final[Mapping[int, ColumnKind]] = {
 
 
 def _of_kind(name: str, values: ValueSet, tag: int, *, sqlite: bool, collation: str = "") -> Clause:
-    """The condition on a column that holds one domain."""
+    """Returns the condition on a column that holds one domain."""
     inside = _domain(values, tag)
     if inside.is_empty:
         return FALSE
@@ -244,7 +244,9 @@ def _of_kind(name: str, values: ValueSet, tag: int, *, sqlite: bool, collation: 
 
 
 def _texts(name: str, texts: ValueSet, *, collation: str, sqlite: bool) -> Clause:
-    """Intervals of text in a collation that orders as the model; single values in the column's."""
+    """Returns intervals of text in a collation with the model's order; single values in the
+    column's.
+    """
     if texts.is_empty:
         return FALSE
     cuts = texts.line
@@ -254,7 +256,7 @@ def _texts(name: str, texts: ValueSet, *, collation: str, sqlite: bool) -> Claus
 
 
 def _all(parts: list[Clause]) -> Clause:
-    """All of the conditions."""
+    """Returns the conjunction of conditions."""
     held = [part for part in parts if part != TRUE]
     if FALSE in held:
         return FALSE
@@ -262,7 +264,7 @@ def _all(parts: list[Clause]) -> Clause:
 
 
 def _any(parts: list[Clause]) -> Clause:
-    """One of the conditions."""
+    """Returns the disjunction of conditions."""
     held = [part for part in parts if part != FALSE]
     if TRUE in held:
         return TRUE

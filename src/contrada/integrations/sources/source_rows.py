@@ -1,10 +1,10 @@
-"""Values of databases and files as those of attributes.
+"""Values of databases and files as attribute values.
 
-They are those of `Notification`: a Decimal, a UUID, a number of NumPy stand for the value that they
-equal, a list is several values, an object names joined by dots. Other types of databases are
-converted as fields of obvents are: a date and a time of day are their ISO text, a duration its
-microseconds, a Decimal with more digits than a double the double that is nearest. A time without a
-zone is in the zone that its source names; without one it is refused. NULL is absent.
+As in `Notification`, a Decimal, a UUID or a number of NumPy becomes the equal value, a list several
+values, an object names joined by dots. Other types of databases are converted like fields of typed
+events: a date and a time of day become their ISO text, a duration its microseconds, a Decimal with
+more digits than a double the nearest double. A time without a zone is in the zone of its source;
+without one it is refused. NULL is absent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def zone_of(name: str | None) -> ZoneInfo | None:
-    """The time zone of a name. Raises InputError for one that is none."""
+    """Returns the time zone of a name. Raises InputError."""
     try:
         return None if name is None else ZoneInfo(name)
     except (ValueError, OSError, KeyError, TypeError):
@@ -29,7 +29,7 @@ def zone_of(name: str | None) -> ZoneInfo | None:
 
 
 def value_in(given: Any, zone: ZoneInfo | None = None) -> Any:
-    """What stands in an attribute for a value of a column. Raises InvalidValueError."""
+    """Returns the attribute value of a column's value. Raises InvalidValueError."""
     if isinstance(given, datetime):
         return _moment(given, zone)
     if isinstance(given, date | time):
@@ -49,12 +49,12 @@ def value_in(given: Any, zone: ZoneInfo | None = None) -> Any:
 
 
 def key_in(given: Any, zone: ZoneInfo | None = None) -> Key:
-    """The key of a column's plain value. Raises InvalidValueError."""
+    """Returns the key of a column's plain value. Raises InvalidValueError."""
     return key_of(value_in(given, zone))
 
 
 def _moment(given: datetime, zone: ZoneInfo | None) -> datetime:
-    """A time with a zone. Of one that comes twice there the first; one that is left out is none."""
+    """Returns a time with a zone: of an ambiguous one the first. A skipped one is refused."""
     if given.tzinfo is not None:
         return given
     if zone is None:
@@ -69,7 +69,9 @@ def _moment(given: datetime, zone: ZoneInfo | None) -> datetime:
 def items_of(
     place: str, names: Sequence[str], rows: Iterable[Sequence[Any]], zone: ZoneInfo | None
 ) -> Iterator[Notification]:
-    """The rows of columns of these names. Raises InputError with the place for what is no value."""
+    """Yields the rows of columns of these names. Raises InputError with the place of a bad
+    value.
+    """
     for row in rows:
         try:
             yield Notification(

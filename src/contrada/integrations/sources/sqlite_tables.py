@@ -1,7 +1,7 @@
-"""What a table of SQLite is asked.
+"""`SqliteTables`: queries to a table of SQLite.
 
-A value of SQLite has the type that it has, whatever its column declares; texts that are no UTF-8
-are bytes, as blobs are. Of a column that is declared BOOLEAN 0 and 1 are truth values.
+Each value of SQLite has its own type, whatever its column declares; texts that are not UTF-8 are
+bytes, as blobs are. In a column declared BOOLEAN 0 and 1 are truth values.
 """
 
 import sqlite3
@@ -33,7 +33,7 @@ _TRUTHS: Final = {0: False, 1: True}
 
 
 class SqliteTables:
-    """A connection to SQLite that only reads. It may be closed by another thread."""
+    """A read-only connection to SQLite. Another thread may close it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         connection.text_factory = _text
@@ -45,12 +45,12 @@ class SqliteTables:
 
     @classmethod
     def of_file(cls, path: str | Path) -> "SqliteTables":
-        """A file that is there already."""
+        """Opens an existing file."""
         uri = f"{Path(path).absolute().as_uri()}?mode=ro"
         return cls(sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None))
 
     def columns(self, table: Sequence[str]) -> list[SqlColumn]:
-        """See `Database`. What is hidden in a virtual table is none."""
+        """See `Database`. Hidden columns of a virtual table are omitted."""
         asked = "SELECT name, type FROM pragma_table_xinfo(?1, ?2) WHERE hidden <> 1 ORDER BY cid"
         schema = table[-2] if len(table) > 1 else None
         place = table[-1], schema
@@ -79,7 +79,7 @@ class SqliteTables:
     def described(
         self, table: Sequence[str], columns: Sequence[SqlColumn], zone: object
     ) -> dict[str, ValueSet]:
-        """The values of a column where these are few, else from where to where each type goes."""
+        """Returns the values of a column if they are few, else the range of each type."""
         return {each.name: self._described(table, each) for each in columns}
 
     def _described(self, table: Sequence[str], column: SqlColumn) -> ValueSet:
@@ -96,7 +96,7 @@ class SqliteTables:
         return self._with_truths_of(column, reduce(ValueSet.__or__, sets, NOTHING))
 
     def _with_truths_of(self, column: SqlColumn, values: ValueSet) -> ValueSet:
-        """And truth values, where the numbers for them may be there."""
+        """Adds truth values, if the numbers for them may occur."""
         if not is_boolean(column.type):
             return values
         found = [truth for number, truth in _TRUTHS.items() if values.holds((NUMBER, number))]

@@ -1,11 +1,11 @@
-"""A table, or a view, of SQLite or PostgreSQL as a source.
+"""`TableSource`: a table, or a view, of SQLite or PostgreSQL as a source.
 
-A question becomes a condition with parameters, as far as `pushing` allows it, and each row that
-comes is decided exactly again. No value and no name ever stands in a condition but quoted by the
-rules of SQL, or as a parameter. The database is only read: by a connection of its own for each
-answer, opened when the first row is asked for and closed with the last, or when its reader is.
+A query becomes a condition with parameters, as far as `source_pushdown` allows, and each accepted
+row is checked exactly again. Names in a condition are quoted by the rules of SQL, and values are
+parameters. The database is only read, by one connection for each answer. It is opened for the first
+row and closed after the last, or with its reader.
 
-The columns and their types are asked of the database each time.
+Each query reads the columns and their types from the database.
 """
 
 import sqlite3
@@ -29,30 +29,30 @@ from contrada.service.subjects import Offered
 
 
 class Database(Protocol):
-    """What is asked of a connection to a database of some kind."""
+    """A connection to a database of some kind."""
 
     def columns(self, table: Sequence[str]) -> list[SqlColumn]:
-        """The columns of a table; none where there is no such table."""
+        """Returns the columns of a table; an empty list if there is no such table."""
         ...
 
     def rows(
         self, table: Sequence[str], columns: Sequence[SqlColumn], where: Clause
     ) -> Iterator[Sequence[Any]]:
-        """The rows for which a condition holds, as many at once as a batch has."""
+        """Yields the rows for which a condition holds, in batches."""
         ...
 
     def condition(self, question: SourceQuery, columns: Mapping[str, SqlColumn]) -> Clause:
-        """What of a question is decided by the database."""
+        """Returns the part of a query that the database evaluates."""
         ...
 
     def described(
         self, table: Sequence[str], columns: Sequence[SqlColumn], zone: Any
     ) -> dict[str, ValueSet]:
-        """What the columns hold."""
+        """Returns the values of the columns."""
         ...
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         ...
 
 
@@ -62,16 +62,16 @@ DatabaseConnector: TypeAlias = Callable[[], Any]
 class TableSource:
     """A table of SQLite or PostgreSQL, each row an item.
 
-    `connect` is the path of a file of SQLite, a URL (`sqlite:///path`, `postgresql://…` as libpq
-    has it), or a function that gives a new connection of `sqlite3` or `psycopg`, which is closed
-    here. `table` is a name, or the names of a schema and a table. All columns are attributes, or
-    those that `columns` names. `zone` is that of times without one.
+    `connect` is the path of a SQLite file, a URL (`sqlite:///path`, `postgresql://…` as in libpq),
+    or a function that opens a connection of `sqlite3` or `psycopg`, which is closed here. `table`
+    is a name, or the names of a schema and a table. All columns are attributes, or those in
+    `columns`. `zone` is the zone of times without one.
 
-    `description` says what there may be; else it is worked out of the table, at most every
-    `fresh_s` seconds: from where to where each column goes, and its values where these are few.
+    `description` advertises the items; by default it is computed from the table, at most every
+    `fresh_s` seconds: the range of each column, and its values if they are few.
 
-    Raises ServiceError, InvalidNameError for what is no table; what the database says while it is
-    asked is an InputError.
+    Raises ServiceError, InvalidNameError for an invalid table; errors of the database while it is
+    queried become InputError.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class TableSource:
 
     @property
     def place(self) -> str:
-        """What errors say of where something is wrong."""
+        """The place of a fault in errors."""
         return f"table {'.'.join(self._table)}"
 
     def answer(self, question: SourceQuery) -> Generator[Notification, None, None]:
-        """See `DataSource`. Cost: a connection, and some microseconds for each row that comes."""
+        """See `DataSource`. Cost: a connection, and some microseconds for each accepted row."""
         with self._opened() as database:
             columns = self._columns(database)
             where = database.condition(question, {each.name: each for each in columns})
@@ -109,7 +109,7 @@ class TableSource:
             yield from filter(question.answers, items)
 
     def describe(self, now_us: int) -> Offer:
-        """See `DataSource`. Cost: some goes through the table, where it is not fresh."""
+        """See `DataSource`. Cost: some passes over the table, unless it is fresh."""
         return self._description.describe(now_us)
 
     def _described(self) -> Offer:
@@ -120,7 +120,7 @@ class TableSource:
 
     @contextmanager
     def _opened(self) -> Iterator[Database]:
-        """A connection; what goes wrong with it is told with the place."""
+        """Opens a connection; its errors are raised with the place."""
         try:
             with closing(self._open()) as database:
                 yield database
@@ -132,7 +132,7 @@ class TableSource:
             raise InputError(self.place, " ".join(str(error).split())) from error
 
     def _columns(self, database: Database) -> list[SqlColumn]:
-        """The columns that are attributes. Raises InputError where one is not there."""
+        """Returns the columns that are attributes. Raises InputError for a missing one."""
         there = {each.name: each for each in database.columns(self._table)}
         if not there:
             raise InputError(self.place, "there is no such table, or it has no columns")
@@ -150,13 +150,13 @@ def _is_name(given: object) -> bool:
 
 
 def _is_of_database(error: Exception) -> bool:
-    """Whether a driver raised it. What it says of values and of connections is of many types."""
+    """Whether a driver raised it. Errors about values and connections have many types."""
     module = type(error).__module__
     return isinstance(error, sqlite3.Error) or module.partition(".")[0] == "psycopg"
 
 
 def opener_of(connect: str | Path | DatabaseConnector) -> Callable[[], Database]:
-    """What opens the database. Raises ServiceError for what is none, MissingRequirementError."""
+    """Returns a function that opens the database. Raises ServiceError, MissingRequirementError."""
     if callable(connect):
         return partial(_known, connect)
     if isinstance(connect, Path) or "://" not in connect:
@@ -171,7 +171,7 @@ def opener_of(connect: str | Path | DatabaseConnector) -> Callable[[], Database]
 
 
 def _known(connect: DatabaseConnector) -> Database:
-    """The database of a connection that somebody makes."""
+    """Returns the database of a connection that the program opened."""
     connection = connect()
     if isinstance(connection, sqlite3.Connection):
         return SqliteTables(connection)
