@@ -3,13 +3,14 @@
 import io
 import resource
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 
 import pytest
 
 from contrada.errors import ContradaError, InputError
-from contrada.integrations.documents import text_names, xml_slots
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.stylesheet import compiled
 from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
 
@@ -63,22 +64,22 @@ DOCUMENTS: dict[str, Callable[[Path], bytes]] = {
 
 @pytest.mark.quick_first
 @pytest.mark.parametrize("strategy", ["multi", "index"])
-def test_a_small_document_does_not_become_much(
-    strategy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_document_does_not_become_much(strategy: str) -> None:
     """Each of many small entries would get all that stands around, a thousand times its bytes."""
-    monkeypatch.setattr(text_names, "CONTEXT_ADDED_MAX", 50_000)
+    limits = DocumentLimits(context_added_max=50_000)
     head, entries = b"<r>" + b"<n>1</n>" * 900, b"<e/>" * 500
     data = head + entries + b"</r>"
-    renderer = Renderer(ReadOptions(strategy=strategy, entries="e"))
+    options = ReadOptions(strategy=strategy, entries="e", document_limits=limits)
+    renderer = Renderer(options)
     whole = list(renderer.render(data))
     pieces = list(renderer.render(io.BytesIO(data)))
     for found in (whole, pieces):
         *good, bad = found
         assert isinstance(bad, BadRecord)
-        assert "CONTEXT_ADDED_MAX" in bad.reason
+        assert "context_added_max" in bad.reason
         assert len(good) == (50_000 + len(data)) // 900
-    monkeypatch.setattr(text_names, "CONTEXT_ADDED_MAX", 500 * 900 - len(data))
+    limits = DocumentLimits(context_added_max=500 * 900 - len(data))
+    renderer = Renderer(replace(options, document_limits=limits))
     for what in (data, io.BytesIO(data)):
         assert all(isinstance(each, Record) for each in renderer.render(what))
 
@@ -86,19 +87,17 @@ def test_a_small_document_does_not_become_much(
 @pytest.mark.quick_first
 @pytest.mark.parametrize("name", DOCUMENTS)
 @pytest.mark.parametrize("strategy", ["multi", "index", "daemon"])
-def test_hostile_documents(
-    name: str, strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hostile_documents(name: str, strategy: str, tmp_path: Path) -> None:
     """Else who sends a document could take our time, our memory or our files."""
-    if name == "between entries":  # Each value is added to each entry: so to fewer of them.
-        monkeypatch.setattr(text_names, "CONTEXT_VALUES_MAX", 200)
-        monkeypatch.setattr(xml_slots, "CONTEXT_VALUES_MAX", 200)
+    # Each value between entries is added to each entry, so fewer of them suffice.
+    most = 200 if name == "between entries" else DocumentLimits().context_values_max
+    limits = DocumentLimits(context_values_max=most)
     secret = tmp_path / "secret"
     secret.write_text("S3CRET")
     data = DOCUMENTS[name](secret)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = process_time()
-    renderer = Renderer(ReadOptions(strategy=strategy, entries="e"))
+    renderer = Renderer(ReadOptions(strategy=strategy, entries="e", document_limits=limits))
     whole = list(renderer.render(data))
     pieces = list(renderer.render(io.BytesIO(data)))
     spent = process_time() - begin

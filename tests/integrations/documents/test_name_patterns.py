@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidFilterError, LimitError, ParseError
-from contrada.integrations.documents import name_patterns
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.name_patterns import WildFilters, expand, name_pattern
 from contrada.model import Filter, FilterSet, Notification
 
@@ -141,11 +141,11 @@ def test_what_holds_without_an_attribute_is_refused() -> None:
             WildFilters(text)
 
 
-def test_expansion_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expansion_is_bounded() -> None:
     """Few characters would ask the network for millions of filters."""
     names = [f"s.{number}" for number in range(40)]
     asked = WildFilters("`s.*` = 1 and `s.<0-30>` = 2")
-    with pytest.raises(LimitError, match="WILD_FILTERS_MAX"):
+    with pytest.raises(LimitError, match="wild_filters_max"):
         asked.expand(names)
     cover = asked.cover(names)
     assert len(cover) == 31
@@ -154,8 +154,8 @@ def test_expansion_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(several.cover([f"s.{number}" for number in range(600)])) == 602
     with pytest.raises(LimitError, match="NAME_PATTERNS_MAX"):
         WildFilters(" and ".join(f"`{letter}*` = 1" for letter in "abcdefghi"))
-    monkeypatch.setattr(name_patterns, "WILD_FILTERS_MAX", 30)
-    assert asked.cover(names) == FilterSet("everything")
+    few = WildFilters(asked.asked, DocumentLimits(wild_filters_max=30))
+    assert few.cover(names) == FilterSet("everything")
 
 
 VALUES = st.integers(0, 3) | st.lists(st.integers(0, 3), min_size=1, max_size=3)

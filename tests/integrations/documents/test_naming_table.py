@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidNotificationError
-from contrada.integrations.documents import naming_table
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.naming_table import NamingOutcome, NamingRecord, NamingTable
 from contrada.model import Envelope, Notification
 
@@ -68,11 +68,9 @@ def test_both_ways() -> None:
     assert len(table) == 3
 
 
-def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_bounded() -> None:
     """Who makes up names would fill the memory of all daemons."""
-    monkeypatch.setattr(naming_table, "KINDS_MAX", 1)
-    monkeypatch.setattr(naming_table, "KIND_NAMES_MAX", 1)
-    table = NamingTable([ONE])
+    table = NamingTable([ONE], DocumentLimits(kinds_max=1, kind_names_max=1))
     assert table.take(ONE._replace(generated="x~2")) is NamingOutcome.REFUSED
     assert table.take(ONE._replace(kind="rss")) is NamingOutcome.REFUSED
     assert list(table) == [ONE]

@@ -11,6 +11,7 @@ from contrada.integrations.documents.naming_table import MARK
 from contrada.integrations.feeds import document_sender
 from contrada.integrations.feeds.document_receiver import Receiver
 from contrada.integrations.feeds.document_sender import Sendable, Sender
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.feeds.naming_service import NamingService
 from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
@@ -31,16 +32,15 @@ def made(strategy: str = "daemon", data: bytes = STORIES) -> list[Record | BadRe
 
 
 @on_loop
-async def test_what_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_input_of_a_sender() -> None:
     """A program would have to take records apart by itself, or lose count of bad ones."""
-    monkeypatch.setattr(document_sender, "SENT_AT_ONCE", 2)
 
     async def by_and_by() -> AsyncIterator[Sendable]:
         for number in range(3):
             yield Notification({"n": number})
 
     async with EmbeddedService() as service, service.subscribe("n any") as events:
-        sender = Sender(service)
+        sender = Sender(service, limits=FeedLimits(sent_at_once=2))
         assert await sender.send(Notification({"n": 9})) == 1
         assert await sender.send(Record("s", 1, Notification({"n": 8}))) == 1
         assert await sender.send(BadRecord("s", "bad")) == 0
@@ -108,7 +108,7 @@ async def test_names_without_a_shape_are_translated_by_their_kind() -> None:
 
 
 @on_loop
-async def test_without_a_naming_service_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_naming_service_names_stay() -> None:
     """A receiver would hold everything up, or lose it; or nobody could see that it knows less."""
     async with (
         EmbeddedService() as service,
@@ -121,12 +121,11 @@ async def test_without_a_naming_service_names_stay(monkeypatch: pytest.MonkeyPat
             found = await events.next(5)
             assert found == record.notification.with_envelope(found.envelope)
         assert events.statistics().untranslated == 2
-        monkeypatch.setattr("contrada.integrations.feeds.name_client.NAMES_SETTLE_S", 0.01)
-        monkeypatch.setattr("contrada.integrations.feeds.name_client.ASKED_AGAIN_S", 0.01)
+    limits = FeedLimits(names_settle_s=0.01, names_query_again_s=0.01)
     async with (
         EmbeddedService() as service,
         NamingService(service),
-        Receiver(service, "everything", names=Names(service)) as events,
+        Receiver(service, "everything", names=Names(service, limits=limits)) as events,
     ):
         await service.publish(record.notification)
         assert f"{TITLE}~2" in await events.next(5)

@@ -9,7 +9,9 @@ import pytest
 from contrada.connections import connect
 from contrada.delivery.memory_store import MemoryStore
 from contrada.errors import ConnectionFailedError, ServiceError, StoreError
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.naming_table import MARK, NamingRecord
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.feeds.naming_service import NamingService
 from contrada.model import Notification
@@ -65,14 +67,11 @@ async def test_it_is_told_once_and_asked_once() -> None:
 
 
 @on_loop
-async def test_a_name_that_nobody_knows_is_asked_for_for_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_unknown_name_is_queried_for_a_while() -> None:
     """What a naming service has not heard yet would be unknown; or be asked for ever."""
-    monkeypatch.setattr("contrada.integrations.feeds.name_client.ASKED_AGAIN_S", 0.001)
-    monkeypatch.setattr("contrada.integrations.feeds.name_client.NAMES_SETTLE_S", 0.05)
+    limits = FeedLimits(names_settle_s=0.05, names_query_again_s=0.001)
     async with EmbeddedService() as service, NamingService(service):
-        names = Names(service)
+        names = Names(service, limits=limits)
         assert await names.originals("rss", ["x~2"]) == {}
         asked = names.asked
         assert asked > 1
@@ -116,10 +115,10 @@ async def test_strangers_are_counted_and_do_no_harm() -> None:
 
 
 @on_loop
-async def test_what_it_holds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_its_table_is_bounded() -> None:
     """Who makes up names would fill its memory, in silence."""
-    monkeypatch.setattr("contrada.integrations.documents.naming_table.KIND_NAMES_MAX", 2)
-    async with EmbeddedService() as service, NamingService(service) as kept:
+    limits = DocumentLimits(kind_names_max=2)
+    async with EmbeddedService() as service, NamingService(service, table_limits=limits) as kept:
         await Names(service).register("rss", NAMES)
         await until(lambda: kept.statistics().refused == 1)
         assert kept.statistics().records == 2

@@ -7,7 +7,7 @@ import pytest
 from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, InvalidFilterError, ServiceError
 from contrada.integrations.documents.naming_table import MARK
-from contrada.integrations.feeds import wild_subscription
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.feeds.naming_service import NamingService
 from contrada.integrations.feeds.wild_subscription import WildSubscription
@@ -105,12 +105,14 @@ async def test_over_real_brokers() -> None:
 
 
 @on_loop
-async def test_too_many_names_cost_traffic_only(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_names_cost_traffic_only() -> None:
     """Beyond a limit what is asked for would be missing."""
-    monkeypatch.setattr(wild_subscription, "NAMES_FOLLOWED_MAX", 3)
+    limits = FeedLimits(names_followed_max=3)
     async with (
         EmbeddedService() as service,
-        WildSubscription(service, "kind = 1 and `s.*.title` = 'x'", index(0)) as events,
+        WildSubscription(
+            service, "kind = 1 and `s.*.title` = 'x'", index(0), limits=limits
+        ) as events,
     ):
         await events.learn(index(1, 2, 3))
         assert events.filters == FilterSet("kind = 1")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.integrations.documents import entry_splitter
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.files import (
     BadRecord,
     FileLimits,
@@ -138,13 +138,13 @@ def test_a_large_file_is_read_in_pieces(tmp_path: Path) -> None:
         assert "document_bytes_max" in bad.reason
 
 
-def test_an_entry_in_pieces_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_in_pieces_is_bounded() -> None:
     """Else one entry without an end would fill the memory."""
-    monkeypatch.setattr(entry_splitter, "ENTRY_BYTES_MAX", 500)
+    limits = DocumentLimits(entry_bytes_max=500)
     data = b"<r>" + b"<e><a/></e>" * 100 + b"<x>" + b"<y/>" * 300 + b"</x><e/></r>"
-    *records, bad = streamed(data, 64, entries="e", add={"n": 1})
+    *records, bad = streamed(data, 64, entries="e", add={"n": 1}, document_limits=limits)
     assert len(records) == 100
-    assert "ENTRY_BYTES_MAX" in bad.reason
+    assert "entry_bytes_max" in bad.reason
 
 
 ENTRIES = {

@@ -8,7 +8,7 @@ Source: Erenkrantz 2001 §8 (one event per story).
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from lxml import etree
 
@@ -28,10 +28,6 @@ from contrada.integrations.documents.element_tree import (
 from contrada.integrations.documents.naming_strategies import Slot
 from contrada.integrations.documents.text_names import ContextRoom
 from contrada.integrations.documents.xml_slots import ElementPath, Walk, adds
-
-ENTRY_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of a document in pieces, from the end of an entry to that of the next. Beyond it: the
-document is a bad record from there on."""
 
 
 class DocumentEntry(NamedTuple):
@@ -65,10 +61,11 @@ def entries_in(
     chain = _FlatChain(entries, walk)
     held = [0]
     before = b""
+    entry_bytes_max = walk.limits.entry_bytes_max
     try:
         for piece in _joined(pieces, held):
             held[0] += len(piece)
-            chain.room.left += len(piece)
+            chain.room.grow(len(piece))
             fault = _fed(parser, piece)
             if chain.is_first and len(before) < DOCTYPE_BYTES_MAX:
                 before += piece
@@ -83,8 +80,8 @@ def entries_in(
                 held[0] = len(piece)
             if fault is not None:
                 raise fault
-            if held[0] > ENTRY_BYTES_MAX:
-                raise LimitError("ENTRY_BYTES_MAX", ENTRY_BYTES_MAX)
+            if held[0] > entry_bytes_max:
+                raise LimitError("entry_bytes_max", entry_bytes_max)
         parser.close()
         yield from _read(parser, chain)  # It may have waited for the end, behind some doctypes.
     except etree.XMLSyntaxError as error:
@@ -132,7 +129,7 @@ class _ElementChain:
     """The elements around the entries of a document, and the slots that each of them adds."""
 
     def __init__(self, entries: str, walk: Walk, size: int = 0) -> None:
-        self.room = ContextRoom(size)
+        self.room = ContextRoom(size, walk.limits)
         self._entries, self._walk = entries, walk
         self._last: tuple[XmlNode, ElementPath, list[Slot]] | None = None
         self._count = 0

@@ -26,6 +26,7 @@ from itertools import product
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import InvalidFilterError, LimitError, ParseError
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.model import Filter, FilterSet, Notification, ValueSet
 from contrada.model.domains.values import ABSENT_KEY, NAME_BYTES_MAX
 from contrada.model.rule import Rule
@@ -33,9 +34,6 @@ from contrada.model.rule import Rule
 NAME_PATTERNS_MAX: Final = 8
 """Patterns of names in one filter of a filter set. Beyond it: LimitError."""
 
-WILD_FILTERS_MAX: Final = 1_000
-"""Filters of a filter set whose patterns are replaced by known names. Beyond it: LimitError; a
-subscription sends wider filters to the network, and decides the rest locally."""
 
 NAME_PATTERNS_CACHED_MAX: Final = 1_024
 """Patterns of names that are cached. Beyond it: the least recently used is parsed again."""
@@ -255,9 +253,14 @@ class WildFilter:
 class WildFilters:
     """A filter or filter set with patterns among its names. Immutable. Raises as `WildFilter`."""
 
-    __slots__ = ("asked", "members")
+    __slots__ = ("asked", "limits", "members")
 
-    def __init__(self, asked: Filter | FilterSet | str | Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        asked: Filter | FilterSet | str | Mapping[str, Any],
+        limits: DocumentLimits = DocumentLimits(),
+    ) -> None:
+        self.limits = limits
         if isinstance(asked, str):
             asked = FilterSet(asked)
         elif not isinstance(asked, Filter | FilterSet):
@@ -290,7 +293,7 @@ class WildFilters:
         return FilterSet(self._expanded(frozenset(names), is_exact=False))
 
     def _expanded(self, names: frozenset[str], *, is_exact: bool) -> Iterator[Filter]:
-        left = WILD_FILTERS_MAX
+        left = most = self.limits.wild_filters_max
         for member in self.members:
             candidates = member.candidates(names)
             size = math.prod(map(len, candidates))
@@ -298,9 +301,7 @@ class WildFilters:
             if size <= left:
                 yield from member.expanded(candidates)
             elif is_exact:
-                raise LimitError(
-                    "WILD_FILTERS_MAX", WILD_FILTERS_MAX, WILD_FILTERS_MAX - left + size
-                )
+                raise LimitError("wild_filters_max", most, most - left + size)
             elif least <= left:
                 size = least
                 yield from member.covering(candidates)
@@ -321,7 +322,7 @@ class WildFilters:
         return Rule(name, filters, str(self.asked), self.matches)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WildFilters, (self.asked,)
+        return WildFilters, (self.asked, self.limits)
 
 
 def by_names(asked: Filter | FilterSet | Rule, name: str = "") -> Filter | FilterSet | Rule:

@@ -15,15 +15,9 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from contrada.errors import InvalidNotificationError
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.model import Notification
 from contrada.model.domains.values import datetime_of, time_us_of
-
-KINDS_MAX: Final = 1_024
-"""Kinds of documents in a naming table. Beyond it: those of others are refused, counted."""
-
-KIND_NAMES_MAX: Final = 16_384
-"""Generated names of one kind of document in a naming table. Beyond it: others are refused,
-counted."""
 
 NAMING_TEXT_BYTES_MAX: Final = 1_024
 """Bytes of each text of a naming record. Beyond it: InvalidNotificationError, and a naming
@@ -97,7 +91,10 @@ class NamingOutcome(Enum):
 class NamingTable:
     """The valid records, by kind and generated name."""
 
-    def __init__(self, records: Iterable[NamingRecord] = ()) -> None:
+    def __init__(
+        self, records: Iterable[NamingRecord] = (), limits: DocumentLimits = DocumentLimits()
+    ) -> None:
+        self._limits = limits
         self._kinds: dict[str, dict[str, NamingRecord]] = {}
         for each in records:
             self.take(each)
@@ -106,12 +103,12 @@ class NamingTable:
         """Adds a record. Cost: constant."""
         names = self._kinds.get(record.kind)
         if names is None:
-            if len(self._kinds) >= KINDS_MAX:
+            if len(self._kinds) >= self._limits.kinds_max:
                 return NamingOutcome.REFUSED
             names = self._kinds[record.kind] = {}
         known = names.get(record.generated)
         if known is None:
-            if len(names) >= KIND_NAMES_MAX:
+            if len(names) >= self._limits.kind_names_max:
                 return NamingOutcome.REFUSED
             names[record.generated] = record
             return NamingOutcome.NEW

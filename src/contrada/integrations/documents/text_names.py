@@ -8,39 +8,38 @@ Source: Erenkrantz 2001 §5 (parsing), §6 (repeated elements), §8.2 (one event
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from contrada.errors import LimitError
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.element_tree import Element
-
-CONTEXT_VALUES_MAX: Final = 1_000
-"""Values that the elements around may add to an entry. More would square the work. Beyond it: the
-document is a bad record."""
-
-CONTEXT_ADDED_MAX: Final = 1_000_000
-"""Values that the elements around may add to all entries of a document together, beside one for
-each of its bytes. Else a small document could become a thousand times as much. Beyond it: the
-document is a bad record from there on."""
 
 Texts: TypeAlias = dict[str, list[str]]
 """The texts of a document or an entry by name."""
 
 
 class ContextRoom:
-    """How many values may still be added to entries by the elements around them."""
+    """The number of values that elements around entries may still add to entries."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, limits: DocumentLimits) -> None:
         """`size` is that of the document in bytes."""
-        self.left = CONTEXT_ADDED_MAX + size
+        self.limits = limits
+        self._left = limits.context_added_max + size
+
+    def grow(self, size: int) -> None:
+        """Adds bytes of the document."""
+        self._left += size
 
     def take(self, values: int) -> None:
-        """So many are added to one entry. Raises LimitError."""
-        self.left -= values
-        if self.left < 0:
-            raise LimitError("CONTEXT_ADDED_MAX", CONTEXT_ADDED_MAX)
+        """Counts values that are added to one entry. Raises LimitError."""
+        self._left -= values
+        if self._left < 0:
+            raise LimitError("context_added_max", self.limits.context_added_max)
 
 
-def named_texts(root: Element, entries: str | None, size: int = 0) -> Iterator[Texts]:
+def named_texts(
+    root: Element, entries: str | None, size: int = 0, limits: DocumentLimits = DocumentLimits()
+) -> Iterator[Texts]:
     """Yields the texts of a document, or of each of its entries.
 
     With `entries` each outermost element of that name is a part: its content, and from each element
@@ -51,7 +50,7 @@ def named_texts(root: Element, entries: str | None, size: int = 0) -> Iterator[T
     if entries is None:
         yield _texts(root, root.name)
     else:
-        yield from _entries_within(root, root.name, entries, {}, ContextRoom(size))
+        yield from _entries_within(root, root.name, entries, {}, ContextRoom(size, limits))
 
 
 def note_repeated(element: Element, path: str, note: Callable[[str, int], None]) -> None:
@@ -79,7 +78,7 @@ def _entries_within(
         if not _holds(child, entries):
             continue
         if inner is None:
-            inner = _context(element, path, entries, context)
+            inner = _context(element, path, entries, context, room.limits)
         yield from _entries_within(child, f"{path}.{child.name}", entries, inner, room)
 
 
@@ -87,7 +86,9 @@ def _holds(element: Element, entries: str) -> bool:
     return element.name == entries or any(_holds(child, entries) for child in element.children)
 
 
-def _context(element: Element, path: str, entries: str, outer: Texts) -> Texts:
+def _context(
+    element: Element, path: str, entries: str, outer: Texts, limits: DocumentLimits
+) -> Texts:
     """Returns the texts that an element around entries adds: attributes, own text, leaf
     children.
     """
@@ -97,8 +98,8 @@ def _context(element: Element, path: str, entries: str, outer: Texts) -> Texts:
         if not child.children and child.name != entries:
             _add_own(child, f"{path}.{child.name}", texts)
     size = sum(map(len, texts.values()))
-    if size > CONTEXT_VALUES_MAX:
-        raise LimitError("CONTEXT_VALUES_MAX", CONTEXT_VALUES_MAX, size)
+    if size > limits.context_values_max:
+        raise LimitError("context_values_max", limits.context_values_max, size)
     return texts
 
 

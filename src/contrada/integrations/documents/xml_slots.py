@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from lxml import etree
 
 from contrada.errors import LimitError
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.element_tree import (
     DOCUMENT_DEPTH_MAX,
     XML_BLANKS,
@@ -21,7 +22,6 @@ from contrada.integrations.documents.element_tree import (
     entity_error,
 )
 from contrada.integrations.documents.naming_strategies import Slot, escaped
-from contrada.integrations.documents.text_names import CONTEXT_VALUES_MAX
 
 ElementContent: TypeAlias = list[str | XmlNode] | XmlNode
 """Content of an element: a child, or a text with its instructions."""
@@ -99,6 +99,7 @@ class Walk:
 
     escape: bool
     repeated: dict[str, int] = field(default_factory=dict)
+    limits: DocumentLimits = field(default_factory=DocumentLimits)
 
     def slots(self, node: XmlNode, way: ElementPath) -> Iterator[Slot]:
         """Yields the slots of an element and its content. Raises LimitError and ParseError."""
@@ -150,8 +151,9 @@ class Walk:
             seen[name] += 1
             alone = counts[name] == 1 and name not in attributes
             found += self.slots(each, way.child(name, seen[name], alone=alone, escape=self.escape))
-        if len(found) > CONTEXT_VALUES_MAX:
-            raise LimitError("CONTEXT_VALUES_MAX", CONTEXT_VALUES_MAX, len(found))
+        values_max = self.limits.context_values_max
+        if len(found) > values_max:
+            raise LimitError("context_values_max", values_max, len(found))
         return found
 
     def _attributes(self, attributes: dict[str, str], way: ElementPath) -> Iterator[Slot]:

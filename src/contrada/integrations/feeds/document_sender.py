@@ -13,13 +13,11 @@ from typing import Final, TypeAlias, cast
 
 from contrada.errors import ServiceError
 from contrada.integrations.documents import names_in
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.files import BadRecord, Record
 from contrada.model import Notification
 from contrada.service import Service
-
-SENT_AT_ONCE: Final = 128
-"""Notifications that a sender publishes together. Beyond it: the next ones follow."""
 
 _LOG: Final = logging.getLogger("contrada.integrations.feeds")
 
@@ -40,7 +38,12 @@ class Sender:
     """Publishes the notifications of documents."""
 
     def __init__(
-        self, service: Service, names: Names | None = None, *, all_names: bool = False
+        self,
+        service: Service,
+        names: Names | None = None,
+        *,
+        all_names: bool = False,
+        limits: FeedLimits = FeedLimits(),
     ) -> None:
         """`all_names` also registers names that were not generated, for subscribers with patterns.
 
@@ -48,6 +51,7 @@ class Sender:
         `Names.originals`, so that subscriptions can follow the names first.
         """
         self._service, self._names, self._all_names = service, names, all_names
+        self._limits = limits
         self._sent = self._bad = self._told = 0
 
     async def send(self, items: Sendable | Iterable[Sendable] | AsyncIterable[Sendable]) -> int:
@@ -66,7 +70,7 @@ class Sender:
             some: list[Sendable] = []
             for item in items:
                 some.append(item)
-                if len(some) == SENT_AT_ONCE:
+                if len(some) == self._limits.sent_at_once:
                     await self._send(some)
                     some = []
             await self._send(some)

@@ -1,11 +1,11 @@
-"""`FeedLimits`: the bounds of polling feeds."""
+"""`FeedLimits`: the bounds of polling feeds, and of sending and receiving documents."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedLimits:
-    """Limits of a `FeedPoller`, its `Fetcher` and its `FeedStates`."""
+    """Limits of the classes of this package."""
 
     feed_bytes_max: int = 64 * 2**20
     """Bytes of a feed, unpacked. Beyond it: the poll fails."""
@@ -38,3 +38,33 @@ class FeedLimits:
 
     state_bytes_max: int = 2**30
     """Bytes of a file of states. Beyond it: InputError, and the file stays as it is."""
+
+    sent_at_once: int = 128
+    """Notifications that a sender publishes together. Beyond it: the next ones follow."""
+
+    names_followed_max: int = 65_536
+    """Names that a subscription with patterns follows. Beyond it: the network receives only the
+    constraints without patterns, which causes more traffic and loses nothing."""
+
+    names_settle_s: float = 1.0
+    """Seconds of repeated queries for a name that naming services do not know. Beyond it: it is
+    unknown."""
+
+    names_query_again_s: float = 0.25
+    """Seconds between two queries for a missing naming service or name. Beyond it: it is queried
+    again."""
+
+    kinds_cached_max: int = 256
+    """Kinds of documents with cached names in a client. Beyond it: the least recently queried are
+    fetched again."""
+
+    names_registered_max: int = 65_536
+    """Registered names that a client remembers. Beyond it: all are registered again."""
+
+    catch_up_s: float = 300.0
+    """Seconds between queries of a naming service for missed records. Beyond it: it queries
+    again."""
+
+    catch_up_wait_s: float = 10.0
+    """Seconds of waiting for the records of other naming services. Beyond it: it continues without
+    them, and queries again later."""

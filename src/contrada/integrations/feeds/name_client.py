@@ -14,7 +14,9 @@ from time import monotonic
 from typing import Final
 
 from contrada.errors import ContradaError, ServiceError
-from contrada.integrations.documents.naming_table import KIND_NAMES_MAX, NamingRecord, NamingTable
+from contrada.integrations.documents.document_limits import DocumentLimits
+from contrada.integrations.documents.naming_table import NamingRecord, NamingTable
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.naming_service import RECORDS_ASKED
 from contrada.model import Filter, Notification
 from contrada.routing.router_messages import SourceState
@@ -28,20 +30,6 @@ NAMES_WAIT_S: Final = 5.0
 """Default seconds of waiting for an answer of naming services. Beyond it: ServiceError, and they
 are not queried for the same time."""
 
-NAMES_SETTLE_S: Final = 1.0
-"""Seconds of repeated queries for a name that naming services do not know. Beyond it: it is
-unknown."""
-
-ASKED_AGAIN_S: Final = 0.25
-"""Seconds between two queries for a missing naming service or name. Beyond it: it is queried
-again."""
-
-KINDS_CACHED_MAX: Final = 256
-"""Kinds of documents with cached names in a client. Beyond it: the least recently queried are
-fetched again."""
-
-NAMES_REGISTERED_MAX: Final = 65_536
-"""Registered names that a client remembers. Beyond it: all are registered again."""
 
 _LOG: Final = logging.getLogger("contrada.integrations.feeds")
 _EVERYTHING: Final = Filter({})
@@ -58,12 +46,14 @@ class Names:
         ttl_s: float = TTL_S,
         wait_s: float = NAMES_WAIT_S,
         now_s: Callable[[], float] = monotonic,
+        limits: FeedLimits = FeedLimits(),
     ) -> None:
         """`now_s` is a monotonic clock. Raises ServiceError."""
         for name, seconds in (("ttl_s", ttl_s), ("wait_s", wait_s)):
             if not seconds > 0:
                 raise ServiceError(f"{name} = {seconds!r}: expected seconds above 0")
         self._service = service
+        self._limits = limits
         self._ttl_s, self._wait_s, self._now_s = ttl_s, wait_s, now_s
         self._told: dict[tuple[str, str], float] = {}
         self._kinds: dict[str, _CachedNames] = {}
@@ -85,7 +75,7 @@ class Names:
         new = [name for name in names if self._told.get((kind, name), now) <= now]
         records = [NamingRecord(kind, name, *names[name], "", 0) for name in new]
         await self._service.publish_batch([record.to_notification() for record in records])
-        if len(self._told) + len(new) > NAMES_REGISTERED_MAX:
+        if len(self._told) + len(new) > self._limits.names_registered_max:
             self._told.clear()
         self._told.update(dict.fromkeys(((kind, name) for name in new), now + self._ttl_s))
         return len(new)
@@ -95,9 +85,10 @@ class Names:
     ) -> Mapping[str, NamingRecord]:
         """Returns the records of a kind of document, by generated name.
 
-        If one of the `generated` names is missing, the query is repeated for NAMES_SETTLE_S: naming
-        services may not have received it yet. Then it is unknown for the time to live. Raises
-        ServiceError if no naming service answers, ServiceClosedError, ConnectionFailedError.
+        If one of the `generated` names is missing, the query is repeated for `names_settle_s`:
+        naming services may not have received it yet. Then it is unknown for the time to live.
+        Raises ServiceError if no naming service answers, ServiceClosedError,
+        ConnectionFailedError.
         """
         wanted = set(generated)
         async with self._lock:
@@ -119,18 +110,18 @@ class Names:
     async def _learn(
         self, kind: str, wanted: set[str], before: "_CachedNames | None"
     ) -> "_CachedNames":
-        end_s = self._now_s() + NAMES_SETTLE_S
+        end_s = self._now_s() + self._limits.names_settle_s
         while True:
             table = await self._ask(Filter({"kind": kind}))
             records = table.of_kind(kind)
             if wanted <= records.keys() or self._now_s() >= end_s:
                 break
-            await asyncio.sleep(ASKED_AGAIN_S)
+            await asyncio.sleep(self._limits.names_query_again_s)
         settled = wanted | records.keys()
-        if before is not None and len(before.settled) < KIND_NAMES_MAX:
+        if before is not None and len(before.settled) < DocumentLimits().kind_names_max:
             settled |= before.settled
         self._kinds.pop(kind, None)
-        while len(self._kinds) >= KINDS_CACHED_MAX:
+        while len(self._kinds) >= self._limits.kinds_cached_max:
             del self._kinds[next(iter(self._kinds))]
         known = _CachedNames(records, self._now_s() + self._ttl_s, settled)
         self._kinds[kind] = known
@@ -148,7 +139,7 @@ class Names:
                     self._take(table, each)
             if any(each.state in _ANSWERED and each.name[:1] != "@" for each in answers.reports):
                 return table
-            await asyncio.sleep(min(ASKED_AGAIN_S, left_s))
+            await asyncio.sleep(min(self._limits.names_query_again_s, left_s))
         if self._now_s() >= self._silent_until_s:
             self._silent_until_s = self._now_s() + self._wait_s
         raise ServiceError(

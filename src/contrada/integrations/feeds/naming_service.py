@@ -25,6 +25,7 @@ import msgspec
 
 from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, ContradaError, StoreError
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.naming_table import (
     MARK,
     RECORD,
@@ -32,6 +33,7 @@ from contrada.integrations.documents.naming_table import (
     NamingRecord,
     NamingTable,
 )
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.model import Filter, Notification
 from contrada.model.domains.values import key_of
 from contrada.routing.router_messages import SourceState
@@ -41,13 +43,6 @@ from contrada.service.loop_guards import off_loop
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.stores.store_location import check_store, open_sound
 from contrada.service.stores.table_store import TableStore
-
-CAUGHT_UP_AGAIN_S: Final = 300.0
-"""Seconds between queries of a naming service for missed records. Beyond it: it queries again."""
-
-NAMING_WAIT_S: Final = 10.0
-"""Seconds of waiting for the records of other naming services. Beyond it: it continues without
-them, and queries again later."""
 
 RECORDS_ASKED: Final = Filter({MARK: RECORD})
 """The filter of all records, for subscriptions and queries."""
@@ -81,7 +76,13 @@ class NamingService(AsyncResource):
     """A naming service at an access point; it runs inside its own `async with`."""
 
     def __init__(
-        self, service: Service, store: str | Path | Store | None = None, *, name: str = ""
+        self,
+        service: Service,
+        store: str | Path | Store | None = None,
+        *,
+        name: str = "",
+        limits: FeedLimits = FeedLimits(),
+        table_limits: DocumentLimits = DocumentLimits(),
     ) -> None:
         """`service` must stay open; `store` keeps records, as that of `connect`.
 
@@ -91,7 +92,8 @@ class NamingService(AsyncResource):
         self._service = service
         self._place = store
         self._store: Store | None = None
-        self._table = NamingTable()
+        self._limits = limits
+        self._table = NamingTable(limits=table_limits)
         self._counts: Counter[str] = Counter()
         self._offer = service.offer(RECORDS_ASKED, self._answer, name=name)
         self._running = AsyncExitStack()
@@ -111,7 +113,7 @@ class NamingService(AsyncResource):
     async def open(self) -> None:
         """Reads the store, subscribes to records, answers queries, and fetches missed records.
 
-        Returns after the other services' answers, or NAMING_WAIT_S. Raises StoreError,
+        Returns after the other services' answers, or `catch_up_wait_s`. Raises StoreError,
         ServiceError, LimitError, ConnectionFailedError.
         """
         if self._tasks:
@@ -159,7 +161,9 @@ class NamingService(AsyncResource):
         Cost: all records of each of them. Raises ServiceClosedError, ConnectionFailedError.
         """
         given: dict[str, set[NamingRecord]] = {}
-        async with self._service.query(RECORDS_ASKED, timeout_s=NAMING_WAIT_S) as answers:
+        async with self._service.query(
+            RECORDS_ASKED, timeout_s=self._limits.catch_up_wait_s
+        ) as answers:
             async for each in answers:
                 record = self._take(each)
                 if record is not None:
@@ -212,7 +216,7 @@ class NamingService(AsyncResource):
     async def _catch_up_again(self) -> None:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(CAUGHT_UP_AGAIN_S):
+                async with asyncio.timeout(self._limits.catch_up_s):
                     await self._reconnected.wait()
             self._reconnected.clear()
             try:

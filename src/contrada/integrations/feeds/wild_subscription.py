@@ -11,11 +11,12 @@ Source: Erenkrantz 2001 §6.4 (wildcards, without their burden on servers).
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from contrada.errors import ContradaError, ServiceError
 from contrada.integrations.documents.name_patterns import WildFilters
 from contrada.integrations.documents.naming_table import NamingRecord
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.feeds.naming_service import RECORDS_ASKED
 from contrada.model import Filter, FilterSet, Notification
@@ -23,10 +24,6 @@ from contrada.model.rule import Rule
 from contrada.service import Service, Subscription, SubscriptionStatistics, WhenFull
 from contrada.service.async_resource import AsyncResource
 from contrada.service.loop_guards import next_of
-
-NAMES_FOLLOWED_MAX: Final = 65_536
-"""Names that a subscription with patterns follows. Beyond it: the network receives only the
-constraints without patterns, which causes more traffic and loses nothing."""
 
 FollowedSubject: TypeAlias = WildFilters | Filter | FilterSet | str | Mapping[str, Any]
 
@@ -42,6 +39,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         *,
         names: Names | None = None,
         when_full: WhenFull = "block",
+        limits: FeedLimits = FeedLimits(),
     ) -> None:
         """`known` are existing names; `names` adds those of naming services.
 
@@ -49,6 +47,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         """
         self._service = service
         self._names = names
+        self._limits = limits
         self._asked = _wild(asked)
         self._known: set[str] = set(known)
         self._is_wide = False
@@ -135,7 +134,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         if self._is_wide:
             return
         self._known.update(names)
-        if len(self._known) > NAMES_FOLLOWED_MAX:
+        if len(self._known) > self._limits.names_followed_max:
             self._is_wide = True
             self._known.clear()
 

@@ -88,7 +88,9 @@ def _entries_of_tree(
     root: Element, size: int, source: str, options: ReadOptions
 ) -> Iterator[NumberedEntry | BadRecord]:
     try:
-        yield from enumerate(named_texts(root, options.entries, size), start=1)
+        yield from enumerate(
+            named_texts(root, options.entries, size, options.document_limits), start=1
+        )
     except ContradaError as error:
         yield bad_record(source, error, None)
 

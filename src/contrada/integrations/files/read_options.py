@@ -31,6 +31,7 @@ from contrada.errors import (
     InvalidNotificationError,
     InvalidValueError,
 )
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.document_schema import validator_of
 from contrada.integrations.documents.naming_strategies import STRATEGIES, base_of
 from contrada.integrations.documents.stylesheet import compiled
@@ -202,6 +203,7 @@ RecordValues: TypeAlias = Mapping[str, Value | list[Value]]
 
 
 _LIMITS: Final = FileLimits()
+_DOCUMENT_LIMITS: Final = DocumentLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,8 @@ class ReadOptions:
     CSV; with an empty quote no character quotes. `strategy` names repeated elements of a document
     (`contrada.integrations.documents.STRATEGIES`). For XML, `stylesheet` is an XSLT that is applied
     first, and `schema` the DTD, XML Schema or RELAX NG that documents must conform to; an XML
-    Schema also declares types. `limits` bound the readers.
+    Schema also declares types. `limits` and
+    `document_limits` bound the readers.
 
     Raises InputError, InvalidNameError and InvalidNotificationError for options with which no
     record could be read.
@@ -240,6 +243,7 @@ class ReadOptions:
     stylesheet: bytes | None = None
     schema: bytes | None = None
     limits: FileLimits = _LIMITS
+    document_limits: DocumentLimits = _DOCUMENT_LIMITS
 
     def __post_init__(self) -> None:
         self._check_signs()

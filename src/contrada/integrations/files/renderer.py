@@ -63,7 +63,7 @@ class Renderer:
         self._values = SlotReader(self.options)
         self._keeps = is_escaping(self.options.strategy)
         self._report = DocumentReport()
-        self._walk = Walk(self._keeps, self._report.repeated)
+        self._walk = Walk(self._keeps, self._report.repeated, self.options.document_limits)
 
     @property
     def repeated(self) -> dict[str, int]:
