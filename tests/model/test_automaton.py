@@ -13,9 +13,9 @@ from contrada.model.languages.automaton import (
     Automaton,
     determinise,
     intervals_of,
-    minimised,
+    minimise,
     of_intervals,
-    searching,
+    search_automaton,
 )
 from contrada.model.languages.decision import automaton_for
 from contrada.model.languages.language import Language, Pieces
@@ -46,7 +46,7 @@ languages = st.recursive(
 
 def assert_minimal(automaton: Automaton) -> None:
     """Making it minimal once more changes nothing, not even the numbers of its states."""
-    again = minimised(automaton.rows, automaton.accepting)
+    again = minimise(automaton.rows, automaton.accepting)
     assert again.accepting == automaton.accepting
     assert [list(row) for row in again.rows] == [list(row) for row in automaton.rows]
     pairs = {
@@ -69,7 +69,7 @@ def test_an_automaton_accepts_what_the_expression_holds(of: Language) -> None:
 @example(b"", False)
 def test_a_search_finds_its_constant(constant: bytes, anything_after: bool) -> None:
     """Suffix and substring constraints would be decided wrongly."""
-    automaton = searching(constant, anything_after=anything_after)
+    automaton = search_automaton(constant, anything_after=anything_after)
     for word in WORDS:
         expected = constant in word if anything_after else word.endswith(constant)
         assert automaton.accepts(word) is expected
@@ -143,7 +143,7 @@ def test_determinising_keeps_the_language(
 
 def test_large_automata_are_refused_by_a_named_limit() -> None:
     """A constant could take all memory before a limit is looked at."""
-    assert len(searching(b"a" * 9_999, anything_after=True).rows) == 10_000
+    assert len(search_automaton(b"a" * 9_999, anything_after=True).rows) == 10_000
     for size in (10_000, 10**6):
         assert not sets.contains("a" * size).issuperset(sets.suffix("b"))
         assert not sets.eq("a" * (size + 2)).issuperset(sets.suffix("b"))

@@ -227,7 +227,7 @@ def test_what_is_left_of_a_box_is_in_disjoint_pieces(f: Filter, taken: FilterSet
     """A subtraction would look at the same points again and again."""
     left = [
         Filter.of_sets(box)
-        for box in boxes.remaining(f.sets, [part.sets for part in taken.filters])
+        for box in boxes.subtract_boxes(f.sets, [part.sets for part in taken.filters])
     ]
     for place, piece in enumerate(left):
         assert f.covers(piece)

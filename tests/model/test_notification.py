@@ -104,13 +104,13 @@ def test_marks_are_added_to_attributes_that_are_looked_at_once(
 ) -> None:
     """Publishing typed events would cost twice as much as it needs."""
     seen: list[str] = []
-    held = attributes.held_values
+    held = attributes.normalize_values
 
     def counted(name: str, value: object) -> object:
         seen.append(name)
         return held(name, value)
 
-    monkeypatch.setattr(attributes, "held_values", counted)
+    monkeypatch.setattr(attributes, "normalize_values", counted)
     at = datetime(2026, 1, 2, tzinfo=UTC)  # No plain value, so each is looked at by itself.
     marked = Notification.marked({"a": at, "b": 2}, ["T", "U"])
     assert dict(marked.attributes) == {"a": at, "b": 2, "@is.T": True, "@is.U": True}

@@ -13,7 +13,7 @@ from contrada.integrations.dialects import sigma
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.atoms import KEYWORDS
 from contrada.model.rule import Rule
-from contrada.model.syntax.filter_builder import built
+from contrada.model.syntax.filter_builder import build
 from contrada.model.syntax.plain_parser import (
     _SHORT,
     PLAIN_DEPTH_MAX,
@@ -116,7 +116,7 @@ def check(text: str) -> bool:
     if found is None or longer is None:
         return False
     assert [*map(_form, longer.filters)] == [*map(_form, found.filters)], text
-    parsed = built(text, "statement")
+    parsed = build(text, "statement")
     assert isinstance(parsed, FilterSet)
     assert [_form(each) for each in found.filters] == [_form(each) for each in parsed.filters], text
     assert [str(each) for each in found.filters] == [str(each) for each in parsed.filters], text

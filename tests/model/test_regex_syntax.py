@@ -350,10 +350,10 @@ def test_a_class_without_case_has_what_folds_like_its_own(
     spans: list[tuple[int, int]], others: bool
 ) -> None:
     """If it failed, an expression without case would take a character too many, or too few."""
-    ranges = characters.joined((first, first + size) for first, size in spans)
-    ranges = characters.inverse(ranges) if others else ranges
+    ranges = characters.join_ranges((first, first + size) for first, size in spans)
+    ranges = characters.complement(ranges) if others else ranges
     own = {code for first, last in ranges for code in range(first, min(last, 0x2C00) + 1)}
-    found = characters.folded(ranges)
+    found = characters.fold_ranges(ranges)
     for code in casefold.TABLE:
         alike = {ord(each.decode()) for each in casefold.spellings(chr(code))}
         if max(alike) <= 0x2C00:

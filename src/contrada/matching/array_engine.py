@@ -49,7 +49,7 @@ from contrada.model import Envelope, Filter, FilterSet, Notification, Product
 from contrada.model.algebra.nested_objects import values_of
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
-from contrada.model.algebra.value_set import safe_where_it_ends
+from contrada.model.algebra.value_set import answer_exhausted
 from contrada.model.languages.work_budget import Exhausted, spend
 
 UNITS_PER_UPDATE: Final = 4
@@ -242,7 +242,7 @@ class ArrayEngine(Generic[K]):
             spend(VERIFY_STEPS)
             return self._holds(number, notification, inexact, known)
         except Exhausted as exhausted:
-            return safe_where_it_ends(exhausted, "holds", answer=True)
+            return answer_exhausted(exhausted, "holds", answer=True)
 
     def _keys_at(self, slots: Any) -> list[K]:
         return self._slots.keys[slots].tolist()  # type: ignore[no-any-return]

@@ -64,7 +64,7 @@ from contrada.model.domains.values import (
     is_system_name,
     plain_number,
 )
-from contrada.model.languages.atoms import implied_by
+from contrada.model.languages.atoms import implied_atom
 from contrada.model.languages.language import Every, Language, Literal, Pieces
 
 EXACT_MAX: Final = 2**53
@@ -575,6 +575,6 @@ def _text_of(cut: line.Cut) -> bytes:
 def _has_nocase(of: Language) -> bool:
     """Whether folded text is looked up or compared, also by an implied operator."""
     if isinstance(of, Literal):
-        atom = of.atom if of.atom.operator in ATOM_KINDS else implied_by(of.atom)
+        atom = of.atom if of.atom.operator in ATOM_KINDS else implied_atom(of.atom)
         return atom is not None and atom.operator.endswith(" nocase")
     return not isinstance(of, Pieces) and any(map(_has_nocase, of.parts))

@@ -25,7 +25,7 @@ from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import product_meets
 from contrada.model.algebra.relations import covers, witness
 from contrada.model.languages.work_budget import Unbounded, spend
-from contrada.model.rule import Rule, says_yes
+from contrada.model.rule import Rule, residue_accepts
 
 if TYPE_CHECKING:
     from contrada.matching.array_engine import ArrayEngine
@@ -506,7 +506,7 @@ class Residues(Generic[K]):
         if of.keys().isdisjoint(keys):
             return keys
         notification = whole(given, envelope)
-        return [key for key in keys if key not in of or says_yes(of[key], notification)]
+        return [key for key in keys if key not in of or residue_accepts(of[key], notification)]
 
     def decided_each(
         self, offsets: Any, keys: Any, notification_of: Callable[[int], Notification]
@@ -521,7 +521,7 @@ class Residues(Generic[K]):
             if asked:
                 notification = notification_of(row)
                 for place in asked:
-                    kept[place] = says_yes(of[listed[place]], notification)
+                    kept[place] = residue_accepts(of[listed[place]], notification)
         before = np.concatenate((np.zeros(1, dtype=offsets.dtype), np.cumsum(kept)))
         return before[offsets].astype(offsets.dtype), keys[kept]
 

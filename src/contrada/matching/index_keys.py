@@ -16,7 +16,7 @@ from zlib import crc32
 from contrada.model import ValueSet
 from contrada.model.domains import line
 from contrada.model.domains.values import NUMBER, TEXT, TIME
-from contrada.model.languages.atoms import implied_by
+from contrada.model.languages.atoms import implied_atom
 from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Every, Language, Literal, Pieces, Some
 
@@ -108,7 +108,7 @@ def _of_literal(of: Literal) -> tuple[IndexKey, ...] | None:
         return None
     kind = operator.removesuffix(" nocase")
     if kind not in KINDS:
-        implied = implied_by(of.atom)
+        implied = implied_atom(of.atom)
         if implied is None or implied.operator.removesuffix(" nocase") not in KINDS:
             return None
         return _of_literal(Literal(implied, True))

@@ -18,7 +18,7 @@ from contrada.errors import ContradaError, EncodingError, InvalidValueError
 from contrada.matching.kernels import jit
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import check_span
-from contrada.model.algebra.nested_objects import flattened
+from contrada.model.algebra.nested_objects import flatten_mapping
 from contrada.model.algebra.notification import UNSTAMPED, of_parts
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.domains.values import Key, datetime_of, is_system_name, key_of
@@ -88,7 +88,7 @@ def asked_for(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:
     """Returns those attributes of a mapping that are asked for and are not the system's, all
     levels.
     """
-    flat, _ = flattened(attributes)
+    flat, _ = flatten_mapping(attributes)
     return {n: each for n, each in flat.items() if n in asked and not is_system_name(n)}
 
 
@@ -100,7 +100,7 @@ def keys_asked(
         known = given.keys_among(asked)
     else:
         is_span = isinstance(given, bytes)
-        attributes = decoded(given) if isinstance(given, bytes) else flattened(given)[0]
+        attributes = decoded(given) if isinstance(given, bytes) else flatten_mapping(given)[0]
         try:
             known = {
                 name: (key_of(value),)

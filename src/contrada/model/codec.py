@@ -38,7 +38,7 @@ from contrada.model.algebra.attributes import (
     is_plain,
 )
 from contrada.model.algebra.nested_objects import json_values, value_of_json
-from contrada.model.algebra.notation import readers, writers
+from contrada.model.algebra.notation import parsers, printers
 from contrada.model.algebra.notification import (
     BEST_EFFORT,
     PRIORITY_DEFAULT,
@@ -56,7 +56,7 @@ from contrada.model.languages import (
     Language,
     Literal,
     Pieces,
-    checked,
+    atom_of,
     language,
     registry,
 )
@@ -446,7 +446,7 @@ def _unpack_language(form: _AnyForm, left: list[int], levels: int) -> Language:
     _expect(levels >= 0, f"at most NESTING_MAX = {language.NESTING_MAX} levels")
     if isinstance(form, _IsForm):
         known = registry.find(form.operator) is not None
-        atom = (checked if known else Atom)(form.operator, form.constant)
+        atom = (atom_of if known else Atom)(form.operator, form.constant)
         return Literal(atom, not isinstance(form, _NotForm))
     if isinstance(form, _PiecesForm):
         return Pieces(line.intersection(_unpack_cuts(form.cuts), line.ALL_TEXT))
@@ -584,5 +584,5 @@ def notification_from_json(text: str | bytes) -> Notification:
     return found
 
 
-readers[Notification] = notification_from_json
-writers[Notification] = to_json
+parsers[Notification] = notification_from_json
+printers[Notification] = to_json

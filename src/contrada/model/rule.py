@@ -58,10 +58,12 @@ class Rule:
             notification = Notification(notification)
         if not self.filters.matches(notification):
             return False
-        return self.residue_holds is None or says_yes(self.residue_holds, notification)
+        return self.residue_holds is None or residue_accepts(self.residue_holds, notification)
 
 
-def says_yes(residue_holds: Callable[[Notification], bool], notification: Notification) -> bool:
+def residue_accepts(
+    residue_holds: Callable[[Notification], bool], notification: Notification
+) -> bool:
     """Whether a residue holds. An error counts as no, and in the operators' failures.
 
     A residue may not accept the type of a value that the filters match, which must not stop other
@@ -89,7 +91,7 @@ class RefusedRule:
         return str(getattr(self.error, "reason", self.error))
 
 
-def checked_text(dialect: str, given: object) -> str:
+def require_text(dialect: str, given: object) -> str:
     """Returns the text. Raises RefusedRuleError for another object."""
     if not isinstance(given, str):
         raise RefusedRuleError(dialect, NO_TEXT, given)
@@ -103,7 +105,7 @@ It never raises for an invalid text: a rule that cannot be read is a `RefusedRul
 alone, a text that is no file of rules."""
 
 
-def read_or_refused(name: str, read: Callable[[], Rule]) -> Rule | RefusedRule:
+def read_or_refuse(name: str, read: Callable[[], Rule]) -> Rule | RefusedRule:
     """Calls `read`; an error gives a refused rule of this name."""
     try:
         return read()

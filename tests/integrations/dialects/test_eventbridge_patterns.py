@@ -14,7 +14,7 @@ from contrada.integrations.dialects import eventbridge
 from contrada.integrations.dialects.eventbridge import array_residue, eventbridge_refusals
 from contrada.model import FilterSet, Notification
 from contrada.model.languages import safe_answers
-from contrada.model.rule import RefusedRule, Rule, read_or_refused
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 from tests.integrations.dialects import eventbridge_naive
 from tests.integrations.dialects.eventbridge_strategies import (
     ELEMENT_CASES,
@@ -65,7 +65,7 @@ def test_patterns_match_as_recorded(shared_data: Callable[..., Path]) -> None:
 def check_against_the_pattern(case: Case) -> None:
     """Compares filters and notifications with the pattern and the event themselves."""
     pattern, event = case
-    rule = read_or_refused("", lambda: eventbridge.read(pattern))
+    rule = read_or_refuse("", lambda: eventbridge.read(pattern))
     if isinstance(rule, RefusedRule):
         assert rule.reason == eventbridge_refusals.TWICE
         return

@@ -7,7 +7,7 @@ import pytest
 from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.integrations.files.rule_files import DIALECTS
 from contrada.model import FilterSet, Notification
-from contrada.model.rule import NOT_FILTERS, RefusedRule, Rule, read_or_refused
+from contrada.model.rule import NOT_FILTERS, RefusedRule, Rule, read_or_refuse
 
 
 def test_a_residue_decides_what_the_filters_leave_open() -> None:
@@ -31,7 +31,7 @@ def test_refusals_are_counted_by_reason(error: ContradaError, reason: str) -> No
     def read() -> Rule:
         raise error
 
-    refused = read_or_refused("r", read)
+    refused = read_or_refuse("r", read)
     assert refused == RefusedRule("r", error)
     assert isinstance(refused, RefusedRule)
     assert refused.reason == reason

@@ -20,7 +20,7 @@ from contrada.integrations.dialects.sigma import sigma_refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
 from contrada.integrations.dialects.yaml_documents import documents
 from contrada.model.algebra.filter import filter_set
-from contrada.model.rule import RefusedRule, Rule, read_or_refused
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 from tests.integrations.dialects import sigma_definition
 
 SharedData = Callable[..., Path]
@@ -87,7 +87,7 @@ def read_rules(path: Path) -> dict[str, Given]:
             if file is not None:
                 [document] = documents("sigma", file.read().decode())
                 assert isinstance(document, dict)
-                read = read_or_refused("", partial(sigma.read, document))
+                read = read_or_refuse("", partial(sigma.read, document))
                 found[str(document["id"])] = Given(document, read)
     return found
 

@@ -12,7 +12,7 @@ from contrada.model.algebra import sets
 from contrada.model.extensions.bit_sets import SetGreaterEqual, SetIntersect, SetLessEqual, SetType
 from contrada.model.languages import decision
 from contrada.model.languages.atoms import registry
-from contrada.model.languages.automaton import CUTS_MAX, STATES_MAX, minimised
+from contrada.model.languages.automaton import CUTS_MAX, STATES_MAX, minimise
 
 OPERATORS: Final = (SetLessEqual(), SetGreaterEqual(), SetIntersect())
 CONSTANTS: Final = tuple(
@@ -79,7 +79,7 @@ def test_automata_are_minimal(
 ) -> None:
     """The invariant of automata would break, on which fates of states rest."""
     automaton = operator.automaton(constant)
-    least = minimised(automaton.rows, automaton.accepting)
+    least = minimise(automaton.rows, automaton.accepting)
     assert len(least.rows) == len(automaton.rows)
     assert len(automaton.rows) <= len(constant) + 2
 

@@ -12,7 +12,7 @@ from contrada.model import codec
 from contrada.model.algebra import sets
 from contrada.model.languages import decision
 from contrada.model.languages.atoms import Atom, Operator, failures, registry
-from contrada.model.languages.automaton import Automaton, searching
+from contrada.model.languages.automaton import Automaton, search_automaton
 
 Answer = Callable[[], Any]
 
@@ -182,7 +182,7 @@ def test_what_an_operator_implies_is_looked_for_where_it_is_proved(
 ) -> None:
     """Each filter of an extension would be checked for each notification."""
     odd("implied", lambda: Atom("suffix", b"bc"))
-    odd("automaton", lambda: searching(b"abc", anything_after=False))
+    odd("automaton", lambda: search_automaton(b"abc", anything_after=False))
     odd("apply", fail)
     index: ct.Index[int] = ct.Index(compiled=False)
     index.add(1, ct.Filter("x odd 'a'"))

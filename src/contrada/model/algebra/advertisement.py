@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from contrada.model.algebra import notation
-from contrada.model.algebra.filter import Filter, checked_sets, mapping_of
+from contrada.model.algebra.filter import Filter, check_mapping, check_sets
 from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, universe, within_universe
 from contrada.model.algebra.value_set import ABSENT, ValueSet, union
 from contrada.model.domains.values import Value
@@ -34,9 +34,9 @@ class Advertisement(HeldProduct):
         self, constraints: str | Mapping[str, ValueSet | Value | Iterable[ValueSet | Value]]
     ) -> None:
         if isinstance(constraints, str):
-            self._hold(notation.read(Advertisement, constraints).sides)
+            self._hold(notation.parse_as(Advertisement, constraints).sides)
         else:
-            self._hold(checked_sets(_united(constraints)))
+            self._hold(check_sets(_unite_lists(constraints)))
 
     @staticmethod
     def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
@@ -93,14 +93,14 @@ class Query(HeldProduct):
         return Filter.of_sets(self.sides)
 
 
-def _united(
+def _unite_lists(
     constraints: Mapping[str, ValueSet | Value | Iterable[ValueSet | Value]],
 ) -> dict[str, ValueSet | Value | Iterable[Value]]:
     """Replaces each list of sets by their union."""
     united: dict[str, ValueSet | Value | Iterable[Value]] = {}
-    for name, given in mapping_of(constraints).items():
+    for name, given in check_mapping(constraints).items():
         if isinstance(given, list | tuple) and any(isinstance(each, ValueSet) for each in given):
-            sets = checked_sets({f"{i}": each for i, each in enumerate(given)})
+            sets = check_sets({f"{i}": each for i, each in enumerate(given)})
             united[name] = union(sets.values())
         else:
             united[name] = given

@@ -100,15 +100,15 @@ def span_of_any(attributes: Mapping[str, Any], *, system: bool) -> bytes:
     """As `span_of`, with the attributes looked at one by one."""
     if len(attributes) > ATTRIBUTES_MAX:
         raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes))
-    return _encode(_checked(attributes, system=system))
+    return _encode(_check_values(attributes, system=system))
 
 
-def _checked(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values]:
+def _check_values(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values]:
     """Returns the attributes with plain values."""
     checked: dict[str, Values] = {}
     for name, value in attributes.items():
         check_attribute_name(name, value, system=system)
-        held = held_values(name, value)
+        held = normalize_values(name, value)
         if held != ():
             checked[name] = held
     return checked
@@ -128,7 +128,7 @@ def check_span(span: bytes) -> dict[str, Values]:
         raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(values))
     if len(values) != count_in(span):
         raise EncodingError("msgpack", "two attributes of one name")
-    return values if are_plain(values, span.count(LARGE)) else _checked(values, system=True)
+    return values if are_plain(values, span.count(LARGE)) else _check_values(values, system=True)
 
 
 def are_plain(values: dict[str, Any], larges: int) -> bool:
@@ -193,7 +193,7 @@ def values_in(span: bytes) -> dict[str, Values]:
     """Returns the values of a span that was checked."""
     values: dict[str, Any] = _decode(span)
     for name in [name for name, value in values.items() if type(value) is list]:
-        held = held_values(name, values[name])
+        held = normalize_values(name, values[name])
         if held == ():
             del values[name]
         else:
@@ -216,7 +216,7 @@ def check_attribute_name(name: object, value: object, *, system: bool) -> None:
         good_names.add(good)
 
 
-def held_values(name: str, value: object) -> Values:
+def normalize_values(name: str, value: object) -> Values:
     """Returns the plain value; several distinct ones as a sorted tuple.
 
     Raises InvalidNotificationError.

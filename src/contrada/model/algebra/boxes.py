@@ -118,20 +118,20 @@ class FormRelations(BoxRelations):
         return side.shows_empty()
 
 
-def covered(whole: Product, parts: Sequence[Product]) -> bool:
+def is_covered(whole: Product, parts: Sequence[Product]) -> bool:
     """Whether every notification of the product is in one of the parts, which are filters."""
     spend(_PART_WORK * len(parts))
     if any(product_covers(part, whole) for part in parts):
         return True
     try:
-        box = spread(whole.sets, whole.default, parts)
-        return next(remaining(box, [part.sets for part in parts]), None) is None
+        box = extend_box(whole.sets, whole.default, parts)
+        return next(subtract_boxes(box, [part.sets for part in parts]), None) is None
     except LimitError:
         decision.safe_answers.add("covers: BOX_WORK_MAX")
         return False
 
 
-def spread(box: Box, default: ValueSet, parts: Sequence[Product]) -> Box:
+def extend_box(box: Box, default: ValueSet, parts: Sequence[Product]) -> Box:
     """Returns the box, with its default as the side of each further attribute that a part names."""
     if default is EVERYTHING:
         return box
@@ -139,28 +139,32 @@ def spread(box: Box, default: ValueSet, parts: Sequence[Product]) -> Box:
     return {**{name: ENVELOPE_SETS.get(name, default) for name in names}, **box}
 
 
-def remaining(box: Box, parts: Sequence[Box], asking: BoxRelations | None = None) -> Iterator[Box]:
+def subtract_boxes(
+    box: Box, parts: Sequence[Box], asking: BoxRelations | None = None
+) -> Iterator[Box]:
     """Yields the disjoint boxes that remain when all parts are removed.
 
     Lazy. Raises LimitError after `BOX_WORK_MAX` steps, or beyond the limits of `asking`.
     """
     asking = asking or BoxRelations()
-    waiting: list[tuple[Box, Sequence[Box]]] = [(box, merged(_near(box, parts, asking)))]
+    waiting: list[tuple[Box, Sequence[Box]]] = [
+        (box, merge_boxes(_touching_parts(box, parts, asking)))
+    ]
     while waiting:
         box, boxes = waiting.pop()
         if any(asking.is_empty(side) for side in box.values()):
             continue
         # A piece is smaller than its box: it is apart from more parts, and more of
         # their sides hold its own.
-        near = _near(box, boxes, asking)
+        near = _touching_parts(box, boxes, asking)
         if not near:
             yield box
         elif all(near):  # else a part has no side left that cuts: it holds the whole piece
-            pieces = _grouped(box, near, asking) or [*_without_one(box, near, asking)]
+            pieces = _group_parts(box, near, asking) or [*_subtract_one(box, near, asking)]
             waiting += reversed(pieces)  # the last is popped first, so the first piece is next
 
 
-def _without_one(
+def _subtract_one(
     box: Box, parts: Sequence[Box], asking: BoxRelations
 ) -> Iterator[tuple[Box, Sequence[Box]]]:
     """Returns the boxes that remain without one part, each with the other parts."""
@@ -170,10 +174,10 @@ def _without_one(
     common = Counter(name for part in parts for name in part)
     cut = {name: first[name] for name in sorted(first, key=lambda name: -common[name])}
     rest = [part for part in parts if part is not first]
-    return ((piece, rest) for piece in outside(box, cut, asking))
+    return ((piece, rest) for piece in subtract_box(box, cut, asking))
 
 
-def _grouped(
+def _group_parts(
     box: Box, parts: Sequence[Box], asking: BoxRelations
 ) -> list[tuple[Box, Sequence[Box]]]:
     """Returns pieces of a box that few of the parts touch each; none if there is no such division.
@@ -207,7 +211,7 @@ def _grouped(
     return [({**box, at: mine - union(sides)}, others), *pieces] if pieces else []
 
 
-def outside(box: Box, other: Box, asking: BoxRelations | None = None) -> Iterator[Box]:
+def subtract_box(box: Box, other: Box, asking: BoxRelations | None = None) -> Iterator[Box]:
     """Yields the disjoint boxes of those points of a box that are not in another."""
     is_empty = (asking or BoxRelations()).is_empty
     inner = dict(box)
@@ -223,7 +227,7 @@ def outside(box: Box, other: Box, asking: BoxRelations | None = None) -> Iterato
         inner[name] = within
 
 
-def merged(boxes: Iterable[Box]) -> list[Box]:
+def merge_boxes(boxes: Iterable[Box]) -> list[Box]:
     """Merges boxes that agree in all sides but one, and returns fewer with the same union.
 
     Sides agree if they have the same form. One attribute after the other, until a whole round
@@ -234,7 +238,7 @@ def merged(boxes: Iterable[Box]) -> list[Box]:
         count = len(members)
         common = Counter(name for box in members for name in box)
         for name in sorted(name for name, boxes in common.items() if boxes > 1):
-            members = _merged_along(name, members)
+            members = _merge_along(name, members)
         if len(members) == count:
             return members
 
@@ -244,12 +248,12 @@ def form(box: Box) -> Form:
     return tuple([(name, box[name].form()) for name in sorted(box)])
 
 
-def _near(box: Box, parts: Iterable[Box], asking: BoxRelations) -> list[Box]:
+def _touching_parts(box: Box, parts: Iterable[Box], asking: BoxRelations) -> list[Box]:
     """Returns the parts that touch the box, each without the sides that contain the box's."""
-    return [near for part in parts if (near := _cutting(box, part, asking)) is not None]
+    return [near for part in parts if (near := _cutting_sides(box, part, asking)) is not None]
 
 
-def _cutting(box: Box, part: Box, asking: BoxRelations) -> Box | None:
+def _cutting_sides(box: Box, part: Box, asking: BoxRelations) -> Box | None:
     """Returns the sides of a part that cut a box; None where they are apart."""
     cutting = {}
     for name, side in part.items():
@@ -261,7 +265,7 @@ def _cutting(box: Box, part: Box, asking: BoxRelations) -> Box | None:
     return cutting
 
 
-def _merged_along(name: str, members: list[Box]) -> list[Box]:
+def _merge_along(name: str, members: list[Box]) -> list[Box]:
     """Unites the sides of one attribute where all other sides agree."""
     groups: dict[Form, list[Box]] = {}
     kept: list[Box] = []

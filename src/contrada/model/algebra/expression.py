@@ -11,7 +11,7 @@ set. A dialect with a `not` that tests all values documents its translation.
 
 The values of one attribute remain one set, so a thousand alternatives of it are one filter. Many
 exceptions, `not (a and b)`, become about as many filters, not a power of two: their boxes are
-subtracted (`boxes.remaining`) by the relations that their operators show without automata.
+subtracted (`boxes.subtract_boxes`) by the relations that their operators show without automata.
 """
 
 from collections.abc import Iterable, Iterator
@@ -99,24 +99,24 @@ class _Conjunctions:
             return [{condition.name: condition.values}]
         known = self._known.get(id(condition))
         if known is None:
-            distinct = {id(part): part for part in _flat(condition)}.values()
+            distinct = {id(part): part for part in _flatten_parts(condition)}.values()
             parts = [self.conjunctions(part) for part in distinct]
             known = _any_of(parts) if isinstance(condition, Or) else _all_of(parts)
             self._known[id(condition)] = known
         return known
 
 
-def _flat(condition: And | Or) -> Iterator[Formula]:
+def _flatten_parts(condition: And | Or) -> Iterator[Formula]:
     """Yields the parts, with those of a part of the same kind in its place."""
     for given in condition.parts:
-        part = _bare(given)
+        part = _unwrap(given)
         if isinstance(part, Member) or not isinstance(part, type(condition)):
             yield part
         else:
-            yield from _flat(part)
+            yield from _flatten_parts(part)
 
 
-def _bare(condition: Formula) -> Formula:
+def _unwrap(condition: Formula) -> Formula:
     """Replaces a condition of a single part by that part."""
     while not isinstance(condition, Member) and len(condition.parts) == 1:
         condition = condition.parts[0]
@@ -169,7 +169,7 @@ def _overlapping_less(certain: Sets, choices: list[list[Sets]]) -> Iterator[Sets
     several = [choice for choice in choices if max(map(len, choice)) > 1]
     for chosen in product(*several):
         asking.take(sum(map(len, chosen)))
-        yield from boxes.remaining(_joined((certain, *chosen)), exceptions, asking)
+        yield from boxes.subtract_boxes(_joined((certain, *chosen)), exceptions, asking)
 
 
 def _exception(choice: list[Sets]) -> Sets:

@@ -107,9 +107,9 @@ class Filter(HeldProduct, Selection):
 
     def __init__(self, constraints: str | Mapping[str, ValueSet | Value | Iterable[Value]]) -> None:
         if isinstance(constraints, str):
-            self._hold(notation.read(Filter, constraints).sides)
+            self._hold(notation.parse_as(Filter, constraints).sides)
         else:
-            self._hold(checked_sets(constraints))
+            self._hold(check_sets(constraints))
 
     @property
     def filters(self) -> "tuple[Filter, ...]":
@@ -184,11 +184,11 @@ class FilterSet(Selection):
 
     def __init__(self, members: "str | Selection | Iterable[Selects]") -> None:
         if isinstance(members, str):
-            flat: Iterable[Filter] = notation.read(FilterSet, members).filters
+            flat: Iterable[Filter] = notation.parse_as(FilterSet, members).filters
         elif isinstance(members, Selection):
             flat = members.filters
         else:
-            flat = _flattened(members)
+            flat = _flatten(members)
         object.__setattr__(self, "_filters", tuple(flat))
 
     @property
@@ -220,7 +220,7 @@ class FilterSet(Selection):
             others = tuple([each for each in others if boxes.form(each.sets) not in mine])
         try:
             with Work("RELATION_WORK_MAX", RELATION_WORK_MAX):
-                return all(boxes.covered(each, self.filters) for each in others)
+                return all(boxes.is_covered(each, self.filters) for each in others)
         except LimitError:
             decision.safe_answers.add("covers: RELATION_WORK_MAX")
             return False
@@ -252,7 +252,7 @@ class FilterSet(Selection):
         return (FilterSet, (self.filters,))
 
     def __str__(self) -> str:
-        return notation.written(self)
+        return notation.text_of(self)
 
     def __repr__(self) -> str:
         return f"FilterSet({str(self)!r})"
@@ -267,7 +267,7 @@ def selection(given: Selects) -> Filter | FilterSet:
     if isinstance(given, Filter | FilterSet):
         return given
     if isinstance(given, str):
-        found = notation.read(FilterSet, given)
+        found = notation.parse_as(FilterSet, given)
         return found.filters[0] if len(found.filters) == 1 else found
     if isinstance(given, Mapping) and not isinstance(given, Notification):
         return Filter(given)
@@ -291,14 +291,14 @@ def _condition(of: Selection) -> Formula:
     )
 
 
-def checked_sets(
+def check_sets(
     constraints: Mapping[str, ValueSet | Value | Iterable[Value]],
 ) -> dict[str, ValueSet]:
     """Returns the value sets of a user's mapping, with names and values checked."""
-    return {name: _as_set(name, given) for name, given in mapping_of(constraints).items()}
+    return {name: _as_set(name, given) for name, given in check_mapping(constraints).items()}
 
 
-def mapping_of(constraints: object) -> Mapping[str, Any]:
+def check_mapping(constraints: object) -> Mapping[str, Any]:
     """Returns the constraints. Raises InvalidFilterError if they are no mapping."""
     if not isinstance(constraints, Mapping):
         reason = "constraints are a text, or a mapping of names to values or sets"
@@ -333,7 +333,7 @@ def _holds_one(value_set: ValueSet, keys: tuple[Key, ...]) -> bool:
     return any(holds(key) for key in keys) if len(keys) > 1 else holds(keys[0])
 
 
-def _flattened(members: "Iterable[Selects]") -> Iterator[Filter]:
+def _flatten(members: "Iterable[Selects]") -> Iterator[Filter]:
     if isinstance(members, Mapping) or not isinstance(members, Iterable):
         raise InvalidFilterError("or", (members,), "a filter set is made of filters")
     for member in members:

@@ -23,7 +23,7 @@ def hull(values: ValueSet, *, backwards: bool = False) -> Cuts:
     return line.union(cuts, _of_text(text, backwards))
 
 
-def folded(key: Key) -> Key:
+def folded_place(key: Key) -> Key:
     """Returns the place of a value in a hull that is not backwards."""
     return (TEXT, fold(key[1])) if isinstance(key[1], bytes) else key
 
@@ -62,7 +62,7 @@ def _root(found: list[int], number: int) -> int:
 
 def _of_text(language: Language, backwards: bool) -> Cuts:
     if isinstance(language, Pieces):
-        return _joined([_of_piece(piece, backwards) for piece in line.pieces(language.cuts)])
+        return _join([_of_piece(piece, backwards) for piece in line.pieces(language.cuts)])
     if isinstance(language, Literal):
         operator = registry.find(language.atom.operator)
         if not language.positive or not isinstance(operator, PlainOperator):
@@ -71,7 +71,7 @@ def _of_text(language: Language, backwards: bool) -> Cuts:
     hulls = [_of_text(part, backwards) for part in language.parts]
     if isinstance(language, Every):
         return min(hulls, key=lambda cuts: (cuts == ALL_TEXT, len(cuts)))
-    return _joined(hulls)
+    return _join(hulls)
 
 
 def _of_piece(piece: HalfOpen, backwards: bool) -> Cuts:
@@ -98,7 +98,7 @@ def _of_operator(text: bytes, begins: bool, ends: bool, backwards: bool) -> Cuts
     return ALL_TEXT
 
 
-def _joined(hulls: list[Cuts]) -> Cuts:
+def _join(hulls: list[Cuts]) -> Cuts:
     """Returns the union of many sets of intervals."""
     cuts: list[Cut] = []
     for start, end in sorted(

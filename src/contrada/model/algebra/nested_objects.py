@@ -74,7 +74,7 @@ def _flatten(
     return is_whole
 
 
-def flattened(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+def flatten_mapping(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     """Returns the attributes of a mapping by dotted names, and whether all parts fitted.
 
     A flat mapping is returned itself. Raises as `flatten`.

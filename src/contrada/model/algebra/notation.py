@@ -9,15 +9,15 @@ from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
 
-readers: Final[dict[type, Callable[[str], Any]]] = {}
-writers: Final[dict[type, Callable[[Any], str]]] = {}
+parsers: Final[dict[type, Callable[[str], Any]]] = {}
+printers: Final[dict[type, Callable[[Any], str]]] = {}
 
 
-def read(kind: type[_T], text: str) -> _T:
+def parse_as(kind: type[_T], text: str) -> _T:
     """Parses a text as a value of this type. Raises as `syntax.parser`."""
-    return readers[kind](text)  # type: ignore[no-any-return]
+    return parsers[kind](text)  # type: ignore[no-any-return]
 
 
-def written(thing: object) -> str:
+def text_of(thing: object) -> str:
     """Returns the text of a thing; it reads as an equal one."""
-    return writers[type(thing)](thing)
+    return printers[type(thing)](thing)

@@ -30,7 +30,7 @@ from contrada.model.algebra.attributes import (
     count_in,
     good_names,
     good_names_and_marks,
-    held_values,
+    normalize_values,
     plain_span,
     plain_values_span,
     span_of_any,
@@ -202,7 +202,7 @@ class Notification(Product, Mapping[str, Values]):
         if span is None:
             if not isinstance(attributes, Mapping):
                 raise InvalidNotificationError("", attributes, "attributes are a mapping")
-            flat, is_whole = nested_objects.flattened(attributes)
+            flat, is_whole = nested_objects.flatten_mapping(attributes)
             span = span_of_any(flat, system=False)
             if not is_whole:
                 body = _body_for(attributes, body)
@@ -265,11 +265,11 @@ class Notification(Product, Mapping[str, Values]):
     @classmethod
     def from_json(cls, text: str) -> "Notification":
         """Decodes the output of `to_json`. Raises EncodingError with the reason."""
-        return notation.read(cls, text)
+        return notation.parse_as(cls, text)
 
     def to_json(self) -> str:
         """Encodes all parts as one line of JSON; identical notifications give identical lines."""
-        return notation.written(self)
+        return notation.text_of(self)
 
     @property
     def attributes(self) -> Mapping[str, Values]:
@@ -478,7 +478,7 @@ def of_plain(
             held = sorted(set(values))  # The order of texts is that of their bytes.
             attributes[name] = held if len(held) > 1 else held[0]
         else:
-            attributes[name] = held_values(name, values)
+            attributes[name] = normalize_values(name, values)
     span = plain_values_span(attributes)
     if span is None:
         return Notification.restored(attributes, b"", "", envelope)

@@ -46,7 +46,7 @@ class Pattern:
         every: bool = False,
     ) -> None:
         if isinstance(filters, str):
-            parsed = notation.read(Pattern, filters)
+            parsed = notation.parse_as(Pattern, filters)
             if tuple(by) or within_us is not None or every:
                 reason = "a pattern given as a text takes no further arguments"
                 raise InvalidFilterError("->", (filters,), reason)
@@ -78,7 +78,7 @@ class Pattern:
         return any(part.is_empty for part in self.filters)
 
     def __str__(self) -> str:
-        return notation.written(self)
+        return notation.text_of(self)
 
     def __repr__(self) -> str:
         return f"Pattern({str(self)!r})"

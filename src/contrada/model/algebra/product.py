@@ -155,7 +155,7 @@ class HeldProduct(Product):
         return (type(self).of_sets, (self.sides,))
 
     def __str__(self) -> str:
-        return notation.written(self)
+        return notation.text_of(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"

@@ -56,11 +56,11 @@ def covers(p: Things, q: Things) -> bool:
     Exact within the limits of `decision` and `boxes`; beyond them no, and counted.
     Source: PODC 2000 §3; CU-CS-946-03 §3.
     """
-    p, q = _thing(p), _thing(q)
+    p, q = _to_product(p), _to_product(q)
     if isinstance(p, FilterSet):
         if isinstance(q, FilterSet | Filter):
             return p.covers(q)
-        return boxes.covered(q, p.filters)
+        return boxes.is_covered(q, p.filters)
     if isinstance(q, FilterSet):
         return all(product_covers(p, member) for member in q.filters)
     return product_covers(p, q)
@@ -75,7 +75,7 @@ def meets(p: Things, q: Things) -> bool:
 
     Source: PODC 2000 §3 (relevance); CU-CS-948-03 §4, equation 2, and §7.
     """
-    p, q = _thing(p), _thing(q)
+    p, q = _to_product(p), _to_product(q)
     if isinstance(p, Product) and isinstance(q, Product):
         return product_meets(p, q)
     try:
@@ -96,7 +96,7 @@ def matches(f: Things, notification: Notification | Mapping[str, Any] = _MISSING
     if not isinstance(given, Mapping):
         reason = "expected a filter and a notification; the operator on text is ct.ops.matches"
         raise InvalidFilterError("matches", (f,), reason)
-    f = _thing(f)
+    f = _to_product(f)
     if isinstance(f, Filter | FilterSet):
         return f.matches(notification)
     if not isinstance(notification, Notification):
@@ -174,8 +174,8 @@ def witness(
     operator or a limit. Those cases are counted in `decision.safe_answers["witness"]`. Cost: as the
     relation that it explains.
     """
-    pairs = _pairs(_thing(p), Filter({}) if q is None else _thing(q))
-    left_out = None if but_not is None else _thing(but_not)
+    pairs = _pairs(_to_product(p), Filter({}) if q is None else _to_product(q))
+    left_out = None if but_not is None else _to_product(but_not)
     areas = (area for a, b in pairs for area in _areas(a, b, left_out))
     try:
         with Work("RELATION_WORK_MAX", RELATION_WORK_MAX):
@@ -193,7 +193,7 @@ _Area: TypeAlias = tuple[Box, ValueSet]
 """A box and the set of the attributes that it does not name."""
 
 
-def _thing(given: Things) -> _Thing:
+def _to_product(given: Things) -> _Thing:
     if type(given) in _USUAL or isinstance(given, Product | FilterSet):
         return given  # type: ignore[return-value]
     return selection(given)
@@ -203,14 +203,14 @@ _USUAL: Final = frozenset((Filter, FilterSet, Notification, Advertisement))
 """Types that need no `isinstance` of an abstract class, which is slower."""
 
 
-def _members(thing: _Thing) -> Sequence[Product]:
+def _members_of(thing: _Thing) -> Sequence[Product]:
     return thing.filters if isinstance(thing, FilterSet) else (thing,)
 
 
 def _pairs(p: _Thing, q: _Thing) -> Iterator[tuple[Product, Product]]:
     """Yields each member of one with each of the other; they are steps of work."""
-    for a in _members(p):
-        for b in _members(q):
+    for a in _members_of(p):
+        for b in _members_of(q):
             spend(_PAIR_WORK)
             yield a, b
 
@@ -225,9 +225,9 @@ def _areas(p: Product, q: Product, but_not: _Thing | None) -> Iterator[_Area]:
     if but_not is None:
         yield common, default
     elif isinstance(but_not, FilterSet | Filter):
-        parts = _members(but_not)
-        for box in boxes.remaining(
-            boxes.spread(common, default, parts), [part.sets for part in parts]
+        parts = _members_of(but_not)
+        for box in boxes.subtract_boxes(
+            boxes.extend_box(common, default, parts), [part.sets for part in parts]
         ):
             yield box, default
     else:
@@ -235,10 +235,10 @@ def _areas(p: Product, q: Product, but_not: _Thing | None) -> Iterator[_Area]:
 
 
 def _outside_product(box: Box, default: ValueSet, other: Product) -> Iterator[_Area]:
-    """As `boxes.outside`, where the other product has a default of its own."""
+    """As `boxes.subtract_box`, where the other product has a default of its own."""
     named = {name: other.set_of(name) for name in (*box, *other.sets)}
     whole = {name: box.get(name, ENVELOPE_SETS.get(name, default)) for name in named}
-    for piece in boxes.outside(whole, named):
+    for piece in boxes.subtract_box(whole, named):
         yield piece, default
     beyond = default - other.default
     if not beyond.is_empty:

@@ -24,7 +24,7 @@ from contrada.model.domains import line
 from contrada.model.domains.values import NAN, NULL, NUMBER, TEXT, Key, Value, key_of
 from contrada.model.languages import casefold, ip_network, regex_operator, regex_syntax
 from contrada.model.languages import wildcard as wildcards
-from contrada.model.languages.atoms import Atom, checked, registry
+from contrada.model.languages.atoms import Atom, atom_of, registry
 from contrada.model.languages.language import Literal, some
 from contrada.model.languages.regex_operator import Plain
 
@@ -233,8 +233,8 @@ def _text_atom(operator: str, value: Value) -> ValueSet:
 def _atom(operator: str, value: Value) -> Atom:
     constant = _text(operator, value)
     if operator.endswith(" nocase"):
-        return Atom(operator, casefold.fold(checked(operator, constant).constant))
-    return checked(operator, constant)
+        return Atom(operator, casefold.fold(atom_of(operator, constant).constant))
+    return atom_of(operator, constant)
 
 
 def of_plain(form: Plain) -> ValueSet:

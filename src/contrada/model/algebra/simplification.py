@@ -19,7 +19,7 @@ from typing import Final
 from contrada.errors import LimitError
 from contrada.model.algebra import boxes
 from contrada.model.algebra.filter import Filter, FilterSet, Selection, Selects
-from contrada.model.algebra.hulls import folded, hull
+from contrada.model.algebra.hulls import folded_place, hull
 from contrada.model.algebra.product import product_covers
 from contrada.model.algebra.value_set import ValueSet
 from contrada.model.domains import line
@@ -46,14 +46,14 @@ def simplify(filters: str | Selection | Iterable[Selects]) -> FilterSet:
     members = [member for member in FilterSet(filters).filters if not member.is_empty]
     try:
         with Work("SIMPLIFY_WORK_MAX", SIMPLIFY_WORK_MAX):
-            merged = boxes.merged(member.sets for member in members)
+            merged = boxes.merge_boxes(member.sets for member in members)
             members = [Filter.of_sets(sets) for sets in merged]
     except LimitError:
         decision.safe_answers.add("simplify: SIMPLIFY_WORK_MAX")
-    return FilterSet(_uncovered(members))
+    return FilterSet(_drop_covered(members))
 
 
-def _uncovered(members: list[Filter]) -> list[Filter]:
+def _drop_covered(members: list[Filter]) -> list[Filter]:
     """Returns the members without covered ones; of equal members it keeps the first."""
     files = _Files(members)
     dropped: set[int] = set()
@@ -122,7 +122,7 @@ class _Files:
             yield from self._by_value.get((name, sample), ())
             ranges = self._ranges.get(name)
             if ranges is not None:
-                yield from ranges.around(folded(sample))
+                yield from ranges.around(folded_place(sample))
 
 
 class _HullTable:

@@ -73,7 +73,7 @@ class ValueSet:
 
         Raises ParseError with line and column.
         """
-        return notation.read(ValueSet, text)
+        return notation.parse_as(ValueSet, text)
 
     def contains(self, value: Value) -> bool:
         """Whether the set holds the value. Exact; cost: logarithmic, and the atoms' `apply`."""
@@ -91,7 +91,7 @@ class ValueSet:
         try:
             return language.contains(self.text, key[1])  # type: ignore[arg-type]
         except Exhausted as exhausted:
-            return safe_where_it_ends(exhausted, "holds", answer=True)
+            return answer_exhausted(exhausted, "holds", answer=True)
 
     def may_hold(self, keys: tuple[Key, ...]) -> bool:
         """Whether the set holds one of several values, which are sorted.
@@ -105,7 +105,7 @@ class ValueSet:
         try:
             spend(len(keys) - 1)
         except Exhausted as exhausted:
-            return safe_where_it_ends(exhausted, "holds", answer=True)
+            return answer_exhausted(exhausted, "holds", answer=True)
         return any(map(self._may_hold_one, keys))
 
     def _may_hold_one(self, key: Key) -> bool:
@@ -157,7 +157,7 @@ class ValueSet:
         try:
             return self._includes(other)
         except Exhausted as exhausted:
-            return safe_where_it_ends(exhausted, "covers", answer=False)
+            return answer_exhausted(exhausted, "covers", answer=False)
 
     def _includes(self, other: "ValueSet") -> bool:
         """As `issuperset`, where one of the sets has an expression."""
@@ -188,7 +188,7 @@ class ValueSet:
         try:
             return self._overlaps(other)
         except Exhausted as exhausted:
-            return safe_where_it_ends(exhausted, "meets", answer=True)
+            return answer_exhausted(exhausted, "meets", answer=True)
 
     def _overlaps(self, other: "ValueSet") -> bool:
         """As `meets`, where one of the sets has an expression."""
@@ -226,7 +226,7 @@ class ValueSet:
         try:
             return not _nonempty(self.text, "empty")
         except Exhausted as exhausted:
-            return safe_where_it_ends(exhausted, "empty", answer=False)
+            return answer_exhausted(exhausted, "empty", answer=False)
 
     def __bool__(self) -> bool:
         raise TypeError("ask a ValueSet for is_empty, or for contains(value)")
@@ -290,9 +290,9 @@ class ValueSet:
                 found = decision.find(self.text)
                 if isinstance(found, Found):
                     text = found.text
-                    return (TEXT, decision.readable(self.text, text) if readable else text)
+                    return (TEXT, decision.make_readable(self.text, text) if readable else text)
             except Exhausted as exhausted:
-                safe_where_it_ends(exhausted, "witness", answer=False)
+                answer_exhausted(exhausted, "witness", answer=False)
         return line.friendly_key(self.line) if self.line else None
 
     def unknown(self) -> tuple[str, ...]:
@@ -302,7 +302,7 @@ class ValueSet:
         return tuple(dict.fromkeys(decision.unknown_operators(self.text)))
 
     def __str__(self) -> str:
-        return notation.written(self)
+        return notation.text_of(self)
 
     def __repr__(self) -> str:
         return f"ValueSet.parse({str(self)!r})"
@@ -337,15 +337,15 @@ def of_keys(keys: Iterable[Key]) -> ValueSet:
 
 def union(sets: Iterable[ValueSet]) -> ValueSet:
     """Returns the union of many sets. Cost: their total size, times the log of their number."""
-    return _joined(line.union, language.some, list(sets) or [NOTHING])
+    return _join(line.union, language.some, list(sets) or [NOTHING])
 
 
 def intersection(sets: Iterable[ValueSet]) -> ValueSet:
     """Returns the intersection of many sets. Cost: as of `union`."""
-    return _joined(line.intersection, language.every, list(sets) or [EVERYTHING])
+    return _join(line.intersection, language.every, list(sets) or [EVERYTHING])
 
 
-def _joined(
+def _join(
     join: Callable[[Cuts, Cuts], Cuts],
     join_texts: Callable[[Iterable[Language]], Language],
     sets: list[ValueSet],
@@ -354,10 +354,10 @@ def _joined(
     if len(sets) == 1:
         return sets[0]
     if all(each.text is None for each in sets):
-        return of_cuts(line.joined(join, [each.line for each in sets]))
+        return of_cuts(line.join_all(join, [each.line for each in sets]))
     parts = [each.parts() for each in sets]
     text = join_texts([language_part for _, language_part in parts])
-    return of_cuts(line.joined(join, [cuts for cuts, _ in parts]), text)
+    return of_cuts(line.join_all(join, [cuts for cuts, _ in parts]), text)
 
 
 @lru_cache(maxsize=automaton.AUTOMATA_CACHED_MAX)
@@ -378,7 +378,7 @@ def _nonempty(text: Language, question: str) -> bool:
     return isinstance(answer, Found)
 
 
-def safe_where_it_ends(exhausted: Exhausted, question: str, *, answer: bool) -> bool:
+def answer_exhausted(exhausted: Exhausted, question: str, *, answer: bool) -> bool:
     """Returns the safe answer, counted, when the work of a request is exhausted.
 
     Within another decision it raises instead: a cached answer must not depend on the work that was

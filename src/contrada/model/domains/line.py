@@ -254,15 +254,15 @@ def complement(cuts: Cuts) -> Cuts:
 
 def union(a: Cuts, b: Cuts) -> Cuts:
     """Returns the values in one set or the other."""
-    return _merged(a, b, lambda in_a, in_b: in_a or in_b)
+    return _merge(a, b, lambda in_a, in_b: in_a or in_b)
 
 
 def intersection(a: Cuts, b: Cuts) -> Cuts:
     """Returns the values in both sets."""
-    return _merged(a, b, lambda in_a, in_b: in_a and in_b)
+    return _merge(a, b, lambda in_a, in_b: in_a and in_b)
 
 
-def joined(join: Callable[[S, S], S], sets: list[S]) -> S:
+def join_all(join: Callable[[S, S], S], sets: list[S]) -> S:
     """Joins many sets: pairs of neighbours, then pairs of the results, and so on.
 
     Cost: their total size, times the logarithm of their number.
@@ -275,7 +275,7 @@ def joined(join: Callable[[S, S], S], sets: list[S]) -> S:
 
 def difference(a: Cuts, b: Cuts) -> Cuts:
     """Returns the values in the first set and not in the second."""
-    return _merged(a, b, lambda in_a, in_b: in_a and not in_b)
+    return _merge(a, b, lambda in_a, in_b: in_a and not in_b)
 
 
 def includes(a: Cuts, b: Cuts) -> bool:
@@ -360,7 +360,7 @@ def _inside(a: Cuts, piece: HalfOpen) -> bool:
     return after == len(a) or (end is not None and end <= a[after])
 
 
-def _merged(a: Cuts, b: Cuts, keep: Callable[[bool, bool], bool]) -> Cuts:
+def _merge(a: Cuts, b: Cuts, keep: Callable[[bool, bool], bool]) -> Cuts:
     """Returns the cuts where keep(inside a, inside b) changes."""
     out: list[Cut] = []
     i = j = 0

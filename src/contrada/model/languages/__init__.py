@@ -4,7 +4,7 @@ A language is a Boolean expression over intervals of text and atoms, which are o
 constants. This layer has no values of other domains, and no attributes.
 """
 
-from contrada.model.languages.atoms import Atom, Operator, checked, failures, implied_by, registry
+from contrada.model.languages.atoms import Atom, Operator, atom_of, failures, implied_atom, registry
 from contrada.model.languages.decision import safe_answers
 from contrada.model.languages.language import Every, Language, Literal, Pieces, Some, atoms_of
 
@@ -17,9 +17,9 @@ __all__ = [
     "Pieces",
     "Some",
     "atoms_of",
-    "checked",
+    "atom_of",
     "failures",
-    "implied_by",
+    "implied_atom",
     "registry",
     "safe_answers",
 ]

@@ -25,9 +25,9 @@ from contrada.model.languages.automaton import (
     DEAD,
     Automaton,
     determinise,
+    difference,
     is_sound,
-    searching,
-    without,
+    search_automaton,
 )
 from contrada.model.languages.tally import Tally
 from contrada.model.languages.work_budget import Work
@@ -170,7 +170,7 @@ registry: Final = Registry()
 """The operators of this process. Extensions add to it when they are loaded."""
 
 
-def checked(operator: str, constant: bytes) -> Atom:
+def atom_of(operator: str, constant: bytes) -> Atom:
     """Returns the atom of a registered operator, its constant checked.
 
     Raises UnknownOperatorError, or InvalidFilterError, also if the check itself fails.
@@ -186,7 +186,7 @@ def checked(operator: str, constant: bytes) -> Atom:
     return Atom(operator, constant)
 
 
-def implied_by(atom: Atom) -> Atom | None:
+def implied_atom(atom: Atom) -> Atom | None:
     """Returns the atom that the operator declares as implied by this one, or None.
 
     An extension's declaration counts only if the automata prove it: a wrong one would lose matches.
@@ -220,7 +220,7 @@ def _is_proved(atom: Atom, implied: object) -> bool:
     if whole is None or part is None:
         return False
     with Work("AUTOMATON_WORK_MAX", AUTOMATON_WORK_MAX):
-        return without(whole, part).fates[0] == DEAD
+        return difference(whole, part).fates[0] == DEAD
 
 
 def automaton_of(atom: Atom) -> Automaton | None:
@@ -316,7 +316,7 @@ class PlainOperator(Operator):
     def automaton(self, constant: bytes) -> Automaton:
         """Returns an automaton; with case it has one state per byte of the constant, and one."""
         if not self.nocase:
-            return searching(constant, anything_after=not self.ends)
+            return search_automaton(constant, anything_after=not self.ends)
         return sequence_automaton(
             [casefold.spellings(character) for character in constant.decode()],
             anything_before=not self.begins,

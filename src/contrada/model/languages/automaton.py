@@ -110,7 +110,7 @@ def is_sound(given: object) -> bool:
     )
 
 
-def searching(constant: bytes, *, anything_after: bool) -> Automaton:
+def search_automaton(constant: bytes, *, anything_after: bool) -> Automaton:
     """Returns the automaton of texts that end with a constant, or contain it (`anything_after`).
 
     One state per byte of the constant, and one: the length of its beginning that has just been
@@ -127,7 +127,7 @@ def searching(constant: bytes, *, anything_after: bool) -> Automaton:
         rows[state][byte] = state + 1
         shorter = rows[shorter[byte]]
     rows.append(array("H", [last]) * 256 if anything_after else array("H", shorter))
-    return Automaton(_packed(rows), (*(False,) * last, True))
+    return Automaton(_pack_rows(rows), (*(False,) * last, True))
 
 
 def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int]) -> Automaton:
@@ -158,10 +158,10 @@ def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int])
         for byte, targets in some.items():
             row[byte] = _number(always | targets, numbers, waiting)
         rows.append(array("H", row))
-    return minimised(rows, [not accepting.isdisjoint(subset) for subset in waiting])
+    return minimise(rows, [not accepting.isdisjoint(subset) for subset in waiting])
 
 
-def without(whole: Automaton, part: Automaton) -> Automaton:
+def difference(whole: Automaton, part: Automaton) -> Automaton:
     """Returns the minimal automaton of the texts of one that are not texts of another.
 
     Raises LimitError beyond `STATES_MAX`. Cost: the pairs of their states that texts lead to.
@@ -180,10 +180,10 @@ def without(whole: Automaton, part: Automaton) -> Automaton:
                 pairs.append(pair)
             row.append(numbers[pair])
         rows.append(row)
-    return minimised(rows, [whole.accepting[a] and not part.accepting[b] for a, b in pairs])
+    return minimise(rows, [whole.accepting[a] and not part.accepting[b] for a, b in pairs])
 
 
-def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automaton:
+def minimise(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automaton:
     """Returns the minimal automaton with the same language; states in breadth-first order.
 
     All states must be reachable from state 0. States are first distinguished by their distance to
@@ -213,7 +213,7 @@ def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Autom
         table = np.column_stack((block, block[targets]))
         found = {}
         block = np.array([found.setdefault(row.tobytes(), len(found)) for row in table], np.uint16)
-    return _renumbered(rows, accepting, block.tolist())
+    return _renumber(rows, accepting, block.tolist())
 
 
 @lru_cache(maxsize=AUTOMATA_CACHED_MAX)
@@ -238,7 +238,7 @@ def of_intervals(cuts: Cuts) -> Automaton:
         if state == len(rows):
             rows.append(row)
             accepting.append(accepts)
-    return _renumbered(rows, accepting, range(len(rows)), state_of[b""])
+    return _renumber(rows, accepting, range(len(rows)), state_of[b""])
 
 
 def intervals_of(automaton: Automaton) -> Cuts | None:
@@ -357,7 +357,7 @@ def _bytes_that_matter(targets: "np.ndarray[Any, np.dtype[np.uint16]]") -> list[
     return list(kinds.values())
 
 
-def _renumbered(
+def _renumber(
     rows: Sequence[Sequence[int]], accepting: Sequence[bool], block: Sequence[int], start: int = 0
 ) -> Automaton:
     """Returns one state per block, numbered breadth first; drops unreachable ones."""
@@ -369,10 +369,10 @@ def _renumbered(
                 order[block[target]] = len(order)
                 members.append(target)
     packed = [array("H", [order[block[target]] for target in rows[state]]) for state in members]
-    return Automaton(_packed(packed), tuple(accepting[state] for state in members))
+    return Automaton(_pack_rows(packed), tuple(accepting[state] for state in members))
 
 
-def _packed(rows: Sequence[Sequence[int]]) -> tuple[NextStates, ...]:
+def _pack_rows(rows: Sequence[Sequence[int]]) -> tuple[NextStates, ...]:
     """Converts rows to bytes if all states fit into a byte."""
     if len(rows) <= 256:
         return tuple(bytes(list(row)) for row in rows)

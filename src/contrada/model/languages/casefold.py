@@ -107,11 +107,11 @@ def fold(text: bytes) -> bytes:
 def spellings(character: str) -> tuple[bytes, ...]:
     """Returns the UTF-8 of all characters that fold to the same as this one, in order."""
     folded = ord(character.translate(TABLE))
-    return tuple(chr(code).encode() for code in unfolded().get(folded, (folded,)))
+    return tuple(chr(code).encode() for code in characters_by_fold().get(folded, (folded,)))
 
 
 @cache
-def unfolded() -> dict[int, list[int]]:
+def characters_by_fold() -> dict[int, list[int]]:
     """Returns all characters that fold to a character, in order, where there are several."""
     found: dict[int, list[int]] = {}
     for code, folded in TABLE.items():

@@ -39,7 +39,7 @@ POSIX: Final[dict[str, Ranges]] = {
 }
 
 
-def inverse(ranges: Ranges) -> Ranges:
+def complement(ranges: Ranges) -> Ranges:
     """Returns all other characters."""
     found, start = [], 0
     for first, last in ranges:
@@ -51,7 +51,7 @@ def inverse(ranges: Ranges) -> Ranges:
     return tuple(found)
 
 
-def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+def join_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """Returns sorted ranges; those that touch are joined."""
     found: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
@@ -62,7 +62,7 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(found)
 
 
-def folded(ranges: Ranges) -> Ranges:
+def fold_ranges(ranges: Ranges) -> Ranges:
     """Returns the characters and all that fold like one of them.
 
     Cost: linear in the ranges, and in those of their characters that have case.
@@ -72,8 +72,8 @@ def folded(ranges: Ranges) -> Ranges:
     for first, last in ranges:
         held.update(codes[bisect_left(codes, first) : bisect_right(codes, last)])
     targets = {casefold.TABLE.get(code, code) for code in held}
-    same = chain.from_iterable(map(casefold.unfolded().__getitem__, targets))
-    return joined((*ranges, *((code, code) for code in held.symmetric_difference(same))))
+    same = chain.from_iterable(map(casefold.characters_by_fold().__getitem__, targets))
+    return join_ranges((*ranges, *((code, code) for code in held.symmetric_difference(same))))
 
 
 @cache

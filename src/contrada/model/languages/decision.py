@@ -101,13 +101,13 @@ def find(language: Language) -> Decision:
     work = Work("DECISION_WORK_MAX", DECISION_WORK_MAX)
     try:
         with work:
-            tried = _tried(language)
+            tried = _decide_quickly(language)
             if tried is not None:
                 return tried
             spend(_building_work(language))
         opaque = sorted({atom for atom in atoms_of(language) if _is_opaque(atom)})
         if not opaque:
-            return _searched(language, work)
+            return _search(language, work)
         return _by_cases(language, opaque, work)
     except LimitError:
         return UNDECIDED
@@ -136,7 +136,7 @@ def automaton_for(language: Language) -> Automaton:
     """
     with Work("DECISION_WORK_MAX", DECISION_WORK_MAX):
         spend(_building_work(language))
-        return _product_of(*_prepared(language))
+        return _product_of(*_prepare(language))
 
 
 def _product_of(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Automaton:
@@ -160,16 +160,16 @@ def _product_of(automata: Sequence[Automaton], value: Callable[[_Vector], int]) 
                 waiting.append(target)
             row += [numbers[target]] * (next_turn - byte)
         rows.append(row)
-    return automaton.minimised(rows, accepting)
+    return automaton.minimise(rows, accepting)
 
 
 def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Decision:
     """As `find`, with a truth value for each opaque atom."""
     regular = _with(language, case)
     with work:
-        answer = _tried(regular)
+        answer = _decide_quickly(regular)
     if answer is None:
-        answer = _searched(regular, work)
+        answer = _search(regular, work)
     with work:
         if not isinstance(answer, Found) or _contradicts(case):
             return EMPTY if isinstance(answer, Found) else answer
@@ -193,7 +193,7 @@ def _step_work(leaves: int, turns: int) -> int:
     return 1 + (leaves + 4) * (turns + 8) // 16
 
 
-def _tried(language: Language) -> Decision | None:
+def _decide_quickly(language: Language) -> Decision | None:
     """Decides without automata: from intervals, examples, and the operators' own answers."""
     if isinstance(language, Pieces):
         if not language.cuts:
@@ -308,16 +308,16 @@ _GUESSED: Final = {
 """The place of an operator's constant in a guess: in front, within, or behind."""
 
 
-def _searched(language: Language, work: Work) -> Decision:
+def _search(language: Language, work: Work) -> Decision:
     """Decides by the automata of a language without opaque atoms. Raises LimitError.
 
     Building an automaton spends none of the decision's work, else the answer would depend on the
     cache; instead each automaton counts by its size.
     """
-    automata, value = _prepared(language)
+    automata, value = _prepare(language)
     with work:
         spend(_STATE_WORK * sum(len(each.rows) for each in automata))
-        return _explored(automata, value)
+        return _explore(automata, value)
 
 
 def _building_work(language: Language) -> int:
@@ -341,7 +341,7 @@ def _examples(language: Language) -> Iterator[bytes]:
             failures.add(atom.operator)
 
 
-def readable(language: Language, text: bytes) -> bytes:
+def make_readable(language: Language, text: bytes) -> bytes:
     """Returns a text of the language, of the same length, with readable characters if possible.
 
     Cost: a membership test for each byte and candidate, at most `READABLE_WORK_MAX`.
@@ -366,7 +366,7 @@ def readable(language: Language, text: bytes) -> bytes:
 _READABLE: Final = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ _-./:"
 
 
-def _explored(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Decision:
+def _explore(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Decision:
     """Explores the product of the automata breadth first."""
     all_fates = [a.fates for a in automata]
     all_accepting = [a.accepting for a in automata]
@@ -407,10 +407,10 @@ def _path(came_from: dict[_State, tuple[_State, int] | None], state: _State) -> 
     return bytes(text)
 
 
-def _prepared(language: Language) -> tuple[list[Automaton], Callable[[_Vector], int]]:
+def _prepare(language: Language) -> tuple[list[Automaton], Callable[[_Vector], int]]:
     """Returns the automata of the distinct leaves, and the expression as a function of values."""
     numbers: dict[_Leaf, int] = {}
-    value = _valued(language, numbers)
+    value = _to_function(language, numbers)
     automata = []
     for leaf in numbers:
         if isinstance(leaf, Atom):
@@ -426,7 +426,7 @@ def _prepared(language: Language) -> tuple[list[Automaton], Callable[[_Vector], 
 _NOT: Final = (UNIVERSAL, DEAD, OPEN)
 
 
-def _valued(language: Language, numbers: dict[_Leaf, int]) -> Callable[[_Vector], int]:
+def _to_function(language: Language, numbers: dict[_Leaf, int]) -> Callable[[_Vector], int]:
     """Returns the expression as a function of its leaves' values, in Kleene's three-valued logic.
 
     The three values are the fates of a state; False and True are the first two of them.
@@ -437,7 +437,7 @@ def _valued(language: Language, numbers: dict[_Leaf, int]) -> Callable[[_Vector]
         if isinstance(language, Literal) and not language.positive:
             return lambda values: _NOT[values[place]]
         return lambda values: values[place]
-    parts = [_valued(part, numbers) for part in language.parts]
+    parts = [_to_function(part, numbers) for part in language.parts]
     decisive, idle = (UNIVERSAL, DEAD) if isinstance(language, Some) else (DEAD, UNIVERSAL)
 
     def joined(values: _Vector) -> int:

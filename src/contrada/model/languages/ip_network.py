@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from contrada.errors import InvalidFilterError
 from contrada.model.languages import regex_syntax
 from contrada.model.languages.atoms import Atom, Operator, registry
-from contrada.model.languages.automaton import Automaton, without
+from contrada.model.languages.automaton import Automaton, difference
 from contrada.model.languages.regex_machine import Machine
 
 ADDRESSES_CACHED_MAX: Final = 4_096
@@ -55,7 +55,7 @@ class Cidr(Operator):
         if isinstance(network, IPv4Network) or not MAPPED.subnet_of(network):
             return spelled
         mapped = Machine(regex_syntax.read(f"\\A(?i:{_ipv6(_bits(MAPPED))})\\z")).automaton()
-        return without(spelled, mapped)
+        return difference(spelled, mapped)
 
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
         """Returns the first and the last address: a narrower network lacks one of them."""

@@ -102,12 +102,12 @@ def applies(atom: Atom, text: bytes) -> bool:
 
 def every(parts: Iterable[Language]) -> Language:
     """Returns the texts in all languages, in normal form."""
-    return _joined(parts, Every)
+    return _join(parts, Every)
 
 
 def some(parts: Iterable[Language]) -> Language:
     """Returns the texts in at least one language, in normal form."""
-    return _joined(parts, Some)
+    return _join(parts, Some)
 
 
 def negation(language: Language) -> Language:
@@ -150,7 +150,7 @@ def sort_key(language: Language) -> tuple[object, ...]:
     return (language.rank, *language[:-1])
 
 
-def _joined(parts: Iterable[Language], node: type[Every] | type[Some]) -> Language:
+def _join(parts: Iterable[Language], node: type[Every] | type[Some]) -> Language:
     """Returns the normal form of a conjunction or, dually, of a disjunction."""
     nothing, all_idle = (NO_TEXT, ANY_TEXT) if node is Every else (ANY_TEXT, NO_TEXT)
     join = line.intersection if node is Every else line.union
@@ -161,7 +161,7 @@ def _joined(parts: Iterable[Language], node: type[Every] | type[Some]) -> Langua
             pieces.append(part.cuts)
         else:
             rest[part] = None
-    cuts = line.joined(join, pieces)
+    cuts = line.join_all(join, pieces)
     if cuts == nothing.cuts or any(_opposite(part) in rest for part in rest):
         return nothing
     if cuts != all_idle.cuts:

@@ -88,17 +88,17 @@ def _key(language: Language) -> TextKey:
 def _of_language(language: Language) -> _Start | None:
     """Returns the start of a language without the empty text, by its form."""
     if isinstance(language, Pieces):
-        return _joined([_of_piece(piece) for piece in line.pieces(language.cuts)])
+        return _join([_of_piece(piece) for piece in line.pieces(language.cuts)])
     if isinstance(language, Literal):
         return _of_literal(language)
     if isinstance(language, Some):
-        return _joined([_of_language(part) for part in language.parts])
+        return _join([_of_language(part) for part in language.parts])
     spend(size_of(language) * len(language.parts))
     starts = [(part, _of_part(part)) for part in language.parts]
     for part, start in sorted(starts, key=lambda each: each[1] is None or each[1].folded is None):
         rest = [other for other in language.parts if other is not part]
         if start is not None and start.folded is not None:
-            return _within(part, rest)
+            return _intersect(part, rest)
         if start is not None and all(contains(other, start.first) for other in rest):
             return start if _is_infinite(language) else None
     return None
@@ -109,15 +109,15 @@ def _of_part(part: Language) -> _Start | None:
     return None if contains(part, b"") else _of_language(part)
 
 
-def _within(few: Language, rest: list[Language]) -> _Start | None:
+def _intersect(few: Language, rest: list[Language]) -> _Start | None:
     """Returns the start of those of a few texts that are in all other languages."""
     if isinstance(few, Some):
-        return _joined([_within(part, rest) for part in few.parts])
+        return _join([_intersect(part, rest) for part in few.parts])
     if isinstance(few, Pieces):
         texts = [text for piece in line.pieces(few.cuts) for text in _texts(piece) or ()]
         spend(len(texts) * sum(map(size_of, rest)))
         kept = [text for text in texts if all(contains(other, text) for other in rest)]
-        return _joined([_Start(text, frozenset((fold(text),))) for text in kept])
+        return _join([_Start(text, frozenset((fold(text),))) for text in kept])
     start = _of_language(few)
     spend(sum(map(size_of, rest)))
     if start is None or start.folded is None or len(start.folded) != 1:
@@ -125,7 +125,7 @@ def _within(few: Language, rest: list[Language]) -> _Start | None:
     return start if all(contains(other, start.first) for other in rest) else None
 
 
-def _joined(starts: list[_Start | None]) -> _Start | None:
+def _join(starts: list[_Start | None]) -> _Start | None:
     """Returns the start of a union of languages."""
     known = [start for start in starts if start is not None]
     if len(known) < len(starts):
@@ -191,4 +191,4 @@ def _of_automaton(language: Language, inverted: bool) -> _Start | None:
     texts = automaton.texts_of(machine, KEY_TEXTS_MAX)
     if texts is None:
         return _Start(automaton.first_of(machine))
-    return _joined([_Start(text, frozenset((fold(text),))) for text in texts])
+    return _join([_Start(text, frozenset((fold(text),))) for text in texts])

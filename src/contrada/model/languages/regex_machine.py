@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 from contrada.errors import LimitError
 from contrada.model.languages import characters, regex_syntax
-from contrada.model.languages.automaton import STATES_MAX, Automaton, minimised
+from contrada.model.languages.automaton import STATES_MAX, Automaton, minimise
 from contrada.model.languages.characters import Ranges
 from contrada.model.languages.state_relations import Closure, Relation
 from contrada.model.languages.work_budget import spend
@@ -285,7 +285,7 @@ class Machine:
                     rows.append(target)
                 reached.append(numbers[target[-2]])
             targets.append(array("H", [reached[kind] for kind in self._kinds]))
-        return minimised(targets, [row[-1] for row in rows])
+        return minimise(targets, [row[-1] for row in rows])
 
     def _forget(self) -> None:
         """Drops all rows."""

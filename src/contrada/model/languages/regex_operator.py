@@ -178,7 +178,7 @@ class _NotPlainError(Exception):
 
 def _plain_forms(tree: regex_syntax.Tree) -> Iterator[Plain]:
     left = EXPANDED_MAX
-    for items in _expanded(tree):
+    for items in _expand(tree):
         found, at_start, at_end = _inner(items)
         for text, nocase in _texts(found):
             left -= len(text) + 1
@@ -195,14 +195,14 @@ _OPERATORS: Final = {
 }
 
 
-def _expanded(tree: regex_syntax.Tree) -> list[tuple[regex_syntax.Tree, ...]]:
+def _expand(tree: regex_syntax.Tree) -> list[tuple[regex_syntax.Tree, ...]]:
     """Yields alternatives as sequences of characters, places and unbounded repetitions."""
     if isinstance(tree, regex_syntax.Alternation):
-        found = list(chain.from_iterable(map(_expanded, tree.parts)))
+        found = list(chain.from_iterable(map(_expand, tree.parts)))
     elif isinstance(tree, regex_syntax.Sequence):
-        found = _products([_expanded(part) for part in tree.parts])
+        found = _products([_expand(part) for part in tree.parts])
     elif isinstance(tree, regex_syntax.Repeat) and tree.most is not None:
-        part = _expanded(tree.part)
+        part = _expand(tree.part)
         counts = range(tree.least, tree.most + 1)
         found = list(chain.from_iterable(_products([part] * count) for count in counts))
     else:
@@ -284,13 +284,13 @@ def _has_case(codes: list[int]) -> bool:
 
 
 def _is_folded(ranges: Ranges) -> bool:
-    return characters.folded(ranges) == ranges
+    return characters.fold_ranges(ranges) == ranges
 
 
 @lru_cache(maxsize=ALIKE_CACHED_MAX)
 def _alike(code: int) -> Ranges:
     """Returns all characters that fold like this one."""
-    return characters.folded(((code, code),))
+    return characters.fold_ranges(((code, code),))
 
 
 registry.add(Matches())

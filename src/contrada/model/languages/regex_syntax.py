@@ -27,9 +27,9 @@ from contrada.model.languages.characters import (
     SPACE,
     WORD,
     Ranges,
-    folded,
-    inverse,
-    joined,
+    complement,
+    fold_ranges,
+    join_ranges,
 )
 from contrada.model.languages.work_budget import spend
 
@@ -142,7 +142,7 @@ def repeats_in(text: str) -> int:
 
 def character(code: int, *, nocase: bool = False) -> Chars:
     """Returns the tree of one character, with `nocase` of all that fold like it."""
-    return Chars(folded(((code, code),)) if nocase else ((code, code),))
+    return Chars(fold_ranges(((code, code),)) if nocase else ((code, code),))
 
 
 def _literal_text(each: str) -> str:
@@ -165,7 +165,7 @@ class _RegexReader:
         tree = self.choice()
         if self.at < len(self.pattern):
             raise self.error("a closing parenthesis without an opening one")
-        if _repeated(tree) > REPEATED_MAX:
+        if _largest_repeat(tree) > REPEATED_MAX:
             raise self.error(f"counts multiply to more than REPEATED_MAX = {REPEATED_MAX}")
         return tree
 
@@ -249,7 +249,7 @@ class _RegexReader:
         if token == "[":
             return self.chars(self.bracketed())
         if token == ".":
-            return Chars(inverse(() if "s" in self.flags else LINE_FEED))
+            return Chars(complement(() if "s" in self.flags else LINE_FEED))
         if token == "^":
             return Look(AT_LINE_START if "m" in self.flags else AT_START)
         if token == "$":
@@ -260,11 +260,11 @@ class _RegexReader:
 
     def chars(self, ranges: Ranges) -> Chars:
         """Returns characters, and under the flag `i` those that fold like them."""
-        return Chars(folded(ranges) if "i" in self.flags else ranges)
+        return Chars(fold_ranges(ranges) if "i" in self.flags else ranges)
 
     def others(self, ranges: Ranges) -> Ranges:
         """Returns all other characters; under the flag `i` those that fold like none of these."""
-        return inverse(folded(ranges) if "i" in self.flags else ranges)
+        return complement(fold_ranges(ranges) if "i" in self.flags else ranges)
 
     def group(self) -> Tree:
         opened = self.at
@@ -371,7 +371,7 @@ class _RegexReader:
                 raise self.error("a class that is not closed")
             found += self.member()
             first = False
-        ranges = joined(found)
+        ranges = join_ranges(found)
         return self.others(ranges) if negative else ranges
 
     def member(self) -> Ranges:
@@ -428,10 +428,10 @@ _REFUSED_GROUPS: Final = {
 }
 
 
-def _repeated(tree: Tree) -> int:
+def _largest_repeat(tree: Tree) -> int:
     """Returns the largest product of nested counts."""
     if isinstance(tree, Repeat):
-        return max(tree.most or tree.least, 1) * _repeated(tree.part)
+        return max(tree.most or tree.least, 1) * _largest_repeat(tree.part)
     if isinstance(tree, Sequence | Alternation):
-        return max(map(_repeated, tree.parts), default=1)
+        return max(map(_largest_repeat, tree.parts), default=1)
     return 1

@@ -41,7 +41,7 @@ class Relation:
         distances: dict[int, int] = {}
         fans_in: dict[int, int] = {}
         fans_out: dict[int, int] = {}
-        for first, second, kind in _sorted_out(list(dict.fromkeys(pairs))):
+        for first, second, kind in _assign_groups(list(dict.fromkeys(pairs))):
             if kind == 0:
                 distances[second - first] = distances.get(second - first, 0) | 1 << first
             elif kind == 1:
@@ -50,7 +50,7 @@ class Relation:
                 fans_in[second] = fans_in.get(second, 0) | 1 << first
         self._ups = [(mask, by) for by, mask in distances.items() if by >= 0]
         self._downs = [(mask, -by) for by, mask in distances.items() if by < 0]
-        self._stars = _joined(fans_in) + [(1 << first, mask) for first, mask in fans_out.items()]
+        self._stars = _join_fans(fans_in) + [(1 << first, mask) for first, mask in fans_out.items()]
 
     def __len__(self) -> int:
         """The number of shifts and stars."""
@@ -69,7 +69,7 @@ class Relation:
         return found
 
 
-def _sorted_out(pairs: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+def _assign_groups(pairs: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
     """Yields each pair with its group: by distance (0), first (1) or second state (2)."""
     distances = Counter(second - first for first, second in pairs)
     firsts = Counter(first for first, _ in pairs)
@@ -79,7 +79,7 @@ def _sorted_out(pairs: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
         yield first, second, sizes.index(max(sizes))
 
 
-def _joined(fans_in: dict[int, int]) -> list[tuple[int, int]]:
+def _join_fans(fans_in: dict[int, int]) -> list[tuple[int, int]]:
     """Joins the sources of pairs that have the same successors."""
     targets: dict[int, int] = {}
     for second, mask in fans_in.items():
@@ -117,7 +117,7 @@ class Closure:
             powers.append(
                 Relation((f, second) for f, seconds in power.items() for second in seconds)
             )
-            power = _twice(power, CLOSURE_PAIRS_MAX - self.pairs)
+            power = _double(power, CLOSURE_PAIRS_MAX - self.pairs)
         self._relations = self._fewer(powers, reached)
 
     def __len__(self) -> int:
@@ -152,7 +152,7 @@ def bits_of(states: int) -> Iterator[int]:
         states &= states - 1
 
 
-def _twice(power: dict[int, frozenset[int]], most: int) -> dict[int, frozenset[int]]:
+def _double(power: dict[int, frozenset[int]], most: int) -> dict[int, frozenset[int]]:
     """Returns the relation of twice as many steps; beyond `most` pairs some may be missing."""
     found: dict[int, frozenset[int]] = {}
     for first, seconds in power.items():

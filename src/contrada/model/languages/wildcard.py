@@ -168,7 +168,7 @@ def _texts_between(marks: str, tokens: list[str]) -> tuple[bytes, ...]:
     return tuple(map(bytes, texts))
 
 
-_ONE: Final = Chars(characters.inverse(()))
+_ONE: Final = Chars(characters.complement(()))
 
 
 def _tree(constant: bytes, *, nocase: bool = False) -> Sequence:

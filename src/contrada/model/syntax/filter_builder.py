@@ -46,27 +46,27 @@ CONDITIONS_NESTED_MAX: Final = 100
 """Nesting of parentheses, `not` and `~` in a text. Beyond it: LimitError."""
 
 
-def built(text: str, start: str) -> Any:
+def build(text: str, start: str) -> Any:
     """Parses a text, beginning with a rule of the grammar. Raises ParseError."""
     lark = _lark_of_questions() if start == "question" else _lark()
     try:
         return lark.parse(text, start=start)
     except UnexpectedInput as error:
-        raise _explained(text, error) from None
+        raise _to_parse_error(text, error) from None
 
 
 @cache
 def _lark() -> Lark:
     starts = ["statement", "union", "advertisement"]
-    return _reading(_FilterBuilder(), starts, "text.lark")
+    return _make_parser(_FilterBuilder(), starts, "text.lark")
 
 
 @cache
 def _lark_of_questions() -> Lark:
-    return _reading(_QuestionBuilder(), ["question"], "text.lark", "question.lark")
+    return _make_parser(_QuestionBuilder(), ["question"], "text.lark", "question.lark")
 
 
-def _reading(builder: Transformer[Token, Any], starts: list[str], *files: str) -> Lark:
+def _make_parser(builder: Transformer[Token, Any], starts: list[str], *files: str) -> Lark:
     """Returns a parser for a grammar in one file, or in several in sequence."""
     parts = [pkgutil.get_data(__name__, each) or b"" for each in files]
     grammar = b"\n".join(parts).decode()
@@ -96,7 +96,7 @@ class _Nesting(PostLex):
             yield token
 
 
-def _grouped(members: Iterable[Member]) -> dict[str, list[ValueSet]]:
+def _group(members: Iterable[Member]) -> dict[str, list[ValueSet]]:
     """Returns the value sets that are named for each attribute, in order."""
     grouped: dict[str, list[ValueSet]] = {}
     for member in members:
@@ -109,7 +109,7 @@ def _filters(terms: tuple[Formula, ...]) -> tuple[Filter, ...]:
     members = [term for term in terms if isinstance(term, Member)]
     if len(members) < len(terms):
         return filter_set(And(terms)).filters
-    sets = {name: intersection(parts) for name, parts in _grouped(members).items()}
+    sets = {name: intersection(parts) for name, parts in _group(members).items()}
     return (Filter.of_sets(sets),)
 
 
@@ -157,7 +157,7 @@ class _FilterBuilder(Transformer[Token, Any]):
         return negation(term)
 
     def advertisement(self, *members: Member) -> dict[str, list[ValueSet]]:
-        return _grouped(members)
+        return _group(members)
 
     def constraint(self, name: Token, value_set: ValueSet) -> Member:
         return Member(_name(name), value_set)
@@ -172,16 +172,16 @@ class _FilterBuilder(Transformer[Token, Any]):
         return ~value_set
 
     def compare(self, operator: Token, nocase: Token | None, constant: Token) -> ValueSet:
-        return _built(operator, sets.OPERATORS[operator], constant, nocase=nocase)
+        return _build_set(operator, sets.OPERATORS[operator], constant, nocase=nocase)
 
     def order(self, operator: Token, *constants: Token) -> ValueSet:
-        return _built(operator, sets.OPERATORS[operator], *constants)
+        return _build_set(operator, sets.OPERATORS[operator], *constants)
 
     def textual(
         self, negation: Token | None, operator: Token, nocase: Token | None, constant: Token
     ) -> ValueSet:
         build = sets.OPERATORS[sets.SYNONYMS.get(operator, operator)]
-        return _unless(negation, _built(operator, build, constant, nocase=nocase))
+        return _negate_text(negation, _build_set(operator, build, constant, nocase=nocase))
 
     def values(self, *constants: Token) -> tuple[Token, ...]:
         return constants
@@ -194,19 +194,19 @@ class _FilterBuilder(Transformer[Token, Any]):
         constants: tuple[Token, ...],
     ) -> ValueSet:
         build = sets.not_in if negation else sets.in_
-        return _built(operator, build, *constants, nocase=nocase)
+        return _build_set(operator, build, *constants, nocase=nocase)
 
     def named(self, word: Token) -> ValueSet:
         return _NAMED[word]
 
     def any_but(self, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
-        return _built(operator, sets.any_but, *constants)
+        return _build_set(operator, sets.any_but, *constants)
 
     def none_of(self, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
-        return _built(operator, sets.none_of, *constants)
+        return _build_set(operator, sets.none_of, *constants)
 
     def matches(self, negation: Token | None, operator: Token, expression: Token) -> ValueSet:
-        return _unless(negation, _built(operator, sets.matches, expression))
+        return _negate_text(negation, _build_set(operator, sets.matches, expression))
 
     def extension(self, negation: Token | None, operator: Token, constant: Token) -> ValueSet:
         if negation and operator in NEGATED:
@@ -216,7 +216,7 @@ class _FilterBuilder(Transformer[Token, Any]):
         def build(value: Value) -> ValueSet:
             return sets.of_operator(str(operator), (value,))
 
-        return _unless(negation, _built(operator, build, constant))
+        return _negate_text(negation, _build_set(operator, build, constant))
 
 
 class _QuestionBuilder(_FilterBuilder):
@@ -265,7 +265,7 @@ def _has_variable(condition: Formula) -> bool:
 _NAMED: Final = {"any": PRESENT, "exists": PRESENT, "absent": ABSENT, "nothing": NOTHING}
 
 
-def _unless(negation: Token | None, value_set: ValueSet) -> ValueSet:
+def _negate_text(negation: Token | None, value_set: ValueSet) -> ValueSet:
     """Returns the set, or all other texts for a `not` before the operator."""
     return sets.text_not(value_set) if negation else value_set
 
@@ -278,7 +278,7 @@ def _name(token: Token) -> str:
         raise _at(token, ParseError, repr(text), f"a name ({error.reason})") from None
 
 
-def _built(
+def _build_set(
     operator: Token,
     build: Callable[..., ValueSet],
     *constants: Token,
@@ -407,7 +407,7 @@ _EXPECTED: Final = {
 """Terminals in our words; the others are words of the language."""
 
 
-def _explained(text: str, error: UnexpectedInput) -> ParseError:
+def _to_parse_error(text: str, error: UnexpectedInput) -> ParseError:
     """Translates lark's error into our words."""
     if isinstance(error, UnexpectedToken | UnexpectedEOF):
         wanted = error.accepts if isinstance(error, UnexpectedToken) else set(error.expected)

@@ -32,7 +32,7 @@ def parse(text: str) -> Filter | FilterSet | Pattern:
     plain = plain_statement(_checked(text))
     if plain is not None:
         return plain
-    parsed = _parsed(text, "statement")
+    parsed = _parse(text, "statement")
     if isinstance(parsed, FilterSet) and len(parsed) == 1:
         return parsed.filters[0]
     return parsed  # type: ignore[no-any-return]
@@ -56,27 +56,27 @@ def parse_pattern(text: str) -> Pattern:
 
 def parse_advertisement(text: str) -> Advertisement:
     """Parses an advertisement: constraints on one attribute are a disjunction."""
-    constraints = _parsed(text, "advertisement")
+    constraints = _parse(text, "advertisement")
     return Advertisement.of_sets({name: union(parts) for name, parts in constraints.items()})
 
 
 def parse_set(text: str) -> ValueSet:
     """Parses a value set, as written behind an attribute's name."""
-    return _parsed(text, "union")  # type: ignore[no-any-return]
+    return _parse(text, "union")  # type: ignore[no-any-return]
 
 
-def parsed_question(text: str) -> Formula:
+def parse_question_text(text: str) -> Formula:
     """Parses the condition of a question; see `query_syntax`."""
-    return _parsed(text, "question")  # type: ignore[no-any-return]
+    return _parse(text, "question")  # type: ignore[no-any-return]
 
 
-def _parsed(text: str, start: str) -> Any:
+def _parse(text: str, start: str) -> Any:
     """Parses a text, beginning with a rule of the grammar."""
     from contrada.model.syntax import (
         filter_builder,  # not before a text is read: lark takes its time
     )
 
-    return filter_builder.built(_checked(text), start)
+    return filter_builder.build(_checked(text), start)
 
 
 def _checked(text: str) -> str:

@@ -75,13 +75,13 @@ class _NeedsParserError(Exception):
 def plain_statement(text: str) -> Filter | FilterSet | None:
     """Parses a filter or filter set, or returns None if lark has to parse it."""
     try:
-        members = (len(text) > _SHORT and _split(text)) or _scanned(text)
+        members = (len(text) > _SHORT and _split(text)) or _scan(text)
     except (ContradaError, _NeedsParserError):
         return None
     return members[0] if len(members) == 1 else FilterSet(members)
 
 
-def _scanned(text: str) -> list[Filter]:
+def _scan(text: str) -> list[Filter]:
     """Parses the filters of a union from constraint to constraint."""
     members: list[Filter] = []
     texts: dict[str, list[str]] = {}  # of the sets of the filter that is being read, by name

@@ -143,17 +143,17 @@ def _cuts_text(cuts: Cuts) -> list[str]:
     """Returns the shorter of two spellings: the included values, or the excluded ones."""
     spellings = [_by_domain(cuts)]
     if cuts[0] == line.START and len(cuts) & 1:
-        spellings.append(_but("none of", line.complement(cuts)))
+        spellings.append(_complement_text("none of", line.complement(cuts)))
     elif len(cuts) & 1:
-        spellings.append(_but("any but", line.difference(line.PRESENT, cuts)))
+        spellings.append(_complement_text("any but", line.difference(line.PRESENT, cuts)))
     if cuts[0] == line.START and len(cuts) & 1 and len(cuts) > 1:
-        rest = _but("any but", line.difference(line.PRESENT, cuts))
+        rest = _complement_text("any but", line.difference(line.PRESENT, cuts))
         spellings.append(["absent", *rest] if rest else [])
     found = [spelling for spelling in spellings if spelling]
     return min(found, key=lambda spelling: len(" | ".join(spelling)))
 
 
-def _but(words: str, left_out: Cuts) -> list[str]:
+def _complement_text(words: str, left_out: Cuts) -> list[str]:
     """Returns `any but (…)` or `none of (…)`, if the excluded values are single ones."""
     if not left_out:
         return ["any"] if words == "any but" else ["any", "absent"]

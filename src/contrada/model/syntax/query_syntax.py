@@ -20,7 +20,7 @@ from typing import NamedTuple
 from contrada.errors import ParseError
 from contrada.model.algebra import PRESENT, Filter, Pattern, ValueSet
 from contrada.model.algebra.expression import conjunctions
-from contrada.model.syntax.parser import parse, parsed_question
+from contrada.model.syntax.parser import parse, parse_question_text
 
 
 class Binding(NamedTuple):
@@ -43,11 +43,11 @@ def parse_question(text: str) -> tuple[Binding, ...]:
         if isinstance(said, Filter):
             return (Binding(said.sides),)
         return tuple([Binding(each.sides) for each in said.filters])
-    said_each = (_read(each) for each in conjunctions(parsed_question(text)))
+    said_each = (_split_variables(each) for each in conjunctions(parse_question_text(text)))
     return tuple(each for each in said_each if each is not None)
 
 
-def _read(sets: Mapping[str, ValueSet]) -> Binding | None:
+def _split_variables(sets: Mapping[str, ValueSet]) -> Binding | None:
     """Separates variables from the sets of attributes; None if nothing can match."""
     from contrada.model.syntax.filter_builder import bound_by  # lark takes its time
 

@@ -202,7 +202,7 @@ class _PredicateCompiler:
         is_exact = self.is_exact and not path.has_weak_tests and not path.is_cut
         # Boxes of different attributes do not merge.
         are_apart = len({frozenset(each) for each in found}) == len(found)
-        merged = found if are_apart else boxes.merged(found)
+        merged = found if are_apart else boxes.merge_boxes(found)
         filters = [Filter.of_sets(each) for each in merged]
         return CompiledPredicate(
             filters[0] if len(filters) == 1 else FilterSet(filters),

@@ -19,7 +19,7 @@ from contrada.integrations.spark.transforms.spark_predicates import predicate_of
 from contrada.matching import Index
 from contrada.model import Notification
 from contrada.model.algebra.filter import selection
-from contrada.model.rule import RefusedRule, Rule, read_or_refused
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 from tests.integrations.dialects.test_sigma_data import (
     EVENTS,
     PAIRS,
@@ -105,7 +105,7 @@ def test_event_patterns_find_in_a_frame_what_they_find_embedded(
     path = shared_data("eventbridge_patterns", "event_pattern_cases.jsonl")
     cases = {each["name"]: each for each in map(json.loads, path.read_text("utf-8").splitlines())}
     read = {
-        name: read_or_refused("", partial(eventbridge.read, case["pattern"]))
+        name: read_or_refuse("", partial(eventbridge.read, case["pattern"]))
         for name, case in cases.items()
     }
     rules = {name: rule for name, rule in read.items() if isinstance(rule, Rule)}

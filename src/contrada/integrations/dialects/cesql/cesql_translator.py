@@ -33,7 +33,7 @@ from contrada.model.algebra.filter import Filter, FilterSet, filter_set
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.value_set import PRESENT
 from contrada.model.domains.values import ABSENT_KEY, Key
-from contrada.model.rule import RefusedRule, Rule, checked_text, read_or_refused
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_text
 
 DIALECT: Final = "cesql"
 
@@ -45,7 +45,7 @@ def read(text: str, name: str = "", line: int = 1) -> Rule:
     LimitError.
     """
     try:
-        return translate(parse(checked_text(DIALECT, text)), name)
+        return translate(parse(require_text(DIALECT, text)), name)
     except ParseError as error:
         place = f"line {error.line + line - 1}, column {error.column}"
         raise RefusedRuleError(DIALECT, "not in the syntax", error, place) from error
@@ -64,7 +64,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             name = f"line {number}"
-            yield read_or_refused(name, partial(read, line, name, number))
+            yield read_or_refuse(name, partial(read, line, name, number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def translate(expression: tree.Expression, name: str = "") -> Rule:
         if place not in kept or not bounds[place].exact
     ]
     if sum(len(each.sets) for each in filters) * len(tree.names_in(expression)) <= CESQL_MERGED_MAX:
-        filters = FilterSet(map(Filter.of_sets, boxes.merged(each.sets for each in filters)))
+        filters = FilterSet(map(Filter.of_sets, boxes.merge_boxes(each.sets for each in filters)))
     if not residue_parts or not filters.filters:
         return Rule(name, filters)
     residue = _all_true(residue_parts)

@@ -31,7 +31,7 @@ from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.value_set import NOTHING, ValueSet, union
 from contrada.model.domains.values import BOOL, NUMBER, TEXT, key_of
-from contrada.model.rule import RefusedRule, Rule, read_or_refused
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 
 DIALECT: Final = "cloudevents"
 
@@ -117,9 +117,9 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     """
     lines = json_lines(text)
     if not lines:
-        yield read_or_refused("", partial(read, text))
+        yield read_or_refuse("", partial(read, text))
     for number, line in enumerate(lines, start=1):
-        yield read_or_refused(str(number), partial(read, line, str(number)))
+        yield read_or_refuse(str(number), partial(read, line, str(number)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from contrada.integrations.dialects.json_text import check_depth, decode_json, j
 from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.domains.values import check_user_name
-from contrada.model.rule import RefusedRule, Rule, read_or_refused
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 
 OR_WORD: Final = "$or"
 
@@ -117,7 +117,7 @@ def _read_entry(content: Any, name: str) -> Rule | RefusedRule:
         if "EventPattern" not in content:
             return RefusedRule(name, RefusedRuleError(refusals.DIALECT, refusals.NO_PATTERN))
         content = content["EventPattern"]
-    return read_or_refused(name, partial(read, content, name))
+    return read_or_refuse(name, partial(read, content, name))
 
 
 def _decode(text: object) -> Any:

@@ -17,7 +17,7 @@ DIALECT: Final = "prometheus"
 
 REGULAR_EXPRESSION: Final = "a regular expression that is not linear"
 
-_ANY: Final = regex_syntax.Chars(characters.inverse(()))
+_ANY: Final = regex_syntax.Chars(characters.complement(()))
 _ANYTHING: Final = regex_syntax.Repeat(_ANY, 0, None)
 _SOMETHING: Final = regex_syntax.Repeat(_ANY, 1, None)
 

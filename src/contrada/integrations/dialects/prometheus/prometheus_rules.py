@@ -14,7 +14,7 @@ from contrada.errors import ContradaError, RefusedRuleError
 from contrada.integrations.dialects.prometheus.labels import DIALECT
 from contrada.integrations.dialects.prometheus.promql import filters
 from contrada.integrations.dialects.yaml_documents import Document, documents
-from contrada.model.rule import RefusedRule, Rule, checked_text, read_or_refused
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_text
 
 NO_RULES: Final = "no rule in the file"
 
@@ -36,7 +36,7 @@ def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]
                 continue
             for name, query in _queries(document):
                 found += 1
-                yield read_or_refused(name, partial(read, query, name, rows=rows))
+                yield read_or_refuse(name, partial(read, query, name, rows=rows))
     except ContradaError as error:
         yield RefusedRule("", error)
         return
@@ -46,7 +46,7 @@ def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]
 
 def read(query: Document, name: str = "", *, rows: bool = False) -> Rule:
     """Returns the rule of a query; see `promql.filters`. Raises RefusedRuleError, LimitError."""
-    return Rule(name, filters(checked_text(DIALECT, query), rows=rows))
+    return Rule(name, filters(require_text(DIALECT, query), rows=rows))
 
 
 def _queries(document: Document) -> Iterator[tuple[str, Document]]:

@@ -35,7 +35,7 @@ from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.value_set import NOTHING, ValueSet
 from contrada.model.domains.values import INT_MAX, check_user_name
 from contrada.model.languages.regex_syntax import repeats_in
-from contrada.model.rule import checked_text
+from contrada.model.rule import require_text
 
 NAME: Final = "__name__"
 """The attribute of a sample with the metric's name, as in Prometheus."""
@@ -86,7 +86,7 @@ def filters(query: str, *, rows: bool = False) -> FilterSet:
     Cost: linear, plus the filters (see `expression.filter_set`). Raises RefusedRuleError with one
     of the reasons above, and LimitError.
     """
-    if len(checked_text(DIALECT, query)) > QUERY_CHARACTERS_MAX:
+    if len(require_text(DIALECT, query)) > QUERY_CHARACTERS_MAX:
         raise LimitError("QUERY_CHARACTERS_MAX", QUERY_CHARACTERS_MAX, len(query))
     _check_size(query)
     try:

@@ -22,7 +22,7 @@ from contrada.model.algebra import sets
 from contrada.model.algebra.expression import checked
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.value_set import ABSENT, PRESENT, ValueSet, intersection
-from contrada.model.rule import RefusedRule, Rule, read_or_refused
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 
 PREPARED_CONSTRAINTS_MAX: Final = 100_000
 """Constraints of a prepared Sigma rule. Beyond it: the rule is refused."""
@@ -42,7 +42,7 @@ def read_prepared(text: str) -> Iterator[Rule | RefusedRule]:
         except (EncodingError, TypeError, KeyError):
             yield RefusedRule("", refusal(refusals.NO_RULE, line))
         else:
-            yield read_or_refused(name, partial(prepared_rule, given))
+            yield read_or_refuse(name, partial(prepared_rule, given))
 
 
 def prepared_rule(given: Mapping[str, Any]) -> Rule:

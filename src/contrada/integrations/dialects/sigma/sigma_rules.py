@@ -32,7 +32,7 @@ from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.value_set import union
 from contrada.model.domains.values import check_user_name
-from contrada.model.rule import RefusedRule, Rule, read_or_refused
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 
 NO_PLACEHOLDERS: Final[Placeholders] = MappingProxyType({})
 
@@ -51,7 +51,7 @@ def read_rules(
             if isinstance(document, RefusedRuleError):
                 yield RefusedRule("", document)
             elif document is not None:
-                yield read_or_refused(name_of(document), partial(_rule, document, placeholders))
+                yield read_or_refuse(name_of(document), partial(_rule, document, placeholders))
     except ContradaError as error:
         yield RefusedRule("", error)
 

@@ -35,7 +35,7 @@ from contrada.integrations.dialects.sql.sql_truth import ColumnReference, Operan
 from contrada.model.algebra import sets
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.domains.values import check_name, key_of
-from contrada.model.rule import checked_text
+from contrada.model.rule import require_text
 
 DIALECT: Final = "sql"
 
@@ -75,7 +75,7 @@ def filters(text: str, line: int = 1) -> FilterSet:
     the filters (see `expression.filter_set`). Raises RefusedRuleError with one of the reasons
     above, and LimitError.
     """
-    if len(checked_text(DIALECT, text)) > CONDITION_CHARACTERS_MAX:
+    if len(require_text(DIALECT, text)) > CONDITION_CHARACTERS_MAX:
         raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
     tokens = (match[0] for match in TOKENS.finditer(text))
     dialect_grammar.check_nesting(tokens, "CONDITION_NESTING_MAX", CONDITION_NESTING_MAX)

@@ -11,7 +11,7 @@ from typing import Final
 
 from contrada.errors import RefusedRuleError
 from contrada.integrations.dialects.sql.sql_reader import DIALECT, TOKENS, filters
-from contrada.model.rule import RefusedRule, Rule, read_or_refused
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 
 NO_CONDITIONS: Final = "no condition in the file"
 
@@ -24,7 +24,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
         name = _name(text[at:begin].removeprefix(";")) or f"line {line}"
         if begin < end:
             found += 1
-            yield read_or_refused(name, partial(read, text[begin:end], name, line))
+            yield read_or_refuse(name, partial(read, text[begin:end], name, line))
         line += text.count("\n", begin, end)
         at = end
     if not found:

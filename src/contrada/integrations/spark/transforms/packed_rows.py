@@ -20,7 +20,7 @@ from contrada.matching.packed import Bundle, Given, whole
 from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.domains.values import TIME_MIN_US
-from contrada.model.rule import says_yes
+from contrada.model.rule import residue_accepts
 
 
 class WorkerSetup(msgspec.Struct, frozen=True):
@@ -178,7 +178,7 @@ def _decided(base: Opened, rows: WideRows | PackedRows, of_row: Any, positions: 
             last = int(of_row[place])
             notification = _whole(rows, last)
         if notification is not None:
-            stands[place] = says_yes(base.residues.of[int(positions[place])], notification)
+            stands[place] = residue_accepts(base.residues.of[int(positions[place])], notification)
     return stands
 
 
