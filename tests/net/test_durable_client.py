@@ -30,12 +30,14 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Frame, LogReply, Reply
 from contrada.service import DurableSubscription, Service, backoff
-from contrada.service.durable_reader import READ_AHEAD_MAX
+from contrada.service.service_limits import ServiceLimits
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, numbers, records, rest
 from tests.net.processes import serving
 from tests.net.test_commands import WAIT_S, contrada
 from tests.net.test_reconnection import lose
+
+READ_AHEAD_MAX = ServiceLimits().prefetch_max
 
 KILLS = 3
 """How often a broker is killed."""

@@ -20,10 +20,12 @@ from contrada.errors import (
     StoreFullError,
 )
 from contrada.service import DurableRecord, DurableSubscription, Service
-from contrada.service.durable_reader import READ_AHEAD_MAX
+from contrada.service.service_limits import ServiceLimits
 from contrada.service.stores.sqlite_store import SqliteStore
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, Serve, host_of, numbers, of, records, rest, serve
+
+READ_AHEAD_MAX = ServiceLimits().prefetch_max
 
 __all__ = ["serve"]
 

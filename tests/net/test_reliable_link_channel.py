@@ -31,13 +31,15 @@ from contrada.net.wire.address import Address, parse_address
 from contrada.net.wire.durable_messages import decode_delivery, decode_log_hop, encode_durable
 from contrada.net.wire.frames import Hello, LogDelivery, LogReply, LogRequest
 from contrada.service import Service, backoff
-from contrada.service.durable_reader import READ_AHEAD_MAX
+from contrada.service.service_limits import ServiceLimits
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, records, rest
 from tests.net.processes import serving
 from tests.net.test_broker import RawClient
 from tests.net.test_durable_client import publish_all, read_all
 from tests.net.test_neighbours import free_ports
+
+READ_AHEAD_MAX = ServiceLimits().prefetch_max
 
 
 @pytest.fixture(autouse=True)

@@ -14,11 +14,14 @@ import contrada as ct
 from contrada.delivery.memory_store import MemoryStore
 from contrada.errors import StoreError
 from contrada.service import delivery_host
+from contrada.service.service_limits import ServiceLimits
 from contrada.service.stores import table_store
 from contrada.service.stores.sqlite_store import SqliteStore
-from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX, QUEUE_NOTIFICATIONS_MAX
+from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.homes import CERTIFIED, numbers, of
+
+QUEUE_NOTIFICATIONS_MAX = ServiceLimits().queue_notifications_max
 
 AFTER_THE_MAIN_THREAD = """
 import sys, threading

@@ -201,7 +201,7 @@ def test_a_refusal_tells_the_limit_and_the_value() -> None:
     with pytest.raises(LimitError) as limit:
         subscribe(dispatcher, client, many, SubscriptionQueue())
     assert (limit.value.limit, limit.value.size) == (
-        "SUBSCRIPTION_FILTERS_MAX",
+        "filters_per_subscription_max",
         SUBSCRIPTION_FILTERS_MAX + 1,
     )
     nothing = Filter("a > 1 and a < 1")

@@ -1,23 +1,24 @@
 """What is particular to the embedded service; what all services share is in tests/service."""
 
 import asyncio
-from unittest import mock
 
 import pytest
 
 import contrada as ct
 from contrada.errors import LimitError, ServiceError
-from contrada.service import dispatcher, subscription_queue
 from contrada.service.embedded_service import PUBLISHES_PER_TURN, EmbeddedService
+from contrada.service.service_limits import CoreLimits, ServiceLimits
 from tests.asynchronous import on_loop
 from tests.operators import register_failing
+
+SMALL = CoreLimits(service=ServiceLimits(queue_notifications_max=100))
 
 
 @on_loop
 async def test_a_publisher_and_a_reader_in_one_loop_lose_nothing() -> None:
     """A fast publisher would overrun a subscriber in its own event loop."""
-    total = subscription_queue.QUEUE_NOTIFICATIONS_MAX + 1000
-    async with EmbeddedService() as service, service.subscribe("n >= 0") as events:
+    total = 1_100
+    async with EmbeddedService(limits=SMALL) as service, service.subscribe("n >= 0") as events:
 
         async def publish() -> None:
             await service.publish_batch({"n": n} for n in range(total))
@@ -58,9 +59,9 @@ async def test_a_publisher_gives_others_their_turn() -> None:
 async def test_losses_are_counted_by_reason(caplog: pytest.LogCaptureFixture) -> None:
     """Best effort would mean silent."""
     extra = 10
-    total = subscription_queue.QUEUE_NOTIFICATIONS_MAX + extra
+    total = SMALL.service.queue_notifications_max + extra
     async with (
-        EmbeddedService(publish_wait_s=0) as service,
+        EmbeddedService(publish_wait_s=0, limits=SMALL) as service,
         service.subscribe("n >= 0") as events,
     ):
         assert await service.publish_batch({"n": n} for n in range(total)) == total
@@ -76,9 +77,9 @@ async def test_losses_are_counted_by_reason(caplog: pytest.LogCaptureFixture) ->
 @on_loop
 async def test_what_makes_way_for_what_is_urgent_is_counted() -> None:
     """An alarm would be dropped at a dead reader, or what made way for it be lost in silence."""
-    total = subscription_queue.QUEUE_NOTIFICATIONS_MAX
+    total = SMALL.service.queue_notifications_max
     async with (
-        EmbeddedService(publish_wait_s=0) as service,
+        EmbeddedService(publish_wait_s=0, limits=SMALL) as service,
         service.subscribe("n >= 0") as events,
     ):
         await service.publish_batch({"n": n} for n in range(total))
@@ -93,12 +94,12 @@ async def test_what_makes_way_for_what_is_urgent_is_counted() -> None:
 @on_loop
 async def test_subscriptions_are_bounded() -> None:
     """Subscribers could fill the memory."""
-    with mock.patch.object(dispatcher, "SUBSCRIPTIONS_MAX", 1):
-        async with EmbeddedService() as service, service.subscribe("a = 1"):
-            with pytest.raises(LimitError, match="SUBSCRIPTIONS_MAX"):
-                await service.subscribe("a = 1").open()
-            with pytest.raises(LimitError, match="SUBSCRIPTIONS_MAX"):
-                await service.subscribe(ct.Pattern("a = 1 -> b = 1")).open()
+    one = CoreLimits(service=ServiceLimits(subscriptions_max=1))
+    async with EmbeddedService(limits=one) as service, service.subscribe("a = 1"):
+        with pytest.raises(LimitError, match="subscriptions_max"):
+            await service.subscribe("a = 1").open()
+        with pytest.raises(LimitError, match="subscriptions_max"):
+            await service.subscribe(ct.Pattern("a = 1 -> b = 1")).open()
 
 
 @on_loop

@@ -23,10 +23,13 @@ from contrada.integrations.dialects import cesql
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.service import ConnectionState, DurableRecord, Subscription
 from contrada.service.clock import wall_clock_us
-from contrada.service.subscription_queue import EXPIRED, QUEUE_NOTIFICATIONS_MAX
+from contrada.service.service_limits import ServiceLimits
+from contrada.service.subscription_queue import EXPIRED
 from contrada.typed import Obvent, type_name_of
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of, way_of
+
+QUEUE_NOTIFICATIONS_MAX = ServiceLimits().queue_notifications_max
 
 
 @dataclass

@@ -22,13 +22,16 @@ from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
 from contrada.routing.router_messages import Neighbour
 from contrada.service import Service
-from contrada.service.durable_reader import READ_AHEAD_MAX
 from contrada.service.embedded_service import EmbeddedService
-from contrada.service.subscription_queue import QUEUE_FULL, QUEUE_NOTIFICATIONS_MAX
+from contrada.service.service_limits import ServiceLimits
+from contrada.service.subscription_queue import QUEUE_FULL
 from contrada.typed.handles import Handle
 from tests.asynchronous import on_loop, until
 from tests.homes import Serve, serve
 from tests.net.networks import FIVE, network
+
+QUEUE_NOTIFICATIONS_MAX = ServiceLimits().queue_notifications_max
+READ_AHEAD_MAX = ServiceLimits().prefetch_max
 
 pytestmark = pytest.mark.slow
 

@@ -12,14 +12,16 @@ from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
 from contrada.service import Service, Subscription
 from contrada.service.embedded_service import EmbeddedService
+from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_queue import (
     PUBLISH_WAIT_S_MAX,
     QUEUE_FULL,
-    QUEUE_NOTIFICATIONS_MAX,
 )
 from contrada.service.sync import SyncService
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of
+
+QUEUE_NOTIFICATIONS_MAX = ServiceLimits().queue_notifications_max
 
 T = TypeVar("T")
 
@@ -136,7 +138,7 @@ async def test_what_is_kept_in_a_log_is_not_dropped(name: str) -> None:
     """A promise would be broken by an option."""
     async with service_of(name) as service:
         options: Any = {"durable": "d", "when_full": "drop-oldest"}
-        with pytest.raises(ServiceError, match="takes no when_full"):
+        with pytest.raises(ServiceError, match="leave out `when_full`"):
             service.subscribe("n = 1", **options)
 
 

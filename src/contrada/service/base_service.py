@@ -19,11 +19,11 @@ from contrada.service.interface import (
     ConnectionState,
     Disseminates,
     DurableOptions,
+    QueueOptions,
     Service,
     Subscription,
-    WhenFull,
 )
-from contrada.service.loop_guards import check_options, checked_when_full
+from contrada.service.loop_guards import check_options, queue_settings_of
 from contrada.service.offers import FollowedOffers, HeldOffering, OfferBoard
 from contrada.service.query_interface import (
     Answers,
@@ -35,8 +35,9 @@ from contrada.service.query_interface import (
     SourceOffer,
 )
 from contrada.service.requests import dissemination_of, notification_of, offer_of
+from contrada.service.service_limits import ServiceLimits
 from contrada.service.subjects import Item, Offered
-from contrada.service.subscription_queue import BLOCK
+from contrada.service.subscription_queue import USUAL_QUEUE, QueueSettings
 
 if TYPE_CHECKING:
     from contrada.service.delivery_host import LogHost
@@ -46,6 +47,10 @@ DISSEMINATIONS_MAX: Final = 64
 """Disseminations that are registered with a service. Beyond it: ServiceError."""
 
 
+_DURABLE_OPTIONS: Final = frozenset(DurableOptions.__annotations__)
+_SUBSCRIBE_OPTIONS: Final = (*QueueOptions.__annotations__, *DurableOptions.__annotations__)
+
+
 class BaseService(Service):
     """A service with queries, advertisements, durable subscriptions and disseminations."""
 
@@ -53,7 +58,8 @@ class BaseService(Service):
     _states: ConnectionStates
     _offers: OfferBoard
 
-    def __init__(self) -> None:
+    def __init__(self, service_limits: ServiceLimits) -> None:
+        self.service_limits = service_limits
         self._disseminations: dict[str, Disseminates] = {}
 
     @abstractmethod
@@ -61,7 +67,9 @@ class BaseService(Service):
         """The engine of this service's queries and sources, made at first use."""
 
     @abstractmethod
-    def _new_subscription(self, subject: Any, where: Any, when_full: WhenFull) -> Subscription[Any]:
+    def _new_subscription(
+        self, subject: Any, where: Any, queue: QueueSettings
+    ) -> Subscription[Any]:
         """A subscription at this service alone. Raises as `subscribe`."""
 
     @abstractmethod
@@ -106,33 +114,29 @@ class BaseService(Service):
 
     # --- subscriptions ------------------------------------------------------------------------
 
-    def subscribe(
-        self,
-        subject: Any = None,
-        where: Any = None,
-        *,
-        when_full: WhenFull = BLOCK,
-        **durable: Any,
-    ) -> Any:
+    def subscribe(self, subject: Any = None, where: Any = None, **options: Any) -> Any:
         """A subscription, in force inside `async with`; see `Service.subscribe`."""
-        checked_when_full(when_full)
+        queue = USUAL_QUEUE
+        if options:
+            check_options("subscribe", options, _SUBSCRIBE_OPTIONS)
+            queue = queue_settings_of(options)
         chosen = _chosen_by(subject)
+        durable = {name: options[name] for name in options if name in _DURABLE_OPTIONS}
         if durable:
-            check_options("subscribe", durable, ("when_full", *DurableOptions.__annotations__))
             if chosen is not None:
                 reason = f"goes by the dissemination {chosen!r}, which keeps no log for readers"
                 raise ServiceError(f"{subject.__qualname__} {reason}: subscribe without options")
             from contrada.service.durable_reader import durable_reader_of
 
-            return durable_reader_of(self, subject, where, when_full, durable)
+            return durable_reader_of(self, subject, where, queue, durable)
         if chosen is not None:
             self._dissemination(chosen)
         if not self._disseminations or isinstance(subject, Pattern):
-            return self._new_subscription(subject, where, when_full)
+            return self._new_subscription(subject, where, queue)
         from contrada.service.merged_subscription import merged_subscription
 
         ways = self._disseminations.values()
-        return merged_subscription(ways, subject, where, when_full, self._new_subscription)
+        return merged_subscription(ways, subject, where, queue, self._new_subscription)
 
     # --- disseminations -----------------------------------------------------------------------
 

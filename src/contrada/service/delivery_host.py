@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
     Closed,
     CloseLog,
@@ -51,7 +52,7 @@ from contrada.model.languages.work_budget import Unbounded
 from contrada.routing.router_messages import Client, Neighbour, Subscribe
 from contrada.service.dispatcher import Dispatcher, Route
 from contrada.service.loop_guards import off_loop
-from contrada.service.subscription_queue import QUEUE_BYTES_MAX, Passed, SubscriptionQueue
+from contrada.service.subscription_queue import Passed, SubscriptionQueue
 
 KEPT_AT_ONCE: Final = 1_000
 """Notifications of best effort that are kept for a subscription in one step. Beyond it: the next
@@ -139,6 +140,7 @@ class DeliveryHost:
         no_store: str = NO_STORE,
         tell: Callable[[Neighbour, DeliveryMessage], None] | None = None,
         acquainted: Callable[[], Awaitable[None]] | None = None,
+        limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
         """`client` is that of the exchange for which standing subscriptions ask.
 
@@ -146,7 +148,9 @@ class DeliveryHost:
         known, `no_store` says how there would be a store. Raises StoreError where the store cannot
         be read.
         """
-        self.server = DeliveryServer(name, incarnation=now_us(), store=store, sequencer=sequencer)
+        self.server = DeliveryServer(
+            name, incarnation=now_us(), store=store, sequencer=sequencer, limits=limits
+        )
         self.readers: dict[str, LogReader] = {}
         self.store = store
         self._now_us = now_us
@@ -339,7 +343,10 @@ class DeliveryHost:
         self, name: str, filters: Selection
     ) -> tuple[_HostedRoute, SubscriptionQueue[Passed]]:
         """Has the exchange put what matches into an outlet."""
-        queue: SubscriptionQueue[Passed] = SubscriptionQueue()
+        limits = self._exchange.limits
+        queue: SubscriptionQueue[Passed] = SubscriptionQueue(
+            notifications_max=limits.queue_notifications_max, bytes_max=limits.queue_bytes_max
+        )
         request = Subscribe(name, FilterSet(filters.filters))
         return self._exchange.subscribe(self._client, request, queue), queue
 
@@ -358,7 +365,7 @@ class DeliveryHost:
         """Keeps what comes at best effort until the outlet is finished."""
         while True:
             await queue.arrival()
-            batch, _ = queue.take_batch(KEPT_AT_ONCE, QUEUE_BYTES_MAX)
+            batch, _ = queue.take_batch(KEPT_AT_ONCE, self._exchange.limits.queue_bytes_max)
             if not batch:
                 return
             looked_at = [

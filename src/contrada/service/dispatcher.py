@@ -70,6 +70,7 @@ from contrada.routing.tables.poset import form_of
 from contrada.service.clock import Deadlines, now_us_for, wall_clock_us
 from contrada.service.interface import ServiceStatistics
 from contrada.service.kernel_loader import load_beside
+from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_queue import (
     EXPIRED,
     QUEUE_FULL,
@@ -80,9 +81,6 @@ from contrada.service.subscription_queue import (
 )
 
 P = TypeVar("P")
-
-SUBSCRIPTIONS_MAX: Final = 1_000_000
-"""Subscriptions of an exchange. Beyond it: LimitError."""
 
 UPKEEP_UNITS: Final = 8
 """Units of the router's upkeep that are done with each subscription that ends."""
@@ -195,8 +193,11 @@ class Pending(NamedTuple, Generic[P]):
 class Dispatcher:
     """Has a router match what is published, and fills the outlets that asked for it."""
 
-    def __init__(self, router: Router | None = None) -> None:
+    def __init__(
+        self, router: Router | None = None, limits: ServiceLimits = ServiceLimits()
+    ) -> None:
         """`router` must be new; without one it is a server of no network."""
+        self.limits = limits
         self._router = router or new_router()
         self._links: dict[Neighbour, LinkRoute] = {}
         self._routes: dict[str, dict[str, Route[Any]]] = {}
@@ -252,8 +253,8 @@ class Dispatcher:
         is_pattern: bool = False,
     ) -> Route[P]:
         """A route that asks for nothing yet. Raises LimitError."""
-        if self._subscriptions >= SUBSCRIPTIONS_MAX:
-            raise LimitError("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX)
+        if self._subscriptions >= self.limits.subscriptions_max:
+            raise LimitError("subscriptions_max", self.limits.subscriptions_max)
         if len(identity) > LABEL_CHARS_MAX:
             raise LimitError("LABEL_CHARS_MAX", LABEL_CHARS_MAX, len(identity))
         route = Route(client, identity, queue, is_pattern, self._dropped)

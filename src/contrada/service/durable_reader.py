@@ -7,7 +7,8 @@ Invariant: the reader has each record that was given to it, until the record is 
 given back. A prefetched record that was not given out comes again after the reader is closed, as if
 it had never come. The reader has unreadable records, too, those that its type cannot hold. They are
 acknowledged with the next later readable record, so that they hold up no log. A reader with the
-wrong class, which can read nothing, acknowledges only the unreadable records beyond UNREADABLE_MAX.
+wrong class, which can read nothing, acknowledges only the unreadable records beyond
+`unreadable_max`.
 """
 
 import asyncio
@@ -45,21 +46,14 @@ from contrada.service.interface import (
     DurableRecord,
     DurableSubscription,
     SubscriptionStatistics,
-    WhenFull,
 )
 from contrada.service.loop_guards import check_loop, next_of
 from contrada.service.queued_subscription import why_dropped
 from contrada.service.requests import filters_of, narrowing_of, residue_of
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.security.signatures import standing_reader_of
-from contrada.service.subscription_queue import BLOCK, EXPIRED
-
-READ_AHEAD_MAX: Final = 256
-"""Records that a reader has before they are asked for. Beyond it: they stay in the log."""
-
-UNREADABLE_MAX: Final = 1_000
-"""Records that a reader cannot read and keeps, since it can read none that is later. Beyond it: the
-earliest is acknowledged."""
+from contrada.service.service_limits import ServiceLimits
+from contrada.service.subscription_queue import EXPIRED, USUAL_QUEUE, QueueSettings
 
 DAMAGED: Final = "damaged"
 """Why a record is dropped: it came back from the disk changed, or not at all."""
@@ -82,6 +76,7 @@ class ReaderHost(Protocol):
     """The service through which it is read."""
 
     now_us: Callable[[], int]
+    service_limits: ServiceLimits
 
     def delivery(self) -> LogHost:
         """Where logs are read. Raises unless the service is open."""
@@ -113,6 +108,7 @@ class DurableReader(DurableSubscription[T]):
             name: said for name, said in options.items() if said is not None
         }
         self._is_durable = "durable" in self._options
+        self._prefetch: int = self._options.get("prefetch", service.service_limits.prefetch_max)
         self._check()
         self._name: str = self._options.get("durable", "")
         self._client = ""
@@ -122,7 +118,7 @@ class DurableReader(DurableSubscription[T]):
         self._failure: ContradaError | None = None
         self._arrived = asyncio.Event()
         self._ahead: deque[LogEntry] = deque()
-        self._read = READ_AHEAD_MAX  # since credit was granted
+        self._read = self._prefetch  # since credit was granted
         self._newest = 0  # the highest position that was given to the reader
         self._has: dict[int, None] = {}
         self._still_has: set[int] = set()  # of that, what comes again since it is read anew
@@ -240,7 +236,7 @@ class DurableReader(DurableSubscription[T]):
         self._reconnects += 1
         self._ahead.clear()
         self._still_has.update(self._has)
-        self._read = READ_AHEAD_MAX
+        self._read = self._prefetch
         self._renew()
 
     # --- reading ------------------------------------------------------------------------------
@@ -325,7 +321,7 @@ class DurableReader(DurableSubscription[T]):
             {"subscription": self._name, "position": position, "reason": error},
         )
         heappush(self._unreadable, position)
-        if len(self._unreadable) > UNREADABLE_MAX:
+        if len(self._unreadable) > self._service.service_limits.unreadable_max:
             self._settle((heappop(self._unreadable),))
 
     def statistics(self) -> SubscriptionStatistics:
@@ -402,7 +398,7 @@ class DurableReader(DurableSubscription[T]):
 
     def _renew(self) -> None:
         """Renews the credit when half of it is used."""
-        if self._host is not None and 2 * self._read >= READ_AHEAD_MAX and self._failure is None:
+        if self._host is not None and 2 * self._read >= self._prefetch and self._failure is None:
             credit, self._read = self._read, 0
             self._host.consume(self._client, Grant(self._name, self._client, credit))
 
@@ -419,12 +415,13 @@ def durable_reader_of(
     service: ReaderHost,
     subject: Any,
     where: Any,
-    when_full: WhenFull,
+    queue: QueueSettings,
     options: dict[str, Any],
 ) -> DurableSubscription[Any]:
     """What `Service.subscribe` gives for the options of a standing one; raises as it does."""
-    if when_full != BLOCK:
-        raise ServiceError("a standing subscription keeps what waits: it takes no when_full")
+    if queue != USUAL_QUEUE:
+        taken = "`when_full`, `queue_max` and `queue_bytes`"
+        raise ServiceError(f"a durable subscription has a log and no queue: leave out {taken}")
     if isinstance(subject, Pattern):
         raise ServiceError("a standing subscription takes filters, not a pattern")
     if subject is None and where is not None:

@@ -31,9 +31,9 @@ from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router_messages import Publish, Subscribe
 from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
-from contrada.service.dispatcher import Dispatcher, Pending, Route
+from contrada.service.dispatcher import Dispatcher, Pending, Route, new_router
 from contrada.service.envelope_factory import identified, runs_of, stamp_of
-from contrada.service.interface import ConnectionState, ServiceStatistics, WhenFull
+from contrada.service.interface import ConnectionState, ServiceStatistics
 from contrada.service.loop_guards import (
     batches_of,
     check_loop,
@@ -52,8 +52,14 @@ from contrada.service.requests import (
     publication_of,
     reading_of,
 )
+from contrada.service.service_limits import CoreLimits, ServiceLimits
 from contrada.service.subjects import Item
-from contrada.service.subscription_queue import BLOCK, PUBLISH_WAIT_S, SubscriptionQueue
+from contrada.service.subscription_queue import (
+    PUBLISH_WAIT_S,
+    USUAL_QUEUE,
+    QueueSettings,
+    SubscriptionQueue,
+)
 from contrada.service.timekeeper import Timekeeper
 
 if TYPE_CHECKING:  # Loaded when something is promised, or asked.
@@ -88,19 +94,21 @@ class EmbeddedService(BaseService):
         store: str | Path | Store | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
         dispatcher: Dispatcher | None = None,
+        limits: CoreLimits | None = None,
     ) -> None:
         """`publish_wait_s` bounds the wait for a full queue; 0 drops at once.
 
         `store` is a file or the URL of a database, opened and closed with the service, or a store
         that its owner closes. `dispatcher` is that of its server, where there is a network.
         """
-        super().__init__()
+        self._limits = limits or CoreLimits()
+        super().__init__(self._limits.service)
         self._states = ConnectionStates(on_connection)
         self._publish_wait_s = checked_wait(publish_wait_s)
         self._stamp = stamp_of(publisher)
         self._stamped = self._stamp.stamped
         self.now_us = self._stamp.now_us
-        self.dispatcher = Dispatcher() if dispatcher is None else dispatcher
+        self.dispatcher = dispatcher or _new_dispatcher(self._limits)
         self.client = self.dispatcher.client()
         self._offers = LocalOfferBoard(self.dispatcher, self.client, self.require_open)
         self.subscriptions: set[EmbeddedSubscription[Any]] = set()
@@ -148,7 +156,10 @@ class EmbeddedService(BaseService):
     def _new_host(self, store: Store | None) -> "DeliveryHost":
         from contrada.service.delivery_host import DeliveryHost
 
-        return DeliveryHost(SERVER, store, self._stamp.now_us, self.dispatcher, self.client)
+        return DeliveryHost(
+            *(SERVER, store, self._stamp.now_us, self.dispatcher, self.client),
+            limits=self._limits.delivery,
+        )
 
     def _opened_host(self) -> "DeliveryHost | None":
         """What keeps promises, where something was promised."""
@@ -267,9 +278,9 @@ class EmbeddedService(BaseService):
         return stamped
 
     def _new_subscription(
-        self, subject: Any, where: Any, when_full: WhenFull
+        self, subject: Any, where: Any, queue: QueueSettings
     ) -> "EmbeddedSubscription[Any]":
-        return EmbeddedSubscription(self, *reading_of(subject, where), when_full=when_full)
+        return EmbeddedSubscription(self, *reading_of(subject, where), settings=queue)
 
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""
@@ -341,14 +352,19 @@ class EmbeddedService(BaseService):
         check_loop(self._loop)
 
     def queue_of(
-        self, subscription: "EmbeddedSubscription[Any]", when_full: WhenFull
+        self, subscription: "EmbeddedSubscription[Any]", settings: QueueSettings
     ) -> SubscriptionQueue[Any]:
-        """A new one, for a subscription."""
-        return LocalQueue(self.now_us, when_full, subscription.cut_off)
+        """A new queue for a subscription."""
+        return LocalQueue(self.now_us, settings, subscription.cut_off, self.service_limits)
 
     def name_of_request(self) -> str:
         """An identity for a subscription; no other has it."""
         return str(next(self._identities))
+
+
+def _new_dispatcher(limits: CoreLimits) -> Dispatcher:
+    options = {} if limits.patterns is None else {"pattern_limits": limits.patterns}
+    return Dispatcher(new_router(limits=limits.router, **options), limits.service)
 
 
 class LocalQueue(SubscriptionQueue[Any]):
@@ -357,9 +373,18 @@ class LocalQueue(SubscriptionQueue[Any]):
     __slots__ = ("_cut_off",)
 
     def __init__(
-        self, clock: Callable[[], int], when_full: WhenFull, cut_off: Callable[[], None]
+        self,
+        clock: Callable[[], int],
+        settings: QueueSettings,
+        cut_off: Callable[[], None],
+        limits: ServiceLimits = ServiceLimits(),
     ) -> None:
-        super().__init__(clock=clock, when_full=when_full)
+        super().__init__(
+            notifications_max=settings.queue_max or limits.queue_notifications_max,
+            bytes_max=settings.queue_bytes or limits.queue_bytes_max,
+            clock=clock,
+            when_full=settings.when_full,
+        )
         self._cut_off = cut_off
 
     def cut_off(self) -> None:
@@ -379,9 +404,9 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         reader: Callable[[Any], T] | None,
         residue: Callable[[Notification], bool] | None = None,
         pattern: Pattern | None = None,
-        when_full: WhenFull = BLOCK,
+        settings: QueueSettings = USUAL_QUEUE,
     ) -> None:
-        queue = service.queue_of(self, when_full)
+        queue = service.queue_of(self, settings)
         super().__init__(filters, queue, reader, residue)
         self.pattern = pattern
         self._service = service

@@ -225,6 +225,22 @@ lowest is dropped first. All that is dropped is counted.
 """
 
 
+class QueueOptions(TypedDict, total=False):
+    """Options of the queue of a subscription.
+
+    The queue of a client of a broker is at the client. Notifications beyond its bounds wait in the
+    broker's queue for the subscription, where `when_full` decides.
+    """
+
+    when_full: WhenFull
+    """What becomes of a notification that finds no room; "block" by default."""
+    queue_max: int
+    """Notifications in the queue; `ServiceLimits.queue_notifications_max` by default."""
+    queue_bytes: int
+    """Bytes in the queue; `ServiceLimits.queue_bytes_max` by default, at a client
+    `ClientLimits.credit_bytes`."""
+
+
 class DurableOptions(TypedDict, total=False):
     """What makes a subscription a standing one, and how it is kept and read.
 
@@ -246,6 +262,9 @@ class DurableOptions(TypedDict, total=False):
     """Read again from this time: one with a zone, or UTC microseconds since 1970."""
     auto_acknowledge: bool
     """True, if not said: see `DurableSubscription`."""
+    prefetch: int
+    """Records that the reader holds before they are read; `ServiceLimits.prefetch_max` by default.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,12 +451,12 @@ class Service(AsyncResource):
 
     @overload
     def subscribe(
-        self, subject: MatchInterest[T], where: None = None, *, when_full: WhenFull = "block"
+        self, subject: MatchInterest[T], where: None = None, **queue: Unpack[QueueOptions]
     ) -> Subscription[T]: ...
 
     @overload
     def subscribe(
-        self, subject: Pattern, where: None = None, *, when_full: WhenFull = "block"
+        self, subject: Pattern, where: None = None, **queue: Unpack[QueueOptions]
     ) -> Subscription[Match[Pattern]]: ...
 
     @overload
@@ -445,8 +464,7 @@ class Service(AsyncResource):
         self,
         subject: Interest[T],
         where: Subscribable | Predicate[T] | None = None,
-        *,
-        when_full: WhenFull = "block",
+        **queue: Unpack[QueueOptions],
     ) -> Subscription[T]: ...
 
     @overload
@@ -454,8 +472,7 @@ class Service(AsyncResource):
         self,
         subject: type[T],
         where: Subscribable | Predicate[T] | None = None,
-        *,
-        when_full: WhenFull = "block",
+        **queue: Unpack[QueueOptions],
     ) -> Subscription[T]: ...
 
     @overload
@@ -463,8 +480,7 @@ class Service(AsyncResource):
         self,
         subject: Interest[T] | type[T],
         where: EnvelopePredicate[T],
-        *,
-        when_full: WhenFull = "block",
+        **queue: Unpack[QueueOptions],
     ) -> Subscription[T]: ...
 
     @overload
@@ -472,8 +488,7 @@ class Service(AsyncResource):
         self,
         subject: Subscribable,
         where: Subscribable | None = None,
-        *,
-        when_full: WhenFull = "block",
+        **queue: Unpack[QueueOptions],
     ) -> Subscription[Notification]: ...
 
     @overload
@@ -481,7 +496,7 @@ class Service(AsyncResource):
         self,
         subject: Interest[T],
         where: Subscribable | Predicate[T] | None = None,
-        **standing: Unpack[DurableOptions],
+        **durable: Unpack[DurableOptions],
     ) -> DurableSubscription[T]: ...
 
     @overload
@@ -489,18 +504,11 @@ class Service(AsyncResource):
         self,
         subject: Subscribable | None = None,
         where: Subscribable | None = None,
-        **standing: Unpack[DurableOptions],
+        **durable: Unpack[DurableOptions],
     ) -> DurableSubscription[Notification]: ...
 
     @abstractmethod
-    def subscribe(
-        self,
-        subject: Any = None,
-        where: Any = None,
-        *,
-        when_full: WhenFull = "block",
-        **standing: Any,
-    ) -> Any:
+    def subscribe(self, subject: Any = None, where: Any = None, **options: Any) -> Any:
         """A subscription to a filter, a text, a mapping, or what offers `to_filters()`.
 
         A subscription to a `Pattern` gives its matches. A match is handed over when time has passed
@@ -509,8 +517,8 @@ class Service(AsyncResource):
         later one takes part in no match, nor does one with a time of long ago. `where` narrows it
         further: another subject, or a predicate over the objects of a type. The part of a predicate
         that the algebra can express becomes filters; the rest stays here, and is called with an
-        object of its own. `when_full` says what is dropped when the queue is full. The subscription
-        is in force only inside `async with`.
+        object of its own. `QueueOptions` bound its queue and say what is dropped when that is full.
+        The subscription is in force only inside `async with`.
 
         `DurableOptions` make it a standing one: a notification above best effort comes to it once,
         and is kept until it is acknowledged. A durable one that exists already is read on, whether

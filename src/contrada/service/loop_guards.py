@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar, get_args
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.service.interface import WhenFull
 from contrada.service.subjects import Item
-from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX
+from contrada.service.subscription_queue import BLOCK, PUBLISH_WAIT_S_MAX, QueueSettings
 
 T = TypeVar("T")
 
@@ -89,6 +89,19 @@ def checked_when_full(when_full: WhenFull) -> WhenFull:
         known = ", ".join(map(repr, get_args(WhenFull)))
         raise ServiceError(f"when_full = {when_full!r}: expected one of {known}")
     return when_full
+
+
+def queue_settings_of(options: Mapping[str, Any]) -> QueueSettings:
+    """The settings of a queue among the options of `subscribe`. Raises ServiceError."""
+    for name in ("queue_max", "queue_bytes", "prefetch"):
+        given = options.get(name)
+        if given is not None and (type(given) is not int or given < 1):
+            raise ServiceError(f"{name} = {given!r}: expected a number from 1")
+    return QueueSettings(
+        checked_when_full(options.get("when_full", BLOCK)),
+        options.get("queue_max"),
+        options.get("queue_bytes"),
+    )
 
 
 def checked_timeout(timeout_s: float | None, name: str = "timeout_s") -> float | None:

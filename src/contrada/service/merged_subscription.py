@@ -14,7 +14,7 @@ from contrada.errors import ContradaError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra.sets import eq
 from contrada.routing.duplicates import Duplicates
-from contrada.service.interface import Disseminates, Subscription, SubscriptionStatistics, WhenFull
+from contrada.service.interface import Disseminates, Subscription, SubscriptionStatistics
 from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.requests import (
     filters_of,
@@ -22,7 +22,7 @@ from contrada.service.requests import (
     reader_of,
     residue_of,
 )
-from contrada.service.subscription_queue import SubscriptionQueue, entry_of
+from contrada.service.subscription_queue import QueueSettings, SubscriptionQueue, entry_of
 
 _DISSEMINATED: Final = Filter({"@is.Disseminated": eq(True)})
 """The notifications of the class `Disseminated`."""
@@ -124,8 +124,8 @@ def merged_subscription(
     disseminations: Iterable[Disseminates],
     subject: Any,
     where: Any,
-    when_full: WhenFull,
-    subscribe: Callable[[Any, Any, WhenFull], Subscription[Any]],
+    queue: QueueSettings,
+    subscribe: Callable[[Any, Any, QueueSettings], Subscription[Any]],
 ) -> MergedSubscription:
     """A subscription at a service and at each dissemination. Raises as `Service.subscribe`.
 
@@ -134,12 +134,13 @@ def merged_subscription(
     where = narrowing_of(subject, where)
     filters = filters_of(subject, where)
     elsewhere = _narrowed(filters)
+    when_full = "drop-newest" if queue.when_full == "block" else queue.when_full
     carried = [
-        each.subscribe(elsewhere, when_full="drop-newest" if when_full == "block" else when_full)
+        each.subscribe(elsewhere, when_full=when_full)
         for each in disseminations
         if not elsewhere.is_empty
     ]
-    own = subscribe(filters, None, when_full)
+    own = subscribe(filters, None, queue)
     return MergedSubscription(own, carried, filters, reader_of(subject), residue_of(subject, where))
 
 

@@ -35,20 +35,13 @@ from contrada.routing.router_messages import Notifications
 from contrada.service.byte_budget import Budget
 from contrada.service.clock import wall_clock_us
 from contrada.service.interface import WhenFull
+from contrada.service.service_limits import ServiceLimits
 
 P = TypeVar("P")
 
 BLOCK: Final = "block"
 DROP_OLDEST: Final = "drop-oldest"
 DISCONNECT: Final = "disconnect"
-
-QUEUE_NOTIFICATIONS_MAX: Final = 10_000
-"""Entries of an outlet: what waits for one subscription at one place. Beyond it: the publisher
-waits, then the newest of the lowest priority is dropped, counted."""
-
-QUEUE_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of an outlet. Beyond it: the publisher waits, then the newest of the lowest priority is
-dropped, counted."""
 
 ENTRY_BYTES: Final = 512
 """What an entry costs beside its own bytes, so that many tiny ones are bounded too."""
@@ -118,8 +111,22 @@ class _Bounds:
     clock: Callable[[], int]
 
 
-_USUAL: Final = _Bounds(QUEUE_NOTIFICATIONS_MAX, QUEUE_BYTES_MAX, wall_clock_us)
-"""Shared by nearly all."""
+_LIMITS: Final = ServiceLimits()
+
+_USUAL: Final = _Bounds(_LIMITS.queue_notifications_max, _LIMITS.queue_bytes_max, wall_clock_us)
+"""Shared by nearly all queues."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """`QueueOptions` as they were given; None: the default."""
+
+    when_full: WhenFull = BLOCK
+    queue_max: int | None = None
+    queue_bytes: int | None = None
+
+
+USUAL_QUEUE: Final = QueueSettings()
 
 
 class _PublisherLine:
@@ -156,8 +163,8 @@ class SubscriptionQueue(Generic[P]):
     def __init__(
         self,
         *,
-        notifications_max: int = QUEUE_NOTIFICATIONS_MAX,
-        bytes_max: int = QUEUE_BYTES_MAX,
+        notifications_max: int = _LIMITS.queue_notifications_max,
+        bytes_max: int = _LIMITS.queue_bytes_max,
         budget: Budget | None = None,
         clock: Callable[[], int] = wall_clock_us,
         when_full: WhenFull = BLOCK,

@@ -20,10 +20,10 @@ from contrada.service.interface import (
     DurableOptions,
     DurableRecord,
     DurableSubscription,
+    QueueOptions,
     ServiceStatistics,
     Subscription,
     SubscriptionStatistics,
-    WhenFull,
 )
 from contrada.service.query_interface import (
     Answers,
@@ -237,7 +237,7 @@ class SyncService(SyncServiceBase):
         where: None = None,
         *,
         timeout_s: float | None = None,
-        when_full: WhenFull = "block",
+        **queue: Unpack[QueueOptions],
     ) -> SyncSubscription[T]: ...
     @overload
     def subscribe(
@@ -246,7 +246,7 @@ class SyncService(SyncServiceBase):
         where: None = None,
         *,
         timeout_s: float | None = None,
-        when_full: WhenFull = "block",
+        **queue: Unpack[QueueOptions],
     ) -> SyncSubscription[Match[Pattern]]: ...
     @overload
     def subscribe(  # type: ignore[overload-overlap]
@@ -255,7 +255,7 @@ class SyncService(SyncServiceBase):
         where: Subscribable | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
-        when_full: WhenFull = "block",
+        **queue: Unpack[QueueOptions],
     ) -> SyncSubscription[T]: ...
     @overload
     def subscribe(
@@ -264,7 +264,7 @@ class SyncService(SyncServiceBase):
         where: Subscribable | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
-        when_full: WhenFull = "block",
+        **queue: Unpack[QueueOptions],
     ) -> SyncSubscription[T]: ...
     @overload
     def subscribe(
@@ -273,7 +273,7 @@ class SyncService(SyncServiceBase):
         where: EnvelopePredicate[T],
         *,
         timeout_s: float | None = None,
-        when_full: WhenFull = "block",
+        **queue: Unpack[QueueOptions],
     ) -> SyncSubscription[T]: ...
     @overload
     def subscribe(  # type: ignore[overload-overlap]
@@ -282,7 +282,7 @@ class SyncService(SyncServiceBase):
         where: Subscribable | None = None,
         *,
         timeout_s: float | None = None,
-        when_full: WhenFull = "block",
+        **queue: Unpack[QueueOptions],
     ) -> SyncSubscription[Notification]: ...
     @overload
     def subscribe(  # type: ignore[overload-overlap]
@@ -291,7 +291,7 @@ class SyncService(SyncServiceBase):
         where: Subscribable | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
-        **standing: Unpack[DurableOptions],
+        **durable: Unpack[DurableOptions],
     ) -> SyncDurableSubscription[T]: ...
     @overload
     def subscribe(
@@ -300,7 +300,7 @@ class SyncService(SyncServiceBase):
         where: Subscribable | None = None,
         *,
         timeout_s: float | None = None,
-        **standing: Unpack[DurableOptions],
+        **durable: Unpack[DurableOptions],
     ) -> SyncDurableSubscription[Notification]: ...
     def subscribe(
         self,
@@ -308,8 +308,7 @@ class SyncService(SyncServiceBase):
         where: Any = None,
         *,
         timeout_s: float | None = None,
-        when_full: WhenFull = "block",
-        **standing: Any,
+        **options: Any,
     ) -> Any:
         """A subscription to a filter, a text, a mapping, or what offers `to_filters()`.
 
@@ -317,9 +316,7 @@ class SyncService(SyncServiceBase):
 
         See `Service.subscribe`.
         """
-        held: Any = self.ask(
-            lambda: self._service.subscribe(subject, where, when_full=when_full, **standing)
-        )
+        held: Any = self.ask(lambda: self._service.subscribe(subject, where, **options))
         twin: Any = _twin(self, held, timeout_s)
         return twin
 

@@ -17,13 +17,15 @@ import pytest
 import contrada as ct
 from contrada.delivery.store import LogRecord
 from contrada.errors import MissingRequirementError, ServiceError, StoreError
-from contrada.service.durable_reader import READ_AHEAD_MAX
+from contrada.service.service_limits import ServiceLimits
 from contrada.service.stores import postgres_store
 from contrada.service.stores.postgres_store import PostgresStore
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, of
 from tests.places import SchemaPlace
 from tests.postgres import Server, needs_postgres, shared_server
+
+READ_AHEAD_MAX = ServiceLimits().prefetch_max
 
 COMMITTED = b"C\x00\x00\x00\x0bCOMMIT\0"
 """How a server says, on the wire, that it has committed."""

@@ -9,9 +9,11 @@ import contrada as ct
 from contrada.errors import CannotPublishError, CannotSubscribeError, InvalidObventError
 from contrada.service import DurableOptions, Interest, Subscription
 from contrada.service.embedded_service import EmbeddedService
-from contrada.service.subscription_queue import QUEUE_NOTIFICATIONS_MAX
+from contrada.service.service_limits import ServiceLimits
 from contrada.typed.collections import Arrival, ElementRule, StrongBag, WeakBag
 from tests.asynchronous import on_loop
+
+QUEUE_NOTIFICATIONS_MAX = ServiceLimits().queue_notifications_max
 
 T = TypeVar("T")
 

@@ -78,7 +78,7 @@ from contrada.service.envelope_factory import identified, stamp_of
 from contrada.service.loop_guards import check_loop, checked_when_full, running_loop
 from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.security.signatures import Signer
-from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL, entry_of
+from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL, QueueSettings, entry_of
 
 GROUP_JOIN_WAIT_S: Final = 10.0
 """How long a newcomer asks for its place in a group, if it does not say otherwise. Beyond it:
@@ -535,7 +535,7 @@ class GroupSubscription(QueuedSubscription[Any]):
         residue: Callable[[Notification], bool] | None,
         when_full: WhenFull,
     ) -> None:
-        queue = LocalQueue(node.now_us, when_full, self.cut_off)
+        queue = LocalQueue(node.now_us, QueueSettings(when_full), self.cut_off)
         queue.keeper = self
         super().__init__(filters, queue, reader, residue)
         self._node = node

@@ -26,11 +26,17 @@ from contrada.net.broker.server import Server
 from contrada.net.wire.address import SCHEME_TLS, shown_addresses
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content
 from contrada.patterns import Match
-from contrada.service import ConnectionState, ServiceStatistics, WhenFull
+from contrada.service import ConnectionState, ServiceStatistics
 from contrada.service.delivery_host import NO_STORE
 from contrada.service.embedded_service import EmbeddedService, EmbeddedSubscription, LocalQueue
 from contrada.service.security.signatures import Signer
-from contrada.service.subscription_queue import PUBLISH_WAIT_S, SubscriptionQueue, size_of
+from contrada.service.service_limits import CoreLimits
+from contrada.service.subscription_queue import (
+    PUBLISH_WAIT_S,
+    QueueSettings,
+    SubscriptionQueue,
+    size_of,
+)
 
 if TYPE_CHECKING:
     from contrada.service.delivery_host import DeliveryHost
@@ -52,6 +58,7 @@ class EmbeddedBroker(EmbeddedService):
         on_connection: Callable[[ConnectionState], object] | None = None,
         tls: ssl.SSLContext | None = None,
         limits: BrokerLimits = BrokerLimits(),
+        core_limits: CoreLimits | None = None,
     ) -> None:
         """`network` needs a name and neighbours. The other arguments are as in `connect`.
 
@@ -70,6 +77,7 @@ class EmbeddedBroker(EmbeddedService):
             store=store,
             on_connection=on_connection,
             dispatcher=self._server.dispatcher,
+            limits=core_limits,
         )
         self._stamped = self._fitting
         self._opening = asyncio.Lock()
@@ -166,10 +174,10 @@ class EmbeddedBroker(EmbeddedService):
         self._timekeeper.wake(due_us)
 
     def queue_of(
-        self, subscription: EmbeddedSubscription[Any], when_full: WhenFull
+        self, subscription: EmbeddedSubscription[Any], settings: QueueSettings
     ) -> SubscriptionQueue[Any]:
         """Returns a new queue for a subscription."""
-        return _DecidingQueue(self, subscription, when_full)
+        return _DecidingQueue(self, subscription, settings)
 
     def statistics(self) -> ServiceStatistics:
         """Returns the counts so far, with those of the links."""
@@ -187,9 +195,9 @@ class _DecidingQueue(LocalQueue):
         self,
         service: EmbeddedBroker,
         subscription: EmbeddedSubscription[Any],
-        when_full: WhenFull,
+        settings: QueueSettings,
     ) -> None:
-        super().__init__(service.now_us, when_full, subscription.cut_off)
+        super().__init__(service.now_us, settings, subscription.cut_off, service.service_limits)
         self._subscription = subscription
 
     def take(self) -> tuple[Any, int] | None:

@@ -71,7 +71,6 @@ from contrada.service import (
     ConnectionState,
     Item,
     ServiceStatistics,
-    WhenFull,
     dissemination_of,
     is_promised,
     notification_of,
@@ -91,7 +90,8 @@ from contrada.service.loop_guards import (
 )
 from contrada.service.requests import PUBLISH_OPTIONS
 from contrada.service.security.signatures import Signer
-from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL
+from contrada.service.service_limits import ServiceLimits
+from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL, QueueSettings
 
 if TYPE_CHECKING:  # Loaded at the first durable operation, or query.
     from contrada.net.client.durable_client import DurableClient
@@ -114,12 +114,13 @@ class TcpService(BaseService):
         on_connection: Callable[[ConnectionState], object] | None = None,
         options: ConnectOptions = TCP,
         limits: ClientLimits = ClientLimits(),
+        service_limits: ServiceLimits = ServiceLimits(),
     ) -> None:
         """`publish_wait_s` bounds the broker's wait for a full queue; 0 drops at once.
 
         Raises AddressError, ServiceError.
         """
-        super().__init__()
+        super().__init__(service_limits)
         self.limits = limits
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
@@ -253,8 +254,8 @@ class TcpService(BaseService):
             taken += len(run)
         return taken
 
-    def _new_subscription(self, subject: Any, where: Any, when_full: WhenFull) -> TcpSubscription:
-        return new_subscription(self, subject, where, when_full)
+    def _new_subscription(self, subject: Any, where: Any, queue: QueueSettings) -> TcpSubscription:
+        return new_subscription(self, subject, where, queue)
 
     async def unsubscribe(self, durable: str) -> None:
         """Ends a durable subscription; see `Service.unsubscribe`."""

@@ -23,13 +23,13 @@ from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, decode_match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router_messages import Subscribe
 from contrada.service import WhenFull, reading_of
-from contrada.service.loop_guards import checked_when_full
 from contrada.service.queued_subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
 from contrada.service.subscription_queue import (
-    BLOCK,
     ENTRY_BYTES,
     EXPIRED,
     QUEUE_FULL,
+    USUAL_QUEUE,
+    QueueSettings,
     SubscriptionQueue,
 )
 
@@ -85,18 +85,19 @@ class TcpSubscription(QueuedSubscription[Any]):
         residue: Callable[[Notification], bool] | None = None,
         pattern: Pattern | None = None,
         *,
-        when_full: WhenFull = BLOCK,
+        settings: QueueSettings = USUAL_QUEUE,
     ) -> None:
+        self.credit_bytes = _credit_of(settings, service.limits)
         # The credit is the bound: the broker sends one notification past it at most.
         queue: SubscriptionQueue[Any] = SubscriptionQueue(
-            notifications_max=service.limits.credit_bytes // ENTRY_BYTES + 1,
-            bytes_max=service.limits.credit_bytes + CONTENT_BYTES_MAX + ENTRY_BYTES,
+            notifications_max=self.credit_bytes // ENTRY_BYTES + 1,
+            bytes_max=self.credit_bytes + CONTENT_BYTES_MAX + ENTRY_BYTES,
             clock=service.now_us,
         )
         queue.keeper = self
         super().__init__(filters, queue, reader, residue)
         self._service = service
-        self.when_full: WhenFull = when_full
+        self.when_full: WhenFull = settings.when_full
         self._pattern = pattern
         self.identity = ""
         self.confirmed: Filter | FilterSet | None = None
@@ -194,12 +195,12 @@ class TcpSubscription(QueuedSubscription[Any]):
         self.count_dropped(QUEUE_FULL, full)
         self.count_dropped(EXPIRED, expired)
         self._lost_at_broker = 0, 0
-        left = self._service.limits.credit_bytes - self.queue.held_bytes
+        left = self.credit_bytes - self.queue.held_bytes
         self._read_bytes = min(left, 0)  # Bytes held beyond the credit are not granted again.
         return max(left, 0)
 
     async def _enter(self) -> None:
-        await self._service.enter(self, self._service.limits.credit_bytes)
+        await self._service.enter(self, self.credit_bytes)
 
     async def _replace(self) -> None:
         self.refusal = self.confirmed = None
@@ -215,7 +216,7 @@ class TcpSubscription(QueuedSubscription[Any]):
 
     def _taken(self, size: int) -> None:
         self._read_bytes += size
-        if self._read_bytes * _CREDIT_STEPS >= self._service.limits.credit_bytes:
+        if self._read_bytes * _CREDIT_STEPS >= self.credit_bytes:
             self._service.grant(self.identity, self._read_bytes)
             self._read_bytes = 0
 
@@ -224,11 +225,16 @@ class TcpSubscription(QueuedSubscription[Any]):
 
 
 def new_subscription(
-    service: SubscriptionHost, subject: Any, where: Any, when_full: WhenFull
+    service: SubscriptionHost, subject: Any, where: Any, settings: QueueSettings
 ) -> TcpSubscription:
     """Returns the subscription of `Service.subscribe`; raises as it does."""
-    checked_when_full(when_full)
-    return TcpSubscription(service, *reading_of(subject, where), when_full=when_full)
+    return TcpSubscription(service, *reading_of(subject, where), settings=settings)
+
+
+def _credit_of(settings: QueueSettings, limits: ClientLimits) -> int:
+    """The credit of a subscription in bytes; a notification uses ENTRY_BYTES and its own."""
+    credit = settings.queue_bytes or limits.credit_bytes
+    return credit if settings.queue_max is None else min(credit, settings.queue_max * ENTRY_BYTES)
 
 
 ResumeRequest: TypeAlias = tuple[TcpSubscription, Filter | FilterSet, int, "asyncio.Future[Reply]"]
