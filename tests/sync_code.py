@@ -28,7 +28,7 @@ CLASSES: Final = {
 }
 """The classes of the interface and the bases of their twins."""
 
-SOURCES: Final = ("interface", "query_interface", "advertisements")
+SOURCES: Final = ("interface", "query_interface", "advertisements", "subscription_options")
 
 BY_HAND: Final = {
     *("open", "aclose", "next", "handle", "publish_batch", "connection_states"),

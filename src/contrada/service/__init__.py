@@ -9,15 +9,11 @@ from contrada.service.advertisements import Advertisements, OfferChange, Offerin
 from contrada.service.interface import (
     ConnectionState,
     Disseminates,
-    DurableOptions,
-    DurableRecord,
     DurableSubscription,
-    QueueOptions,
     Service,
     ServiceStatistics,
     Subscription,
     SubscriptionStatistics,
-    WhenFull,
 )
 from contrada.service.query_interface import (
     Answers,
@@ -51,6 +47,12 @@ from contrada.service.subjects import (
     Offered,
     Predicate,
     Subscribable,
+)
+from contrada.service.subscription_options import (
+    DurableOptions,
+    DurableRecord,
+    QueueOptions,
+    WhenFull,
 )
 
 __all__ = [

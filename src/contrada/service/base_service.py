@@ -18,8 +18,6 @@ from contrada.service.connection_states import ConnectionStates
 from contrada.service.interface import (
     ConnectionState,
     Disseminates,
-    DurableOptions,
-    QueueOptions,
     Service,
     Subscription,
 )
@@ -37,6 +35,7 @@ from contrada.service.query_interface import (
 from contrada.service.requests import dissemination_of, notification_of, offer_of
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.subjects import Item, Offered
+from contrada.service.subscription_options import DurableOptions, QueueOptions
 from contrada.service.subscription_queue import USUAL_QUEUE, QueueSettings
 
 if TYPE_CHECKING:

@@ -41,18 +41,14 @@ from contrada.errors import (
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.domains.values import time_us_of
 from contrada.service.delivery_host import LogHost
-from contrada.service.interface import (
-    DurableOptions,
-    DurableRecord,
-    DurableSubscription,
-    SubscriptionStatistics,
-)
+from contrada.service.interface import DurableSubscription, SubscriptionStatistics
 from contrada.service.loop_guards import check_loop, next_of
 from contrada.service.queued_subscription import why_dropped
 from contrada.service.requests import filters_of, narrowing_of, residue_of
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.security.signatures import standing_reader_of
 from contrada.service.service_limits import ServiceLimits
+from contrada.service.subscription_options import DurableOptions, DurableRecord
 from contrada.service.subscription_queue import EXPIRED, USUAL_QUEUE, QueueSettings
 
 DAMAGED: Final = "damaged"

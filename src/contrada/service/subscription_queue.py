@@ -34,8 +34,8 @@ from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.routing.router_messages import Notifications
 from contrada.service.byte_budget import Budget
 from contrada.service.clock import wall_clock_us
-from contrada.service.interface import WhenFull
 from contrada.service.service_limits import ServiceLimits
+from contrada.service.subscription_options import WhenFull
 
 P = TypeVar("P")
 

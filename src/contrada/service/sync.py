@@ -17,10 +17,7 @@ from contrada.routing.router_messages import Offer, SourceReport
 from contrada.service.advertisements import Advertisements, OfferChange, Offering
 from contrada.service.interface import (
     ConnectionState,
-    DurableOptions,
-    DurableRecord,
     DurableSubscription,
-    QueueOptions,
     ServiceStatistics,
     Subscription,
     SubscriptionStatistics,
@@ -45,24 +42,25 @@ from contrada.service.subjects import (
     Predicate,
     Subscribable,
 )
+from contrada.service.subscription_options import DurableOptions, DurableRecord, QueueOptions
 from contrada.service.sync_base import SyncHandled, SyncIterator, SyncResource, SyncServiceBase
 
 T = TypeVar("T")
 
 
 class SyncSubscription(SyncHandled[T]):
-    """A standing request for notifications; iterate it inside its own `with`.
+    """A subscription to notifications; iterate it inside its own `with`.
 
     See `Subscription`.
     """
 
     @property
     def filters(self) -> Filter | FilterSet:
-        """What is asked for."""
+        """The filters of which a notification matches one."""
         return self._service.ask(lambda: self._held.filters)
 
     def unsubscribe(self) -> None:
-        """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
+        """Ends it. Nothing is delivered afterwards; queued notifications are dropped, counted."""
         self.close()
 
     def update(
@@ -70,19 +68,19 @@ class SyncSubscription(SyncHandled[T]):
         subject: Subscribable | Predicate[Any],
         where: Subscribable | Predicate[Any] | None = None,
     ) -> None:
-        """Ask for something else, without a gap; `subject` and `where` as in `Service.subscribe`.
+        """Replaces the filters without a gap; `subject` and `where` as in `Service.subscribe`.
 
         See `Subscription.update`.
         """
         self._service.run(self._held.update(subject, where))
 
     def statistics(self) -> SubscriptionStatistics:
-        """What was delivered and dropped so far."""
+        """The counts so far."""
         return self._service.ask(lambda: self._held.statistics())
 
 
 class SyncDurableSubscription(SyncIterator[DurableSubscription[T], DurableRecord[T]]):
-    """A reader of a standing subscription; iterate it inside its own `with`.
+    """A reader of a durable subscription; iterate it inside its own `with`.
 
     See `DurableSubscription`.
     """
@@ -98,18 +96,18 @@ class SyncDurableSubscription(SyncIterator[DurableSubscription[T], DurableRecord
         return self._service.ask(lambda: self._held.filters)
 
     def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
-        """Acknowledge these positions, and all that this reader has up to `up_to`.
+        """Acknowledges these positions, and all that this reader holds up to `up_to`.
 
         See `DurableSubscription.acknowledge`.
         """
         self._service.run(self._held.acknowledge(*positions, up_to=up_to))
 
     def nack(self, *positions: int) -> None:
-        """Let these records come again, to whoever reads next. Raises as `acknowledge`."""
+        """Has these records delivered again, to any reader. Raises as `acknowledge`."""
         self._service.run(self._held.nack(*positions))
 
     def statistics(self) -> SubscriptionStatistics:
-        """What this reader got. `Service.statistics` has what is kept."""
+        """The counts of this reader; `Service.statistics` has those of the log."""
         return self._service.ask(lambda: self._held.statistics())
 
 
@@ -215,7 +213,7 @@ class SyncService(SyncServiceBase):
         priority: int | None = None,
         delivery: str | None = None,
     ) -> Envelope:
-        """Publish one notification and return the envelope it was stamped with.
+        """Publishes one notification and returns its stamped envelope.
 
         See `Service.publish`.
         """
@@ -310,7 +308,7 @@ class SyncService(SyncServiceBase):
         timeout_s: float | None = None,
         **options: Any,
     ) -> Any:
-        """A subscription to a filter, a text, a mapping, or what offers `to_filters()`.
+        """A subscription to a filter, a text, a mapping, or an object with `to_filters()`.
 
         Iteration ends when nothing arrives for `timeout_s`.
 
@@ -321,11 +319,11 @@ class SyncService(SyncServiceBase):
         return twin
 
     def unsubscribe(self, durable: str) -> None:
-        """End a durable subscription and delete its log. Raises DeliveryError."""
+        """Ends a durable subscription and deletes its log. Raises DeliveryError."""
         self.run(self._service.unsubscribe(durable))
 
     def advertise(self, offered: Offered) -> SyncOffering:
-        """An advertisement of what this service will publish, in force inside `with`.
+        """An advertisement of this service's publications, in force inside `with`.
 
         See `Service.advertise`.
         """
@@ -334,7 +332,7 @@ class SyncService(SyncServiceBase):
         return twin
 
     def advertisements(self, *, timeout_s: float | None = None) -> SyncAdvertisements:
-        """The advertisements on offer in this process or at the client's broker, with changes.
+        """The advertisements in this process or at the client's broker, with changes.
 
         Iteration ends when nothing arrives for `timeout_s`.
 
@@ -347,7 +345,7 @@ class SyncService(SyncServiceBase):
     def offer(
         self, description: Description | None, source: SourceLike, *, name: str = ""
     ) -> SyncSourceOffer:
-        """A source that answers questions, in force inside `with`.
+        """A source that answers queries, in force inside `with`.
 
         See `Service.offer`.
         """
@@ -371,7 +369,7 @@ class SyncService(SyncServiceBase):
         self, subject: Queryable, where: Subscribable | None = None, **options: Unpack[QueryOptions]
     ) -> SyncAnswers[Notification]: ...
     def query(self, subject: Any, where: Any = None, **options: Any) -> Any:
-        """Ask all sources that may have an answer, once.
+        """Queries all sources that may have an answer, once.
 
         See `Service.query`.
         """
@@ -386,7 +384,7 @@ class SyncService(SyncServiceBase):
         where: Any = None,
         **options: Unpack[ComputeOptions],
     ) -> SyncAnswers[dict[str, Any]]:
-        """Ask as `query`, for what is computed of all answers: it is combined on its way.
+        """Queries as `query`, for aggregates of all answers, combined on the way.
 
         See `Service.compute`.
         """
@@ -395,12 +393,12 @@ class SyncService(SyncServiceBase):
         return twin
 
     def statistics(self) -> ServiceStatistics:
-        """What was published, matched and dropped so far."""
+        """The counts so far."""
         return self.ask(lambda: self._service.statistics())
 
     @property
     def connection(self) -> ConnectionState:
-        """How it is connected at this moment."""
+        """The state of the connection now."""
         return self.ask(lambda: self._service.connection)
 
 
