@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from contrada.errors import ContradaError, InputError
-from contrada.integrations.spark.pipeline.pipeline_subscriptions import Wishes
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import NamedFilters
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.domains.values import datetime_of
 from contrada.model.rule import Rule
@@ -81,7 +81,7 @@ WISHES = (
 )
 
 
-def check_covered(wish: Wish, published: Wishes) -> None:
+def check_covered(wish: Wish, published: NamedFilters) -> None:
     """Refuse a wish that the pipeline does not serve.
 
     The pipeline publishes what matches one of its subscriptions. Whether that is all that a

@@ -232,7 +232,7 @@ async def probe(address: str) -> list[float]:
     return seconds
 
 
-async def interruptible(out: Path, progress: Progress) -> Results:
+async def run_interruptibly(out: Path, progress: Progress) -> Results:
     """The demo, ended in order by the first Ctrl-C (or SIGTERM); further ones change nothing."""
     task = asyncio.ensure_future(demo(out, progress))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -254,7 +254,7 @@ def main(out: Path) -> None:
     out = out.absolute()
     try:
         with Progress(*columns, console=console) as progress:
-            results = asyncio.run(interruptible(out, progress))
+            results = asyncio.run(run_interruptibly(out, progress))
     except* ContradaError as failed:
         for error in failed.exceptions:
             console.print(f"demo: error: {error}", style="red", markup=False, soft_wrap=True)

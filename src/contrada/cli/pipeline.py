@@ -24,8 +24,8 @@ from contrada.errors import InputError
 from contrada.integrations.spark.spark_address import check_form
 from contrada.integrations.spark.spark_session import (
     check_requirements,
-    checked_conf,
-    interruptible,
+    parse_conf,
+    run_interruptibly,
     spark_session,
 )
 from contrada.net.wire.address import parse_addresses
@@ -93,7 +93,7 @@ def run(
     if asked.master and asked.remote:
         raise click.UsageError("--master and --remote are two places: expected one of them")
     check_form(asked.master, asked.remote)
-    conf = checked_conf((named_text(text, "--conf") for text in asked.conf), "--conf")
+    conf = parse_conf((named_text(text, "--conf") for text in asked.conf), "--conf")
     if not asked.remote:
         check_requirements()
     from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
@@ -133,7 +133,11 @@ def _run(
     from contrada.integrations.spark.pipeline.match_publisher import publish_rest
     from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
     from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
-    from contrada.integrations.spark.pipeline.preflight import check_places, plan_lines, problems
+    from contrada.integrations.spark.pipeline.preflight import (
+        check_places,
+        find_problems,
+        plan_lines,
+    )
     from contrada.integrations.spark.pipeline.run_folder import unfinished_run
     from contrada.integrations.spark.pipeline.run_report import write_report
 
@@ -142,7 +146,7 @@ def _run(
     def check(stop: threading.Event) -> tuple[list[str], list[str]]:
         with asked.session(described) as session:
             lines = list(plan_lines(session, described, asked.publish))
-            return lines, list(problems(session, described))
+            return lines, list(find_problems(session, described))
 
     def is_done() -> bool:
         """Whether the run to resume has ended. Raises InputError if nothing is left to do."""
@@ -154,7 +158,9 @@ def _run(
     def work(stop: threading.Event) -> "PipelineSummary | dict[str, int]":
         with asked.session(described) as session:
             if described.is_stream:
-                return run_stream(session, described, publish=asked.publish, told=show, stop=stop)
+                return run_stream(
+                    session, described, publish=asked.publish, on_progress=show, stop=stop
+                )
             if asked.resume:
                 check_places(session, described)
                 if is_done():
@@ -164,13 +170,13 @@ def _run(
                 session,
                 described,
                 publish=asked.publish,
-                told=show,
+                on_progress=show,
                 stop=stop,
                 resume=asked.resume,
             )
 
     if asked.dry_run:
-        lines, found = interruptible(check)
+        lines, found = run_interruptibly(check)
         click.echo("\n".join(lines))
         _exit_with_problems(found)
         return
@@ -178,7 +184,7 @@ def _run(
         is_done()  # Its absence is reported now, not after Spark's start.
     if described.is_stream:  # Supervisors of services send SIGTERM.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-    summary = interruptible(work, is_endless=described.is_stream)
+    summary = run_interruptibly(work, is_endless=described.is_stream)
     if isinstance(summary, dict):
         _print_published(summary, as_json=as_json)
         return

@@ -72,7 +72,7 @@ def prepare() -> None:
     other sessions may use as spark.driver.extraJavaOptions.
     """
     check_requirements()
-    class_archive.keep_classes()
+    class_archive.write_archive()
     click.echo(class_archive.java_options())
 
 

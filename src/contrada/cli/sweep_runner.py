@@ -35,7 +35,7 @@ def sweep_spread(
     chosen: Sequence[P], sweep: "Sweep[P, R]", cores: int, take: Callable[[R], None]
 ) -> None:
     """Runs plans on Spark; `take` gets each result. An interrupt ends it."""
-    from contrada.integrations.spark.spark_session import interruptible, spark_session
+    from contrada.integrations.spark.spark_session import run_interruptibly, spark_session
     from contrada.integrations.spark.sweeps import sweep_on_spark
 
     def work(stop: threading.Event) -> None:
@@ -45,4 +45,4 @@ def sweep_spread(
                     return
                 take(result)
 
-    interruptible(work)
+    run_interruptibly(work)

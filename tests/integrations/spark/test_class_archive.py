@@ -26,7 +26,7 @@ def test_without_kept_classes_java_is_told_nothing() -> None:
 
 def test_kept_classes_are_named_by_the_java(monkeypatch: pytest.MonkeyPatch) -> None:
     """Java would go on without them, slowly, after it was changed."""
-    before = class_archive.archive()
+    before = class_archive.archive_path()
     before.parent.mkdir(parents=True)
     before.write_bytes(b"")
     assert str(before) in class_archive.java_options()
@@ -36,7 +36,7 @@ def test_kept_classes_are_named_by_the_java(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_folders_may_have_blanks_in_their_names() -> None:
     """Java would take half of the name for an option, and not start at all."""
-    kept = class_archive.archive()
+    kept = class_archive.archive_path()
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"")
     assert shlex.split(class_archive.java_options())[0] == f"-XX:SharedArchiveFile={kept}"
@@ -50,15 +50,15 @@ def test_others_go_when_new_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> No
         return subprocess.CompletedProcess(command, 0, "", "")
 
     def unlink(path: Path, **_: object) -> None:
-        assert class_archive.archive().read_bytes() == b"new"
+        assert class_archive.archive_path().read_bytes() == b"new"
         path.rename(path.with_suffix(".gone"))
 
     monkeypatch.setattr(subprocess, "run", written)
     monkeypatch.setattr(Path, "unlink", unlink)
-    kept = class_archive.archive()
+    kept = class_archive.archive_path()
     kept.parent.mkdir(parents=True)
     kept.with_name("other.jsa").write_bytes(b"")
-    assert class_archive.keep_classes() == kept
+    assert class_archive.write_archive() == kept
     assert sorted(each.name for each in kept.parent.iterdir()) == sorted([kept.name, "other.gone"])
 
 
@@ -66,16 +66,16 @@ def test_what_cannot_be_kept_is_told(caches: Path, monkeypatch: pytest.MonkeyPat
     """A command that did nothing would look as if it had."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(EngineError, match="it did not say why"):
-        class_archive.keep_classes()
+        class_archive.write_archive()
     assert list((caches / "contrada" / "spark").iterdir()) == []
 
 
 STARTED = """
 import sys
-from contrada.integrations.spark import archive
+from contrada.integrations.spark import class_archive
 from contrada.integrations.spark.spark_session import spark_session
 log = "-Xlog:class+load:file=" + sys.argv[1]
-with spark_session(1, java_options=f"{archive.java_options()} {log}") as session:
+with spark_session(1, java_options=f"{class_archive.java_options()} {log}") as session:
     print(session.range(3).count())
 """
 
@@ -84,7 +84,7 @@ with spark_session(1, java_options=f"{archive.java_options()} {log}") as session
 @pytest.mark.spark
 def test_sessions_use_what_was_kept(tmp_path: Path) -> None:
     """The file would lie there, and sessions start as slowly as before."""
-    kept = class_archive.keep_classes()
+    kept = class_archive.write_archive()
     assert [kept] == list(kept.parent.iterdir())
     log = tmp_path / "classes"
     command = [sys.executable, "-c", STARTED, str(log)]

@@ -1,21 +1,30 @@
-"""`contrada pipeline run` as a user starts it, with a broker and a subscriber."""
+"""`contrada pipeline run` with a broker and a subscriber, and in processes that are interrupted.
 
+Commands run in this process, on its Spark session. Only tests that interrupt a process or kill Java
+start a process, and so a Java, of their own: these are slow.
+"""
+
+import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from contrada.connections import connect_sync
+from contrada.integrations.spark.pipeline import match_publisher
 from contrada.model import Notification
+from contrada.net import Broker
 from tests.asynchronous import TEST_S_MAX
-
-CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")
+from tests.commands import here
+from tests.own_operators import CONTRADA
 
 DESCRIPTION = """
 subscriptions = "subs"
@@ -54,12 +63,21 @@ def description(tmp_path: Path) -> Path:
     return path
 
 
-def test_matches_are_published_once(broker: str, description: Path, tmp_path: Path) -> None:
-    """Else a subscriber would get a notification as often as others asked for it, or never."""
-    command = [*CONTRADA, "pipeline", "run", str(description), "--publish", broker]
-    command += ["--set", "out=other", "--json", "--cores", "1"]
+@pytest.fixture
+def session_of_tests(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of this process use the session that is there."""
+    monkeypatch.setattr("contrada.cli.pipeline.spark_session", lambda *_, **__: nullcontext(spark))
+
+
+@pytest.mark.usefixtures("session_of_tests")
+def test_matches_are_published_once(
+    broker: str, description: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subscriber would receive a notification once for each match, or never."""
+    monkeypatch.chdir(tmp_path)  # `out` is relative to it.
+    command = ["pipeline", "run", str(description), "--publish", broker]
     with connect_sync(broker) as service, service.subscribe("n > 9") as events:
-        run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        run = here(*command, "--set", "out=other", "--json", "--cores", "1")
         assert run.returncode == 0, run.stderr
         found = [events.next(timeout_s=20) for _ in range(50)]
     assert [each["n"] for each in found] == list(range(10, 60))
@@ -76,69 +94,65 @@ def test_matches_are_published_once(broker: str, description: Path, tmp_path: Pa
     assert pq.read_table(tmp_path / "other" / "quarantine").num_rows == 1
 
 
-def test_what_a_broker_that_dies_left_is_published_later(
+class MortalBroker:
+    """A broker without a store, on a thread, that stops after the first job of a publication."""
+
+    def __init__(self) -> None:
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with Broker("127.0.0.1", 0) as broker:
+            self.address = broker.address
+            self._started.set()
+            await self._stop.wait()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+
+@pytest.mark.usefixtures("session_of_tests")
+def test_the_rest_is_published_after_a_broker_was_lost(
     broker: str, description: Path, tmp_path: Path
 ) -> None:
-    """Else one would not know what subscribers have, and everything would come twice."""
+    """The published count would be unknown, and a resumed run would publish everything twice."""
     text = description.read_text()
-    description.write_text(f'delivery = "reliable"\n{text}')  # That broker has no store.
-    dying = tmp_path / "dying.py"
-    dying.write_text(WITHOUT_BROKER)
+    description.write_text(f'delivery = "reliable"\n{text}')  # The mortal broker has no store.
     command = ["pipeline", "run", str(description), "--cores", "1", "--json"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.run(
-        [sys.executable, str(dying), *command], capture_output=True, text=True, env=environment
-    )
+    mortal = MortalBroker()
+    save_state = match_publisher._MatchPublisher._save_state
+
+    def saved(publisher: match_publisher._MatchPublisher) -> None:
+        save_state(publisher)
+        if publisher.state.sources:
+            mortal.stop()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(match_publisher, "PUBLISHED_AT_ONCE", 20)
+        patch.setattr(match_publisher, "BROKER_AWAY_S", 1.0)
+        patch.setattr(match_publisher._MatchPublisher, "_save_state", saved)
+        run = here(*command, "--publish", mortal.address)
     assert (run.returncode, run.stdout) == (1, "")
-    said = run.stderr.splitlines()[-1]
-    assert "at least 20 of 60 notifications of rows are published; " in said
-    assert "--resume publishes the rest" in said
+    last_line = run.stderr.splitlines()[-1]
+    assert "at least 20 of 60 notifications of rows are published; " in last_line
+    assert "--resume publishes the rest" in last_line
     with connect_sync(broker) as service, service.subscribe("n exists") as events:
-        run = subprocess.run(
-            [*CONTRADA, *command, "--resume", "--publish", broker], capture_output=True, text=True
-        )
+        run = here(*command, "--resume", "--publish", broker)
         assert (run.returncode, run.stdout) == (0, '{"published":{"rows":40}}\n'), run.stderr
         assert [events.next(timeout_s=20)["n"] for _ in range(40)] == list(range(20, 60))
-    (kept,) = tmp_path.rglob("out/published.json")
-    told = json.loads(kept.read_text())
-    assert (told["address"], told["sources"]) == (broker, {"rows": 60})
+    (file,) = tmp_path.rglob("out/published.json")
+    state = json.loads(file.read_text())
+    assert (state["address"], state["sources"]) == (broker, {"rows": 60})
 
 
-WITHOUT_BROKER = """
-import asyncio, sys, threading
-from contrada.net import Broker
-from contrada.integrations.spark.pipeline import publishing
-
-publishing.PUBLISHED_AT_ONCE, publishing.BROKER_AWAY_S = 20, 1.0
-keep, started = publishing._MatchPublisher._keep, threading.Event()
-
-async def serve():
-    global loop, stop, address
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    async with Broker("127.0.0.1", 0) as broker:
-        address = broker.address
-        started.set()
-        await stop.wait()
-
-thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
-thread.start()
-started.wait()
-
-def kept(publisher):
-    keep(publisher)
-    if publisher.state.sources and thread.is_alive():
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-
-publishing._MatchPublisher._keep = kept
-sys.argv += ["--publish", address]
-from contrada.cli import main
-main()
-"""
-
-
-def test_what_is_not_as_it_was_meant_is_said(description: Path, tmp_path: Path) -> None:
-    """Else a slip of the pen would look like a run in which nothing matched."""
+@pytest.mark.usefixtures("session_of_tests")
+def test_likely_mistakes_are_reported(description: Path, tmp_path: Path) -> None:
+    """A typing error would look like a run without matches."""
     text = description.read_text()
     description.write_text(
         text.replace("{ at =", '{ ta = "text", at =')
@@ -147,8 +161,7 @@ def test_what_is_not_as_it_was_meant_is_said(description: Path, tmp_path: Path) 
     )
     (tmp_path / "b.json").write_text("{\n[\n")
     (tmp_path / "c.xml").write_text("<a/>")
-    command = [*CONTRADA, "pipeline", "run", str(description), "--cores", "1"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = here("pipeline", "run", str(description), "--cores", "1")
     assert run.returncode == 3, run.stderr
     assert run.stderr.splitlines()[-3:] == [
         "contrada: error: rows: no record has 'ta', which an option names",
@@ -159,41 +172,45 @@ def test_what_is_not_as_it_was_meant_is_said(description: Path, tmp_path: Path) 
     assert f"matches and quarantine: {tmp_path / 'out'}\n" in run.stdout
 
 
-@pytest.mark.parametrize("begun", ["starting", "matching", "stopping"])
-def test_ctrl_c_ends_it_cleanly(description: Path, tmp_path: Path, begun: str) -> None:
-    """Else an interrupted run would leave a traceback, half an output, or a Java running."""
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["starting", "matching", "stopping"])
+def test_ctrl_c_ends_a_run_cleanly(description: Path, tmp_path: Path, stage: str) -> None:
+    """An interrupted run would leave a traceback, half an output, or a running Java."""
     slow = tmp_path / "slow.py"
-    slow.write_text(INTERRUPTED[begun])
+    slow.write_text(INTERRUPTED[stage])
     command = [sys.executable, str(slow), "pipeline", "run", str(description), "--cores", "1"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TEST_S_MAX)
     assert run.returncode == 130, run.stderr
     assert "Traceback" not in run.stderr
     assert run.stdout == ""
-    assert (tmp_path / "out" / "matches").exists() == (begun == "stopping")
+    assert (tmp_path / "out" / "matches").exists() == (stage == "stopping")
 
 
-@pytest.mark.parametrize("when", ["between calls", "in a call", "in a call that it did not read"])
-def test_a_java_that_dies_is_one_line(description: Path, tmp_path: Path, when: str) -> None:
-    """Else a lack of memory would show as a traceback of another library."""
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["between calls", "in a call", "in an unread call"])
+def test_the_end_of_java_is_reported_on_one_line(
+    description: Path, tmp_path: Path, when: str
+) -> None:
+    """A lack of memory would look like a fault of another library."""
     dying = tmp_path / "dying.py"
     dying.write_text(DYING % DEATHS[when])
     command = [sys.executable, str(dying), "pipeline", "run", str(description), "--cores", "1"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TEST_S_MAX)
-    said = run.stderr.splitlines()[-1]
+    last_line = run.stderr.splitlines()[-1]
     assert (run.returncode, run.stdout) == (1, "")
-    assert said == "contrada: error: Spark ended the run: its Java process has ended"
+    assert last_line == "contrada: error: Spark ended the run: its Java process has ended"
     assert "Traceback" not in run.stderr
 
 
 DYING = """
 import os, signal
 from pyspark import SparkContext
-from contrada.integrations.spark.pipeline import run
-count = run.counts_of
+from contrada.integrations.spark.pipeline import pipeline_run
+count = pipeline_run.counts_of
 def killed(frame, sources, subscriptions):
     %s
     return count(frame, sources, subscriptions)
-run.counts_of = killed
+pipeline_run.counts_of = killed
 from contrada.cli import main
 main()
 """
@@ -202,7 +219,7 @@ DEATHS = {
     "between calls": """os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
     SparkContext._gateway.proc.wait()""",
     "in a call": "SparkContext._jvm.java.lang.Runtime.getRuntime().halt(1)",
-    "in a call that it did not read": """os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+    "in an unread call": """os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
     SparkContext._gateway.proc.wait()
     from py4j import clientserver, protocol
     def reset(connection, command):
@@ -227,8 +244,8 @@ main()
 """,
     "matching": """
 import os, signal
-from contrada.integrations.spark.pipeline import run
-count = run.counts_of
+from contrada.integrations.spark.pipeline import pipeline_run
+count = pipeline_run.counts_of
 def interrupted(frame, sources, subscriptions):
     def endless(batches, parent=os.getpid()):
         import os, signal, threading
@@ -236,19 +253,19 @@ def interrupted(frame, sources, subscriptions):
         threading.Event().wait()
         yield from batches
     return count(frame.mapInArrow(endless, frame.schema), sources, subscriptions)
-run.counts_of = interrupted
+pipeline_run.counts_of = interrupted
 from contrada.cli import main
 main()
 """,
     "stopping": """
 import os, signal, threading
 from pyspark import SparkContext
-from contrada.integrations.spark import session
-cancel, cancelled, stop = session._cancel_jobs, threading.Event(), SparkContext.stop
+from contrada.integrations.spark import spark_session
+cancel, cancelled, stop = spark_session._cancel_jobs, threading.Event(), SparkContext.stop
 def watched():
     cancel()
     cancelled.set()
-session._cancel_jobs = watched
+spark_session._cancel_jobs = watched
 def interrupted(self):
     self._jsc.stop()
     os.kill(os.getpid(), signal.SIGINT)

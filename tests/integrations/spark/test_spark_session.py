@@ -28,7 +28,7 @@ def test_what_does_not_end_when_interrupted_is_left_behind(
         may_end.wait()
 
     with pytest.raises(KeyboardInterrupt):
-        spark_session.interruptible(work)
+        spark_session.run_interruptibly(work)
     may_end.set()
     assert "left behind" in caplog.text
 
@@ -111,8 +111,8 @@ def test_options_of_java_are_added_to_those_that_are_there() -> None:
     own = {"spark.driver.extraJavaOptions": "-Xa", "spark.ui.enabled": "false"}
     given = {"spark.driver.extraJavaOptions": "-Xb", "spark.ui.enabled": "true", "spark.a": "b"}
     together = {"spark.driver.extraJavaOptions": "-Xa -Xb"}
-    assert spark_session._with(own, given) == {**given, **together}
-    assert spark_session._with({}, given) == given
+    assert spark_session._merge_settings(own, given) == {**given, **together}
+    assert spark_session._merge_settings({}, given) == given
 
 
 class _Patient(DefaultPolicy):
@@ -130,7 +130,7 @@ def test_a_server_that_went_away_is_given_up_soon() -> None:
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
-        spark_session._give_up_soon(SimpleNamespace(client=client))  # type: ignore[arg-type]
+        spark_session._bound_retries(SimpleNamespace(client=client))  # type: ignore[arg-type]
 
     def call() -> None:
         for attempt in Retrying(policy, wait):

@@ -130,11 +130,11 @@ def test_modules_are_no_work_for_the_garbage_collector(monkeypatch: pytest.Monke
     froze: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: froze.append(1))
     monkeypatch.setattr(worker_code, "_settled", 0)
-    worker_code.settle()
-    worker_code.settle()
+    worker_code.freeze_modules()
+    worker_code.freeze_modules()
     assert len(froze) == 1
     monkeypatch.setitem(sys.modules, "a_module_of_this_test", sys)
-    worker_code.settle()
+    worker_code.freeze_modules()
     assert len(froze) == 2
 
 

@@ -1,4 +1,4 @@
-"""`keep_classes`: an archive of Spark's loaded classes, so that sessions on this machine start
+"""`write_archive`: an archive of Spark's loaded classes, so that sessions on this machine start
 faster.
 
 Java writes the archive when a process ends, and maps it into later processes (class-data sharing,
@@ -27,7 +27,7 @@ QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 fit."""
 
 
-def archive() -> Path:
+def archive_path() -> Path:
     """Returns the path of the archive, in the user's cache directory."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(caches).absolute() / "contrada" / "spark" / f"{_digest()}.jsa"
@@ -35,17 +35,17 @@ def archive() -> Path:
 
 def java_options() -> str:
     """Returns the Java options that use the archive; empty without an archive."""
-    kept = archive()
+    kept = archive_path()
     return f'"-XX:SharedArchiveFile={kept}" {QUIET}' if kept.is_file() else ""
 
 
-def keep_classes() -> Path:
+def write_archive() -> Path:
     """Starts a Spark session, matches rows, and archives the loaded classes.
 
     Replaces an earlier archive atomically. Cost: some 150 MB, half a minute. Raises EngineError if
     Java writes no archive.
     """
-    kept = archive()
+    kept = archive_path()
     kept.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=kept.parent) as folder:
         new = Path(folder) / kept.name

@@ -86,12 +86,12 @@ def spark_session(
     if not master:  # At a cluster it may be elsewhere, which this variable tells.
         os.environ["PYSPARK_PYTHON"] = sys.executable
     # For good: it logs at the end of the process, too.
-    logging.getLogger().addFilter(_is_no_echo)
+    logging.getLogger().addFilter(_is_not_py4j)
     cores = cores or os.cpu_count() or 1
     builder = configure(SparkSession.builder.appName(name))
     builder = builder.remote(remote) if remote else builder.master(master or f"local[{cores}]")
     settings = _QUERIES if remote else _settings(cores, master, java_options)
-    for key, value in _with(settings, conf or {}).items():
+    for key, value in _merge_settings(settings, conf or {}).items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -105,7 +105,7 @@ def spark_session(
             yield session
         finally:
             if session in _remote:
-                _give_up_soon(session)
+                _bound_retries(session)
                 _remote.remove(session)
             session.stop()
     except ConnectionError as error:  # Nothing but Java is connected to in here.
@@ -115,7 +115,7 @@ def spark_session(
         raise EngineError(said) from error
 
 
-def _give_up_soon(session: "SparkSession") -> None:
+def _bound_retries(session: "SparkSession") -> None:
     """Bounds the retries of calls to a lost Connect server: Spark would retry each for ten
     minutes.
     """
@@ -124,7 +124,7 @@ def _give_up_soon(session: "SparkSession") -> None:
         policy.max_retries = STOP_RETRIES_MAX
 
 
-def _with(settings: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
+def _merge_settings(settings: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
     """Merges the user's settings; Java options are appended to the existing ones."""
     before = settings.get(_JAVA_OPTIONS)
     added = (
@@ -135,7 +135,7 @@ def _with(settings: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str
     return {**settings, **conf, **added}
 
 
-def checked_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str]:
+def parse_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str]:
     """Checks Spark settings of a user. Raises InputError that names their `source`."""
     conf = dict(pairs)
     for key in conf:
@@ -146,7 +146,7 @@ def checked_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str
     return conf
 
 
-def _is_no_echo(record: logging.LogRecord) -> bool:
+def _is_not_py4j(record: logging.LogRecord) -> bool:
     """Drops log records of py4j: it logs errors after Java's end with a traceback, and raises them,
     too.
     """
@@ -188,7 +188,7 @@ def _is_indented(line: str) -> bool:
     return line.startswith(" ")
 
 
-def interruptible(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:
+def run_interruptibly(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:
     """Runs work that uses Spark; Ctrl-C cancels its jobs and stops its session in order.
 
     Endless work usually ends by Ctrl-C: then only the event is set, and the result of the work is
@@ -236,7 +236,7 @@ def _cancel_jobs() -> None:
     from pyspark.errors import PySparkException
 
     for session in tuple(_remote):
-        _give_up_soon(session)
+        _bound_retries(session)
         with suppress(PySparkException):  # It is stopped at this moment, or its server has ended.
             session.interruptAll()
     # A context that is still starting has no Java side yet, one that has stopped none any more.

@@ -9,7 +9,7 @@ from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 
 from contrada.integrations.spark.connector.arrow_columns import ArrowColumns
-from contrada.integrations.spark.connector.filter_pushdown import pushed
+from contrada.integrations.spark.connector.filter_pushdown import push_down
 from contrada.model import Filter, Notification
 
 SCHEMA = T.StructType(
@@ -90,7 +90,7 @@ def test_what_passes_in_spark_is_asked_for(name: str) -> None:
     """Rows would be missing that Spark's own filter lets through."""
     narrowed = 0
     for each in filters_of(name):
-        subscription = pushed([each], SCHEMA)
+        subscription = push_down([each], SCHEMA)
         for value in VALUES[name]:
             notification = Notification({} if value is None else {name: value})
             if value is not None and passes(each, value):
@@ -115,12 +115,12 @@ def test_what_is_not_known_to_be_safe_is_left_to_spark() -> None:
         D.GreaterThan(("@time",), datetime(2026, 1, 1, tzinfo=UTC)),
         D.GreaterThan(("t",), datetime(2026, 1, 1)),  # noqa: DTZ001 - what is tried
     ]
-    assert pushed(left, SCHEMA) == Filter({})
+    assert push_down(left, SCHEMA) == Filter({})
 
 
 def test_several_filters_are_one_subscription() -> None:
     """Only the last would be pushed."""
-    found = pushed(
+    found = push_down(
         [D.GreaterThan(("i",), 4), D.LessThan(("i",), 9), D.EqualTo(("s",), "x")], SCHEMA
     )
     assert found == Filter('i > 4 and i < 9 and s = "x"')

@@ -11,7 +11,7 @@ ROWS = [b"a", b"b", b"c"]
 
 def numbered(batch: int, known: int = 0, rows: list[bytes] = ROWS) -> list[int]:
     numbering = SequenceNumbers("q", batch, 0)
-    assert numbering.know(known)
+    assert numbering.resume_after(known)
     numbers = [numbering.next(each) for each in rows]
     numbering.end()
     return numbers
@@ -36,7 +36,7 @@ def test_what_is_published_has_no_number() -> None:
 
 def test_a_later_batch_was_published_before() -> None:
     """Old rows would be refused one by one."""
-    assert not SequenceNumbers("q", 5, 0).know(numbered(6)[0])
+    assert not SequenceNumbers("q", 5, 0).resume_after(numbered(6)[0])
 
 
 @pytest.mark.parametrize("rows", [[b"b", b"a", b"c"], [b"a", b"x", b"c"], [b"a"]])

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from contrada.cli import main
 from contrada.cli.pipeline import SUBSCRIPTIONS_LISTED_MAX, _rate
 from contrada.integrations.spark.pipeline import pipeline_run as running
-from contrada.integrations.spark.pipeline.run_folder import alone_in
+from contrada.integrations.spark.pipeline.run_folder import lock_output
 
 DESCRIPTION = """
 subscriptions = "subs"
@@ -106,7 +106,7 @@ def test_a_dry_run_looks_at_headers(commands: Commands) -> None:
 
 def test_a_dry_run_looks_whether_another_one_is_under_way(commands: Commands) -> None:
     """One would hear that all is well, and then be refused."""
-    with alone_in(commands.folder / "out"):
+    with lock_output(commands.folder / "out"):
         found = commands.run("--dry-run")
         assert (found.exit_code, found.stdout) == (2, "")
         assert "another run writes there" in found.stderr
@@ -156,7 +156,7 @@ def test_what_was_ended_goes_on(commands: Commands, monkeypatch: pytest.MonkeyPa
 def test_the_rest_is_not_published_while_a_run_is_under_way(commands: Commands) -> None:
     """Both would publish the same matches."""
     assert commands.run().exit_code == 0
-    with alone_in(commands.folder / "out"):
+    with lock_output(commands.folder / "out"):
         found = commands.run("--resume", "--publish", "contrada://127.0.0.1:1")
     assert found.exit_code == 2
     assert "another run writes there" in found.stderr

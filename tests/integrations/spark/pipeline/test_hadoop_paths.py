@@ -24,14 +24,14 @@ from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
 from contrada.integrations.spark.pipeline.preflight import check_places, plan_lines
 from contrada.integrations.spark.pipeline.run_folder import (
     PROGRESS_FILE,
-    alone_in,
     current_run,
-    forget_unfinished,
-    mend,
+    delete_unfinished,
+    lock_output,
     new_run,
-    read_whole,
+    read_state,
+    repair,
     unfinished_run,
-    write_whole,
+    write_atomically,
 )
 from contrada.integrations.spark.transforms.detection import detection_statistics
 from tests.integrations.spark.pipeline.test_pipeline_stream import give, matched
@@ -137,7 +137,7 @@ def test_matches_at_an_address_are_published_once(
         with connect_sync(service):
             assert run_pipeline(spark, pipeline, publish=service).published == 2
         assert publish_rest(spark, pipeline, service) == {"rows": 0}
-        write_whole(address / "out" / PROGRESS_FILE, b'{"sources": {"rows": 1}}')
+        write_atomically(address / "out" / PROGRESS_FILE, b'{"sources": {"rows": 1}}')
         assert publish_rest(spark, pipeline, service) == {"rows": 1}
     told = json.loads((folder / "there" / "out" / PROGRESS_FILE).read_text())
     assert (told["sources"], told["address"]) == ({"rows": 2}, service)
@@ -183,7 +183,7 @@ def written(output: HadoopPath, text: str) -> None:
     run.begin()
     for part in range(2):
         (run.output / ".runs" / run.name / "matches" / f"part-{part}").write_bytes(text.encode())
-    write_whole(run.output / ".runs" / run.name / PROGRESS_FILE, b"{}")
+    write_atomically(run.output / ".runs" / run.name / PROGRESS_FILE, b"{}")
 
 
 def shown(output: HadoopPath) -> set[str]:
@@ -241,7 +241,7 @@ def test_results_are_there_wherever_a_run_is_killed(
         run = unfinished_run(output)
         assert run is not None
         was_killed = killed_at(step, monkeypatch, run.show)
-        mend(output)
+        repair(output)
         left = unfinished_run(output)
         if left is not None:
             assert shown(output) == {"old"}
@@ -260,7 +260,7 @@ def test_what_was_not_ended_is_forgotten(address: HadoopPath) -> None:
     written(address, "old")
     unfinished_run(address).show()  # type: ignore[union-attr]
     written(address, "failed")
-    forget_unfinished(address)
+    delete_unfinished(address)
     assert unfinished_run(address) is None
     assert shown(address) == {"old"}
 
@@ -271,18 +271,18 @@ def test_one_run_writes_at_an_address(
     """One would take away what another is writing; or nobody could write after a kill."""
     output = address / "out"
     lock = folder / "there" / "out" / ".lock"
-    with alone_in(output) as check:
-        with pytest.raises(InputError, match="another run"), alone_in(output):
+    with lock_output(output) as check:
+        with pytest.raises(InputError, match="another run"), lock_output(output):
             pass
         with pytest.raises(InputError, match="another run"):
             list(plan_lines(spark, described(folder, address), None))
         check()
         before = lock.stat().st_mtime - LOCK_LEASE_S - 1
         os.utime(lock, (before, before))  # As if it had been killed a minute ago.
-        with alone_in(output):
+        with lock_output(output):
             with pytest.raises(InputError, match="has taken the lock"):
                 check()
-            with pytest.raises(InputError, match="another run"), alone_in(output):
+            with pytest.raises(InputError, match="another run"), lock_output(output):
                 pass
     assert [each.name for each in (address / "out").iterdir()] == []
 
@@ -308,7 +308,7 @@ def test_files_at_addresses_are_whole(
 ) -> None:
     """A half file would be taken for what a run has done."""
     file = address / "a.json"
-    write_whole(file, b"[1]")
+    write_atomically(file, b"[1]")
     write = HadoopPath.write_bytes
 
     def cut(path: HadoopPath, content: bytes) -> None:
@@ -318,9 +318,9 @@ def test_files_at_addresses_are_whole(
     with monkeypatch.context() as patch:
         patch.setattr(HadoopPath, "write_bytes", cut)
         with pytest.raises(EndedError):
-            write_whole(file, b"[2]")
-    assert read_whole(file, list[int]) == [1]
-    assert read_whole(address / "none", list[int]) is None
+            write_atomically(file, b"[2]")
+    assert read_state(file, list[int]) == [1]
+    assert read_state(address / "none", list[int]) is None
     assert [each.name for each in address.glob("*.json")] == ["a.json"]
     with pytest.raises(FileExistsError):
         file.write_bytes(b"", is_new=True)
@@ -332,15 +332,15 @@ def test_a_store_shows_a_file_when_it_is_closed(
     address: HadoopPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store deletes before it copies: killed in between, the file would be gone."""
-    write_whole(address / "a.json", b"[1]")
+    write_atomically(address / "a.json", b"[1]")
     # Here another capability stands for that of stores.
     monkeypatch.setattr(
         "contrada.integrations.spark.pipeline.hadoop_paths._ABORTABLE",
         "fs.capability.paths.permissions",
     )
     monkeypatch.delattr(HadoopPath, "replace")
-    write_whole(address / "a.json", b"[2]")
-    assert read_whole(address / "a.json", list[int]) == [2]
+    write_atomically(address / "a.json", b"[2]")
+    assert read_state(address / "a.json", list[int]) == [2]
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_what_others_have_put_at_an_address_stays(
     spark: SparkSession, folder: Path, address: HadoopPath
 ) -> None:
     """A run would replace what is not its own."""
-    write_whole(address / "out" / "letters", b"")
+    write_atomically(address / "out" / "letters", b"")
     with pytest.raises(InputError, match="found letters, expected a folder of its own"):
         run_pipeline(spark, described(folder, address))
 

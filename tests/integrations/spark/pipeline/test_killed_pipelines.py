@@ -75,7 +75,7 @@ def described(folder: Path, address: str, trigger: str, batches: int) -> Path:
     return path
 
 
-def asked_of(n: int) -> list[str]:
+def matching_names(n: int) -> list[str]:
     """What a row matches."""
     return ["a"] * (n > 5 and n % 3 < 2) + ["b"] * (n % 3 == 1)
 
@@ -83,7 +83,7 @@ def asked_of(n: int) -> list[str]:
 def check_output(folder: Path, batches: int) -> None:
     """All is there once: matches, table, quarantine, pattern matches, report."""
     every = range(batches * ROWS)
-    expected = Counter((name, n) for n in every for name in asked_of(n))
+    expected = Counter((name, n) for n in every for name in matching_names(n))
     for place in ("out/matches", "table"):
         found = Counter(
             (row["subscription"], json.loads(row["attributes"])["n"])
@@ -133,7 +133,7 @@ def test_a_killed_stream_loses_and_doubles_nothing(address: str, tmp_path: Path)
     ended = run(*CONTRADA, "pipeline", "run", str(description), "--cores", "1")
     assert ended.returncode == 0, ended.stderr
     check_output(tmp_path, 5)
-    expected = [n for n in range(5 * ROWS) if asked_of(n)]
+    expected = [n for n in range(5 * ROWS) if matching_names(n)]
     assert published(address, len(expected)) == expected
 
 
@@ -143,7 +143,7 @@ def test_a_killed_stream_loses_and_doubles_nothing(address: str, tmp_path: Path)
 def test_a_stream_ends_in_order(address: str, tmp_path: Path, how: signal.Signals) -> None:
     """Ctrl-C would cut a micro-batch, lose the report, or leave a traceback or a Java running."""
     description = described(tmp_path, address, "100 ms", 2)
-    last = max(n for n in range(2 * ROWS) if asked_of(n))
+    last = max(n for n in range(2 * ROWS) if matching_names(n))
     command = [*CONTRADA, "pipeline", "run", str(description), "--cores", "2", "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with (
@@ -162,5 +162,5 @@ def test_a_stream_ends_in_order(address: str, tmp_path: Path, how: signal.Signal
     assert "Traceback" not in errors
     summary = json.loads(output)
     assert summary["batches"] == 2
-    assert summary["published"] == sum(1 for n in range(2 * ROWS) if asked_of(n))
+    assert summary["published"] == sum(1 for n in range(2 * ROWS) if matching_names(n))
     check_output(tmp_path, 2)

@@ -14,7 +14,7 @@ from tests.integrations.spark.pipeline import killed_run
 from tests.integrations.spark.pipeline.test_killed_pipelines import (
     RUN_S,
     address,
-    asked_of,
+    matching_names,
     published,
     run,
 )
@@ -52,7 +52,7 @@ def described(folder: Path, address: str) -> Path:
 def check_output(folder: Path) -> None:
     """All is there once: matches, quarantine and report."""
     every = range(SOURCES * FILES * FILE_ROWS)
-    expected = Counter((name, n) for n in every for name in asked_of(n))
+    expected = Counter((name, n) for n in every for name in matching_names(n))
     found = Counter(
         (row["subscription"], json.loads(row["attributes"])["n"])
         for row in pq.read_table(folder / "out" / "matches").to_pylist()
@@ -86,5 +86,5 @@ def test_a_killed_run_loses_and_doubles_nothing(
     ended = run(*command, *(["--resume"] if goes_on else []))
     assert ended.returncode == 0, ended.stderr
     check_output(tmp_path)
-    expected = [n for n in range(SOURCES * FILES * FILE_ROWS) if asked_of(n)]
+    expected = [n for n in range(SOURCES * FILES * FILE_ROWS) if matching_names(n)]
     assert published(address, len(expected)) == expected

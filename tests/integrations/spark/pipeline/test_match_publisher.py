@@ -77,7 +77,7 @@ def test_a_source_is_published_in_its_order(
     told: list[tuple[str, int, int]] = []
     with connect_sync(address) as service, service.subscribe("n any") as events:
         summary = run_pipeline(
-            spark, described(folder), publish=address, told=lambda *each: told.append(each)
+            spark, described(folder), publish=address, on_progress=lambda *each: told.append(each)
         )
         found = published(events, service)
     assert found[: FILES * ROWS] == list(range(FILES * ROWS))
@@ -104,7 +104,7 @@ def test_what_was_cut_off_is_published_once(
 ) -> None:
     """Matches of a job that was published, and not yet noted, would come twice."""
     monkeypatch.setattr(match_publisher, "PUBLISHED_AT_ONCE", 13)
-    keep = match_publisher._MatchPublisher._keep
+    keep = match_publisher._MatchPublisher._save_state
 
     def kept(of: match_publisher._MatchPublisher) -> None:
         if sum(of.state.sources.values()) > 40:
@@ -114,7 +114,7 @@ def test_what_was_cut_off_is_published_once(
     pipeline = described(folder, delivery)
     with connect_sync(address) as service, service.subscribe("n any") as events:
         with monkeypatch.context() as patch:
-            patch.setattr(match_publisher._MatchPublisher, "_keep", kept)
+            patch.setattr(match_publisher._MatchPublisher, "_save_state", kept)
             with pytest.raises(EndedError):
                 run_pipeline(spark, pipeline, publish=address)
         rest = publish_rest(spark, pipeline, address)

@@ -1,10 +1,10 @@
-"""Counts of outcomes, summed up without Spark."""
+"""Counts of outcomes, sum_rows up without Spark."""
 
 import sys
 from types import FrameType
 from typing import Any
 
-from contrada.integrations.spark.pipeline.outcome_counts import CountedRow, SourceCounts, summed
+from contrada.integrations.spark.pipeline.outcome_counts import CountedRow, SourceCounts, sum_rows
 
 STEPS_PER_ROW_MAX = 20
 """Lines of Python that a row of counts may take."""
@@ -23,7 +23,7 @@ def steps_of(rows: list[CountedRow], most: int) -> dict[str, SourceCounts]:
     before = sys.gettrace()
     sys.settrace(traced)
     try:
-        return summed(rows, ["one", "two"])
+        return sum_rows(rows, ["one", "two"])
     finally:
         sys.settrace(before)
 

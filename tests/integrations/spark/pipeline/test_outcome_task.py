@@ -13,7 +13,7 @@ from contrada import Notification
 from contrada.integrations.files import ReadOptions
 from contrada.integrations.spark import Base
 from contrada.integrations.spark.pipeline import outcome_task
-from contrada.integrations.spark.pipeline.outcome_task import OUTCOME, PackedOutcome, RowsOf
+from contrada.integrations.spark.pipeline.outcome_task import OUTCOME, PackedOutcome, SparkRows
 from contrada.integrations.spark.transforms.notification_worker import RowBuilder
 from contrada.model import Envelope, to_msgpack
 from contrada.model.codec import notification_from_msgpack
@@ -71,8 +71,8 @@ def packed(reading: ReadOptions) -> tuple[RowBuilder, pa.RecordBatch]:
 
 def one_by_one(making: RowBuilder, batch: pa.RecordBatch, base: Base) -> list[dict[str, Any]]:
     """What is to be told of each row."""
-    made = making.made(batch)
-    wishes = base.wishes or {}
+    made = making.build(batch)
+    wishes = base.interests or {}
     rows = []
     for packed, reason, text in zip(*(each.to_pylist() for each in made[:3]), strict=True):
         row: dict[str, Any] = dict.fromkeys(OUTCOME.names) | {"source": "rows"}
@@ -103,16 +103,16 @@ def test_rows_are_told_in_columns_as_one_by_one(
     monkeypatch.setattr(outcome_task, "OUTCOMES_MAX", at_once)
     base = Base(WISHES, folder=tmp_path)
     making, batch = made_of(reading)
-    reader = RowsOf("rows", making).reader(base.saved)
+    reader = SparkRows("rows", making).reader(base.saved)
     batches = list(reader.outcomes(batch))
     assert all(each.schema == OUTCOME and 0 < each.num_rows <= at_once for each in batches)
     expected = one_by_one(making, batch, base)
     found = [row for each in batches for row in each.to_pylist()]
     assert found == expected
     assert any(row["attributes"] for row in found)
-    (counts,) = (row for each in reader.counted() for row in each.to_pylist())
+    (counts,) = (row for each in reader.finish() for row in each.to_pylist())
     bad = sum(row["reason"] is not None for row in expected)
-    assert (counts["read"] + counts["bad"], counts["bad"]) == (len(making.made(batch)[0]), bad)
+    assert (counts["read"] + counts["bad"], counts["bad"]) == (len(making.build(batch)[0]), bad)
 
 
 def test_names_are_struck_out_when_they_are_met(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_names_are_struck_out_when_they_are_met(tmp_path: Path) -> None:
         types={"names": "text", "unmet": "text", "a.b.c": "text", "never": "text"}
     )
     making, batch = json_lines(reading)
-    reader = RowsOf("rows", making).reader(Base(WISHES, folder=tmp_path).saved)
+    reader = SparkRows("rows", making).reader(Base(WISHES, folder=tmp_path).saved)
     assert list(reader.outcomes(batch))
-    (counts,) = (row for each in reader.counted() for row in each.to_pylist())
+    (counts,) = (row for each in reader.finish() for row in each.to_pylist())
     assert counts["unmet"] == ["never", "unmet"]

@@ -19,7 +19,7 @@ from contrada.integrations.spark.pipeline import pipeline_stream
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
 from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
-from contrada.integrations.spark.pipeline.pipeline_subscriptions import asked_by
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import load_origins
 from contrada.integrations.spark.pipeline.preflight import plan_lines
 from contrada.integrations.spark.pipeline.subscription_versions import Versions
 from contrada.integrations.spark.transforms.detection import detection_statistics
@@ -193,8 +193,8 @@ def test_what_cannot_be_read_leaves_subscriptions_as_they_were(
     give(folder, "b", {"n": 1, "key": "x"})
     pipeline = read_pipeline(folder / "p.toml")
     with pytest.MonkeyPatch.context() as patch:
-        spoil = spoiled(lambda: (folder / "subs").write_text("low n < 2"), asked_by)
-        patch.setattr(pipeline_stream, "asked_by", spoil)
+        spoil = spoiled(lambda: (folder / "subs").write_text("low n < 2"), load_origins)
+        patch.setattr(pipeline_stream, "load_origins", spoil)
         run_stream(spark, pipeline)
     assert matched(folder) == [(0, "low", 1, 1), (1, "low", 1, 1)]
     assert "the subscriptions stay as they were" in caplog.text
@@ -294,7 +294,7 @@ def test_a_stream_that_is_stopped_goes_on(spark: SparkSession, folder: Path) -> 
     """It would wait for ever for a micro-batch, or leave one out."""
     for name, n in zip("abcdef", (0, 1, 2, 3, 4, 2), strict=True):
         give(folder, name, {"n": n, "key": "x"})
-    stop, do = threading.Event(), pipeline_stream._MicroBatches._do
+    stop, do = threading.Event(), pipeline_stream._MicroBatches._process
 
     def done(batches: Any, frame: Any, batch: int) -> None:
         do(batches, frame, batch)
@@ -302,7 +302,7 @@ def test_a_stream_that_is_stopped_goes_on(spark: SparkSession, folder: Path) -> 
             stop.set()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline_stream._MicroBatches, "_do", done)
+        patch.setattr(pipeline_stream._MicroBatches, "_process", done)
         first = run_stream(spark, read_pipeline(folder / "p.toml"), stop=stop)
     assert 2 <= first.batches <= 6
     last = run_stream(spark, read_pipeline(folder / "p.toml"))
@@ -325,7 +325,7 @@ def test_a_micro_batch_that_fails_while_a_stream_is_stopped(
             stop.wait()
         raise EndedError
 
-    monkeypatch.setattr(pipeline_stream._MicroBatches, "_do", fail)
+    monkeypatch.setattr(pipeline_stream._MicroBatches, "_process", fail)
     with pytest.raises(EndedError):
         run_stream(spark, read_pipeline(folder / "p.toml"), stop=stop)
 

@@ -10,7 +10,7 @@ from contrada.errors import InputError
 from contrada.integrations.spark.pipeline import pipeline_subscriptions
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
     SubscriptionsOrigin,
-    asked_by,
+    load_origins,
 )
 from contrada.model import Filter, FilterSet
 from contrada.model.codec import to_msgpack
@@ -32,15 +32,15 @@ def test_a_broker_of_many_filters(address: str) -> None:
     either = FilterSet(["a = 1", "b in (" + ", ".join(f"'{n}'" for n in range(500)) + ")"])
     with connect_sync(address) as service, service.subscribe(FilterSet(MANY)):
         with service.subscribe(either, durable="either"), service.subscribe("a = 1"):
-            asked = asked_by(origin)
-            assert asked.wishes == {
+            asked = load_origins(origin)
+            assert asked.filters == {
                 **{str(each): each for each in (*MANY, Filter("a = 1"))},
                 "either": either,
             }
-            assert asked_by(origin, asked) is asked, "the same is not decoded again"
-        changed = asked_by(origin, asked)
+            assert load_origins(origin, asked) is asked, "the same is not decoded again"
+        changed = load_origins(origin, asked)
         assert changed.digest != asked.digest
-        assert changed.wishes.keys() == asked.wishes.keys() - {"a = 1"}
+        assert changed.filters.keys() == asked.filters.keys() - {"a = 1"}
 
 
 def test_one_name_for_two_subscriptions_is_refused(address: str, tmp_path: Path) -> None:
@@ -53,10 +53,10 @@ def test_one_name_for_two_subscriptions_is_refused(address: str, tmp_path: Path)
     ]
     with connect_sync(address) as service, service.subscribe("a = 1", durable="one"):
         file.write_text("one: a = 1\n")
-        assert asked_by(origins).wishes == {"one": Filter("a = 1")}
+        assert load_origins(origins).filters == {"one": Filter("a = 1")}
         file.write_text("one: a = 2\n")
         with pytest.raises(InputError, match="'one' again"):
-            asked_by(origins)
+            load_origins(origins)
 
 
 def test_a_name_that_is_told_twice_stands_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,10 +67,10 @@ def test_a_name_that_is_told_twice_stands_for_the_last(monkeypatch: pytest.Monke
     async def held(_: object) -> list[tuple[str, list[bytes]]]:
         return told
 
-    monkeypatch.setattr(pipeline_subscriptions, "all_held", held)
+    monkeypatch.setattr(pipeline_subscriptions, "read_subscriptions", held)
     monkeypatch.setattr(pipeline_subscriptions, "TcpService", _Nobody)
-    asked = asked_by([SubscriptionsOrigin(broker="contrada://127.0.0.1:1")])
-    assert asked.wishes == {
+    asked = load_origins([SubscriptionsOrigin(broker="contrada://127.0.0.1:1")])
+    assert asked.filters == {
         "one": Filter("a = 2"),
         "a = 1": Filter("a = 1"),
         "a = 2": Filter("a = 2"),

@@ -27,7 +27,7 @@ told = []
 with spark_session(remote="local[1]") as session:
     session.conf.set("spark.sql.shuffle.partitions", "1")
     pipeline = read_pipeline(Path(sys.argv[1]))
-    run_pipeline(session, pipeline, told=lambda *how_far: told.append(how_far))
+    run_pipeline(session, pipeline, on_progress=lambda *how_far: told.append(how_far))
 assert told
 """
 
@@ -51,7 +51,7 @@ path = "table"
 INTERRUPTED = """
 import os, signal, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell may have had it ignored.
-from contrada.integrations.spark.spark_session import interruptible, spark_session
+from contrada.integrations.spark.spark_session import run_interruptibly, spark_session
 
 interrupted = threading.Event()
 
@@ -74,7 +74,7 @@ def half(batches):
         yield batch
 
 try:
-    interruptible(work)
+    run_interruptibly(work)
 except KeyboardInterrupt:
     left = [each.name for each in threading.enumerate() if each.name == "pipeline"]
     print("ended", left)
@@ -152,7 +152,7 @@ with spark_session(remote="local[1]") as session:
     Path("kept").rename(bad)
     stop = threading.Event()
     told = lambda what, *_: "batch 2," in what and stop.set()
-    last = run(session, "trigger = '1 s'", told=told, stop=stop)
+    last = run(session, "trigger = '1 s'", on_progress=told, stop=stop)
     print(last.batches, last.matches, last.patterns, last.sources[0].bad, last.published)
     print(matched(folder), len(rows_in(folder, "patterns")), len(last.versions))
 """

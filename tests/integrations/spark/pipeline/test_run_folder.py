@@ -10,14 +10,14 @@ from contrada.errors import InputError
 from contrada.integrations.spark.pipeline.run_folder import (
     PROGRESS_FILE,
     RunFolder,
-    alone_in,
     current_run,
-    forget_unfinished,
-    mend,
+    delete_unfinished,
+    lock_output,
     new_run,
-    read_whole,
+    read_state,
+    repair,
     unfinished_run,
-    write_whole,
+    write_atomically,
 )
 
 
@@ -32,7 +32,7 @@ def written(folder: Path, text: str) -> RunFolder:
     for name in ("matches", "quarantine"):
         Path(run.place(name)).mkdir()
         Path(run.place(name, "part-0")).write_text(text)
-    write_whole(run.path / PROGRESS_FILE, b"{}")
+    write_atomically(run.path / PROGRESS_FILE, b"{}")
     return run
 
 
@@ -82,12 +82,12 @@ def test_results_are_there_wherever_a_run_is_killed(
             for name in ("matches", "quarantine"):
                 (folder / name).mkdir()
                 (folder / name / "part-0").write_text("old")
-            mend(folder)
+            repair(folder)
             assert shown(folder) == {"old"}
         done = steps_of(folder, monkeypatch, killed_at)
         if before != "nothing":
             assert shown(folder) in ({"old"}, {"new"})
-        mend(folder)
+        repair(folder)
         run = unfinished_run(folder)
         if run is not None:
             if before != "nothing":
@@ -119,8 +119,8 @@ def test_results_as_they_once_lay_are_taken_in_whole(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", killed)
         with pytest.raises(KilledError):
-            mend(tmp_path)
-    mend(tmp_path)
+            repair(tmp_path)
+    repair(tmp_path)
     assert shown(tmp_path) == {"old"}
     found = current_run(tmp_path)
     assert found is not None
@@ -132,24 +132,28 @@ def test_a_new_run_forgets_what_was_not_ended(tmp_path: Path) -> None:
     written(tmp_path, "old").show()
     written(tmp_path, "failed")
     assert unfinished_run(tmp_path) is not None
-    forget_unfinished(tmp_path)
+    delete_unfinished(tmp_path)
     assert unfinished_run(tmp_path) is None
     assert shown(tmp_path) == {"old"}
 
 
 def test_two_runs_do_not_write_in_one_place(tmp_path: Path) -> None:
     """One would take away what the other is writing."""
-    with alone_in(tmp_path), pytest.raises(InputError, match="another run"), alone_in(tmp_path):
+    with (
+        lock_output(tmp_path),
+        pytest.raises(InputError, match="another run"),
+        lock_output(tmp_path),
+    ):
         pass
-    with alone_in(tmp_path):
+    with lock_output(tmp_path):
         pass
 
 
 def test_files_are_whole(tmp_path: Path) -> None:
     """A half file would be taken for what a run has done, or another's file for one's own."""
-    write_whole(tmp_path / "a.json", b"[1]")
-    assert read_whole(tmp_path / "a.json", list[int]) == [1]
-    assert read_whole(tmp_path / "b.json", list[int]) is None
+    write_atomically(tmp_path / "a.json", b"[1]")
+    assert read_state(tmp_path / "a.json", list[int]) == [1]
+    assert read_state(tmp_path / "b.json", list[int]) is None
 
     def killed(file: int) -> None:
         raise KilledError
@@ -157,8 +161,8 @@ def test_files_are_whole(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", killed)
         with pytest.raises(KilledError):
-            write_whole(tmp_path / "a.json", b"[2]")
-    assert read_whole(tmp_path / "a.json", list[int]) == [1]
+            write_atomically(tmp_path / "a.json", b"[2]")
+    assert read_state(tmp_path / "a.json", list[int]) == [1]
     (tmp_path / "a.json").write_text("[")
     with pytest.raises(InputError, match="not as it was written"):
-        read_whole(tmp_path / "a.json", list[int])
+        read_state(tmp_path / "a.json", list[int])

@@ -20,11 +20,11 @@ from contrada.integrations.spark.pipeline import source_outcomes as spark_readin
 from contrada.integrations.spark.pipeline.outcome_task import FilePart, matcher_of
 from contrada.integrations.spark.pipeline.pipeline_description import Source
 from contrada.integrations.spark.pipeline.source_outcomes import (
-    opened_sources,
+    open_sources,
     outcomes,
     outcomes_of,
 )
-from contrada.integrations.spark.pipeline.worker_files import opened_file
+from contrada.integrations.spark.pipeline.worker_files import open_file
 
 WISHES: dict[str, Any] = {
     "many": "v > 5",
@@ -176,7 +176,7 @@ def test_a_file_that_becomes_empty_is_read_whole(
     monkeypatch.setattr(spark_reading, "open_lines", lambda file: iter(()))
     file = tmp_path / "a.csv"
     file.write_text(ROWS)
-    assert spark_reading._cut(str(file), source_of(file)) == (0, [FilePart(str(file))])
+    assert spark_reading._split(str(file), source_of(file)) == (0, [FilePart(str(file))])
 
 
 def test_relative_paths_are_shown_as_they_are(
@@ -199,7 +199,7 @@ def test_files_that_cannot_be_opened_are_bad(spark: SparkSession, base: Base, fo
     with pytest.raises(InputError, match="found no file for"):
         outcomes(spark, source_of(folder / "none*"), base)
     with pytest.raises(InputError, match="the scheme 'odd'"):
-        opened_file("odd://there/a.csv")
+        open_file("odd://there/a.csv")
 
 
 def test_arrow_opens_what_is_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_arrow_opens_what_is_elsewhere(folder: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(files, "LOCAL", "nowhere")
     for path in shown_files(folder):
-        elsewhere = opened_file(f"file://{path}")
+        elsewhere = open_file(f"file://{path}")
         assert not isinstance(elsewhere, Path)
         matchers = [Matcher([], ReadOptions(), 0) for _ in range(2)]
         found = [
@@ -217,7 +217,7 @@ def test_arrow_opens_what_is_elsewhere(folder: Path, monkeypatch: pytest.MonkeyP
         ]
         assert sum(read for read, _ in found[0]) == sum(read for read, _ in found[1]) > 0
         assert [t for _, ts in found[0] for t in ts] == [t for _, ts in found[1] for t in ts]
-    gone = list(Matcher([], ReadOptions()).file(opened_file(f"file://{folder}/none"), "csv", "x"))
+    gone = list(Matcher([], ReadOptions()).file(open_file(f"file://{folder}/none"), "csv", "x"))
     assert isinstance(gone[0].records[0], BadRecord)
 
 
@@ -246,11 +246,11 @@ def test_a_stream_of_files(
     if with_content:
         monkeypatch.setattr(spark_reading, "SCHEMES", {})
     source = source_of(folder)
-    rows, task = opened_sources(spark, [source], stream=True)
+    rows, task = open_sources(spark, [source], stream=True)
     (first,) = followed(rows, task, base, tmp_path / "state")
     assert told(first) == expected(shown_files(folder), source)
     (folder / "new.csv").write_text("v\n8\nx\n1,2\n")
-    rows, task = opened_sources(spark, [source], stream=True)
+    rows, task = open_sources(spark, [source], stream=True)
     (second,) = followed(rows, task, base, tmp_path / "state")
     assert told(second) == expected([folder / "new.csv"], source)
 
@@ -320,7 +320,7 @@ def test_a_stream_over_what_is_not_there_is_refused(
         source = Source(
             "rows", format_name, (), ReadOptions(), (str(tmp_path / path),), None, options
         )
-        opened_sources(spark, [source], stream=True)
+        open_sources(spark, [source], stream=True)
 
     for path, place in (("im/*.csv", "im"), ("im/x/", "im/x"), ("in/gone.csv", "in/gone.csv")):
         with pytest.raises(InputError, match=f"source 'rows': found nothing at {tmp_path / place}"):
@@ -340,7 +340,7 @@ def test_a_stream_of_several_sources(
         source_of(tmp_path / "empty", reading=ReadOptions()),
     ]
     (tmp_path / "empty").mkdir()
-    rows, task = opened_sources(spark, sources, stream=True)
+    rows, task = open_sources(spark, sources, stream=True)
     (found,) = followed(rows, task, base, tmp_path / "state")
     one, two = (told(outcomes(spark, each, base).collect()) for each in sources[:2])
     matches, bad, read, count = told(found)

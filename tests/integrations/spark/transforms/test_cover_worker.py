@@ -83,8 +83,8 @@ def test_a_coverer_is_filed_where_one_is_looked_up() -> None:
     filters = FILTERS + some_filters(60)
     for one, other in itertools.product(filters, filters):
         if covers(one, other):
-            filed = cover_worker.filed_at(one.sides, {})
-            assert set(filed) & set(cover_worker.looked_up_at(other.sides)), (one, other)
+            filed = cover_worker.filing_places(one.sides, {})
+            assert set(filed) & set(cover_worker.lookup_places(other.sides)), (one, other)
 
 
 def test_a_filter_matches_its_examples() -> None:
@@ -99,7 +99,7 @@ def test_merging_keeps_the_union_and_the_least_key() -> None:
     """Filters that differ in one set become one, others stay."""
     texts = ["a = 1 and b = 1", "a = 2 and b = 1", "a < 3 and b = 2", "a = 1", "b contains 'x'"]
     members = [(number, dict(Filter(text).sides)) for number, text in enumerate(texts)]
-    left = cover_worker.merged(members)
+    left = cover_worker.merge(members)
     assert len(left) == 4
     assert (0, "a in (1, 2) and b = 1") in [(key, str(Filter.of_sets(s))) for key, s in left]
     assert equal(FilterSet(texts), FilterSet(Filter.of_sets(sets) for _, sets in left))
@@ -111,7 +111,7 @@ def test_few_operators_on_text_merge_and_many_do_not() -> None:
     many = [f"a = 2 and b contains '{letter}'" for letter in "abcdefghi"]
     more = ["a = 2 and b < 1", "a = 2 and b > 5"]
     texts = few + many + more
-    left = cover_worker.merged([(key, dict(Filter(text).sides)) for key, text in enumerate(texts)])
+    left = cover_worker.merge([(key, dict(Filter(text).sides)) for key, text in enumerate(texts)])
     assert len(left) == 1 + len(many) + 1
     assert {key for key, _ in left} == {0, *range(3, 3 + len(many) + 1)}
     (first,) = (Filter.of_sets(sets) for key, sets in left if key == 0)

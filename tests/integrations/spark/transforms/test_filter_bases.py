@@ -13,7 +13,7 @@ from contrada.errors import InputError, MissingRequirementError
 from contrada.integrations.dialects import cesql
 from contrada.integrations.spark import Base, match
 from contrada.integrations.spark.transforms import filter_bases
-from contrada.integrations.spark.transforms.filter_bases import Opened
+from contrada.integrations.spark.transforms.filter_bases import OpenBase
 from contrada.integrations.spark.transforms.frame_match import _of_columns
 from contrada.integrations.spark.transforms.packed_rows import WorkerSetup
 from contrada.matching import Index
@@ -33,7 +33,7 @@ def test_a_base_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ).digest
         == base.digest
     )
-    assert Base.found(base.digest, folder=tmp_path).keys() == ["b", "a"]
+    assert Base.load(base.digest, folder=tmp_path).keys() == ["b", "a"]
     with pytest.raises(TypeError):
         Base({**WISHES, "c": "size = 9"}, folder=tmp_path)
 
@@ -41,7 +41,7 @@ def test_a_base_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_base_that_is_not_there(tmp_path: Path) -> None:
     """A worker would look for files that nobody wrote."""
     with pytest.raises(InputError, match="has no base of the digest 00"):
-        Base.found("00", folder=tmp_path)
+        Base.load("00", folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_bases_of_frames_and_files(spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "all.filters"
     file.write_text("".join(f"{key}: {wish}\n" for key, wish in WISHES.items()))
     texts = spark.createDataFrame(list(WISHES.items()), "key string, filter string").coalesce(1)
-    packed = [(key, to_msgpack(base.wishes[key])) for key in WISHES] if base.wishes else []
+    packed = [(key, to_msgpack(base.interests[key])) for key in WISHES] if base.interests else []
     binary = spark.createDataFrame(packed, "key string, filter binary").coalesce(1)
     for given in (file, texts, binary):
         assert Base(given, folder=tmp_path).digest == base.digest
@@ -125,7 +125,7 @@ def test_a_worker_without_numba_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     base = Base(WISHES, folder=tmp_path)
     monkeypatch.setattr(jit, "is_pure", lambda: True)
     with pytest.raises(MissingRequirementError, match=r"Numba.*worker.*contrada\[fast\]"):
-        Opened(base.saved)
+        OpenBase(base.saved)
 
 
 def test_a_worker_without_the_package_says_so(tmp_path: Path) -> None:
@@ -165,11 +165,11 @@ def test_a_worker_keeps_no_more_than_it_may(
     made = [Base({n * 10 + at: "n = 1" for at in range(n)}, folder=tmp_path) for n in (2, 3, 4, 9)]
     kept = []
     for place in (0, 1, 0, 2, 3, 0):
-        filter_bases.opened(made[place].saved)
+        filter_bases.open_base(made[place].saved)
         kept.append([len(each.keys) for each in filter_bases._bases.values()])
     assert kept == [[2], [2, 3], [3, 2], [4], [9], [2]]
     monkeypatch.setattr(filter_bases, "KEYS_KEPT_MAX", 1_000)
     monkeypatch.setattr(filter_bases, "BASES_KEPT_MAX", 2)
     for each in made:
-        filter_bases.opened(each.saved)
+        filter_bases.open_base(each.saved)
     assert [len(each.keys) for each in filter_bases._bases.values()] == [4, 9]

@@ -97,7 +97,7 @@ def test_dates_at_the_ends_of_time_are_bad() -> None:
     rows = WideRows(["at"], [CONVERTED], [at], "Europe/Rome")
     assert rows.bad.tolist() == [True, False, True]
     told = RowBuilder("wide", ReadOptions(zone="Europe/Rome"), ("at",), (CONVERTED,))
-    made = told.made(pa.record_batch({"0": at}))
+    made = told.build(pa.record_batch({"0": at}))
     assert made.notifications.is_valid().to_pylist() == [False, True, False]
     assert "out of range" in made.reasons[0].as_py()
     assert "out of range" in made.reasons[2].as_py()
@@ -129,15 +129,15 @@ def test_columns_that_are_no_attributes_are_refused(
     """A run would fail in a worker, or say nothing."""
     frame = spark.createDataFrame([], schema)
     with pytest.raises(InputError, match=said):
-        frame_of(frame.schema).asked(None)
-    assert frame_of(frame.schema, drop=["a", "a.b", "@time"]).asked(None) == []
+        frame_of(frame.schema).select(None)
+    assert frame_of(frame.schema, drop=["a", "a.b", "@time"]).select(None) == []
 
 
 def test_what_nobody_asks_for_is_not_looked_at(spark: SparkSession) -> None:
     """A column that rides along would be refused, or sent to workers."""
     frame = spark.createDataFrame([(b"x", 1)], "a binary, b int")
     assert frame.transform(match({"b": "b = 1"})).collect()[0]["subscriptions"] == ["b"]
-    assert [each.name for each in frame_of(frame.schema).asked(["b"])] == ["b"]
+    assert [each.name for each in frame_of(frame.schema).select(["b"])] == ["b"]
 
 
 def test_zones_are_checked(spark: SparkSession) -> None:

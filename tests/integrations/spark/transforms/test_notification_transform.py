@@ -26,7 +26,7 @@ from contrada.integrations.files.record import record_of
 from contrada.integrations.spark import match, to_notifications
 from contrada.integrations.spark.transforms import notification_worker as making
 from contrada.integrations.spark.transforms.frames import DOUBLE, INTEGER, TEXT, TIME
-from contrada.integrations.spark.transforms.notification_worker import RowBuilder, made_batches
+from contrada.integrations.spark.transforms.notification_worker import RowBuilder, build_batches
 from contrada.matching.kernels import jit
 
 WIDE = """
@@ -180,7 +180,7 @@ def test_rows_in_columns_are_written_as_rows_alone(
         absent=frozenset({"NA"}), add={"x": "y"}, marks=("T",), types={"b": "epoch"}
     )
     told = RowBuilder("wide", reading, ("a", "b", "c", "d"), (TEXT, INTEGER, DOUBLE, TIME))
-    (found,) = made_batches(pickle.dumps(told), [batch])
+    (found,) = build_batches(pickle.dumps(told), [batch])
     assert found.column(0).to_pylist() == [1, 2, 3, 4], "what is kept"
     rows = [
         {
@@ -380,7 +380,7 @@ def test_all_columns_are_written_as_rows(data: Any, kinds: list[str], reading: R
     names = list("abc"[: len(kinds)])
     batch = pa.record_batch(columns, names)
     told = RowBuilder("wide", reading, tuple(names), tuple(kinds))
-    (found,) = made_batches(pickle.dumps(told), [batch])
+    (found,) = build_batches(pickle.dumps(told), [batch])
     rows: list[Any] = []
     for row in range(count):
         try:
@@ -419,7 +419,7 @@ def test_all_json_is_read_as_its_lines(
     """Somewhere many lines at once would be other notifications than each by itself."""
     lines = [json.dumps(each, ensure_ascii=is_ascii) for each in objects]
     told = RowBuilder("json", reading)
-    (found,) = made_batches(
+    (found,) = build_batches(
         pickle.dumps(told), [pa.record_batch([pa.array(lines, pa.string())], ["0"])]
     )
     wanted: list[bytes | None] = []

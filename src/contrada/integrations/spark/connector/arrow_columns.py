@@ -109,13 +109,13 @@ class ArrowColumns:
         )
         self._decode = msgspec.msgpack.Decoder(list[whole]).decode  # type: ignore[valid-type]
 
-    def of_stretch(self, stretch: RecordBatch, now_us: int) -> pa.RecordBatch:
+    def of_record_batch(self, records: RecordBatch, now_us: int) -> pa.RecordBatch:
         """Returns the unexpired notifications of a record batch. Raises ServiceError."""
-        lengths = np.frombuffer(stretch.lengths, "<u4").astype(np.int64)
-        positions = np.frombuffer(stretch.positions, "<i8").astype(np.int64)
-        times = np.frombuffer(stretch.times_us, "<i8").astype(np.int64)
+        lengths = np.frombuffer(records.lengths, "<u4").astype(np.int64)
+        positions = np.frombuffer(records.positions, "<i8").astype(np.int64)
+        times = np.frombuffer(records.times_us, "<i8").astype(np.int64)
         return self._batch(
-            stretch.data, lengths, now_us, {"@position": positions, "@logged": times}
+            records.data, lengths, now_us, {"@position": positions, "@logged": times}
         )
 
     def of_encodings(self, encodings: Sequence[bytes]) -> pa.RecordBatch:
@@ -154,7 +154,7 @@ class ArrowColumns:
                 columns.append(self._column(name, field.dataType, arrow.type, values))
         batch = pa.RecordBatch.from_arrays(columns, schema=self.arrow)
         if now_us is not None and any(each.ttl_us is not None for each in envelopes):
-            batch = batch.filter(pa.array([not _is_over(each, now_us) for each in envelopes]))
+            batch = batch.filter(pa.array([not _is_expired(each, now_us) for each in envelopes]))
         return batch
 
     def _column(self, name: str, kind: T.DataType, arrow: Any, values: list[Any]) -> Any:
@@ -164,7 +164,7 @@ class ArrowColumns:
                 return pa.array(values, arrow)
             except (pa.ArrowInvalid, OverflowError):
                 pass  # One is out of the range.
-        fit = _fitting(kind)
+        fit = _converter(kind)
         fitted = [None if each is None else fit(each) for each in values]
         lost = sum(each is MISFIT for each in fitted)
         if lost:
@@ -180,15 +180,15 @@ class _Misfit:
 MISFIT: Final = _Misfit()
 
 
-def _is_over(envelope: EnvelopeFields, now_us: int) -> bool:
+def _is_expired(envelope: EnvelopeFields, now_us: int) -> bool:
     ttl_us, time_us = envelope.ttl_us, envelope.time_us
     return ttl_us is not None and time_us is not None and time_us + ttl_us <= now_us
 
 
-def _fitting(kind: T.DataType) -> Callable[[Any], Any]:
+def _converter(kind: T.DataType) -> Callable[[Any], Any]:
     """Returns the function that converts a value for a column, or returns MISFIT."""
     if isinstance(kind, T.ArrayType):
-        fit = _fitting(kind.elementType)
+        fit = _converter(kind.elementType)
 
         def several(value: Any) -> Any:
             fitted = [fit(each) for each in (value if type(value) is list else [value])]
@@ -197,14 +197,14 @@ def _fitting(kind: T.DataType) -> Callable[[Any], Any]:
         return several
     bits = _BITS.get(type(kind))
     if bits is not None:
-        return lambda value: _whole(value, bits)
+        return lambda value: _fit_integer(value, bits)
     if isinstance(kind, T.DoubleType):
-        return _double
+        return _fit_double
     (wanted,) = _PLAIN[type(kind)] - {type(None)}
     return lambda value: value if type(value) is wanted else MISFIT
 
 
-def _whole(value: Any, bits: int) -> Any:
+def _fit_integer(value: Any, bits: int) -> Any:
     if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) is not int or not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -212,7 +212,7 @@ def _whole(value: Any, bits: int) -> Any:
     return value
 
 
-def _double(value: Any) -> Any:
+def _fit_double(value: Any) -> Any:
     if type(value) is int and abs(value) < 1 << 1023 and int(float(value)) == value:
         return float(value)
     return value if type(value) is float else MISFIT

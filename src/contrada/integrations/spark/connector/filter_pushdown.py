@@ -31,7 +31,7 @@ from contrada.model.algebra import sets
 _NAN: Final = sets.eq(math.nan)
 
 
-def pushed(filters: Iterable[D.Filter], schema: T.StructType) -> Filter:
+def push_down(filters: Iterable[D.Filter], schema: T.StructType) -> Filter:
     """Returns the conjunction of Spark's filters, as far as a subscription can express it."""
     found: dict[str, ValueSet] = {}
     for each in filters:

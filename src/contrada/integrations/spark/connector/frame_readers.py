@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from contrada.errors import DeliveryError, ServiceError
 from contrada.integrations.spark.connector.arrow_columns import ArrowColumns
 from contrada.integrations.spark.connector.connector_options import Options
-from contrada.integrations.spark.connector.filter_pushdown import pushed
+from contrada.integrations.spark.connector.filter_pushdown import push_down
 from contrada.model import Filter, FilterSet, Pattern, parse, to_msgpack
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.durable_messages import AskRecordBatch, LogState, RecordBatch
@@ -51,7 +51,7 @@ class LogRange(D.InputPartition):
         self.is_again = is_again
 
 
-class Reached:
+class BrokerConnection:
     """A lazy connection to a broker; a pickled copy connects by itself."""
 
     def __init__(self, options: Options) -> None:
@@ -66,10 +66,10 @@ class Reached:
         AddressError.
         """
         if self._open is None:
-            held = self.options.service()
-            blocking = SyncService(held)
+            client = self.options.service()
+            blocking = SyncService(client)
             blocking.__enter__()
-            self._open = held, blocking
+            self._open = client, blocking
         return self._open
 
     def close(self) -> None:
@@ -83,21 +83,21 @@ class Reached:
 
         Raises DeliveryError, and the errors of `Service.subscribe`.
         """
-        held, blocking = self.service()
+        client, blocking = self.service()
         options = self.options
 
         async def ask() -> LogState:
             try:
-                return await held.delivery().log(options.durable, time_us)
+                return await client.delivery().log(options.durable, time_us)
             except DeliveryError:
                 if not options.filter:
                     raise
-            async with held.subscribe(options.filter, durable=options.durable):
+            async with client.subscribe(options.filter, durable=options.durable):
                 pass
-            return await held.delivery().log(options.durable, time_us)
+            return await client.delivery().log(options.durable, time_us)
 
         state = blocking.run(ask())
-        if options.filter and state.filters != asked_of(options.filter):
+        if options.filter and state.filters != parse_filters(options.filter):
             raise DeliveryError(
                 f"the durable subscription {options.durable!r} stands for {state.filters}, not for "
                 f"{options.filter}; end it first, or take another name"
@@ -106,25 +106,25 @@ class Reached:
 
     def acknowledge(self, number: int, before: int) -> None:
         """Acknowledges all records before a position. Raises DeliveryError."""
-        held, blocking = self.service()
+        client, blocking = self.service()
 
-        async def say() -> None:
-            await held.delivery().acknowledge(self.options.durable, number, before)
+        async def send() -> None:
+            await client.delivery().acknowledge(self.options.durable, number, before)
 
-        blocking.run(say())
+        blocking.run(send())
 
 
 @contextmanager
-def reached(options: Options) -> Iterator[Reached]:
+def broker_connection(options: Options) -> Iterator[BrokerConnection]:
     """Yields a connection to a broker, and closes it."""
-    broker = Reached(options)
+    broker = BrokerConnection(options)
     try:
         yield broker
     finally:
         broker.close()
 
 
-def asked_of(text: str) -> FilterSet:
+def parse_filters(text: str) -> FilterSet:
     """Parses filters. Raises ParseError, ServiceError for a pattern."""
     found = parse(text)
     if isinstance(found, Pattern):
@@ -132,7 +132,7 @@ def asked_of(text: str) -> FilterSet:
     return FilterSet(found.filters)
 
 
-def spans(options: Options, state: LogState, first: int, end: int) -> list[LogRange]:
+def split_range(options: Options, state: LogState, first: int, end: int) -> list[LogRange]:
     """Splits a range of positions into parts of equal length."""
     rows = max(0, end - first)
     wanted = options.partitions or min(PARTITIONS_MAX, -(-rows // TASK_ROWS))
@@ -148,49 +148,49 @@ def spans(options: Options, state: LogState, first: int, end: int) -> list[LogRa
 def batches(options: Options, schema: T.StructType, span: LogRange) -> Iterator[pa.RecordBatch]:
     """Yields the records of a log between two positions. Raises DeliveryError for deleted ones."""
     columns = ArrowColumns(schema)
-    with reached(options) as broker:
-        held, blocking = broker.service()
-        ahead = _Ahead(held, span)
+    with broker_connection(options) as broker:
+        client, blocking = broker.service()
+        ahead = _Prefetch(client, span)
         gathered: list[pa.RecordBatch] = []
         now_us = wall_clock_us()
-        while (stretch := blocking.run(ahead.next())) is not None:
-            for position, reason in stretch.damaged:
+        while (records := blocking.run(ahead.next())) is not None:
+            for position, reason in records.damaged:
                 _LOG.warning(
                     "%(subscription)s: record %(position)d is damaged: %(reason)s",
                     {"subscription": span.name, "position": position, "reason": reason},
                 )
-            gathered.append(columns.of_stretch(stretch, now_us))
+            gathered.append(columns.of_record_batch(records, now_us))
             _check_misfits(options, columns)
             if sum(map(len, gathered)) >= BATCH_ROWS:
                 yield pa.concat_batches(gathered)
                 gathered.clear()
         if gathered:
             yield pa.concat_batches(gathered)
-    _tell_misfits(columns)
+    _log_misfits(columns)
 
 
-class _Ahead:
+class _Prefetch:
     """The record batches of a range; the next one is requested while one is processed."""
 
-    def __init__(self, held: TcpService, span: LogRange) -> None:
-        self._held, self._span, self._at = held, span, span.first
-        self._asked: asyncio.Task[RecordBatch] | None = None
+    def __init__(self, client: TcpService, span: LogRange) -> None:
+        self._client, self._span, self._at = client, span, span.first
+        self._requested: asyncio.Task[RecordBatch] | None = None
 
     async def next(self) -> RecordBatch | None:
         """Returns the next batch, or None after the last. Raises DeliveryError."""
         if self._at >= self._span.end:
             return None
-        stretch = await (self._asked or self._ask())
-        if stretch.next <= self._at:
+        records = await (self._requested or self._request())
+        if records.next <= self._at:
             raise DeliveryError(f"{self._span.name!r} has no position {self._at} yet")
-        self._at = stretch.next
-        self._asked = self._ask() if self._at < self._span.end else None
-        return stretch
+        self._at = records.next
+        self._requested = self._request() if self._at < self._span.end else None
+        return records
 
-    def _ask(self) -> "asyncio.Task[RecordBatch]":
+    def _request(self) -> "asyncio.Task[RecordBatch]":
         of = self._span
         said = AskRecordBatch(of.name, of.number, self._at, of.end, of.is_again)
-        return asyncio.ensure_future(self._held.delivery().record_batch(said))
+        return asyncio.ensure_future(self._client.delivery().record_batch(said))
 
 
 def _check_misfits(options: Options, columns: ArrowColumns) -> None:
@@ -199,7 +199,7 @@ def _check_misfits(options: Options, columns: ArrowColumns) -> None:
         raise ServiceError(f"values do not fit their columns, misfits=fail: {names}")
 
 
-def _tell_misfits(columns: ArrowColumns) -> None:
+def _log_misfits(columns: ArrowColumns) -> None:
     for name, count in columns.misfits.items():
         _LOG.warning(
             "column %(column)s: %(count)d values do not fit it and are NULL",
@@ -219,7 +219,7 @@ class LogFrameReader(D.DataSourceReader):
         `until` or the end.
         """
         options = self._options
-        with reached(options) as broker:
+        with broker_connection(options) as broker:
             state = broker.log(options.since)
             first = max(options.position or state.undone, state.first)
             if options.since is not None:
@@ -227,7 +227,7 @@ class LogFrameReader(D.DataSourceReader):
             end = state.next if options.until is None else broker.log(options.until).at
         if options.count is not None:
             end = min(end, first + options.count)
-        return [*spans(options, state, first, end)]
+        return [*split_range(options, state, first, end)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Yields the records of a range."""
@@ -235,7 +235,7 @@ class LogFrameReader(D.DataSourceReader):
 
 
 class SubscriptionReader(D.DataSourceReader):
-    """Subscribes for a while; pushed Spark filters narrow the subscription."""
+    """Subscribes for a while; push_down Spark filters narrow the subscription."""
 
     def __init__(self, options: Options, schema: T.StructType) -> None:
         ArrowColumns(schema)
@@ -247,7 +247,7 @@ class SubscriptionReader(D.DataSourceReader):
     def subject(self) -> Filter | FilterSet:
         """Returns the filters of the subscription."""
         options = self._options
-        return (asked_of(options.filter) if options.filter else Filter({})) & self._pushed
+        return (parse_filters(options.filter) if options.filter else Filter({})) & self._pushed
 
     def partitions(self) -> list[D.InputPartition]:
         """Returns one partition: several would receive the same notifications."""
@@ -258,10 +258,10 @@ class SubscriptionReader(D.DataSourceReader):
         """Yields received notifications."""
         del partition
         columns = ArrowColumns(self._schema)
-        for found in _arriving(self._options, self.subject()):
+        for found in _receive(self._options, self.subject()):
             yield columns.of_encodings([bytes(to_msgpack(each)) for each in found])
             _check_misfits(self._options, columns)
-        _tell_misfits(columns)
+        _log_misfits(columns)
 
 
 class PushingReader(SubscriptionReader):
@@ -272,7 +272,7 @@ class PushingReader(SubscriptionReader):
 
         Spark applies all again; see `filter_pushdown`.
         """
-        self._pushed = pushed(filters, self._schema)
+        self._pushed = push_down(filters, self._schema)
         return filters
 
 
@@ -300,20 +300,20 @@ class PatternReader(D.DataSourceReader):
         """Yields complete matches."""
         del partition
         arrow = to_arrow_schema(self._schema, timezone="UTC")
-        for found in _arriving(self._options, self._pattern):
+        for found in _receive(self._options, self._pattern):
             packed = [[bytes(to_msgpack(each)) for each in match.notifications] for match in found]
             times = [match.envelope.time_us for match in found]
             made = pa.array(times, pa.int64()).cast(arrow[1].type)
             yield pa.RecordBatch.from_arrays([pa.array(packed, arrow[0].type), made], schema=arrow)
 
 
-def _arriving(options: Options, subject: Any) -> Iterator[list[Any]]:
+def _receive(options: Options, subject: Any) -> Iterator[list[Any]]:
     """Yields lists of items of a subscription, until `count` or `seconds` is reached."""
     left = options.count
     until_s = None if options.seconds is None else monotonic() + options.seconds
-    with reached(options) as broker:
-        held, blocking = broker.service()
-        subscription = held.subscribe(subject)
+    with broker_connection(options) as broker:
+        client, blocking = broker.service()
+        subscription = client.subscribe(subject)
 
         async def gather() -> list[Any]:
             found: list[Any] = []

@@ -98,12 +98,12 @@ def publish(
     Raises DeliveryError for a number that was published with another row.
     """
     is_numbered = options.delivery != "best-effort"
-    held = options.service(numbering.publisher)
+    client = options.service(numbering.publisher)
     done = PublishedRows()
-    with SyncService(held) as service:
+    with SyncService(client) as service:
         is_latest = True
         if is_numbered:
-            is_latest = numbering.know(_admitted(held, service))
+            is_latest = numbering.resume_after(_wait_admission(client, service))
         for batch in rows:
             column = batch.column(PACKED)
             for first in range(0, len(column), PUBLISH_ROWS):
@@ -115,7 +115,7 @@ def publish(
                     found = notification_from_msgpack(data)
                     number = numbering.next(found.span + found.body) if is_latest else 0
                     if number:
-                        fresh.append(_numbered(found, options, numbering, number))
+                        fresh.append(_with_number(found, options, numbering, number))
                     else:
                         done.known += 1
                 done.published += service.publish_batch(fresh) if fresh else 0
@@ -128,14 +128,14 @@ def publish(
     return done
 
 
-def _admitted(held: Any, service: SyncService) -> int:
+def _wait_admission(client: Any, service: SyncService) -> int:
     """Returns the highest number that the broker knows, once no other task publishes under the
     name.
     """
     until_s = monotonic() + ADMISSION_WAIT_S
 
     async def ask() -> int:
-        return await held.delivery().known_sequence()  # type: ignore[no-any-return]
+        return await client.delivery().known_sequence()  # type: ignore[no-any-return]
 
     while True:
         try:
@@ -146,7 +146,7 @@ def _admitted(held: Any, service: SyncService) -> int:
             time.sleep(_ADMISSION_STEP_S)
 
 
-def _numbered(
+def _with_number(
     of: Notification, options: Options, numbering: SequenceNumbers, number: int
 ) -> Notification:
     envelope = Envelope(

@@ -39,7 +39,7 @@ class SequenceNumbers:
         self._known = self._base
         self._place = self._sum = 0
 
-    def know(self, highest: int) -> bool:
+    def resume_after(self, highest: int) -> bool:
         """Takes the highest number that the broker knows; False if it belongs to a later batch."""
         self._known = max(highest, self._base)
         return highest < self._end
@@ -55,15 +55,15 @@ class SequenceNumbers:
         self._sum = zlib.crc32(content, self._sum)
         number = self._base | self._place << _CHECK_BITS | self._sum & _CHECK
         if number >> _CHECK_BITS == self._known >> _CHECK_BITS and number != self._known:
-            raise self._other(f"row {self._place} of the batch is another one")
+            raise self._mismatch(f"row {self._place} of the batch is another one")
         return number if number > self._known else 0
 
     def end(self) -> None:
         """Checks the end of the rows. Raises DeliveryError if more rows were published before."""
         if self._place < (self._known - self._base) >> _CHECK_BITS:
-            raise self._other(f"the batch has {self._place} rows, which are fewer")
+            raise self._mismatch(f"the batch has {self._place} rows, which are fewer")
 
-    def _other(self, what: str) -> DeliveryError:
+    def _mismatch(self, what: str) -> DeliveryError:
         return DeliveryError(
             f"{self.publisher}: {what} than when it was published before; sort the rows of each "
             "partition, or take another `query`"

@@ -24,7 +24,11 @@ from pyspark.sql.streaming.datasource import (
 from contrada.errors import DeliveryError, ServiceError
 from contrada.integrations.spark.connector.arrow_columns import ArrowColumns
 from contrada.integrations.spark.connector.connector_options import Options
-from contrada.integrations.spark.connector.frame_readers import Reached, batches, spans
+from contrada.integrations.spark.connector.frame_readers import (
+    BrokerConnection,
+    batches,
+    split_range,
+)
 from contrada.net.wire.durable_messages import LogState
 
 Offset = dict[str, Any]
@@ -44,7 +48,7 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.until is not None or options.count is not None or options.seconds is not None:
             raise ServiceError("until, count and seconds are for a read in batch: a stream goes on")
         self._options, self._schema = options, schema
-        self._broker = Reached(options)
+        self._broker = BrokerConnection(options)
         self._last: int | None = None  # the end, of a query that does not go on
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -86,7 +90,7 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> list[D.InputPartition]:
         """Splits the positions of a batch; a repeated batch has the same parts."""
         state = self._state(start)
-        return [*spans(self._options, state, int(start["position"]), int(end["position"]))]
+        return [*split_range(self._options, state, int(start["position"]), int(end["position"]))]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Yields the records of a range."""

@@ -4,7 +4,11 @@ import msgspec
 
 from contrada.errors import InputError, StoreError
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
-from contrada.integrations.spark.pipeline.run_folder import holds_batches, read_whole, write_whole
+from contrada.integrations.spark.pipeline.run_folder import (
+    holds_batches,
+    read_state,
+    write_atomically,
+)
 
 _FILE = "stream.json"
 
@@ -27,18 +31,18 @@ class Identity(msgspec.Struct, frozen=True):
         patterns = tuple((name, str(each)) for name, each in pipeline.patterns.items())
         return cls(query, parts, tuple(each.name for each in pipeline.sources), patterns)
 
-    def keep(self, pipeline: Pipeline) -> None:
+    def write(self, pipeline: Pipeline) -> None:
         """Writes it to the checkpoint."""
-        write_whole(pipeline.checkpoint / _FILE, msgspec.json.encode(self))
+        write_atomically(pipeline.checkpoint / _FILE, msgspec.json.encode(self))
 
 
-def known_identity(pipeline: Pipeline) -> Identity | None:
+def read_identity(pipeline: Pipeline) -> Identity | None:
     """Returns the identity of an existing checkpoint, else None. Only reads.
 
     Raises StoreError for a checkpoint with other sources or patterns, and InputError for an output
     that belongs to another checkpoint.
     """
-    found = read_whole(pipeline.checkpoint / _FILE, Identity)
+    found = read_state(pipeline.checkpoint / _FILE, Identity)
     if found is None:
         if holds_batches(pipeline.output):
             place = pipeline.checkpoint

@@ -118,7 +118,7 @@ class HadoopPath:
         Atomic where the file system supports it; object stores copy, and then delete.
         """
         with self._files():
-            context, options = _renaming(target)
+            context, options = _rename_arguments(target)
             context.rename(self._java(), target._java(), options)
 
     def read_bytes(self) -> bytes:
@@ -130,7 +130,7 @@ class HadoopPath:
             finally:
                 stream.close()
 
-    def write_whole(self, content: bytes) -> None:
+    def write_atomically(self, content: bytes) -> None:
         """Replaces a file atomically."""
         with self._files() as files:
             if files.hasPathCapability(self._java(), _ABORTABLE):
@@ -212,7 +212,7 @@ def is_address(text: str) -> bool:
     return "://" in text or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text) is not None
 
 
-def reached_by_workers(folder: Folder) -> str:
+def path_for_workers(folder: Folder) -> str:
     """Returns the path for workers, which know no tables of mounts."""
     return folder.resolved() if isinstance(folder, HadoopPath) else str(folder.absolute())
 
@@ -248,7 +248,7 @@ def _java_path(address: str) -> Any:
     return _java_class("Path", address)(address)
 
 
-def _renaming(target: HadoopPath) -> tuple[Any, Any]:
+def _rename_arguments(target: HadoopPath) -> tuple[Any, Any]:
     """Returns the file context below an address, and the option to overwrite."""
     context, address = _context(str(target)), str(target)
     files = _java_class("FileContext", address).getFileContext(

@@ -1,4 +1,4 @@
-"""`watched`: reports the progress of a session's jobs."""
+"""`watch_jobs`: reports the progress of a session's jobs."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -20,25 +20,27 @@ def is_remote(session: SparkSession) -> bool:
     return getattr(session, "_sc", None) is None
 
 
-def go_on(stop: threading.Event) -> None:
+def check_stop(stop: threading.Event) -> None:
     """Raises KeyboardInterrupt once `stop` is set."""
     if stop.is_set():
         raise KeyboardInterrupt
 
 
 @contextmanager
-def watched(session: SparkSession, what: str, told: ProgressListener) -> Iterator[None]:
+def watch_jobs(session: SparkSession, what: str, on_progress: ProgressListener) -> Iterator[None]:
     """Reports the progress of the jobs inside; cancels them when the block raises."""
-    watching = _watched_remotely if is_remote(session) else _watched_here
-    with watching(session, what, told):
+    watching = _watch_remote if is_remote(session) else _watch_local
+    with watching(session, what, on_progress):
         yield
 
 
 @contextmanager
-def _watched_remotely(session: SparkSession, what: str, told: ProgressListener) -> Iterator[None]:
+def _watch_remote(
+    session: SparkSession, what: str, on_progress: ProgressListener
+) -> Iterator[None]:
     def progress(stages: Any, **_: object) -> None:
         done = sum(each.num_completed_tasks for each in stages or ())
-        told(what, done, sum(each.num_tasks for each in stages or ()))
+        on_progress(what, done, sum(each.num_tasks for each in stages or ()))
 
     handler: Any = progress  # PySpark wants a class, and calls it.
     session.registerProgressHandler(handler)
@@ -52,11 +54,11 @@ def _watched_remotely(session: SparkSession, what: str, told: ProgressListener) 
 
 
 @contextmanager
-def _watched_here(session: SparkSession, what: str, told: ProgressListener) -> Iterator[None]:
+def _watch_local(session: SparkSession, what: str, on_progress: ProgressListener) -> Iterator[None]:
     context = session.sparkContext
     context.setJobGroup(what, what, interruptOnCancel=True)
     ended = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(session, what, told, ended), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(session, what, on_progress, ended), daemon=True)
     watcher.start()
     try:
         yield
@@ -69,14 +71,14 @@ def _watched_here(session: SparkSession, what: str, told: ProgressListener) -> I
 
 
 def _watch(
-    session: SparkSession, what: str, told: ProgressListener, ended: threading.Event
+    session: SparkSession, what: str, on_progress: ProgressListener, ended: threading.Event
 ) -> None:
     while not ended.wait(PROGRESS_S):
         try:
             done, total = _tasks(session, what)
         except (Py4JError, ConnectionError):
-            return  # Java has ended; whoever waits for the job is told.
-        told(what, done, total)
+            return  # Java has ended; whoever waits for the job is on_progress.
+        on_progress(what, done, total)
 
 
 def _tasks(session: SparkSession, group: str) -> tuple[int, int]:

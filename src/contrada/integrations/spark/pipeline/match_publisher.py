@@ -25,18 +25,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ConnectionFailedError, InputError, ServiceError
-from contrada.integrations.spark.pipeline.job_progress import ProgressListener, go_on, watched
+from contrada.integrations.spark.pipeline.job_progress import (
+    ProgressListener,
+    check_stop,
+    watch_jobs,
+)
 from contrada.integrations.spark.pipeline.output_sinks import MATCHES_DDL
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
 from contrada.integrations.spark.pipeline.run_folder import (
     PROGRESS_FILE,
     RunFolder,
-    alone_in,
     current_run,
-    free,
-    mend,
-    read_whole,
-    write_whole,
+    delete_folder,
+    lock_output,
+    read_state,
+    repair,
+    write_atomically,
 )
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.net.wire.address import parse_addresses, shown_addresses
@@ -48,7 +52,7 @@ BROKER_AWAY_S: Final = 10.0
 """Seconds that a run waits for a lost broker. Beyond it: the run ends; `--resume` publishes the
 rest."""
 
-_UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
+_SILENT: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
 
 _ORDER: Final = ("file", "record", "notification")
 _SORTED: Final = ".publishing"
@@ -85,16 +89,16 @@ class _Job:
     rows: DataFrame
 
 
-def forget_published(run: RunFolder) -> None:
+def reset_published(run: RunFolder) -> None:
     """Resets the published counts of a run."""
-    write_whole(run.path / PROGRESS_FILE, b"{}")
+    write_atomically(run.path / PROGRESS_FILE, b"{}")
 
 
 def publish_matches(
     session: SparkSession,
     pipeline: Pipeline,
     address: str,
-    told: ProgressListener = _UNTOLD,
+    on_progress: ProgressListener = _SILENT,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
     """Publishes the unpublished matches of the last run; returns their count by source.
@@ -105,20 +109,20 @@ def publish_matches(
     run = current_run(pipeline.output)
     if run is None:
         raise InputError(str(pipeline.matches), "found no matches of a run before")
-    state = read_whole(run.path / PROGRESS_FILE, _PublishedState) or _PublishedState()
+    state = read_state(run.path / PROGRESS_FILE, _PublishedState) or _PublishedState()
     state.address = shown_addresses(parse_addresses(address))
     state.query = state.query or secrets.token_hex(8)
-    publisher = _MatchPublisher(session, run, address, pipeline.delivery, state, told)
+    publisher = _MatchPublisher(session, run, address, pipeline.delivery, state, on_progress)
     now: dict[str, int] = {}
     # A job is no progress that anybody wants to see; but it has to end where this ends.
-    with watched(session, "publish", _UNTOLD):
+    with watch_jobs(session, "publish", _SILENT):
         totals = {row[0]: row[1] for row in publisher.rows.groupBy("source").count().collect()}
         for place, source in enumerate(pipeline.sources):
             total = totals.get(source.name, 0)
             now[source.name] = publisher.publish(
                 place, source.name, total, stop or threading.Event()
             )
-    _free_sorted(run)
+    _delete_sorted(run)
     return now
 
 
@@ -126,16 +130,16 @@ def publish_rest(
     session: SparkSession,
     pipeline: Pipeline,
     address: str,
-    told: ProgressListener = _UNTOLD,
+    on_progress: ProgressListener = _SILENT,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
     """Publishes as `publish_matches`, under the lock of the output.
 
     Raises InputError also while another run is writing.
     """
-    with alone_in(pipeline.output):
-        mend(pipeline.output)
-        return publish_matches(session, pipeline, address, told, stop)
+    with lock_output(pipeline.output):
+        repair(pipeline.output)
+        return publish_matches(session, pipeline, address, on_progress, stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ class _MatchPublisher:
     address: str
     delivery: str
     state: _PublishedState
-    told: ProgressListener
+    on_progress: ProgressListener
 
     @property
     def rows(self) -> DataFrame:
@@ -163,9 +167,9 @@ class _MatchPublisher:
             if behind >= job.count:
                 behind -= job.count
                 continue
-            go_on(stop)
-            self._keep()  # From now on something may be known under this name.
-            self.told(f"publish {name}", known.get(name, 0), total)
+            check_stop(stop)
+            self._save_state()  # From now on something may be known under this name.
+            self.on_progress(f"publish {name}", known.get(name, 0), total)
             try:
                 self._publish(place, job, behind)
             except (Py4JJavaError, PySparkException) as error:
@@ -173,8 +177,8 @@ class _MatchPublisher:
                 raise _failure(error, self.address, f"{said} are published") from None
             known[name] = known.get(name, 0) + job.count - behind
             behind = 0
-            self._keep()
-            self.told(f"publish {name}", known[name], total)
+            self._save_state()
+            self.on_progress(f"publish {name}", known[name], total)
         return known.get(name, 0) - before
 
     def _publish(self, place: int, job: _Job, behind: int) -> None:
@@ -190,8 +194,8 @@ class _MatchPublisher:
         writer = rest.select("notification").write.format("contrada").mode("append")
         writer.options(**options).save()
 
-    def _keep(self) -> None:
-        write_whole(self.run.path / PROGRESS_FILE, msgspec.json.encode(self.state))
+    def _save_state(self) -> None:
+        write_atomically(self.run.path / PROGRESS_FILE, msgspec.json.encode(self.state))
 
     def _jobs(self, place: int, name: str, total: int) -> Iterator[_Job]:
         """Splits the rows of a source into jobs, always in the same way."""
@@ -200,22 +204,22 @@ class _MatchPublisher:
             yield _Job(0, total, rows)
             return
         folder = self.run.place(_SORTED, self.run.name, str(place))
-        for number, (file, count) in enumerate(self._sorted(place, rows, folder).files):
+        for number, (file, count) in enumerate(self._sort_once(place, rows, folder).files):
             job = self.session.read.schema(rows.schema).parquet(f"{folder}/{file}")
             yield _Job(number, count, job)
 
-    def _sorted(self, place: int, rows: DataFrame, folder: str) -> _SortedFiles:
+    def _sort_once(self, place: int, rows: DataFrame, folder: str) -> _SortedFiles:
         """Returns the files of a source's sorted rows; writes them if absent."""
         # At an address all runs lie in one folder.
-        told = self.run.path / _SORTED / self.run.name / f"{place}.json"
-        found = read_whole(told, _SortedFiles)
+        file_list = self.run.path / _SORTED / self.run.name / f"{place}.json"
+        found = read_state(file_list, _SortedFiles)
         if found is None:
             writer = rows.orderBy(*_ORDER).write.mode("overwrite")
             writer.option("maxRecordsPerFile", PUBLISHED_AT_ONCE).parquet(folder)
             file = F.col("_metadata.file_name").alias("file")
             counts = self.session.read.parquet(folder).groupBy(file).count().collect()
             found = _SortedFiles(sorted(map(tuple, counts), key=lambda each: _part(each[0])))
-            write_whole(told, msgspec.json.encode(found))
+            write_atomically(file_list, msgspec.json.encode(found))
         return found
 
 
@@ -226,10 +230,10 @@ def _part(file: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
-def _free_sorted(run: RunFolder) -> None:
+def _delete_sorted(run: RunFolder) -> None:
     folder = run.path / _SORTED
     if folder.is_dir():
-        free(folder)
+        delete_folder(folder)
 
 
 def _failure(error: Exception, address: str, said: str) -> Exception:

@@ -129,7 +129,7 @@ class CountedRow(NamedTuple):
     first: int
 
 
-def summed(rows: Iterable[CountedRow], names: Iterable[str]) -> dict[str, SourceCounts]:
+def sum_rows(rows: Iterable[CountedRow], names: Iterable[str]) -> dict[str, SourceCounts]:
     """Sums rows by source. Cost: linear in rows, of which there is one for each position."""
     sums: dict[str, list[int]] = {name: [0, 0, 0] for name in names}
     matches: dict[str, dict[int, int]] = {name: {} for name in sums}
@@ -166,7 +166,7 @@ def counts_of(
         .collect()
     )
     sources = tuple(sources)
-    found = summed((CountedRow(*row) for row in rows), [each.name for each in sources])
+    found = sum_rows((CountedRow(*row) for row in rows), [each.name for each in sources])
     reasons = _reasons(outcomes) if any(each.bad for each in found.values()) else {}
     unmet = _unmet(outcomes, [each for each in sources if found[each.name].read])
     return {

@@ -1,4 +1,4 @@
-"""`shown_rows`: times, and attributes as JSON, of a whole column of packed notifications.
+"""`show_rows`: times, and attributes as JSON, of a whole column of packed notifications.
 
 Most attributes are decoded and encoded by one call each for all rows. A row is *odd* if JSON cannot
 show a value directly (bytes, several values, NaN); odd rows are encoded one by one, byte for byte
@@ -49,7 +49,7 @@ class _ReadNotification(msgspec.Struct, array_like=True, gc=False):
 _reader: Final = msgspec.msgpack.Decoder(list[_ReadNotification])
 
 
-def shown_rows(packed: Any) -> tuple[Any, Any]:
+def show_rows(packed: Any) -> tuple[Any, Any]:
     """Returns the times and the attributes of a column of checked packed notifications without
     NULL.
 

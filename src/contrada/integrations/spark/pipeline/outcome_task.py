@@ -25,14 +25,14 @@ from contrada.integrations.files import (
 )
 from contrada.integrations.files.record import bad_record
 from contrada.integrations.files.record_matcher import PackedRecords
-from contrada.integrations.spark.pipeline.outcome_display import names_in, shown_rows
-from contrada.integrations.spark.pipeline.worker_files import opened_file, shown_name
+from contrada.integrations.spark.pipeline.outcome_display import names_in, show_rows
+from contrada.integrations.spark.pipeline.worker_files import display_name, open_file
 from contrada.integrations.spark.transforms.base_cover import Batches
-from contrada.integrations.spark.transforms.filter_bases import Opened, SavedBase, opened
+from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedBase, open_base
 from contrada.integrations.spark.transforms.notification_worker import (
     BuiltRows,
     RowBuilder,
-    unpickled,
+    unpickle,
 )
 from contrada.integrations.spark.transforms.packed_rows import PackedRows, pairs_of
 from contrada.matching.arrow_pack import starts_of
@@ -86,7 +86,7 @@ class SourceReader(Protocol):
     def outcomes(self, rows: pa.RecordBatch) -> Batches:
         """Yields the outcomes of some rows."""
 
-    def counted(self) -> Batches:
+    def finish(self) -> Batches:
         """Yields the remaining outcomes, and the counts of all."""
 
 
@@ -103,9 +103,9 @@ class TextFiles:
     beside: str | None
     parts: tuple[tuple[FilePart, ...], ...] = ()
 
-    def shown(self, address: str) -> str:
+    def display_name(self, address: str) -> str:
         """Returns the name of a file in results."""
-        return shown_name(address, self.beside)
+        return display_name(address, self.beside)
 
     def of_parts(self, parts: tuple[tuple[FilePart, ...], ...]) -> "TextFiles":
         """Returns the same files, read in parts."""
@@ -117,15 +117,15 @@ class TextFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class RowsOf:
+class SparkRows:
     """Rows of a Spark format, and their conversion to notifications."""
 
     name: str
-    making: RowBuilder
+    builder: RowBuilder
 
     def reader(self, base: SavedBase) -> SourceReader:
         """Returns the reader of a task."""
-        return _MadeRowReader(self, base)
+        return _SparkRowReader(self, base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +135,17 @@ class OutcomeTask:
     A row has the position of its source, and a struct for each source, only one of which is filled.
     """
 
-    sources: tuple[TextFiles | RowsOf, ...]
+    sources: tuple[TextFiles | SparkRows, ...]
     base: SavedBase | None = None
 
-    def told(self, base: SavedBase) -> "OutcomeTask":
+    def with_base(self, base: SavedBase) -> "OutcomeTask":
         """Returns the task with a base."""
         return replace(self, base=base)
 
 
-def outcome_batches(told: bytes, batches: Iterable[Any]) -> Batches:
+def outcome_batches(packed: bytes, batches: Iterable[Any]) -> Batches:
     """Yields the outcomes of the rows of a task, and finally the counts, a row for each source."""
-    task: OutcomeTask = unpickled(told)
+    task: OutcomeTask = unpickle(packed)
     assert task.base is not None
     readers = [source.reader(task.base) for source in task.sources]
     for batch in batches:
@@ -156,7 +156,7 @@ def outcome_batches(told: bytes, batches: Iterable[Any]) -> Batches:
                 rows = rows.filter(pa.array(of == place))
             yield from readers[place].outcomes(pa.RecordBatch.from_struct_array(rows))
     for reader in readers:
-        yield from reader.counted()
+        yield from reader.finish()
 
 
 class _OutcomeColumns:
@@ -173,7 +173,7 @@ class _OutcomeColumns:
         self.latest_us: int | None = None
         """The largest time of all read records, matched or not; None before the first."""
 
-    def matched(
+    def add_match(
         self, file: str | None, record: int | None, of: "PackedOutcome", positions: Any
     ) -> None:
         """Adds a matched record."""
@@ -181,7 +181,7 @@ class _OutcomeColumns:
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
 
-    def packed(self, file: str, records: PackedRecords) -> pa.RecordBatch:
+    def packed_batch(self, file: str, records: PackedRecords) -> pa.RecordBatch:
         """Returns matched records that are in columns already."""
         rows, count = records.rows, len(records.numbers)
         known = {
@@ -196,13 +196,13 @@ class _OutcomeColumns:
             known["time_us"] = pa.array(rows.times_us)
         return _batch_of(known, count)
 
-    def made(
+    def row_batch(
         self, made: BuiltRows, rows: Any, is_bad: Any, matched: tuple[Any, Any]
     ) -> pa.RecordBatch:
         """Returns matched and bad rows of Spark in order; `matched` has bounds and positions."""
         order = pa.array(rows)
         notifications = made.notifications.take(order)
-        times, shown = shown_rows(notifications.drop_null())
+        times, shown = show_rows(notifications.drop_null())
         # Those that are bad have no place among what is shown.
         places = pa.array(np.cumsum(~is_bad) - 1, mask=is_bad)
         offsets, positions = (pa.array(each.astype(np.int32)) for each in matched)
@@ -218,14 +218,14 @@ class _OutcomeColumns:
         }
         return _batch_of(known, len(rows))
 
-    def refused(self, file: str | None, record: BadRecord) -> None:
+    def add_bad(self, file: str | None, record: BadRecord) -> None:
         """Adds a bad record."""
         self.bad += 1
         place = (record.line, record.column, record.reason, record.text)
         for column, value in zip(self._columns, (file, *place, *[None] * 8), strict=True):
             column.append(value)
 
-    def counted(self) -> Batches:
+    def finish(self) -> Batches:
         """Yields the buffered outcomes, and the counts behind them."""
         counts = (self.read, self.bad, sorted(self.unmet), self.files)
         of_all = (*[None] * 5, self.latest_us, *[None] * 3, *counts)
@@ -233,7 +233,7 @@ class _OutcomeColumns:
             column.append(value)
         yield self._batch()
 
-    def full(self) -> Batches:
+    def full_batches(self) -> Batches:
         """Yields the buffered outcomes if they fill a batch."""
         if len(self._columns[0]) >= OUTCOMES_MAX:
             yield self._batch()
@@ -287,18 +287,18 @@ class _TextFileReader:
             for outcomes in self._of_part(part, content):
                 self._held.read += outcomes.read
                 if outcomes.packed is not None:
-                    yield self._held.packed(outcomes.source, outcomes.packed)
+                    yield self._held.packed_batch(outcomes.source, outcomes.packed)
                 for told in outcomes.records:
                     if isinstance(told, BadRecord):
-                        self._held.refused(told.source, told)
+                        self._held.add_bad(told.source, told)
                     else:
                         record = told.record
                         packed = PackedOutcome.of(record.notification)
-                        self._held.matched(record.source, record.number, packed, told.positions)
-                    yield from self._held.full()
+                        self._held.add_match(record.source, record.number, packed, told.positions)
+                    yield from self._held.full_batches()
 
-    def counted(self) -> Batches:
-        return self._held.counted()
+    def finish(self) -> Batches:
+        return self._held.finish()
 
     def _parts(self, rows: pa.RecordBatch) -> Iterator[tuple[FilePart, bytes | None]]:
         if rows.schema.names == ["place"]:
@@ -309,16 +309,16 @@ class _TextFileReader:
         for row in range(rows.num_rows):  # One by one: contents are whole files.
             content = rows.column(1)[row].as_py() if rows.num_columns > 1 else None
             address = rows.column(0)[row].as_py()
-            self._held.files.append(self._files.shown(address))
+            self._held.files.append(self._files.display_name(address))
             yield FilePart(address), content
 
     def _of_part(self, part: FilePart, content: bytes | None) -> Iterator[Outcomes]:
         files, matcher = self._files, self._matcher
-        shown = files.shown(part.path)
+        shown = files.display_name(part.path)
         held = self._held  # Other sources may have the same matcher.
         matcher.unmet, matcher.latest_us = held.unmet, held.latest_us
         try:
-            file = opened_file(part.path, content)
+            file = open_file(part.path, content)
         except ContradaError as error:
             yield Outcomes(shown, 0, [bad_record(shown, error, None)])
             return
@@ -337,13 +337,13 @@ def matcher_of(base: SavedBase, reading: ReadOptions) -> Matcher:
     for of, matcher in kept:
         if of == reading and repr(of.add) == repr(reading.add):  # 1 equals True, and 1.0.
             return matcher
-    matcher = _matcher(opened(base), reading)
+    matcher = _matcher(open_base(base), reading)
     matcher.packs = True
     kept[:] = [*kept, (reading, matcher)][-MATCHERS_KEPT_MAX:]
     return matcher
 
 
-def _matcher(base: Opened, reading: ReadOptions) -> Matcher:
+def _matcher(base: OpenBase, reading: ReadOptions) -> Matcher:
     names = base.saved.names
     if not any(is_system_name(name) or name in reading.add for name in names):
         return Matcher.over(BaseIndex(base), set(names), base.residues, reading)
@@ -358,7 +358,7 @@ def _matcher(base: Opened, reading: ReadOptions) -> Matcher:
 class BaseIndex:
     """The indexes of a base as one index with positions as keys."""
 
-    def __init__(self, base: Opened) -> None:
+    def __init__(self, base: OpenBase) -> None:
         self._indexes = [base.index(shard) for shard in range(len(base.saved.shards))]
 
     def match(self, notification: Given) -> list[int]:
@@ -381,19 +381,19 @@ class BaseIndex:
 # --- rows that Spark has read ---------------------------------------------------------------------
 
 
-class _MadeRowReader:
-    def __init__(self, rows: RowsOf, base: SavedBase) -> None:
-        self._making = rows.making
-        self._base = opened(base)
-        unmet = rows.making.reading.names_expected()
-        reading = rows.making.reading
+class _SparkRowReader:
+    def __init__(self, rows: SparkRows, base: SavedBase) -> None:
+        self._builder = rows.builder
+        self._base = open_base(base)
+        unmet = rows.builder.reading.names_expected()
+        reading = rows.builder.reading
         self._held = _OutcomeColumns(
             rows.name,
-            unmet - {reading.rename.get(name, name) for name in rows.making.names},
+            unmet - {reading.rename.get(name, name) for name in rows.builder.names},
         )
 
     def outcomes(self, rows: pa.RecordBatch) -> Batches:
-        made = self._making.made(rows)
+        made = self._builder.build(rows)
         packed = made.notifications
         is_bad = made.reasons.is_valid().to_numpy(zero_copy_only=False)
         bad, held = int(is_bad.sum()), self._held
@@ -412,7 +412,7 @@ class _MadeRowReader:
             some = told[first : first + OUTCOMES_MAX]
             ends = bounds[first : first + len(some) + 1]
             keys = positions[ends[0] : ends[-1]]
-            yield held.made(made, some, is_bad[some], (ends - ends[0], keys))
+            yield held.row_batch(made, some, is_bad[some], (ends - ends[0], keys))
 
-    def counted(self) -> Batches:
-        return self._held.counted()
+    def finish(self) -> Batches:
+        return self._held.finish()

@@ -1,4 +1,4 @@
-"""`leased`: a lock for an output at an address, where files cannot be locked.
+"""`hold_lease`: a lock for an output at an address, where files cannot be locked.
 
 The lease is a file that is created exclusively. Its holder rewrites it while it works. A lease that
 was not renewed for long belongs to a killed process, and is taken over. Its age is measured by the
@@ -59,7 +59,7 @@ class Lease:
             except ContradaError as error:
                 _LOG.warning("%(reason)s", {"reason": error})
 
-    def nack(self) -> None:
+    def release(self) -> None:
         """Deletes it, unless another run has it."""
         try:
             if self._known() == self.token:
@@ -88,7 +88,7 @@ class Lease:
 
 
 @contextmanager
-def leased(file: HadoopPath, taken: str) -> Iterator[Callable[[], None]]:
+def hold_lease(file: HadoopPath, taken: str) -> Iterator[Callable[[], None]]:
     """Holds a lease within the block; yields a check that raises InputError after its loss."""
     lease, ended = Lease(file), threading.Event()
     lease.take(taken)
@@ -99,7 +99,7 @@ def leased(file: HadoopPath, taken: str) -> Iterator[Callable[[], None]]:
     finally:
         ended.set()
         keeper.join()
-        lease.nack()
+        lease.release()
 
 
 def is_leased(file: HadoopPath) -> bool:

@@ -38,13 +38,13 @@ from contrada.integrations.files import FORMATS, ReadOptions, check_name_of
 from contrada.integrations.files.rule_files import DIALECTS
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath, is_address
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
-    AskedFor,
+    LoadedSubscriptions,
+    NamedFilters,
     SubscriptionsOrigin,
-    Wishes,
-    asked_by,
-    patterns_in,
+    load_origins,
+    read_patterns,
 )
-from contrada.integrations.spark.spark_session import checked_conf
+from contrada.integrations.spark.spark_session import parse_conf
 from contrada.model import Pattern, mark_name
 from contrada.model.domains.values import UNITS_US
 from contrada.model.extensions.extension_loader import object_named
@@ -109,7 +109,7 @@ class Pipeline:
 
     sources: tuple[Source, ...]
     origins: tuple[SubscriptionsOrigin, ...]
-    asked: AskedFor | None
+    asked: LoadedSubscriptions | None
     output: Folder
     publish: str | None = None
     delivery: str = "certified"
@@ -140,9 +140,9 @@ class Pipeline:
         return replace(self, origins=origins, output=output, checkpoint=checkpoint)
 
     @property
-    def subscriptions(self) -> Wishes:
+    def subscriptions(self) -> NamedFilters:
         """The subscriptions of files, by name."""
-        return self.asked.wishes if self.asked else {}
+        return self.asked.filters if self.asked else {}
 
     @property
     def matches(self) -> Folder:
@@ -230,14 +230,14 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
         if name not in known:
             expected = ", ".join(sorted(known)) or "none, for it has no parameters"
             raise InputError("--set", f"found the parameter {name!r}, expected one of: {expected}")
-    filled = _Filled(path, {**described.parameters, **settings}, frozenset(settings))
+    filled = _ParameterFiller(path, {**described.parameters, **settings}, frozenset(settings))
     names = [source.name for source in described.source]
     if not names or len(set(names)) < len(names):
         raise InputError(str(path), f"found the sources {names}, expected one or more, named apart")
     output = filled.folder(described.output)
     if isinstance(output, Path):  # What is at an address Spark has to be asked for.
         _check_writable(output)
-        check_own(output)
+        check_owned(output)
     is_stream = described.mode == "stream"
     origins = tuple(_origins(described, filled))
     is_offline = all(origin.file is not None for origin in origins)
@@ -246,7 +246,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
     return Pipeline(
         tuple(_source(source, filled, is_stream=is_stream) for source in described.source),
         origins,
-        asked_by(origins) if is_offline else None,
+        load_origins(origins) if is_offline else None,
         output,
         filled.text(described.publish) if described.publish else None,
         described.delivery or "certified",
@@ -258,7 +258,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
         filled.folder(described.checkpoint) if described.checkpoint else output / ".checkpoint",
         _duration_us(path, "slack", described.slack or "0 s"),
         repr((read_text(path), sorted(settings.items()))),
-        checked_conf(_options(described.spark, filled).items(), f"{path}: spark"),
+        parse_conf(_options(described.spark, filled).items(), f"{path}: spark"),
     )
 
 
@@ -273,7 +273,9 @@ def _check_keys(path: Path, described: _PipelineFields) -> None:
         raise InputError(str(path), "found a table for patterns, expected a pattern, too")
 
 
-def _origins(described: _PipelineFields, filled: "_Filled") -> Iterator[SubscriptionsOrigin]:
+def _origins(
+    described: _PipelineFields, filled: "_ParameterFiller"
+) -> Iterator[SubscriptionsOrigin]:
     """Yields the origins of subscriptions; they have name patterns if a source names by
     `pattern`.
     """
@@ -298,7 +300,7 @@ def _origins(described: _PipelineFields, filled: "_Filled") -> Iterator[Subscrip
         raise InputError(str(filled.described_in), "found no subscriptions, expected one or more")
 
 
-def _patterns(described: _PipelineFields, filled: "_Filled") -> dict[str, Pattern]:
+def _patterns(described: _PipelineFields, filled: "_ParameterFiller") -> dict[str, Pattern]:
     """Returns the patterns by name, also those of files."""
     found: dict[str, Pattern] = {}
     for number, each in enumerate(described.pattern):
@@ -306,7 +308,7 @@ def _patterns(described: _PipelineFields, filled: "_Filled") -> dict[str, Patter
         if (each.file is None) == (each.pattern is None) or bool(each.name) == bool(each.file):
             raise InputError(place, "expected name and pattern, or a file")
         if each.file is not None:
-            new = patterns_in(filled.path(each.file))
+            new = read_patterns(filled.path(each.file))
         else:
             try:
                 new = {str(each.name): Pattern(str(each.pattern))}
@@ -318,7 +320,7 @@ def _patterns(described: _PipelineFields, filled: "_Filled") -> dict[str, Patter
     return found
 
 
-def _table(table: _TableFields, filled: "_Filled") -> TableSink:
+def _table(table: _TableFields, filled: "_ParameterFiller") -> TableSink:
     if (table.table is None) == (table.path is None):
         raise InputError(f"{filled.described_in}: table", "expected a table or a path")
     where = filled.place(table.path) if table.path else None
@@ -326,7 +328,7 @@ def _table(table: _TableFields, filled: "_Filled") -> TableSink:
     return TableSink(table.rows, table.format, name, where, _options(table.options, filled))
 
 
-def _options(options: Mapping[str, Any], filled: "_Filled") -> dict[str, str]:
+def _options(options: Mapping[str, Any], filled: "_ParameterFiller") -> dict[str, str]:
     """Converts options to texts, as Spark needs them."""
     return {
         name: filled.text(value) if isinstance(value, str) else str(value).lower()  # true and false
@@ -351,7 +353,7 @@ def _check_writable(output: Path) -> None:
         raise InputError(str(output), f"cannot be written: {there} is no directory to write into")
 
 
-def check_own(output: Folder) -> None:
+def check_owned(output: Folder) -> None:
     """Refuses a folder with foreign files, since a run replaces its contents. Raises InputError."""
     if not output.exists():
         return
@@ -368,7 +370,7 @@ def check_own(output: Folder) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Filled:
+class _ParameterFiller:
     """Fills in parameters, and makes paths relative to the describing file."""
 
     described_in: Path
@@ -427,7 +429,7 @@ class _Filled:
         return tuple(files)
 
 
-def _source(source: _SourceFields, filled: _Filled, *, is_stream: bool) -> Source:
+def _source(source: _SourceFields, filled: _ParameterFiller, *, is_stream: bool) -> Source:
     place = f"{filled.described_in}: source {source.name!r}"
     is_text = source.format in FORMATS
     if source.entries is not None and source.format not in ("xml", "json"):

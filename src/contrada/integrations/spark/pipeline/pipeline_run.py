@@ -19,14 +19,17 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from contrada.errors import InputError
-from contrada.integrations.spark.pipeline.job_progress import ProgressListener, go_on, watched
-from contrada.integrations.spark.pipeline.match_publisher import forget_published, publish_matches
+from contrada.integrations.spark.pipeline.job_progress import (
+    ProgressListener,
+    check_stop,
+    watch_jobs,
+)
+from contrada.integrations.spark.pipeline.match_publisher import publish_matches, reset_published
 from contrada.integrations.spark.pipeline.outcome_counts import (
     PipelineSummary,
     SourceCounts,
     counts_of,
 )
-from contrada.integrations.spark.pipeline.outcome_frames import outcomes, planned
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
 from contrada.integrations.spark.pipeline.output_sinks import (
     date_of,
@@ -37,25 +40,26 @@ from contrada.integrations.spark.pipeline.output_sinks import (
     write_table,
 )
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source
-from contrada.integrations.spark.pipeline.pipeline_subscriptions import AskedFor
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import LoadedSubscriptions
 from contrada.integrations.spark.pipeline.preflight import base_of, check_pipeline, named_source
 from contrada.integrations.spark.pipeline.run_folder import (
     OUTCOMES,
     STATE_FILE,
     RunFolder,
-    alone_in,
-    forget_unfinished,
-    mend,
+    delete_unfinished,
+    lock_output,
     new_run,
-    read_whole,
+    read_state,
+    repair,
     unfinished_run,
-    write_whole,
+    write_atomically,
 )
 from contrada.integrations.spark.pipeline.run_report import write_report
+from contrada.integrations.spark.pipeline.source_outcomes import describe_matching, outcomes
 from contrada.integrations.spark.transforms.detection import detect
 from contrada.integrations.spark.transforms.filter_bases import Base
 
-_UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
+_SILENT: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
 
 
 class _RunState(msgspec.Struct):
@@ -70,16 +74,16 @@ class _StageTimes:
     """The seconds of each stage, and the progress listener."""
 
     session: SparkSession
-    told: ProgressListener
+    on_progress: ProgressListener
     stop: threading.Event
     seconds: dict[str, float]
 
     @contextmanager
     def at(self, what: str) -> Iterator[None]:
         """Runs the block as a stage. Raises KeyboardInterrupt once `stop` is set."""
-        go_on(self.stop)
+        check_stop(self.stop)
         began = monotonic()
-        with watched(self.session, what, self.told):
+        with watch_jobs(self.session, what, self.on_progress):
             yield
         self.seconds[what] = monotonic() - began
 
@@ -89,7 +93,7 @@ def run_pipeline(
     pipeline: Pipeline,
     *,
     publish: str | None = None,
-    told: ProgressListener = _UNTOLD,
+    on_progress: ProgressListener = _SILENT,
     stop: threading.Event | None = None,
     resume: bool = False,
 ) -> PipelineSummary:
@@ -102,19 +106,19 @@ def run_pipeline(
     InputError for unreadable or unwritable data, and without a run to resume.
     """
     began = monotonic()
-    stages = _StageTimes(session, told, stop or threading.Event(), {})
+    stages = _StageTimes(session, on_progress, stop or threading.Event(), {})
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
     base = base_of(pipeline, asked)
-    with alone_in(pipeline.output) as check_alone:
-        mend(pipeline.output)
-        run, state = _begun(pipeline, base, asked, resume=resume)
+    with lock_output(pipeline.output) as check_alone:
+        repair(pipeline.output)
+        run, state = _begin(pipeline, base, asked, resume=resume)
         for number, source in enumerate(pipeline.sources):
             if source.name not in state.done:
                 with stages.at(f"match {source.name}"):
                     place = run.place(OUTCOMES, str(number))
                     state.done[source.name] = _match(session, source, base, place, asked)
-                write_whole(run.path / STATE_FILE, msgspec.json.encode(state))
+                write_atomically(run.path / STATE_FILE, msgspec.json.encode(state))
         patterns = _write(stages, pipeline, asked, run)
         summary = replace(
             _summary(pipeline, asked, state.done),
@@ -122,20 +126,20 @@ def run_pipeline(
             run=run.name,
             patterns=patterns,
             stages=stages.seconds,
-            plan={each.name: planned(each, base) for each in pipeline.sources},
+            plan={each.name: describe_matching(each, base) for each in pipeline.sources},
         )
-        forget_published(run)
+        reset_published(run)
         write_report(summary, run.path)
         check_alone()
         run = run.show()
         if address and any(each.matched for each in summary.sources):
-            summary = _published(session, pipeline, address, summary, stages)
+            summary = _publish(session, pipeline, address, summary, stages)
             write_report(replace(summary, seconds=monotonic() - began), run.path)
     return replace(summary, seconds=monotonic() - began)
 
 
 def _summary(
-    pipeline: Pipeline, asked: AskedFor, done: Mapping[str, SourceCounts]
+    pipeline: Pipeline, asked: LoadedSubscriptions, done: Mapping[str, SourceCounts]
 ) -> PipelineSummary:
     """Returns the summary after matching."""
     matches: Counter[int] = Counter()
@@ -143,7 +147,7 @@ def _summary(
         matches.update(each.matches)
     return PipelineSummary(
         tuple(done[each.name].summary(each.name) for each in pipeline.sources),
-        {name: matches[position] for position, name in enumerate(asked.wishes)},
+        {name: matches[position] for position, name in enumerate(asked.filters)},
         0,
         0.0,
         0.0,
@@ -152,7 +156,7 @@ def _summary(
     )
 
 
-def _published(
+def _publish(
     session: SparkSession,
     pipeline: Pipeline,
     address: str,
@@ -161,7 +165,7 @@ def _published(
 ) -> PipelineSummary:
     """Publishes the matches; returns the summary with the counts."""
     began = monotonic()
-    counts = publish_matches(session, pipeline, address, stages.told, stages.stop)
+    counts = publish_matches(session, pipeline, address, stages.on_progress, stages.stop)
     return replace(
         summary,
         sources=tuple(replace(each, published=counts[each.source]) for each in summary.sources),
@@ -170,20 +174,20 @@ def _published(
     )
 
 
-def _begun(
-    pipeline: Pipeline, base: Base, asked: AskedFor, *, resume: bool
+def _begin(
+    pipeline: Pipeline, base: Base, asked: LoadedSubscriptions, *, resume: bool
 ) -> tuple[RunFolder, _RunState]:
     """Returns a new run, or the resumed one, with its state."""
-    told = (pipeline.text, base.digest, list(asked.wishes))
-    digest = hashlib.sha256(repr(told).encode()).hexdigest()
+    described = (pipeline.text, base.digest, list(asked.filters))
+    digest = hashlib.sha256(repr(described).encode()).hexdigest()
     if not resume:
-        forget_unfinished(pipeline.output)
+        delete_unfinished(pipeline.output)
         run, state = new_run(pipeline.output), _RunState(digest)
         run.begin()
-        write_whole(run.path / STATE_FILE, msgspec.json.encode(state))
+        write_atomically(run.path / STATE_FILE, msgspec.json.encode(state))
         return run, state
     before = unfinished_run(pipeline.output)
-    known = read_whole(before.path / STATE_FILE, _RunState) if before else None
+    known = read_state(before.path / STATE_FILE, _RunState) if before else None
     if before is None or known is None:
         raise InputError(str(pipeline.output), "found no run to go on with")
     if known.digest != digest:
@@ -193,7 +197,7 @@ def _begun(
 
 
 def _match(
-    session: SparkSession, source: Source, base: Base, place: str, asked: AskedFor
+    session: SparkSession, source: Source, base: Base, place: str, asked: LoadedSubscriptions
 ) -> SourceCounts:
     """Writes the outcomes of a source; returns the counts."""
     began = monotonic()
@@ -201,19 +205,19 @@ def _match(
         frame = outcomes(session, source, base)
     frame.write.mode("overwrite").parquet(place)
     written = session.read.schema(OUTCOME_DDL).parquet(place)
-    counts = counts_of(written, [source], len(asked.wishes))[source.name]
+    counts = counts_of(written, [source], len(asked.filters))[source.name]
     return replace(counts, seconds=monotonic() - began)
 
 
 def _write(
-    stages: _StageTimes, pipeline: Pipeline, asked: AskedFor, run: RunFolder
+    stages: _StageTimes, pipeline: Pipeline, asked: LoadedSubscriptions, run: RunFolder
 ) -> dict[str, int]:
     """Writes the results of a run; returns the number of matches of each pattern."""
     session = stages.session
     places = [run.place(OUTCOMES, str(number)) for number in range(len(pipeline.sources))]
     every = session.read.schema(OUTCOME_DDL).parquet(*places)
     rows = {
-        "matches": matches_of(every, list(asked.wishes), types_of(pipeline)),
+        "matches": matches_of(every, list(asked.filters), types_of(pipeline)),
         "quarantine": quarantine_of(every),
     }
     counts: dict[str, int] = dict.fromkeys(pipeline.patterns, 0)

@@ -32,8 +32,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contrada.errors import StoreError
-from contrada.integrations.spark.pipeline.checkpoint_identity import Identity, known_identity
-from contrada.integrations.spark.pipeline.hadoop_paths import reached_by_workers
+from contrada.integrations.spark.pipeline.checkpoint_identity import Identity, read_identity
+from contrada.integrations.spark.pipeline.hadoop_paths import path_for_workers
 from contrada.integrations.spark.pipeline.job_progress import (
     PROGRESS_S,
     ProgressListener,
@@ -44,13 +44,7 @@ from contrada.integrations.spark.pipeline.outcome_counts import (
     SourceCounts,
     counts_of,
 )
-from contrada.integrations.spark.pipeline.outcome_frames import (
-    OutcomeTask,
-    TextFiles,
-    opened_sources,
-    outcomes_of,
-    planned,
-)
+from contrada.integrations.spark.pipeline.outcome_task import OutcomeTask, TextFiles
 from contrada.integrations.spark.pipeline.output_sinks import (
     date_of,
     matches_of,
@@ -60,16 +54,24 @@ from contrada.integrations.spark.pipeline.output_sinks import (
     write_table,
 )
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
-from contrada.integrations.spark.pipeline.pipeline_subscriptions import AskedFor, asked_by
-from contrada.integrations.spark.pipeline.preflight import check_pipeline, wishes_of
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
+    LoadedSubscriptions,
+    load_origins,
+)
+from contrada.integrations.spark.pipeline.preflight import check_pipeline, filters_of_base
 from contrada.integrations.spark.pipeline.run_folder import (
-    alone_in,
     check_kind,
-    free,
-    read_whole,
-    write_whole,
+    delete_folder,
+    lock_output,
+    read_state,
+    write_atomically,
 )
 from contrada.integrations.spark.pipeline.run_report import write_report
+from contrada.integrations.spark.pipeline.source_outcomes import (
+    describe_matching,
+    open_sources,
+    outcomes_of,
+)
 from contrada.integrations.spark.pipeline.subscription_versions import Version, Versions
 from contrada.integrations.spark.pipeline.taken_files import GONE, files_taken, may_be_gone
 from contrada.integrations.spark.transforms.detection import SEEN, detection
@@ -80,7 +82,7 @@ BATCH_END_WAIT_S: Final = 30.0
 """Seconds that a stopping stream waits for its micro-batch. Beyond it: the micro-batch is
 cancelled, and repeated when the stream resumes."""
 
-_UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
+_SILENT: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
 
 
 class _Totals(msgspec.Struct, frozen=True):
@@ -98,7 +100,7 @@ def run_stream(
     pipeline: Pipeline,
     *,
     publish: str | None = None,
-    told: ProgressListener = _UNTOLD,
+    on_progress: ProgressListener = _SILENT,
     stop: threading.Event | None = None,
 ) -> PipelineSummary:
     """Runs a stream from its last position, until all data is read or `stop` is set.
@@ -112,13 +114,13 @@ def run_stream(
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
     with (
-        alone_in(pipeline.output) as check_alone,
+        lock_output(pipeline.output) as check_alone,
         TemporaryDirectory(prefix="contrada-") as here,
     ):
         check_kind(pipeline.output, is_stream=True)
         identity = _identity(session, pipeline)
         versions = _versions(pipeline, asked, Path(here))
-        rows, task = opened_sources(session, pipeline.sources, stream=True)
+        rows, task = open_sources(session, pipeline.sources, stream=True)
         batches = _MicroBatches(pipeline, versions, task, address, identity, check_alone)
         served = _ServedBatches(pipeline, task, address, identity) if is_remote(session) else None
         writer = rows.writeStream.foreachBatch(served or batches)
@@ -127,32 +129,32 @@ def run_stream(
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{pipeline.trigger_us} microseconds")
-        _follow(writer.start(), served or batches, told, stop or threading.Event())
+        _follow(writer.start(), served or batches, on_progress, stop or threading.Event())
         if served is not None:  # Versions were begun at the server, too.
             batches.versions = _versions(pipeline, asked, Path(here))
         return batches.report()
 
 
-def _versions(pipeline: Pipeline, asked: AskedFor, here: Path) -> Versions:
+def _versions(pipeline: Pipeline, asked: LoadedSubscriptions, here: Path) -> Versions:
     """Returns the versions of a pipeline's checkpoint."""
-    ask, wishes = partial(asked_by, pipeline.origins), partial(wishes_of, pipeline)
-    return Versions(pipeline.checkpoint, asked, ask, wishes, here)
+    ask, filters = partial(load_origins, pipeline.origins), partial(filters_of_base, pipeline)
+    return Versions(pipeline.checkpoint, asked, ask, filters, here)
 
 
 def _identity(session: SparkSession, pipeline: Pipeline) -> Identity:
     """Returns the identity of the checkpoint; writes it to a new one."""
-    found = known_identity(pipeline)
+    found = read_identity(pipeline)
     if found is None:
         parts = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
         found = Identity.of(pipeline, secrets.token_hex(8), parts)
-        found.keep(pipeline)
+        found.write(pipeline)
     return found
 
 
 def _follow(
     query: StreamingQuery,
     batches: "_MicroBatches | _ServedBatches",
-    told: ProgressListener,
+    on_progress: ProgressListener,
     stop: threading.Event,
 ) -> None:
     """Waits for the end of a stream, or stops it. Raises its failure."""
@@ -160,7 +162,9 @@ def _follow(
         while query.isActive:
             last = query.lastProgress
             if last is not None:
-                told(f"batch {last.batchId}, {last.processedRowsPerSecond:,.0f} rows/s", 0, 0)
+                on_progress(
+                    f"batch {last.batchId}, {last.processedRowsPerSecond:,.0f} rows/s", 0, 0
+                )
             if stop.is_set():
                 batches.end(query)
                 failure = batches.failure  # A later one is what the stop does.
@@ -197,7 +201,7 @@ class _MicroBatches:
             if self.is_ending:  # Spark would take it for done where nothing were raised.
                 raise InterruptedError("the stream is ended")
             try:
-                self._do(frame, batch)
+                self._process(frame, batch)
             except Exception as error:
                 self.failure = error  # Spark would tell of it in its own words.
                 raise
@@ -208,7 +212,7 @@ class _MicroBatches:
         if self.turn.acquire(timeout=BATCH_END_WAIT_S):
             self.turn.release()
 
-    def _do(self, frame: DataFrame, batch: int) -> None:
+    def _process(self, frame: DataFrame, batch: int) -> None:
         self.check_alone()
         version = self.versions.of_batch(batch)
         every = outcomes_of(frame, self.task, version.base)
@@ -218,7 +222,7 @@ class _MicroBatches:
             counts = counts_of(every, self.pipeline.sources, len(version.names))
             seconds = (monotonic() - began) / len(counts)
             counts = {name: replace(each, seconds=seconds) for name, each in counts.items()}
-            gone = self._gone(every, batch)
+            gone = self._missing_files(every, batch)
             counts |= {
                 name: counts[name].with_bad(GONE, len(files)) for name, files in gone.items()
             }
@@ -227,10 +231,10 @@ class _MicroBatches:
         finally:
             every.unpersist()
         self._add(batch, version, counts, patterns)
-        self.versions.forget(batch)
+        self.versions.prune(batch)
         self.report()
 
-    def _gone(self, every: DataFrame, batch: int) -> dict[str, list[str]]:
+    def _missing_files(self, every: DataFrame, batch: int) -> dict[str, list[str]]:
         """Returns the files of each source that Spark selected, and that no task received.
 
         Cost: a job if a file may be deleted.
@@ -239,7 +243,7 @@ class _MicroBatches:
         for place, source in enumerate(self.task.sources):
             if isinstance(source, TextFiles):
                 addresses = files_taken(self.pipeline.checkpoint, batch, place)
-                taken[source.name] = [*map(source.shown, filter(may_be_gone, addresses))]
+                taken[source.name] = [*map(source.display_name, filter(may_be_gone, addresses))]
         if not any(taken.values()):
             return {}
         rows = every.where("files is not null").select("source", F.explode("files")).collect()
@@ -272,7 +276,7 @@ class _MicroBatches:
         write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
         there = self.pipeline.output.absolute() / rows / f"batch={batch}"
         if there.exists():
-            free(there)
+            delete_folder(there)
         there.parent.mkdir(exist_ok=True)
         beside.replace(there)
         for sink in self.pipeline.tables:
@@ -319,7 +323,7 @@ class _MicroBatches:
 
         follow = detection(
             self.pipeline.patterns,
-            checkpoint=reached_by_workers(self.pipeline.checkpoint),
+            checkpoint=path_for_workers(self.pipeline.checkpoint),
             sink=keep,
             slack_us=self.pipeline.slack_us,
         )
@@ -355,11 +359,11 @@ class _MicroBatches:
             dict(Counter(before.patterns) + Counter(patterns)),
             dict(Counter(before.published) + Counter(published)),
         )
-        write_whole(self._file(batch), msgspec.json.encode(totals))
+        write_atomically(self._file(batch), msgspec.json.encode(totals))
         self._file(batch - BATCHES_KEPT).unlink(missing_ok=True)
 
     def _totals(self, batch: int) -> _Totals | None:
-        return read_whole(self._file(batch), _Totals)
+        return read_state(self._file(batch), _Totals)
 
     def _file(self, batch: int) -> Any:
         return self.pipeline.checkpoint / "totals" / f"{batch}.json"
@@ -383,7 +387,7 @@ class _MicroBatches:
             mode="stream",
             batches=totals.batches,
             patterns=dict.fromkeys(pipeline.patterns, 0) | totals.patterns,
-            plan={each.name: planned(each, asked.base) for each in pipeline.sources},
+            plan={each.name: describe_matching(each, asked.base) for each in pipeline.sources},
             refused=self.versions.refused,
             versions=tuple(self.versions.all()),
         )
@@ -416,7 +420,7 @@ class _ServedBatches:
             for name in self.extensions:
                 load(name)
             pipeline = self.pipeline
-            asked = pipeline.asked or asked_by(pipeline.origins)
+            asked = pipeline.asked or load_origins(pipeline.origins)
             versions = _versions(pipeline, asked, Path())
             self.opened = _MicroBatches(
                 pipeline, versions, self.task, self.address, self.identity, lambda: None

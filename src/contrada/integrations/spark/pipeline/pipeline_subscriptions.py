@@ -1,4 +1,4 @@
-"""`asked_by`: the subscriptions of a pipeline, from files, other dialects and brokers; its
+"""`load_origins`: the subscriptions of a pipeline, from files, other dialects and brokers; its
 patterns.
 
 A digest identifies the state of the origins, so that a stream parses them again only after a
@@ -25,7 +25,7 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.inspection import HeldFilters
 from contrada.service.settings import read_text
 
-Wishes: TypeAlias = Mapping[str, RecordFilter]
+NamedFilters: TypeAlias = Mapping[str, RecordFilter]
 """Subscriptions by name."""
 
 
@@ -47,15 +47,17 @@ class SubscriptionsOrigin:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedFor:
+class LoadedSubscriptions:
     """Subscriptions, refused rules, and the digest of their origins."""
 
-    wishes: Wishes
+    filters: NamedFilters
     refused: tuple[str, ...]
     digest: str
 
 
-def asked_by(origins: Sequence[SubscriptionsOrigin], known: AskedFor | None = None) -> AskedFor:
+def load_origins(
+    origins: Sequence[SubscriptionsOrigin], known: LoadedSubscriptions | None = None
+) -> LoadedSubscriptions:
     """Returns the subscriptions of all origins; the object `known` itself if none has changed.
 
     Raises InputError with the place for unreadable origins and duplicate names;
@@ -65,29 +67,29 @@ def asked_by(origins: Sequence[SubscriptionsOrigin], known: AskedFor | None = No
     digest = blake2b(msgspec.msgpack.encode(states), digest_size=16).hexdigest()
     if known is not None and known.digest == digest:
         return known
-    wishes: dict[str, RecordFilter] = {}
+    filters: dict[str, RecordFilter] = {}
     refused: list[str] = []
     for origin, state in zip(origins, states, strict=True):
         if origin.file is not None:
             found, others = _of_file(origin.file, origin.dialect)
             if origin.has_patterns:
-                found = _by_names(origin.file, found)
-            twice = found.keys() & wishes.keys()
+                found = _with_name_patterns(origin.file, found)
+            twice = found.keys() & filters.keys()
             refused += others
         else:
             assert not isinstance(state, str), "a broker tells what it holds"
-            found = _wishes_of(str(origin), state)
+            found = _named_filters(str(origin), state)
             # The same of two brokers is one subscription.
-            twice = {each for each in found.keys() & wishes.keys() if found[each] != wishes[each]}
+            twice = {each for each in found.keys() & filters.keys() if found[each] != filters[each]}
         for name in sorted(twice):
             raise InputError(str(origin), f"found the name {name!r} again, expected a new one")
-        wishes |= found
-    return AskedFor(wishes, tuple(refused), digest)
+        filters |= found
+    return LoadedSubscriptions(filters, tuple(refused), digest)
 
 
 def _state_of(origin: SubscriptionsOrigin) -> str | list[HeldFilters]:
     """Returns the state of an origin: of a broker, all its subscriptions."""
-    return digest_of(origin) if origin.broker is None else held_by(origin.broker)
+    return digest_of(origin) if origin.broker is None else subscriptions_at(origin.broker)
 
 
 def digest_of(origin: SubscriptionsOrigin) -> str:
@@ -103,7 +105,7 @@ def digest_of(origin: SubscriptionsOrigin) -> str:
     return found.hexdigest()
 
 
-def held_by(address: str) -> list[HeldFilters]:
+def subscriptions_at(address: str) -> list[HeldFilters]:
     """Returns the packed subscriptions of a broker's clients, sorted.
 
     Raises ServiceError if the broker refuses; ConnectionFailedError.
@@ -120,16 +122,16 @@ def held_by(address: str) -> list[HeldFilters]:
     return [*sorted(named.items()), *(("", [each]) for each in sorted(others))]
 
 
-def _wishes_of(address: str, held: list[HeldFilters]) -> Wishes:
+def _named_filters(address: str, held: list[HeldFilters]) -> NamedFilters:
     """Names durable subscriptions by their names, other filters by their texts. Raises
     InputError.
     """
     found: dict[str, Filter | FilterSet] = {}
     for name, packed in held:
         filters = [_filter_of(address, each) for each in packed]
-        wish = filters[0] if len(filters) == 1 else FilterSet(filters)
-        key = name or str(wish)
-        if found.setdefault(key, wish) != wish:
+        filter_ = filters[0] if len(filters) == 1 else FilterSet(filters)
+        key = name or str(filter_)
+        if found.setdefault(key, filter_) != filter_:
             raise InputError(address, f"holds two subscriptions that are called {key[:60]!r}")
     return found
 
@@ -147,7 +149,7 @@ def _filter_of(address: str, packed: bytes) -> Filter:
     return found
 
 
-def _of_file(path: Path, dialect: str | None) -> tuple[Wishes, list[str]]:
+def _of_file(path: Path, dialect: str | None) -> tuple[NamedFilters, list[str]]:
     if dialect is None:
         return load_subscriptions(path), []
     rules, refused = load_rules(path, dialect)
@@ -157,18 +159,18 @@ def _of_file(path: Path, dialect: str | None) -> tuple[Wishes, list[str]]:
     return rules, refused
 
 
-def _by_names(path: Path, wishes: Wishes) -> Wishes:
+def _with_name_patterns(path: Path, filters: NamedFilters) -> NamedFilters:
     """Returns filters whose names are patterns. Raises InputError for a malformed one."""
     found: dict[str, RecordFilter] = {}
-    for name, wish in wishes.items():
+    for name, filter_ in filters.items():
         try:
-            found[name] = by_names(wish, name)
+            found[name] = by_names(filter_, name)
         except ContradaError as error:
             raise InputError(str(path), f"{name}: {error}") from None
     return found
 
 
-def patterns_in(path: Path) -> dict[str, Pattern]:
+def read_patterns(path: Path) -> dict[str, Pattern]:
     """Reads the patterns of a file, one `name: pattern` per line. Raises InputError with the
     line.
     """

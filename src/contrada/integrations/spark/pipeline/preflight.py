@@ -11,10 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 
 from contrada.connections import connect
 from contrada.errors import InputError
-from contrada.integrations.spark.pipeline.checkpoint_identity import known_identity
+from contrada.integrations.spark.pipeline.checkpoint_identity import read_identity
 from contrada.integrations.spark.pipeline.hadoop_paths import HadoopPath
 from contrada.integrations.spark.pipeline.job_progress import is_remote
-from contrada.integrations.spark.pipeline.outcome_frames import opened_sources, planned
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
 from contrada.integrations.spark.pipeline.output_sinks import (
     BATCH,
@@ -24,10 +23,17 @@ from contrada.integrations.spark.pipeline.output_sinks import (
     quarantine_of,
     types_of,
 )
-from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, check_own
-from contrada.integrations.spark.pipeline.pipeline_subscriptions import AskedFor, asked_by
-from contrada.integrations.spark.pipeline.run_folder import check_free, check_kind
-from contrada.integrations.spark.pipeline.source_outcomes import lacks_of_headers
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, check_owned
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
+    LoadedSubscriptions,
+    load_origins,
+)
+from contrada.integrations.spark.pipeline.run_folder import check_kind, check_unlocked
+from contrada.integrations.spark.pipeline.source_outcomes import (
+    describe_matching,
+    missing_columns,
+    open_sources,
+)
 from contrada.integrations.spark.pipeline.spark_formats import TEXT_FORMATS, check_format
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.integrations.spark.transforms.detection_worker import MATCHES_SCHEMA
@@ -45,20 +51,22 @@ def check_reachable(address: str) -> None:
     asyncio.run(reach())
 
 
-def wishes_of(pipeline: Pipeline, asked: AskedFor) -> list[SubscribedInterest]:
+def filters_of_base(pipeline: Pipeline, asked: LoadedSubscriptions) -> list[SubscribedInterest]:
     """Returns the filters of a pipeline's base: its subscriptions, then the steps of its
     patterns.
     """
     steps = [each for pattern in pipeline.patterns.values() for each in pattern.filters]
-    return [*asked.wishes.values(), *steps] or [FilterSet([])]  # A base of nothing would be none.
+    return [*asked.filters.values(), *steps] or [FilterSet([])]  # A base of nothing would be none.
 
 
-def base_of(pipeline: Pipeline, asked: AskedFor) -> Base:
+def base_of(pipeline: Pipeline, asked: LoadedSubscriptions) -> Base:
     """Returns the base of a pipeline, with positions as keys."""
-    return Base(dict(enumerate(wishes_of(pipeline, asked))))
+    return Base(dict(enumerate(filters_of_base(pipeline, asked))))
 
 
-def check_pipeline(session: SparkSession, pipeline: Pipeline, address: str | None) -> AskedFor:
+def check_pipeline(
+    session: SparkSession, pipeline: Pipeline, address: str | None
+) -> LoadedSubscriptions:
     """Checks the requirements of a run; returns the present subscriptions.
 
     Raises ConnectionFailedError, InputError.
@@ -66,12 +74,12 @@ def check_pipeline(session: SparkSession, pipeline: Pipeline, address: str | Non
     check_places(session, pipeline)
     if address:
         check_reachable(address)
-    asked = pipeline.asked or asked_by(pipeline.origins)
+    asked = pipeline.asked or load_origins(pipeline.origins)
     for source in pipeline.sources:
         if not source.files:  # Those of lines are there: the description has looked.
             check_format(session, f"source {source.name!r}", source.format, *TEXT_FORMATS)
             with named_source(source.name):
-                opened_sources(session, [source], stream=pipeline.is_stream)
+                open_sources(session, [source], stream=pipeline.is_stream)
     for sink in pipeline.tables:
         check_table(session, sink, _rows_of(session, pipeline, sink.rows))
     return asked
@@ -86,7 +94,7 @@ def check_places(session: SparkSession, pipeline: Pipeline) -> None:
                 raise InputError(str(folder), reason)
             folder.exists()  # Else a scheme that Hadoop does not know would be told late.
     if isinstance(pipeline.output, HadoopPath):
-        check_own(pipeline.output)
+        check_owned(pipeline.output)
 
 
 def _rows_of(session: SparkSession, pipeline: Pipeline, rows: str) -> DataFrame:
@@ -113,11 +121,11 @@ def named_source(source: str) -> Iterator[None]:
         raise InputError(f"source {source!r}", cause_of(str(error))) from None
 
 
-def problems(session: SparkSession, pipeline: Pipeline) -> Iterator[str]:
+def find_problems(session: SparkSession, pipeline: Pipeline) -> Iterator[str]:
     """Yields likely mistakes of the author: headers that lack columns named in options."""
     for source in pipeline.sources:
         with named_source(source.name):
-            yield from lacks_of_headers(session, source, stream=pipeline.is_stream)
+            yield from missing_columns(session, source, stream=pipeline.is_stream)
 
 
 def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -> Iterator[str]:
@@ -127,21 +135,21 @@ def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -
     checkpoint of another pipeline.
     """
     check_places(session, pipeline)
-    check_free(pipeline.output)
+    check_unlocked(pipeline.output)
     check_kind(pipeline.output, is_stream=pipeline.is_stream)
     if pipeline.is_stream:
-        known_identity(pipeline)
+        read_identity(pipeline)
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
     base = base_of(pipeline, asked)
     origins = ", ".join(map(str, pipeline.origins))
-    yield f"{len(asked.wishes)} subscription{'s' * (len(asked.wishes) != 1)} of {origins}"
+    yield f"{len(asked.filters)} subscription{'s' * (len(asked.filters) != 1)} of {origins}"
     yield from (f"refused: {each}" for each in asked.refused)
     yield from (f"pattern {name}: {each}" for name, each in pipeline.patterns.items())
     for source in pipeline.sources:
         count = len(source.files) or len(source.paths)
         read = source.table or f"{count} path{'s' * (count != 1)}"
-        yield f"source {source.name}: {read}; {planned(source, base)}"
+        yield f"source {source.name}: {read}; {describe_matching(source, base)}"
     yield f"into {pipeline.output}: matches, quarantine" + ", patterns" * bool(pipeline.patterns)
     for sink in pipeline.tables:
         yield f"into {check_table(session, sink, _rows_of(session, pipeline, sink.rows))}"

@@ -30,7 +30,7 @@ import msgspec
 
 from contrada.errors import InputError
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath, move_into
-from contrada.integrations.spark.pipeline.output_lease import is_leased, leased
+from contrada.integrations.spark.pipeline.output_lease import hold_lease, is_leased
 
 PROGRESS_FILE: Final = "published.json"
 """The file in a run's folder with the published counts."""
@@ -82,14 +82,14 @@ class RunFolder:
     def show(self) -> "RunFolder":
         """Shows this run in place of the previous one, which is deleted; returns its new folder."""
         if isinstance(self.output, HadoopPath):
-            _point(self.output, _Shown(self.name))
-            mend(self.output)
+            _write_current(self.output, _Shown(self.name))
+            repair(self.output)
             return replace(self, is_placed=True)
         link = self.output / f"{_CURRENT}.new"
         link.unlink(missing_ok=True)
         link.symlink_to(f"{_RUNS}/{self.name}")
         link.replace(self.output / _CURRENT)
-        mend(self.output)
+        repair(self.output)
         return self
 
 
@@ -102,7 +102,7 @@ def new_run(output: Folder) -> RunFolder:
 def current_run(output: Folder) -> RunFolder | None:
     """Returns the run whose results are shown, if any."""
     if isinstance(output, HadoopPath):
-        shown = read_whole(output / _CURRENT, _Shown)
+        shown = read_state(output / _CURRENT, _Shown)
         return RunFolder(output, shown.run, is_placed=True) if shown else None
     link = output / _CURRENT
     return RunFolder(output, link.readlink().name) if link.is_symlink() else None
@@ -115,24 +115,24 @@ def unfinished_run(output: Folder) -> RunFolder | None:
     return RunFolder(output, max(names)) if names else None
 
 
-def forget_unfinished(output: Folder) -> None:
+def delete_unfinished(output: Folder) -> None:
     """Deletes runs that were not shown."""
     shown = current_run(output)
     for each in _runs(output):
         if shown is None or each.name != shown.name:
-            free(each)
+            delete_folder(each)
 
 
-def mend(output: Folder) -> None:
+def repair(output: Folder) -> None:
     """Completes the steps of a run that was killed while it was shown.
 
     Raises InputError for the output of a stream.
     """
     if isinstance(output, HadoopPath):
         check_kind(output, is_stream=False)
-        _put_in_place(output)
+        _move_results(output)
         return
-    _take_in(output)
+    _adopt_results(output)
     shown = current_run(output)
     if shown is None:
         return
@@ -142,12 +142,12 @@ def mend(output: Folder) -> None:
             link.symlink_to(f"{_CURRENT}/{name}")
         elif not os.path.lexists(output / _RUNS / shown.name / name) and link.is_symlink():
             link.unlink()
-    _free_before(output, shown.name)
+    _delete_earlier(output, shown.name)
 
 
-def _put_in_place(output: HadoopPath) -> None:
+def _move_results(output: HadoopPath) -> None:
     """Moves the results of the shown run to their places."""
-    shown = read_whole(output / _CURRENT, _Shown)
+    shown = read_state(output / _CURRENT, _Shown)
     if shown is None:
         return
     run = output / _RUNS / shown.run
@@ -155,29 +155,31 @@ def _put_in_place(output: HadoopPath) -> None:
         if not shown.is_clear:
             for name in SHOWN:
                 (output / name).unlink(missing_ok=True)
-            _point(output, _Shown(shown.run, is_clear=True))  # What is there now is of this run.
+            _write_current(
+                output, _Shown(shown.run, is_clear=True)
+            )  # What is there now is of this run.
         for name in SHOWN:
             if (run / name).exists():
                 move_into(run / name, output / name)
-        free(run)
-    _free_before(output, shown.run)
+        delete_folder(run)
+    _delete_earlier(output, shown.run)
 
 
-def _point(output: HadoopPath, shown: _Shown) -> None:
-    write_whole(output / _CURRENT, msgspec.json.encode(shown))
+def _write_current(output: HadoopPath, shown: _Shown) -> None:
+    write_atomically(output / _CURRENT, msgspec.json.encode(shown))
 
 
-def _free_before(output: Folder, name: str) -> None:
+def _delete_earlier(output: Folder, name: str) -> None:
     """Deletes earlier runs, and the intermediate results of this one."""
     outcomes = output / _RUNS / name / OUTCOMES
     if outcomes.is_dir():
-        free(outcomes)
+        delete_folder(outcomes)
     for each in _runs(output):
         if each.name < name:
-            free(each)
+            delete_folder(each)
 
 
-def free(folder: Folder) -> None:
+def delete_folder(folder: Folder) -> None:
     """Deletes a folder with its contents."""
     if isinstance(folder, HadoopPath):
         folder.unlink()
@@ -185,7 +187,7 @@ def free(folder: Folder) -> None:
         shutil.rmtree(folder)
 
 
-def _take_in(output: Path) -> None:
+def _adopt_results(output: Path) -> None:
     """Makes a run of results in the output itself, as versions before 0.1 wrote them."""
     before = output / _RUNS / _BEFORE
     found = [output / name for name in SHOWN]
@@ -218,14 +220,14 @@ def _runs(output: Folder) -> list[Folder]:
 
 
 @contextmanager
-def alone_in(output: Folder) -> Iterator[Callable[[], None]]:
+def lock_output(output: Folder) -> Iterator[Callable[[], None]]:
     """Holds the lock of an output. Raises InputError if another process holds it.
 
     Yields a check that raises InputError if the lock was lost, which happens only at addresses:
     call it before results are replaced.
     """
     if isinstance(output, HadoopPath):
-        with leased(output / _LOCK, _TAKEN) as check:
+        with hold_lease(output / _LOCK, _TAKEN) as check:
             yield check
         return
     output.mkdir(parents=True, exist_ok=True)
@@ -237,7 +239,7 @@ def alone_in(output: Folder) -> Iterator[Callable[[], None]]:
         yield lambda: None
 
 
-def check_free(output: Folder) -> None:
+def check_unlocked(output: Folder) -> None:
     """Raises InputError while another run is writing. Only reads."""
     if isinstance(output, HadoopPath):
         if is_leased(output / _LOCK):
@@ -254,10 +256,10 @@ def check_free(output: Folder) -> None:
             raise InputError(str(output), _TAKEN) from None
 
 
-def write_whole(path: Folder, content: bytes) -> None:
+def write_atomically(path: Folder, content: bytes) -> None:
     """Writes a file atomically, also across a crash of the machine."""
     if isinstance(path, HadoopPath):
-        path.write_whole(content)
+        path.write_atomically(content)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
@@ -268,7 +270,7 @@ def write_whole(path: Folder, content: bytes) -> None:
     new.replace(path)
 
 
-def read_whole(path: Folder, kind: type[T]) -> T | None:
+def read_state(path: Folder, kind: type[T]) -> T | None:
     """Returns the content of such a file; None if it does not exist.
 
     Raises InputError for malformed content.

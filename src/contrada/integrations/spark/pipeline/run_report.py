@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder
 from contrada.integrations.spark.pipeline.outcome_counts import PipelineSummary
-from contrada.integrations.spark.pipeline.run_folder import write_whole
+from contrada.integrations.spark.pipeline.run_folder import write_atomically
 
 SUBSCRIPTIONS_SHOWN_MAX: Final = 1_000
 """Subscriptions on the page, those with the most matches. Beyond it: `report.json` has all of
@@ -19,8 +19,8 @@ _TEMPLATE: Final = "report.html.jinja"
 
 def write_report(summary: PipelineSummary, folder: Folder) -> None:
     """Writes both reports, replacing former ones."""
-    write_whole(folder / "report.json", msgspec.json.format(msgspec.json.encode(summary)))
-    write_whole(folder / "report.html", _page(summary).encode())
+    write_atomically(folder / "report.json", msgspec.json.format(msgspec.json.encode(summary)))
+    write_atomically(folder / "report.html", _page(summary).encode())
 
 
 def _page(summary: PipelineSummary) -> str:

@@ -1,4 +1,4 @@
-"""`opened_sources` and `outcomes_of`: the records of sources as outcomes.
+"""`open_sources` and `outcomes_of`: the records of sources as outcomes.
 
 Records of text formats are read by the readers of `contrada match`, in the workers, so that both
 give the same results. Spark lists the files; large ones are split into parts of whole lines,
@@ -33,7 +33,7 @@ from contrada.integrations.spark.pipeline.outcome_task import (
     OUTCOME_DDL,
     FilePart,
     OutcomeTask,
-    RowsOf,
+    SparkRows,
     TextFiles,
 )
 from contrada.integrations.spark.pipeline.pipeline_description import Source
@@ -41,17 +41,17 @@ from contrada.integrations.spark.pipeline.worker_files import (
     ANY_AGE,
     LOCAL,
     SCHEMES,
-    check_there,
-    contents,
-    listed,
+    check_exists,
+    display_name,
+    file_contents,
+    list_files,
     new_files,
-    opened_file,
+    open_file,
     scheme_of,
-    shown_name,
     size_of,
 )
 from contrada.integrations.spark.transforms.filter_bases import Base, is_local
-from contrada.integrations.spark.transforms.notification_transform import making_of
+from contrada.integrations.spark.transforms.notification_transform import builder_of
 
 FILE_COST_BYTES: Final = 2**16
 """The least size of a file when parts are distributed among tasks."""
@@ -67,7 +67,7 @@ _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]+:")
 _OF_FILES: Final = ("parquet", "orc", "avro")
 _SOURCE: Final = "source"
 
-Opened = tuple[DataFrame, OutcomeTask]
+OpenedSources = tuple[DataFrame, OutcomeTask]
 
 
 def outcomes(
@@ -81,20 +81,20 @@ def outcomes(
     Large files of lines are scanned once before, to find and count lines. Raises InputError without
     a file, in a stream without a folder, and for a column that cannot be an attribute.
     """
-    rows, task = opened_sources(session, [source], stream=stream)
+    rows, task = open_sources(session, [source], stream=stream)
     return outcomes_of(rows, task, base)
 
 
-def opened_sources(
+def open_sources(
     session: SparkSession, sources: Sequence[Source], *, stream: bool = False
-) -> Opened:
+) -> OpenedSources:
     """Returns the rows of several sources in one frame, and the task that makes outcomes of them.
 
     In a stream, give `outcomes_of` each micro-batch of the rows. Cost and errors: as `outcomes`.
     """
     frames, readers = [], []
     for place, source in enumerate(sources):
-        opened = _texts if source.format in FORMATS else _table
+        opened = _open_texts if source.format in FORMATS else _open_table
         rows, reader = opened(session, source, stream)
         row = F.struct(*(F.col(name) for name in rows.columns)).alias(f"r{place}")
         frames.append(rows.select(F.lit(place).alias(_SOURCE), row))
@@ -105,14 +105,14 @@ def opened_sources(
 
 def outcomes_of(rows: DataFrame, task: OutcomeTask, base: Base) -> DataFrame:
     """Returns the outcomes of rows, matched by a base."""
-    told = pickle.dumps(task.told(base.ship(rows.sparkSession)))
-    return rows.mapInArrow(_of_batches(told), OUTCOME_DDL)
+    told = pickle.dumps(task.with_base(base.ship(rows.sparkSession)))
+    return rows.mapInArrow(_outcome_function(told), OUTCOME_DDL)
 
 
-def _of_batches(told: bytes) -> Callable[..., Any]:
-    from contrada.integrations.spark.transforms.worker_code import in_worker
+def _outcome_function(told: bytes) -> Callable[..., Any]:
+    from contrada.integrations.spark.transforms.worker_code import import_in_worker
 
-    imported = in_worker("notification_worker")
+    imported = import_in_worker("notification_worker")
 
     def made(batches):  # type: ignore[no-untyped-def]
         imported()
@@ -123,19 +123,26 @@ def _of_batches(told: bytes) -> Callable[..., Any]:
     return made
 
 
+def describe_matching(source: Source, base: Base) -> str:
+    """Describes how a source is read and matched."""
+    shards = len(base.saved.shards)
+    index = "an index" if shards == 1 else f"{shards} indexes"
+    return f"{source.format}; {len(base)} filter{'s' * (len(base) != 1)} by {index} in workers"
+
+
 # --- formats of Spark -----------------------------------------------------------------------------
 
 
-def _table(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, RowsOf]:
+def _open_table(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, SparkRows]:
     """Returns the rows of a format that Spark reads; the option `schema` has their columns."""
     options = dict(source.options)
     schema: Any = options.pop("schema", None)
     if stream and source.paths:
-        check_there(source.name, _only(source, source.paths))
+        check_exists(source.name, _single_path(source, source.paths))
     if stream and schema is None and source.format in _OF_FILES and source.paths:
         # Of files a stream has to be told the columns: they are those of what is there.
         there = session.read.format(source.format).options(**options)
-        schema = there.load(_only(source, source.paths)).schema
+        schema = there.load(_single_path(source, source.paths)).schema
     reader: Any = session.readStream if stream else session.read
     if stream and source.format in _OF_FILES:
         reader = reader.option("maxFileAge", ANY_AGE)
@@ -149,15 +156,15 @@ def _table(session: SparkSession, source: Source, stream: bool) -> tuple[DataFra
     elif not source.paths:
         frame = reader.load()
     elif stream or len(source.paths) == 1:
-        frame = reader.load(_only(source, source.paths))
+        frame = reader.load(_single_path(source, source.paths))
     else:
         frame = reader.load(list(source.paths))
-    columns, making = making_of(frame, source.reading, source.of, source.column)
+    columns, builder = builder_of(frame, source.reading, source.of, source.column)
     named = [column.alias(str(n)) for n, column in enumerate(columns)]
-    return frame.select(*named), RowsOf(source.name, making)
+    return frame.select(*named), SparkRows(source.name, builder)
 
 
-def _only(source: Source, paths: Sequence[str]) -> str:
+def _single_path(source: Source, paths: Sequence[str]) -> str:
     if len(paths) != 1:
         reason = f"found {len(paths)} paths, expected one: a stream reads one path, or glob"
         raise InputError(f"source {source.name!r}", reason)
@@ -167,7 +174,7 @@ def _only(source: Source, paths: Sequence[str]) -> str:
 # --- text formats ---------------------------------------------------------------------------------
 
 
-def lacks_of_headers(session: SparkSession, source: Source, *, stream: bool) -> Iterator[str]:
+def missing_columns(session: SparkSession, source: Source, *, stream: bool) -> Iterator[str]:
     """Yields a line for each CSV file that lacks columns named in options.
 
     Skips Connect sessions, and addresses that Arrow does not know. Cost: a read of each header.
@@ -176,15 +183,15 @@ def lacks_of_headers(session: SparkSession, source: Source, *, stream: bool) -> 
     if format_name != "csv" or is_remote(session):
         return
     try:
-        addresses = listed(session, source.name, _paths_of(source), source.options)
+        addresses = list_files(session, source.name, _paths_of(source), source.options)
     except InputError:
         if not stream:
             raise
         return  # They will come.
     for address in addresses if all(scheme_of(each) in SCHEMES for each in addresses) else ():
-        shown = shown_name(address, None)
+        shown = display_name(address, None)
         try:
-            columns = columns_of(open_blocks(opened_file(address)), reading)
+            columns = columns_of(open_blocks(open_file(address)), reading)
         except ContradaError as error:
             yield f"{source.name}: {bad_record(shown, error, 1).error()}"
             continue
@@ -200,7 +207,7 @@ def _paths_of(source: Source) -> tuple[str, ...]:
     return source.paths or tuple(_GLOB.sub(r"\\\1", str(file)) for file in source.files)
 
 
-def _texts(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, TextFiles]:
+def _open_texts(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, TextFiles]:
     """Returns rows that select the parts for each task."""
     paths = _paths_of(source)
     relative = not any(_ABSOLUTE.match(path) for path in paths)
@@ -209,13 +216,13 @@ def _texts(session: SparkSession, source: Source, stream: bool) -> tuple[DataFra
     files = TextFiles(source.name, source.format, source.reading, os.getcwd() if relative else None)
     is_known = all(scheme_of(path) in SCHEMES for path in paths)
     if stream:
-        path = _only(source, paths)
-        check_there(source.name, path)
+        path = _single_path(source, paths)
+        check_exists(source.name, path)
         return new_files(session, path, source.options, with_content=not is_known), files
-    addresses = listed(session, source.name, paths, source.options)
+    addresses = list_files(session, source.name, paths, source.options)
     if not all(scheme_of(address) in SCHEMES for address in addresses):
-        return contents(session, paths, source.options), files
-    parts = tuple(_dealt(_all_parts(session, addresses, source)))
+        return file_contents(session, paths, source.options), files
+    parts = tuple(_distribute(_all_parts(session, addresses, source)))
     places = session.range(0, len(parts), 1, len(parts)).select(F.col("id").alias("place"))
     return places, files.of_parts(parts)
 
@@ -224,17 +231,17 @@ def _all_parts(
     session: SparkSession, addresses: list[str], source: Source
 ) -> list[tuple[int, list[FilePart]]]:
     """Returns the size and the parts of each file: determined here, or in a job."""
-    cut = partial(_cut, source=source)
+    cut = partial(_split, source=source)
     is_here = is_local(session) and all(scheme_of(each) == LOCAL for each in addresses)
     if is_here and len(addresses) <= LISTED_HERE_MAX:
         return list(map(cut, addresses))
     count = min(len(addresses), LISTED_HERE_MAX)
     told = pickle.dumps((addresses, cut))
-    rows = session.range(0, len(addresses), 1, count).mapInArrow(_cut_batches(told), "cut binary")
+    rows = session.range(0, len(addresses), 1, count).mapInArrow(_split_batches(told), "cut binary")
     return [pickle.loads(row["cut"]) for row in rows.collect()]
 
 
-def _cut_batches(told: bytes) -> Callable[..., Any]:
+def _split_batches(told: bytes) -> Callable[..., Any]:
     def cuts(batches):  # type: ignore[no-untyped-def]
         import pyarrow as pa
 
@@ -248,7 +255,7 @@ def _cut_batches(told: bytes) -> Callable[..., Any]:
     return cuts
 
 
-def _cut(address: str, source: Source) -> tuple[int, list[FilePart]]:
+def _split(address: str, source: Source) -> tuple[int, list[FilePart]]:
     """Returns the size and the parts of a file; a single part if its reader will raise an error.
 
     A file whose rows span several lines is one part, too: one task must find where each row begins.
@@ -257,7 +264,7 @@ def _cut(address: str, source: Source) -> tuple[int, list[FilePart]]:
     format_name, reading = plain_format(source.format, source.reading)
     is_rows = format_name == "csv"
     try:
-        file = opened_file(address)
+        file = open_file(address)
         size = size_of(file)
         if format_name == "xml" or (reading.entries and not is_rows):
             return size, whole
@@ -272,7 +279,7 @@ def _cut(address: str, source: Source) -> tuple[int, list[FilePart]]:
     return size, [FilePart(address, first), *(FilePart(address, part, header) for part in rest)]
 
 
-def _dealt(files: Iterable[tuple[int, list[FilePart]]]) -> Iterator[tuple[FilePart, ...]]:
+def _distribute(files: Iterable[tuple[int, list[FilePart]]]) -> Iterator[tuple[FilePart, ...]]:
     """Yields the parts for each task: about PART_BYTES together."""
     held: list[FilePart] = []
     size = 0

@@ -20,8 +20,8 @@ import msgspec
 
 from contrada.errors import ContradaError, StoreError
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath
-from contrada.integrations.spark.pipeline.pipeline_subscriptions import AskedFor
-from contrada.integrations.spark.pipeline.run_folder import read_whole, write_whole
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import LoadedSubscriptions
+from contrada.integrations.spark.pipeline.run_folder import read_state, write_atomically
 from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
 from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
 
@@ -68,32 +68,32 @@ class Version:
 class Versions:
     """The versions of a checkpoint; a new checkpoint has a first version from `asked`.
 
-    `ask` returns the present subscriptions, given the previous ones; `wishes` returns the filters
+    `ask` returns the present subscriptions, given the previous ones; `filters` returns the filters
     of a base. If the checkpoint is at an address, bases are opened in the folder `here`.
     """
 
     def __init__(
         self,
         checkpoint: Folder,
-        asked: AskedFor,
-        ask: Callable[[AskedFor], AskedFor],
-        wishes: Callable[[AskedFor], list[SubscribedInterest]],
+        asked: LoadedSubscriptions,
+        ask: Callable[[LoadedSubscriptions], LoadedSubscriptions],
+        filters: Callable[[LoadedSubscriptions], list[SubscribedInterest]],
         here: Path,
     ) -> None:
-        self._checkpoint, self._ask, self._wishes = checkpoint, ask, wishes
+        self._checkpoint, self._ask, self._filters = checkpoint, ask, filters
         self._asked = asked
         self._bases = checkpoint / "bases"
         self._here = self._bases if isinstance(self._bases, Path) else here
-        self._told, self._freed = "", 1
+        self._last_error, self._deleted = "", 1
         self.refused = asked.refused
         """The refused rules of the last reading."""
         known = [int(each.stem) for each in (checkpoint / "versions").glob("*.json")]
         if known:
             self._last = self._read(max(known))
-            self._freed = max(1, self._last.version - VERSIONS_KEPT)
+            self._deleted = max(1, self._last.version - VERSIONS_KEPT)
         else:
-            self._last = self._begun(1, 0, asked)
-        self._open = self._opened(self._last)
+            self._last = self._begin(1, 0, asked)
+        self._open = self._open_version(self._last)
 
     def of_batch(self, batch: int) -> Version:
         """Returns the version of a micro-batch: the one chosen before, or the present one.
@@ -102,14 +102,14 @@ class Versions:
         log.
         """
         file = self._checkpoint / "batches" / f"{batch}.json"
-        chosen = read_whole(file, _ChosenVersion)
+        chosen = read_state(file, _ChosenVersion)
         if chosen is None:
-            self._look(batch)
-            write_whole(file, msgspec.json.encode(_ChosenVersion(self._last.version)))
+            self._refresh(batch)
+            write_atomically(file, msgspec.json.encode(_ChosenVersion(self._last.version)))
             return self._open
         if chosen.version == self._last.version:
             return self._open
-        return self._opened(self._read(chosen.version))
+        return self._open_version(self._read(chosen.version))
 
     @property
     def last(self) -> Version:
@@ -121,53 +121,53 @@ class Versions:
         last = self._last.version
         return [str(self._read(each)) for each in range(max(1, last - VERSIONS_TOLD + 1), last + 1)]
 
-    def forget(self, batch: int) -> None:
+    def prune(self, batch: int) -> None:
         """Deletes versions that no micro-batch from this one on needs."""
         for each in (self._checkpoint / "batches").glob("*.json"):
             if int(each.stem) <= batch - BATCHES_KEPT:
                 each.unlink()
-        for number in range(max(1, self._freed), self._last.version - VERSIONS_KEPT + 1):
-            self._free(number)
-            self._freed = number + 1
+        for number in range(max(1, self._deleted), self._last.version - VERSIONS_KEPT + 1):
+            self._delete(number)
+            self._deleted = number + 1
 
-    def _look(self, batch: int) -> None:
+    def _refresh(self, batch: int) -> None:
         """Begins a version if the subscriptions have changed."""
         try:
             asked = self._asked = self._ask(self._asked)
         except ContradaError as error:
-            if str(error) != self._told:
+            if str(error) != self._last_error:
                 _LOG.warning("the subscriptions stay as they were: %(reason)s", {"reason": error})
-            self._told = str(error)
+            self._last_error = str(error)
             return
-        self._told, self.refused = "", asked.refused
+        self._last_error, self.refused = "", asked.refused
         if asked.digest != self._last.digest:
-            self._last = self._begun(self._last.version + 1, batch, asked)
-            self._open = self._opened(self._last)
+            self._last = self._begin(self._last.version + 1, batch, asked)
+            self._open = self._open_version(self._last)
 
-    def _begun(self, number: int, batch: int, asked: AskedFor) -> _SavedVersion:
+    def _begin(self, number: int, batch: int, asked: LoadedSubscriptions) -> _SavedVersion:
         """Writes a new version, its base before its file."""
-        base = Base(dict(enumerate(self._wishes(asked))), folder=self._here)
+        base = Base(dict(enumerate(self._filters(asked))), folder=self._here)
         if isinstance(self._bases, HadoopPath):
             for each in self._here.glob(f"{base.digest}.*"):
                 (self._bases / each.name).send(each)
         since = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        names = [*asked.wishes]
-        write_whole(self._bases / f"{asked.digest}.names", msgspec.json.encode(names))
+        names = [*asked.filters]
+        write_atomically(self._bases / f"{asked.digest}.names", msgspec.json.encode(names))
         saved = _SavedVersion(number, asked.digest, base.digest, since, batch, len(names))
-        write_whole(self._file(number), msgspec.json.encode(saved))
+        write_atomically(self._file(number), msgspec.json.encode(saved))
         return saved
 
-    def _opened(self, saved: _SavedVersion) -> Version:
+    def _open_version(self, saved: _SavedVersion) -> Version:
         if isinstance(self._bases, HadoopPath) and not (self._here / f"{saved.base}.base").exists():
             for each in self._bases.glob(f"{saved.base}.*"):
                 each.fetch(self._here / each.name)
-        base = Base.found(saved.base, folder=self._here)
-        names = read_whole(self._bases / f"{saved.digest}.names", list[str])
+        base = Base.load(saved.base, folder=self._here)
+        names = read_state(self._bases / f"{saved.digest}.names", list[str])
         if names is None:
             raise StoreError(f"{self._checkpoint}: names of version {saved.version} are gone")
         return Version(saved.version, names, base)
 
-    def _free(self, number: int) -> None:
+    def _delete(self, number: int) -> None:
         """Deletes the base of a version and its names, unless a later one shares them."""
         gone = self._read(number)
         later = [self._read(each) for each in range(number + 1, self._last.version + 1)]
@@ -178,7 +178,7 @@ class Versions:
                     path.unlink()
 
     def _read(self, number: int) -> _SavedVersion:
-        found = read_whole(self._file(number), _SavedVersion)
+        found = read_state(self._file(number), _SavedVersion)
         if found is None:
             raise StoreError(f"{self._checkpoint}: version {number} of the subscriptions is gone")
         return found

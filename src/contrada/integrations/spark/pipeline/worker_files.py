@@ -1,4 +1,4 @@
-"""`listed` and `opened_file`: files that Spark lists and the workers open themselves.
+"""`listed` and `open_file`: files that Spark lists and the workers open themselves.
 
 Spark lists: directories, globs and addresses have the same meaning as for its own formats, and
 names that begin with `_` or `.` are skipped. The workers open local paths and Arrow's file systems;
@@ -51,7 +51,7 @@ def scheme_of(address: str) -> str:
     return LOCAL if parts is None else parts.group(1).lower()
 
 
-def listed(
+def list_files(
     session: "SparkSession", source: str, paths: "Iterable[str]", options: "Mapping[str, str]"
 ) -> list[str]:
     """Returns the addresses of the files that Spark lists, sorted.
@@ -72,7 +72,7 @@ def listed(
     return sorted(map(unquote, encoded))
 
 
-def contents(
+def file_contents(
     session: "SparkSession", paths: "Iterable[str]", options: "Mapping[str, str]"
 ) -> "DataFrame":
     """Returns whole files that Spark reads: `path` and `content`."""
@@ -97,7 +97,7 @@ def new_files(
     return frame.select("path", "content") if with_content else frame.select("path")
 
 
-def check_there(source: str, path: str) -> None:
+def check_exists(source: str, path: str) -> None:
     """Raises InputError for a local path without its folder: a stream would wait for ever.
 
     The files of a pattern may appear later; the folder before its first wildcard must exist.
@@ -122,7 +122,7 @@ def _frame(session: "SparkSession", paths: list[str], options: "Mapping[str, str
     return session.read.format("binaryFile").options(**options).load(paths)
 
 
-def shown_name(address: str, beside: str | None) -> str:
+def display_name(address: str, beside: str | None) -> str:
     """Returns the name of a file in results: a local one relative to `beside`, if given."""
     if scheme_of(address) != LOCAL:
         return address
@@ -135,7 +135,7 @@ def local_path(address: str) -> str:
     return re.sub(r"^file:(//)?", "", address)
 
 
-def opened_file(address: str, content: bytes | None = None) -> DataFile:
+def open_file(address: str, content: bytes | None = None) -> DataFile:
     """Returns the file at an address. Raises InputError for a scheme that Arrow does not know."""
     if content is not None:
         return _Content(address, content)

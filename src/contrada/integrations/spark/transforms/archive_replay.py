@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.spark.transforms.frames import NOTIFICATION
-from contrada.integrations.spark.transforms.worker_code import sent
+from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.model import Envelope, Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.domains.values import time_us_of
@@ -79,7 +79,7 @@ async def replay(
     if dict(frame.dtypes).get(NOTIFICATION) != "binary":
         reason = "expected a binary column of packed notifications; see to_notifications"
         raise InputError(f"column {NOTIFICATION!r}", reason)
-    rows = await asyncio.to_thread(_ordered, frame, first_us, last_us)
+    rows = await asyncio.to_thread(_sorted_rows, frame, first_us, last_us)
     loop = asyncio.get_running_loop()
     run = _Replay(service, Pace(speed, loop.time), delivery, anew, told)
     try:
@@ -148,11 +148,11 @@ class _Replay:
                 due = []
                 # Publishing took its time, too.
                 await sleep(max(0.0, self._pace.wait_s(time_us)))
-            due.append(self._stamped(notification_from_msgpack(packed)))
+            due.append(self._restamp(notification_from_msgpack(packed)))
             last_us = time_us
         await self._send(due, last_us)
 
-    def _stamped(self, of: Notification) -> Notification:
+    def _restamp(self, of: Notification) -> Notification:
         if not self._anew:
             return of
         old = of.envelope
@@ -176,18 +176,20 @@ def _bound(at: datetime | None) -> int | None:
         raise InputError("a bound of the times", str(error)) from None
 
 
-def _ordered(
+def _sorted_rows(
     frame: "DataFrame", first_us: int | None, last_us: int | None
 ) -> "Iterator[tuple[int | None, bytes]]":
     """Yields times and notifications in order; bad ones are last, without a time."""
     columns = "time_us bigint, publisher string, sequence bigint, notification binary"
-    timed = frame.select(NOTIFICATION).mapInArrow(sent(partial(_timed, first_us, last_us)), columns)
+    timed = frame.select(NOTIFICATION).mapInArrow(
+        for_worker(partial(_add_times, first_us, last_us)), columns
+    )
     order = [timed[name].asc_nulls_last() for name in timed.columns]
     rows = timed.orderBy(*order).select("time_us", NOTIFICATION)
     return ((row[0], bytes(row[1] or b"")) for row in rows.toLocalIterator(prefetchPartitions=True))
 
 
-def _timed(
+def _add_times(
     first_us: int | None, last_us: int | None, batches: "Iterator[pa.RecordBatch]"
 ) -> "Iterator[pa.RecordBatch]":
     """Yields packed notifications within the bounds, with their sort keys."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.spark.transforms import cover_worker
 from contrada.integrations.spark.transforms.cover_worker import Examples, FilterForm, Shard, Verdict
-from contrada.integrations.spark.transforms.worker_code import sent
+from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.model import Filter, FilterSet
 from contrada.model.algebra.filter import selection
 from contrada.model.codec import from_msgpack, to_msgpack
@@ -93,14 +93,14 @@ def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
     steps = _Steps.of(subscriptions)
-    given = _held(steps.run(subscriptions, _read, _MEMBER))
+    given = _checkpoint(steps.run(subscriptions, _read, _MEMBER))
     full = given.where("form IS NOT NULL")
     shards = 1 + full.count() // FILED_MAX
-    left = _held(_merged(steps, full, shards))
-    found = _held(_covered(steps, left))
+    left = _checkpoint(_merge(steps, full, shards))
+    found = _checkpoint(_find_covered(steps, left))
     kept = left.join(found.where("by IS NOT NULL"), "form", "left_anti")
     if every:
-        told = _told(steps, given, _held(kept), found, shards)
+        told = _explain(steps, given, _checkpoint(kept), found, shards)
         columns = "key {key}, form {filter}, by {filter}, reason string"
         return steps.run(told, steps.write, columns).toDF(*subscriptions.columns, "by", "reason")
     united = kept.groupBy("key").agg(F.sort_array(F.collect_list("form")).alias("forms"))
@@ -140,31 +140,33 @@ class _Steps:
     @property
     def write(self) -> "WorkerStep":
         """The step from forms to filters of the given type."""
-        return partial(_written, _text if self.filter == "string" else _packed)
+        return partial(_write, _text if self.filter == "string" else _packed)
 
     @property
     def unite(self) -> "WorkerStep":
         """The step from lists of forms to their unions, of the given type."""
-        return partial(_united, str if self.filter == "string" else to_msgpack)
+        return partial(_unite, str if self.filter == "string" else to_msgpack)
 
     def place(self, frame: "DataFrame", shares: Mapping[int, float]) -> "DataFrame":
         """Returns the forms of a frame with the places where each is filed and looked up."""
-        return self.run(frame.select("form"), partial(_placed, shares), _PLACED)
+        return self.run(frame.select("form"), partial(_place, shares), _PLACED)
 
     def run(self, frame: "DataFrame", step: "WorkerStep", columns: str) -> "DataFrame":
         """Runs a step of the workers on the rows of a frame."""
         filled = columns.format(key=self.key, filter=self.filter)
-        return frame.mapInArrow(sent(partial(_in_arrow, step, filled, self.extensions)), filled)
+        return frame.mapInArrow(
+            for_worker(partial(_in_arrow, step, filled, self.extensions)), filled
+        )
 
 
-def _held(frame: "DataFrame") -> "DataFrame":
+def _checkpoint(frame: "DataFrame") -> "DataFrame":
     """Returns the frame, computed once and kept on the executors' disks."""
     from pyspark import StorageLevel
 
     return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
-def _merged(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
+def _merge(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
     """Returns the filters with the least key of equal ones, merged until passes change nothing.
 
     One task merges a small base at once.
@@ -172,22 +174,22 @@ def _merged(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
     least = [F.min("key").alias("key"), F.min("first").alias("first"), F.min("last").alias("last")]
-    left = _held(full.groupBy("form").agg(*least).select("key", "form", "first", "last"))
+    left = _checkpoint(full.groupBy("form").agg(*least).select("key", "form", "first", "last"))
     counts = [left.count()]
     if counts[0] <= MERGED_AT_ONCE_MAX:
-        left = steps.run(left.repartition(1), partial(_merging, None), _MEMBER)
+        left = steps.run(left.repartition(1), partial(_merge_members, None), _MEMBER)
     for number in range(MERGE_PASSES_MAX if counts[0] > MERGED_AT_ONCE_MAX else 0):
         by = "last" if number % 2 else "first"
         together = left.repartition(shards, by).sortWithinPartitions(by, "form")
-        merge = partial(_merging, by)
-        left = _held(steps.run(together, merge, _MEMBER))
+        merge = partial(_merge_members, by)
+        left = _checkpoint(steps.run(together, merge, _MEMBER))
         counts.append(left.count())
         if number and len({*counts[-3:]}) == 1:
             break
     return left.groupBy("form").agg(*least).select("key", "form", "first", "last")
 
 
-def _covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
+def _find_covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
     """Returns the covered filters, in one or more rows with their coverers.
 
     The widest filters are tried first. If these few cover most, nearly all are decided without a
@@ -196,10 +198,10 @@ def _covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
     forms = left.select("form")
     widest = steps.run(forms, _widest, "rank double, form binary").orderBy("rank", "form")
     few = [bytes(row.form) for row in widest.limit(WIDEST_MAX).collect()]
-    soon = _held(steps.run(forms, partial(_by_few, few), "form binary, by binary"))
-    rest = _held(forms.join(soon, "form", "left_anti"))
+    soon = _checkpoint(steps.run(forms, partial(_by_few, few), "form binary, by binary"))
+    rest = _checkpoint(forms.join(soon, "form", "left_anti"))
     shards = 1 + rest.count() // FILED_MAX
-    placed = _held(steps.place(rest, _shares(steps, rest) if shards > 1 else {}))
+    placed = _checkpoint(steps.place(rest, _shares(steps, rest) if shards > 1 else {}))
     return soon.unionAll(_verdicts(steps, placed, placed, shards, strictly=True))
 
 
@@ -231,7 +233,7 @@ def _verdicts(
     )
     placed = rows.union(looked_up).repartitionById(shards, F.col("shard"))
     ordered = placed.sortWithinPartitions("shard", "asked", "rank", "form")
-    return steps.run(ordered, partial(_looked_up, strictly), "form binary, by binary")
+    return steps.run(ordered, partial(_look_up, strictly), "form binary, by binary")
 
 
 def _shares(steps: _Steps, filed: "DataFrame") -> dict[int, float]:
@@ -242,12 +244,12 @@ def _shares(steps: _Steps, filed: "DataFrame") -> dict[int, float]:
     some = filed.select("form")
     if count > SAMPLED_MAX:
         some = some.where(F.pmod(F.xxhash64("form"), F.lit(count // SAMPLED_MAX + 1)) == 0)
-    counted = steps.run(some, _counted, "place bigint, filters bigint").groupBy("place")
+    counted = steps.run(some, _count, "place bigint, filters bigint").groupBy("place")
     most = counted.agg(F.sum("filters").alias("filters")).orderBy(F.desc("filters"), "place")
     return {place: filters / count for place, filters in most.limit(SHARES_MAX).collect()}
 
 
-def _told(
+def _explain(
     steps: _Steps, given: "DataFrame", kept: "DataFrame", found: "DataFrame", shards: int
 ) -> "DataFrame":
     """Returns the outcome of each given filter, and the remaining filter that covers it."""
@@ -255,7 +257,7 @@ def _told(
 
     gone = given.where("form IS NOT NULL").join(kept, "form", "left_anti").select("form").distinct()
     shares = _shares(steps, kept) if shards > 1 else {}
-    filed, asked = (_held(steps.place(each, shares)) for each in (kept, gone))
+    filed, asked = (_checkpoint(steps.place(each, shares)) for each in (kept, gone))
     by = _verdicts(steps, filed, asked, shards, strictly=False).groupBy("form")
     first = found.groupBy("form").agg(F.min("by").alias("once"))
     is_kept, is_open = F.col("least").isNotNull(), F.col("open").isNotNull()
@@ -341,7 +343,7 @@ def _member(key: object, sets: Mapping[str, Any]) -> tuple[Any, ...]:
     return key, cover_worker.form_of(sets), *clusters
 
 
-def _merging(by: str | None, batches: Batches) -> Iterator[tuple[Any, ...]]:
+def _merge_members(by: str | None, batches: Batches) -> Iterator[tuple[Any, ...]]:
     """Merges the members of each cluster in turn, or all at once."""
     at = {"first": 2, "last": 3}.get(by or "")
     for _, cluster in groupby(_rows(batches), lambda row: None if at is None else row[at]):
@@ -349,19 +351,19 @@ def _merging(by: str | None, batches: Batches) -> Iterator[tuple[Any, ...]]:
             if len(some) == 1:
                 yield some[0]
                 continue
-            members = cover_worker.merged([(row[0], cover_worker.sets_of(row[1])) for row in some])
+            members = cover_worker.merge([(row[0], cover_worker.sets_of(row[1])) for row in some])
             yield from some if len(members) == len(some) else (_member(*each) for each in members)
 
 
-def _counted(batches: Batches) -> Iterator[tuple[int, int]]:
-    counts: Counter[int] = cover_worker.counted_places(form for (form,) in _rows(batches))
+def _count(batches: Batches) -> Iterator[tuple[int, int]]:
+    counts: Counter[int] = cover_worker.count_places(form for (form,) in _rows(batches))
     yield from counts.most_common(SHARES_MAX)
 
 
-def _placed(shares: Mapping[int, float], batches: Batches) -> Iterator[tuple[Any, ...]]:
+def _place(shares: Mapping[int, float], batches: Batches) -> Iterator[tuple[Any, ...]]:
     for (form,) in _rows(batches):
         sets = cover_worker.sets_of(form)
-        own, asks = cover_worker.filed_at(sets, shares), cover_worker.looked_up_at(sets)
+        own, asks = cover_worker.filing_places(sets, shares), cover_worker.lookup_places(sets)
         yield form, cover_worker.rank_of(sets), *cover_worker.examples_of(sets), own, asks
 
 
@@ -377,7 +379,7 @@ def _by_few(few: list[FilterForm], batches: Batches) -> Iterator[Verdict]:
     yield from cover_worker.covered_by_few(few, iter(lambda: list(islice(forms, FILED_MAX)), []))
 
 
-def _looked_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
+def _look_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
     """Yields the verdicts of shards; in each shard the filed rows are first.
 
     A filter with several places in a shard is looked up there once.
@@ -406,13 +408,13 @@ def _looked_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
             yield from shard.look_up(given) if asked else shard.file(given)
 
 
-def _written(write: Callable[[FilterForm], Any], batches: Batches) -> Iterator[tuple[Any, ...]]:
+def _write(write: Callable[[FilterForm], Any], batches: Batches) -> Iterator[tuple[Any, ...]]:
     for key, form, *more in _rows(batches):
         by = [None if each is None else write(each) for each in more[:1]]
         yield key, None if form is None else write(form), *by, *more[1:]
 
 
-def _united(write: Callable[[Filter | FilterSet], Any], batches: Batches) -> Iterator[Any]:
+def _unite(write: Callable[[Filter | FilterSet], Any], batches: Batches) -> Iterator[Any]:
     for key, forms in _rows(batches):
         filters = [cover_worker.filter_of(form) for form in forms]
         yield key, write(filters[0] if len(filters) == 1 else FilterSet(filters))

@@ -119,14 +119,14 @@ def cluster_of(sets: FilterSets, *, first: bool) -> int:
     names = list(sets)
     kept = names[:1] if first else names[-1:]
     said = [names, form_of({name: sets[name] for name in kept}) if len(names) > 1 else b""]
-    return _hashed(marshal.dumps(said, _MARSHAL_VERSION))
+    return _hash(marshal.dumps(said, _MARSHAL_VERSION))
 
 
 ClusterMember: TypeAlias = tuple[Any, dict[str, ValueSet]]
 """The least key of merged filters, and their sets."""
 
 
-def merged(members: list[ClusterMember]) -> list[ClusterMember]:
+def merge(members: list[ClusterMember]) -> list[ClusterMember]:
     """Returns fewer filters with the same union: filters that agree in all sets but one become one.
 
     Sets agree if they have the same form. Merges attribute by attribute, until nothing merges. Text
@@ -136,12 +136,12 @@ def merged(members: list[ClusterMember]) -> list[ClusterMember]:
     while True:
         count = len(members)
         for name in sorted({name for _, sets in members for name in sets}):
-            members = _merged_along(name, members)
+            members = _merge_along(name, members)
         if len(members) == count:
             return members
 
 
-def _merged_along(name: str, members: list[ClusterMember]) -> list[ClusterMember]:
+def _merge_along(name: str, members: list[ClusterMember]) -> list[ClusterMember]:
     groups: dict[Any, list[ClusterMember]] = {}
     found: list[ClusterMember] = []
     for member in members:
@@ -152,7 +152,7 @@ def _merged_along(name: str, members: list[ClusterMember]) -> list[ClusterMember
         else:
             found.append(member)
     for group in groups.values():
-        for some in _unitable(name, group):
+        for some in _uniteable_groups(name, group):
             if len(some) == 1 or sum(len(sets[name].line) for _, sets in some) > CUTS_MERGED_MAX:
                 found += some
                 continue
@@ -162,7 +162,7 @@ def _merged_along(name: str, members: list[ClusterMember]) -> list[ClusterMember
     return found
 
 
-def _unitable(name: str, group: list[ClusterMember]) -> list[list[ClusterMember]]:
+def _uniteable_groups(name: str, group: list[ClusterMember]) -> list[list[ClusterMember]]:
     """Returns the group; with too much text, its intervals as one group and each other filter by
     itself.
     """
@@ -188,7 +188,7 @@ def own_places(sets: FilterSets) -> Iterator[list[int]]:
             yield [_place(name, value) for value in values]
 
 
-def filed_at(sets: FilterSets, shares: Mapping[int, float]) -> list[int]:
+def filing_places(sets: FilterSets, shares: Mapping[int, float]) -> list[int]:
     """Returns the places of a filter with the fewest filters according to `shares`.
 
     Places outside `shares` count as nearly empty.
@@ -204,7 +204,7 @@ def filed_at(sets: FilterSets, shares: Mapping[int, float]) -> list[int]:
     return [min(ranges, key=lambda place: shares.get(place, 0.0))] if ranges else [ANYWHERE]
 
 
-def looked_up_at(sets: FilterSets) -> list[int]:
+def lookup_places(sets: FilterSets) -> list[int]:
     """Returns the places of all possible coverers of a filter; empty without an example."""
     places = [ANYWHERE]
     for name, of in sets.items():
@@ -215,7 +215,7 @@ def looked_up_at(sets: FilterSets) -> list[int]:
     return places
 
 
-def counted_places(forms: Iterable[FilterForm]) -> Counter[int]:
+def count_places(forms: Iterable[FilterForm]) -> Counter[int]:
     """Counts the filters that could be filed under each place, including ranges."""
     counts: Counter[int] = Counter()
     for form in forms:
@@ -227,10 +227,10 @@ def counted_places(forms: Iterable[FilterForm]) -> Counter[int]:
 
 @lru_cache(maxsize=PLACES_KEPT_MAX)
 def _place(name: str, key: Key | None = None) -> int:
-    return _hashed(marshal.dumps((name, key), _MARSHAL_VERSION))
+    return _hash(marshal.dumps((name, key), _MARSHAL_VERSION))
 
 
-def _hashed(what: bytes) -> int:
+def _hash(what: bytes) -> int:
     return int.from_bytes(blake2b(what, digest_size=8).digest(), "big", signed=True)
 
 
@@ -421,7 +421,7 @@ class Shard:
         of, is_open = filter_of(form), False
         for number in found:
             other = filter_of(self._forms[number])
-            covers, proved = _decided(other, of)
+            covers, proved = _decide(other, of)
             if (
                 covers
                 and self._strictly
@@ -433,7 +433,7 @@ class Shard:
             ):
                 # The other one is later in the order: it drops this one only if the reverse is
                 # disproved, so that of two equal filters one is left.
-                back, proved = _decided(of, other)
+                back, proved = _decide(of, other)
                 covers = not back and proved
             if covers:
                 return Verdict(form, self._forms[number])
@@ -462,7 +462,7 @@ def _covered_by(shard: Shard, forms: list[FilterForm]) -> Iterator[Verdict]:
     return (verdict for verdict in shard.look_up(Examples.of(forms)) if verdict.by is not None)
 
 
-def _decided(one: Filter, other: Filter) -> tuple[bool, bool]:
+def _decide(one: Filter, other: Filter) -> tuple[bool, bool]:
     """Whether one covers the other, and whether that is proved."""
     before = decision.safe_answers.total()
     covers = product_covers(one, other)

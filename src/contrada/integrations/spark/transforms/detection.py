@@ -35,7 +35,7 @@ from contrada.integrations.spark.transforms.detection_worker import (
 )
 from contrada.integrations.spark.transforms.frames import NOTIFICATION, TIME, frame_of
 from contrada.integrations.spark.transforms.state_files import states_of
-from contrada.integrations.spark.transforms.worker_code import sent
+from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.model import Pattern
 from contrada.model.codec import to_msgpack
 from contrada.model.domains.values import INT_MAX, TIME_MIN_US
@@ -78,17 +78,17 @@ def detect(
     `zone` is that of dates and of times without one; columns to `drop` are no attributes. Raises
     ParseError, UnknownOperatorError, and InputError for a column that cannot be an attribute.
     """
-    shipped = _shipped(patterns)
+    shipped = _pack(patterns)
     dropped = tuple(drop)
     own = replace(limits, pending_max=INT_MAX)  # What waits has one time only.
 
     def matches(frame: "DataFrame") -> "DataFrame":
         parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-        columns, described = _described(frame, time, zone, dropped)
+        columns, described = _describe(frame, time, zone, dropped)
         find = FindSteps(shipped, parts, described, own)
-        found = columns.mapInArrow(sent(find), STEPS_SCHEMA)
+        found = columns.mapInArrow(for_worker(find), STEPS_SCHEMA)
         steps = found.repartitionById(parts, "part").sortWithinPartitions("part", "time_us")
-        return steps.mapInArrow(sent(FollowSteps(shipped, own)), MATCHES_SCHEMA).drop("batch")
+        return steps.mapInArrow(for_worker(FollowSteps(shipped, own)), MATCHES_SCHEMA).drop("batch")
 
     return matches
 
@@ -115,8 +115,8 @@ def detect_stream(
 
     Raises as `detect`; StoreError for a checkpoint of other patterns.
     """
-    shipped = _shipped(patterns)
-    columns, described = _described(frame, time, zone, drop)
+    shipped = _pack(patterns)
+    columns, described = _describe(frame, time, zone, drop)
     detection = _Detection(shipped, limits, described, check_slack(slack_us), checkpoint, sink)
     folder = f"{checkpoint.rstrip('/')}/query"
     writer = columns.writeStream.foreachBatch(detection)
@@ -139,7 +139,7 @@ def detection(
     """
     slack_us = check_slack(slack_us)
     columns = FrameColumns(tells_seen=True)
-    return _Detection(_shipped(patterns), limits, columns, slack_us, checkpoint, sink)
+    return _Detection(_pack(patterns), limits, columns, slack_us, checkpoint, sink)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,20 +205,20 @@ class _Detection:
         watermark_us = before.watermark_us if before else TIME_MIN_US
         find = FindSteps(self.patterns, states.parts, self.columns, self.limits, watermark_us)
         follow = FollowShares(self.patterns, self.limits, self.slack_us, batch, states)
-        shares = frame.mapInArrow(sent(ShareSteps(find)), SHARES_SCHEMA)
+        shares = frame.mapInArrow(for_worker(ShareSteps(find)), SHARES_SCHEMA)
         by_part = shares.repartitionById(find.parts, "part")
-        matches = by_part.mapInArrow(sent(follow), MATCHES_SCHEMA)
+        matches = by_part.mapInArrow(for_worker(follow), MATCHES_SCHEMA)
         self.sink(matches, batch)
         if None in states.counts(batch):  # The sink did not ask for all matches.
             matches.write.format("noop").mode("overwrite").save()
         for part, counts in enumerate(states.counts(batch)):
             if counts is None:  # Without any task every part stays as it was.
                 list(follow.part(part, []))
-        states.forget(batch)
-        _tell(before, _statistics(batch, states.counts(batch)))
+        states.prune(batch)
+        _log_dropped(before, _statistics(batch, states.counts(batch)))
 
 
-def _tell(before: DetectionStatistics | None, after: DetectionStatistics) -> None:
+def _log_dropped(before: DetectionStatistics | None, after: DetectionStatistics) -> None:
     """Logs the dropped rows of a batch."""
     known = before.dropped if before else {}
     new = {name: count - known.get(name, 0) for name, count in after.dropped.items()}
@@ -230,7 +230,7 @@ def _tell(before: DetectionStatistics | None, after: DetectionStatistics) -> Non
         )
 
 
-def _shipped(patterns: GivenPatterns) -> Patterns:
+def _pack(patterns: GivenPatterns) -> Patterns:
     if isinstance(patterns, Pattern | str):
         patterns = {str(patterns): patterns}
     made = {
@@ -241,7 +241,7 @@ def _shipped(patterns: GivenPatterns) -> Patterns:
     return Patterns(tuple(made), tuple(map(to_msgpack, made.values())))
 
 
-def _described(
+def _describe(
     frame: "DataFrame", time: str, zone: str | None, drop: Iterable[str]
 ) -> tuple["DataFrame", FrameColumns]:
     """Returns the columns of a frame that workers need, with their description.
@@ -251,7 +251,7 @@ def _described(
     described = frame_of(frame.schema, zone=zone, drop=drop)
     if described.is_packed:
         return frame.select(NOTIFICATION), FrameColumns()
-    attributes = described.asked(None)
+    attributes = described.select(None)
     if not attributes:
         raise InputError("the frame", "no column is an attribute")
     times = frame_of(frame.schema, zone=zone).attributes

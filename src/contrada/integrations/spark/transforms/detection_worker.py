@@ -108,7 +108,7 @@ class Patterns:
     def matches(self, found: FoundRuns, batch: int = 0) -> Iterator[Any]:
         """Yields matches in Arrow batches."""
         pa = _arrow()
-        texts = pa.array(list(map(_shown, found.group_names.each())), pa.string())
+        texts = pa.array(list(map(_group_json, found.group_names.each())), pa.string())
         names = pa.array(self.names, pa.string())
         packed = binary_of(found.packed)
         times = pa.array(found.times, pa.timestamp("us", "UTC"))
@@ -180,7 +180,7 @@ class FindSteps:
         self, index: StepIndex, packed: list[bytes | None], budget: RunBudget
     ) -> tuple[list[StepRows], int]:
         """Returns the steps of packed notifications, and the largest time."""
-        notifications = _read(packed, budget)
+        notifications = _decode(packed, budget)
         last_us = max((each.envelope.at_us for each in notifications), default=TIME_MIN_US)
         timely = [each for each in notifications if each.envelope.at_us >= self.watermark_us]
         if len(timely) < len(notifications):
@@ -205,10 +205,10 @@ class FindSteps:
             return [], last_us
         found = self._in_columns(index, batch, times, budget)
         if found is None:
-            found = index.rows_of(self._made(index, batch, times, budget), budget)
+            found = index.rows_of(self._build(index, batch, times, budget), budget)
         return found, last_us
 
-    def _made(
+    def _build(
         self, index: StepIndex, batch: Any, times: Any, budget: RunBudget
     ) -> list[Notification]:
         """Returns notifications of the rows that may match a filter; bad rows are counted."""
@@ -287,13 +287,13 @@ class ShareSteps:
             held.append(rows)
             count, size = count + len(rows.times), size + len(rows.packed.data)
             if size >= SHARE_BYTES or count >= SHARE_ROWS * self.find.parts:
-                yield _shares(*self._parted(held))
+                yield _shares(*self._sorted_by_part(held))
                 held, count, size = [NO_ROWS], 0, 0
-        yield _shares(*self._parted(held))
+        yield _shares(*self._sorted_by_part(held))
         marks = _marks(self.find.parts, seen)
         yield _shares(marks, range(self.find.parts + 1))  # one mark for each part, in order
 
-    def _parted(self, held: list[StepRows]) -> tuple[Any, Any]:
+    def _sorted_by_part(self, held: list[StepRows]) -> tuple[Any, Any]:
         """Returns the rows sorted by part, and the begin of each part."""
         rows = rows_joined(held[1:] or held)
         parts = rows.groups.parts(self.find.parts)
@@ -321,7 +321,7 @@ class FollowShares:
         for each in batches:
             # As bytes, which lie where their numbers can be read in place; in the column any do.
             for part, share in zip(*(column.to_pylist() for column in each.columns), strict=True):
-                by_part.setdefault(part, []).append(_opened(share))
+                by_part.setdefault(part, []).append(_open_share(share))
         for part, own in by_part.items():
             yield from self.part(part, own)
 
@@ -334,9 +334,9 @@ class FollowShares:
             runs.restore(self.states.read(self.batch - 1, part))
         rows, latest_us = [NO_ROWS], TIME_MIN_US
         for each in shares:
-            steps, marks = _parted(each)
+            steps, marks = _split_marks(each)
             rows.append(_rows_in(steps))
-            for last_us, dropped in _told(marks):
+            for last_us, dropped in _read_marks(marks):
                 latest_us = max(latest_us, last_us)
                 runs.dropped.update(dropped)
         found = runs.advance(rows_joined(rows), max(TIME_MIN_US, latest_us - self.slack_us))
@@ -358,12 +358,12 @@ class FollowSteps:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yields the matches, some rows at a time."""
         runs, part = self.patterns.runs(self.limits), -1
-        for each, part_of in _some_at_once(each for each in batches if each.num_rows):
+        for each, part_of in _join_parts(each for each in batches if each.num_rows):
             if part_of != part:
                 yield from self._end(runs, part)
                 runs, part = self.patterns.runs(self.limits), part_of
-            steps, marks = _parted(each)
-            for _, dropped in _told(marks):
+            steps, marks = _split_marks(each)
+            for _, dropped in _read_marks(marks):
                 runs.dropped.update(dropped)
             rows = _rows_in(steps)
             if len(rows.times):
@@ -391,7 +391,7 @@ def _without_times(batch: Any, seen: _Seen) -> Any:
     return batch.filter(times.is_null())
 
 
-def _read(packed: list[bytes | None], budget: RunBudget) -> list[Notification]:
+def _decode(packed: list[bytes | None], budget: RunBudget) -> list[Notification]:
     """Decodes notifications; bad ones are counted."""
     found = []
     for each in packed:
@@ -419,7 +419,7 @@ def _are_values(batch: Any) -> bool:
     return True
 
 
-def _shown(name: bytes) -> str:
+def _group_json(name: bytes) -> str:
     """Returns the values of a group as a JSON object."""
     values = msgspec.msgpack.decode(name)
     shown = {key: json_values(value) for key, value in values.items()}
@@ -475,7 +475,7 @@ def _shares(batch: Any, bounds: Any) -> Any:
     return pa.RecordBatch.from_arrays([parts, pa.array(shares, pa.binary())], ["part", "steps"])
 
 
-def _opened(share: bytes) -> Any:
+def _open_share(share: bytes) -> Any:
     """Decodes a share without copying."""
     pa = _arrow()
     kinds = pa.int32(), pa.int64(), pa.binary(), pa.binary(), pa.binary()
@@ -483,7 +483,7 @@ def _opened(share: bytes) -> Any:
     return pa.ipc.read_record_batch(pa.py_buffer(share), schema)
 
 
-def _parted(batch: Any) -> tuple[Any, Any]:
+def _split_marks(batch: Any) -> tuple[Any, Any]:
     """Splits the rows into steps and marks."""
     is_mark = batch.column("steps").is_null()
     if not batch.column("steps").null_count:
@@ -491,7 +491,7 @@ def _parted(batch: Any) -> tuple[Any, Any]:
     return batch.filter(batch.column("steps").is_valid()), batch.filter(is_mark)
 
 
-def _told(marks: Any) -> Iterator[tuple[int, dict[str, int]]]:
+def _read_marks(marks: Any) -> Iterator[tuple[int, dict[str, int]]]:
     times, counts = marks.column("time_us").to_pylist(), marks.column("group").to_pylist()
     return zip(times, map(msgspec.json.decode, counts), strict=True)
 
@@ -505,7 +505,7 @@ def _rows_in(batch: Any) -> StepRows:
     return StepRows(times, groups, (starts - starts[0]) // 16, steps, packed)
 
 
-def _some_at_once(batches: Iterable[Any]) -> Iterator[tuple[Any, int]]:
+def _join_parts(batches: Iterable[Any]) -> Iterator[tuple[Any, int]]:
     """Joins batches that are sorted by part, as far as they belong to one part."""
     held: list[Any] = []
     of = -1
@@ -516,12 +516,12 @@ def _some_at_once(batches: Iterable[Any]) -> Iterator[tuple[Any, int]]:
             part = int(parts[begin])
             rows = sum(one.num_rows for one in held)
             if held and (part != of or rows >= ROWS_FOLLOWED_AT_ONCE):
-                yield _one(held), of
+                yield _concatenate(held), of
                 held = []
             held, of = [*held, each.slice(begin, end - begin)], part
     if held:
-        yield _one(held), of
+        yield _concatenate(held), of
 
 
-def _one(batches: list[Any]) -> Any:
+def _concatenate(batches: list[Any]) -> Any:
     return _arrow().Table.from_batches(batches).combine_chunks().to_batches()[0]

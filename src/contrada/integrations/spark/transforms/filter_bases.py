@@ -108,14 +108,14 @@ class Base:
         self._shipped: WeakSet[SparkSession] = WeakSet()
         where = _folder(folder)
         keys, asked = _read(subscriptions)
-        self.wishes: Mapping[SubscriptionKey, Filter | FilterSet] | None = None
+        self.interests: Mapping[SubscriptionKey, Filter | FilterSet] | None = None
         digest = _digest(keys, asked)
         try:
-            self.saved = _opened(where, digest)
+            self.saved = _read_saved(where, digest)
         except FileNotFoundError:
             self.saved = _build(where, digest, keys, asked)
-        if len(keys) <= WISHES_KEPT_MAX:
-            self.wishes = {key: _filters(each) for key, each in zip(keys, asked, strict=True)}
+        if len(keys) <= INTERESTS_KEPT_MAX:
+            self.interests = {key: _filters(each) for key, each in zip(keys, asked, strict=True)}
 
     @classmethod
     def of(
@@ -125,14 +125,12 @@ class Base:
         return subscriptions if isinstance(subscriptions, Base) else cls(subscriptions)
 
     @classmethod
-    def found(
-        cls, digest: str, *, folder: str | Path | None = None, shared: bool = False
-    ) -> "Base":
+    def load(cls, digest: str, *, folder: str | Path | None = None, shared: bool = False) -> "Base":
         """Returns the saved base of a digest. Raises InputError without one."""
         base = cls.__new__(cls)
-        base._shared, base._shipped, base.wishes = shared, WeakSet(), None
+        base._shared, base._shipped, base.interests = shared, WeakSet(), None
         try:
-            base.saved = _opened(_folder(folder), digest)
+            base.saved = _read_saved(_folder(folder), digest)
         except FileNotFoundError:
             raise InputError(str(_folder(folder)), f"has no base of the digest {digest}") from None
         return base
@@ -167,7 +165,7 @@ class Base:
         return self.saved
 
 
-WISHES_KEPT_MAX: Final = 1_000
+INTERESTS_KEPT_MAX: Final = 1_000
 """Subscriptions of a base whose filters the driver keeps. Beyond it: they are only in the files,
 and the base is never matched by predicates."""
 
@@ -203,7 +201,7 @@ def _read(given: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
     if not keys or kinds not in ({str}, {int}):
         shown = ", ".join(sorted(kind.__name__ for kind in kinds)) or "none"
         raise InputError("subscriptions", f"found keys of {shown}, expected texts, or integers")
-    return keys, [_asked(key, each) for key, each in given.items()]
+    return keys, [_parse(key, each) for key, each in given.items()]
 
 
 def _rows_of(frame: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
@@ -213,10 +211,10 @@ def _rows_of(frame: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest
     keys, found = (column.to_pylist() for column in table.columns)
     if len(set(keys)) < len(keys) or None in keys:
         raise InputError("subscriptions", "found a key that is NULL, or there twice")
-    return _read({key: _asked(key, each) for key, each in zip(keys, found, strict=True)})
+    return _read({key: _parse(key, each) for key, each in zip(keys, found, strict=True)})
 
 
-def _asked(key: SubscriptionKey, given: Any) -> Filter | FilterSet | Rule:
+def _parse(key: SubscriptionKey, given: Any) -> Filter | FilterSet | Rule:
     try:
         if isinstance(given, bytes):
             given = from_msgpack(given)
@@ -234,7 +232,7 @@ def _digest(keys: list[SubscriptionKey], asked: list[Any]) -> str:
     found = blake2b(MAGIC, digest_size=16)
     found.update(repr((loaded(), jit.is_pure())).encode())
     for key, each in zip(keys, asked, strict=True):
-        residue = _pickled(each.residue_holds) if isinstance(each, Rule) else b""
+        residue = _pickle(each.residue_holds) if isinstance(each, Rule) else b""
         found.update(msgspec.msgpack.encode((key, to_msgpack(_filters(each)), residue)))
     return found.hexdigest()
 
@@ -248,7 +246,7 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
         if isinstance(each, Rule) and each.residue_holds is not None
     }
     if residues:
-        _write(folder / f"{digest}.residues", _pickled(residues))
+        _write(folder / f"{digest}.residues", _pickle(residues))
     _write_keys(folder / f"{digest}.keys", keys)
     shards = list(_shards(asked))
     names: set[str] = set()
@@ -312,7 +310,7 @@ def _access_attribute(filters: Filter | FilterSet) -> str:
     return min(needed, default=(0, ""))[1]
 
 
-def _pickled(residues: object) -> bytes:
+def _pickle(residues: object) -> bytes:
     pickled: bytes = cloudpickle.dumps(residues)
     return pickled
 
@@ -332,7 +330,7 @@ def _write_keys(path: Path, keys: list[SubscriptionKey]) -> None:
     _write(path, sink.getvalue())
 
 
-def _opened(folder: Path, digest: str) -> SavedBase:
+def _read_saved(folder: Path, digest: str) -> SavedBase:
     """Returns the description of a saved base. Raises FileNotFoundError, InputError."""
     path = folder / f"{digest}.base"
     try:
@@ -350,7 +348,7 @@ def _mapped_keys(path: Path) -> Any:
         return pa.ipc.open_file(source).read_all().column(0).chunk(0)
 
 
-class Opened:
+class OpenBase:
     """A base in a worker: its mapped keys, and the residues of its rules."""
 
     def __init__(self, saved: SavedBase) -> None:
@@ -377,13 +375,13 @@ class Opened:
         return path if path.exists() else Path(SparkFiles.get(file))
 
 
-_bases: Final[dict[str, Opened]] = {}
+_bases: Final[dict[str, OpenBase]] = {}
 """The open bases of this process, the most recently used last."""
 
 
-def opened(saved: SavedBase) -> Opened:
+def open_base(saved: SavedBase) -> OpenBase:
     """Returns the base, opened once and cached in this worker."""
-    found = _bases.pop(saved.digest, None) or Opened(saved)
+    found = _bases.pop(saved.digest, None) or OpenBase(saved)
     while _bases and (
         len(_bases) >= BASES_KEPT_MAX
         or saved.keys + sum(each.saved.keys for each in _bases.values()) > KEYS_KEPT_MAX

@@ -16,11 +16,11 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
 
 from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
-from contrada.integrations.spark.transforms.frames import NOTIFICATION, quoted
+from contrada.integrations.spark.transforms.frames import NOTIFICATION, quote
 from contrada.integrations.spark.transforms.match_plan import MatchMethod, MatchPlan, plan_of
 from contrada.integrations.spark.transforms.packed_rows import WorkerSetup
 from contrada.integrations.spark.transforms.spark_predicates import is_bad
-from contrada.integrations.spark.transforms.worker_code import in_worker
+from contrada.integrations.spark.transforms.worker_code import import_in_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -80,10 +80,10 @@ def route(
 
     def routed(frame: "DataFrame") -> "DataFrame":
         chosen = plan_of(frame, base, zone, dropped, way)
-        others = [F.col(quoted(name)) for name in frame.columns if name != column]
+        others = [F.col(quote(name)) for name in frame.columns if name != column]
         if chosen.is_whole:
             frame = _by_rows(frame, base, chosen, column, only_matches=True)
-            keys = F.col(quoted(column))
+            keys = F.col(quote(column))
         else:
             keys = _keys(frame, base, chosen)
             if chosen.way == "predicates":
@@ -109,12 +109,12 @@ def _keys(frame: "DataFrame", base: Base, chosen: MatchPlan) -> "Column":
     if chosen.way == "predicates":
         return _by_predicates(base, chosen)
     asked = [chosen.frame.attributes[name] for name in chosen.columns if not chosen.is_packed]
-    told = _told(frame, base, chosen, ())
+    setup = _pack_setup(frame, base, chosen, ())
     columns = [F.col(NOTIFICATION)] if chosen.is_packed else [F.expr(a.expression) for a in asked]
     # Something must go there, so that it is known how many rows there are.
     # Its type hints say what it takes; those of PySpark want that said twice, which it warns of.
     made: Any = arrow_udf
-    found: Column = made(_of_columns(told), keys_type(base))(*(columns or [F.lit(1)]))
+    found: Column = made(_of_columns(setup), keys_type(base))(*(columns or [F.lit(1)]))
     return found
 
 
@@ -123,12 +123,12 @@ def _by_rows(
 ) -> "DataFrame":
     """Returns the frame with the keys of each row; all columns are sent to workers and back."""
     others = frame.drop(column)
-    told = _told(others, base, chosen, tuple(others.columns), only_matches=only_matches)
+    setup = _pack_setup(others, base, chosen, tuple(others.columns), only_matches=only_matches)
     schema = T.StructType([*others.schema.fields, T.StructField(column, keys_type(base))])
-    return others.mapInArrow(_of_batches(told), schema)
+    return others.mapInArrow(_of_batches(setup), schema)
 
 
-def _told(
+def _pack_setup(
     frame: "DataFrame",
     base: Base,
     chosen: MatchPlan,
@@ -140,7 +140,7 @@ def _told(
     kinds: tuple[str, ...] = ()
     if not chosen.is_packed:
         kinds = tuple(chosen.frame.attributes[name].kind for name in chosen.columns)
-    told = WorkerSetup(
+    setup = WorkerSetup(
         base.ship(frame.sparkSession),
         () if chosen.is_packed else chosen.columns,
         kinds,
@@ -149,7 +149,7 @@ def _told(
         tuple(places.index(name) for name in chosen.columns) if places else None,
         only_matches,
     )
-    return told.packed()
+    return setup.packed()
 
 
 def keys_type(base: Base) -> T.ArrayType:
@@ -160,31 +160,31 @@ def keys_type(base: Base) -> T.ArrayType:
 
 def _by_predicates(base: Base, chosen: MatchPlan) -> "Column":
     """Returns the keys of each row by predicates; NULL for a bad row, as with an index."""
-    assert base.wishes is not None
+    assert base.interests is not None
     keys = [
         F.when(predicate, F.lit(key).cast("bigint") if base.saved.are_integers else F.lit(key))
-        for key, predicate in zip(base.wishes, chosen.predicates, strict=True)
+        for key, predicate in zip(base.interests, chosen.predicates, strict=True)
     ]
     found = F.array_compact(F.array(*keys))
     bad = is_bad(chosen.frame, chosen.columns)
     return found if bad is None else F.when(~bad, found)
 
 
-def _of_columns(told: bytes) -> Callable[..., Any]:
+def _of_columns(setup: bytes) -> Callable[..., Any]:
     """Returns the function from the columns of a batch to the keys of its rows."""
-    imported = in_worker("packed_rows")
+    imported = import_in_worker("packed_rows")
 
     def matched(*columns: pa.Array) -> pa.Array:
-        return imported().keys_of(told, columns)
+        return imported().keys_of(setup, columns)
 
     return matched
 
 
-def _of_batches(told: bytes) -> Callable[..., Any]:
+def _of_batches(setup: bytes) -> Callable[..., Any]:
     """Returns the function that adds a column of keys to batches."""
-    imported = in_worker("packed_rows")
+    imported = import_in_worker("packed_rows")
 
     def matched(batches):  # type: ignore[no-untyped-def]
-        return imported().matched_batches(told, batches)
+        return imported().match_batches(setup, batches)
 
     return matched

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from contrada.errors import ContradaError
 from contrada.integrations.spark.transforms.frames import NOTIFICATION, WideRows, frame_of
-from contrada.integrations.spark.transforms.worker_code import sent
+from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.model import Advertisement, ValueSet
 from contrada.model.algebra.sets import eq, ge, in_, le
 from contrada.model.algebra.value_set import union
@@ -76,13 +76,13 @@ def profile(
 
     described = frame_of(notifications.schema, zone=zone, drop=drop)
     if described.is_packed:
-        values = notifications.select(NOTIFICATION).mapInArrow(sent(_packed_values), VALUE)
+        values = notifications.select(NOTIFICATION).mapInArrow(for_worker(_packed_values), VALUE)
     else:
-        attributes = described.asked(None)
+        attributes = described.select(None)
         columns = [F.expr(each.expression) for each in attributes] or [F.lit(1)]
         names, kinds = [each.name for each in attributes], [each.kind for each in attributes]
         wide = notifications.select(*columns).toDF(*(f"_{n}" for n in range(len(columns))))
-        values = wide.mapInArrow(sent(partial(_wide_values, names, kinds, zone)), VALUE)
+        values = wide.mapInArrow(for_worker(partial(_wide_values, names, kinds, zone)), VALUE)
     shown = F.coalesce(F.col("text").cast("string"), F.col("number").cast("string"))
     counted = values.withColumn("shown", shown).groupBy("attribute", "domain")
     found = counted.agg(

@@ -69,7 +69,7 @@ class FrameSource:
         self._zone = zone
         self._drop = tuple(drop)
         self.fresh_s = fresh_s
-        self._description = Fresh(self._described, description, fresh_s)
+        self._description = Fresh(self._describe, description, fresh_s)
 
     def answer(self, question: SourceQuery) -> Iterator[Notification]:
         """Yields the answers, a partition at a time. Cost: a Spark job."""
@@ -83,5 +83,5 @@ class FrameSource:
         """Returns the description. Cost: a job over the whole frame, if it is not fresh."""
         return self._description.describe(now_us)
 
-    def _described(self) -> Offer:
+    def _describe(self) -> Offer:
         return advertisement_of(profile(self._frame, zone=self._zone, drop=self._drop))

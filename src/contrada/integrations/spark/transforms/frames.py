@@ -75,7 +75,7 @@ class ColumnAttribute:
     @property
     def expression(self) -> str:
         """Its expression in Spark SQL."""
-        return ".".join(map(quoted, self.path))
+        return ".".join(map(quote, self.path))
 
     def may_be(self, names: Collection[str]) -> bool:
         """Whether it may give an attribute with one of these names."""
@@ -84,8 +84,8 @@ class ColumnAttribute:
         return any(name.startswith(f"{self.name}.") for name in names)
 
 
-def quoted(name: str) -> str:
-    """Returns a column's name, quoted for Spark SQL."""
+def quote(name: str) -> str:
+    """Returns a column's name, quote for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -99,7 +99,7 @@ class NotificationFrame:
     is_packed: bool
     zone: str | None = None
 
-    def asked(self, names: Collection[str] | None) -> list[ColumnAttribute]:
+    def select(self, names: Collection[str] | None) -> list[ColumnAttribute]:
         """Returns the attributes with these names, or all.
 
         Raises InputError for a column that cannot be an attribute.
@@ -193,18 +193,18 @@ class WideRows:
             if kind == SEVERAL:
                 self.odd |= _is_valid(array)
             elif kind == CONVERTED:
-                column = self._converted(array)
+                column = self._convert(array)
                 if column.array is not None:
                     columns[name] = column.array
                 if column.odd is not None:
                     self.odd |= column.odd
                 self._whole[name] = column
             else:
-                columns[name] = self._timed(array) if kind == TIME else array
+                columns[name] = self._valid_times(array) if kind == TIME else array
         # A column of its own tells how many rows there are where all others are odd.
         self.table = pa.table(columns or {"": pa.nulls(count)})
 
-    def _converted(self, array: Any) -> Column:
+    def _convert(self, array: Any) -> Column:
         """Converts each distinct value of a column."""
         coded = array.dictionary_encode()
         values = [scalar_value(each, self._zone) for each in scalars_of(coded.dictionary)]
@@ -213,7 +213,7 @@ class WideRows:
         self.bad |= refused[codes]
         return Column([*values, MISSING], codes)
 
-    def _timed(self, array: Any) -> Any:
+    def _valid_times(self, array: Any) -> Any:
         """Returns a column of times, without out-of-range ones."""
         outside = outside_times(array)
         if outside is None:
@@ -239,7 +239,7 @@ class WideRows:
         found = {}
         try:
             for name, column in self._whole.items():
-                value = self._held(name, column, row)
+                value = self._value(name, column, row)
                 if value is not None:
                     found[name] = value
         except ContradaError:
@@ -247,7 +247,7 @@ class WideRows:
             return None
         return found
 
-    def _held(self, name: str, column: Any, row: int) -> Any:
+    def _value(self, name: str, column: Any, row: int) -> Any:
         if isinstance(column, Column):
             value = column.value(row)
             return None if value is MISSING else value

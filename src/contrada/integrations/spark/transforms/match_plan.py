@@ -87,7 +87,7 @@ def plan_of(
         raise InputError("way", f"found {way!r}, expected one of: {', '.join(ways)}")
     described = frame_of(frame.schema, zone=zone, drop=drop)
     saved = base.saved
-    asked = described.asked(None if saved.has_residues else saved.names)
+    asked = described.select(None if saved.has_residues else saved.names)
     why, predicates = _predicates(base, described, way)
     if way == "predicates" and why:
         raise InputError("way", f"cannot match by predicates: {why}")
@@ -122,17 +122,17 @@ def _predicates(
 ) -> "tuple[str, tuple[Column, ...]]":
     """Returns the predicates, or the reason why there are none."""
     most = PREDICATES_MAX if way is None else len(base)
-    if base.wishes is None or len(base) > most:
+    if base.interests is None or len(base) > most:
         return f"more than {most} of them", ()
     if base.saved.has_residues:
         return "rules leave open what the whole row decides", ()
     if frame.is_packed:
         return "the notifications are packed", ()
-    if way is None and sum(map(parts_of, base.wishes.values())) > PARTS_MAX:
+    if way is None and sum(map(parts_of, base.interests.values())) > PARTS_MAX:
         return f"their predicates would have more than {PARTS_MAX} parts", ()
     found = []
-    for key, wish in base.wishes.items():
-        predicate = predicate_of(wish, frame)
+    for key, interest in base.interests.items():
+        predicate = predicate_of(interest, frame)
         if predicate is None:
             return f"no Spark predicate equals {key!r} on these columns", ()
         found.append(predicate)

@@ -14,9 +14,9 @@ from pyspark.sql import types as T  # noqa: N812
 
 from contrada.errors import InputError
 from contrada.integrations.files.read_options import ReadOptions, check_xml
-from contrada.integrations.spark.transforms.frames import NOTIFICATION, frame_of, quoted
+from contrada.integrations.spark.transforms.frames import NOTIFICATION, frame_of, quote
 from contrada.integrations.spark.transforms.notification_worker import RowBuilder
-from contrada.integrations.spark.transforms.worker_code import in_worker
+from contrada.integrations.spark.transforms.worker_code import import_in_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Of: TypeAlias = Literal["wide", "json", "xml", "variant", "map"]
 """The input of a notification: all columns, or one column."""
 
-MADE: Final = T.StructType(
+RESULT: Final = T.StructType(
     [
         T.StructField(NOTIFICATION, T.BinaryType()),
         T.StructField("reason", T.StringType()),
@@ -34,7 +34,7 @@ MADE: Final = T.StructType(
 """The resulting columns."""
 
 _TEXTS: Final = (T.StringType, T.CharType, T.VarcharType, T.BinaryType)
-_TAKEN: Final[dict[str, tuple[type[T.DataType], ...]]] = {
+_INPUT_TYPES: Final[dict[str, tuple[type[T.DataType], ...]]] = {
     "json": _TEXTS,
     "xml": _TEXTS,
     "variant": (T.VariantType,),
@@ -77,22 +77,24 @@ def to_notifications(
     kept = tuple(keep)
 
     def made(frame: "DataFrame") -> "DataFrame":
-        columns, making = making_of(frame, reading, of, column)
+        columns, builder = builder_of(frame, reading, of, column)
         schema = _schema(frame, kept)
-        others = [F.col(quoted(name)) for name in kept]
-        return frame.select(*columns, *others).mapInArrow(_of_batches(pickle.dumps(making)), schema)
+        others = [F.col(quote(name)) for name in kept]
+        return frame.select(*columns, *others).mapInArrow(
+            _build_function(pickle.dumps(builder)), schema
+        )
 
     return made
 
 
-def making_of(
+def builder_of(
     frame: "DataFrame", reading: ReadOptions, of: str, column: str | None
 ) -> "tuple[list[Column], RowBuilder]":
     """Returns the columns for workers, and the description of their work. Errors: as
     `to_notifications`.
     """
     if of != "wide":
-        taken = F.col(quoted(_column(frame.schema, of, column)))
+        taken = F.col(quote(_column(frame.schema, of, column)))
         return [taken.alias("0")], RowBuilder(of, reading)
     if column is not None:
         raise InputError("column", f"found {column!r}, expected none: all columns are taken")
@@ -102,7 +104,7 @@ def making_of(
             reason = "the rows are whole notifications already, which no options change"
             raise InputError(f"column {NOTIFICATION!r}", reason)
         return [F.col(NOTIFICATION)], RowBuilder("packed", reading)
-    attributes = described.asked(None)
+    attributes = described.select(None)
     names = [each.name for each in attributes]
     renamed = [reading.rename.get(name, name) for name in names]
     if len(set(renamed)) < len(renamed):
@@ -110,14 +112,14 @@ def making_of(
         raise InputError(f"column {twice!r}", "found another column of this name")
     columns = [F.expr(each.expression).alias(str(n)) for n, each in enumerate(attributes)]
     kinds = tuple(each.kind for each in attributes)
-    making = RowBuilder("wide", reading, tuple(names), kinds)
+    builder = RowBuilder("wide", reading, tuple(names), kinds)
     # Something must go there, so that it is known how many rows there are.
-    return columns or [F.lit(1).alias("0")], making
+    return columns or [F.lit(1).alias("0")], builder
 
 
 def _column(schema: T.StructType, of: str, column: str | None) -> str:
     """Returns the input column of notifications."""
-    kinds = _TAKEN[of]
+    kinds = _INPUT_TYPES[of]
     fitting = [each.name for each in schema.fields if isinstance(each.dataType, kinds)]
     if column is None and len(fitting) == 1:
         return fitting[0]
@@ -129,16 +131,16 @@ def _column(schema: T.StructType, of: str, column: str | None) -> str:
 
 
 def _schema(frame: "DataFrame", kept: tuple[str, ...]) -> T.StructType:
-    taken = [name for name in kept if name in MADE.names]
+    taken = [name for name in kept if name in RESULT.names]
     if taken:
         raise InputError("keep", f"found {taken[0]!r}, which is the name of what is made")
-    return T.StructType([*frame.select(*map(quoted, kept)).schema.fields, *MADE.fields])
+    return T.StructType([*frame.select(*map(quote, kept)).schema.fields, *RESULT.fields])
 
 
-def _of_batches(told: bytes) -> Callable[..., Any]:
-    imported = in_worker("notification_worker")
+def _build_function(told: bytes) -> Callable[..., Any]:
+    imported = import_in_worker("notification_worker")
 
     def made(batches):  # type: ignore[no-untyped-def]
-        return imported().made_batches(told, batches)
+        return imported().build_batches(told, batches)
 
     return made

@@ -87,7 +87,7 @@ class RowBuilder:
         """The number of leading input columns."""
         return max(1, len(self.names))
 
-    def made(self, batch: Any) -> BuiltRows:
+    def build(self, batch: Any) -> BuiltRows:
         """Builds the notifications of a batch."""
         if self.of == "wide":
             return _of_columns(self, batch)
@@ -114,21 +114,21 @@ class RowBuilder:
                 raise ParseError(1, 1, f"a {type(content).__name__}", "an object")
             return to_msgpack(notification_of_content(content, self.reading))
         except (ContradaError, OverflowError, ValueError) as error:
-            return _refused(error, shown if isinstance(shown, str) else _as_text(shown))
+            return _refuse(error, shown if isinstance(shown, str) else _as_text(shown))
 
 
 @lru_cache(SHIPPED_KEPT_MAX)
-def unpickled(packed: bytes) -> Any:
+def unpickle(packed: bytes) -> Any:
     """Returns a shipped object, cached in this worker."""
     return pickle.loads(packed)
 
 
-def made_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
+def build_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
     """Yields the kept columns of each row, with its notification."""
-    making: RowBuilder = unpickled(packed)
+    builder: RowBuilder = unpickle(packed)
     for batch in batches:
-        made = making.made(batch)
-        kept = batch.columns[making.columns :]
+        made = builder.build(batch)
+        kept = batch.columns[builder.columns :]
         if made.rows is not None:
             kept = [column.take(pa.array(made.rows)) for column in kept]
         columns = [*kept, made.notifications, made.reasons, made.texts]
@@ -144,16 +144,16 @@ class _RefusedRows(NamedTuple):
     text: str
 
 
-def _refused(error: Exception, text: str) -> _RefusedRows:
+def _refuse(error: Exception, text: str) -> _RefusedRows:
     """Returns the reason and the text of a bad row."""
     if not isinstance(error, ContradaError):
         return _RefusedRows(
             f"found a value that cannot be read: {error}", text[:BAD_TEXT_CHARS_MAX]
         )
-    return _told(bad_record("", error, None, text))
+    return _refusal(bad_record("", error, None, text))
 
 
-def _told(bad: BadRecord) -> _RefusedRows:
+def _refusal(bad: BadRecord) -> _RefusedRows:
     at = f"column {bad.column}: " if bad.column and bad.text else ""
     at = f"line {bad.line}, {at}" if at and bad.line and bad.line > 1 else at
     return _RefusedRows(f"{at}{bad.reason}", bad.text)
@@ -214,10 +214,10 @@ def _of_lines(column: Any, reading: ReadOptions) -> BuiltRows:
 
 def _of_line(text: bytes | None, reading: ReadOptions) -> bytes | _RefusedRows:
     if text is None:
-        return _refused(ParseError(1, 1, NO_ROW, "a JSON object"), NO_ROW)
+        return _refuse(ParseError(1, 1, NO_ROW, "a JSON object"), NO_ROW)
     line = text.decode("utf-8", "surrogateescape")
     found = record_of(lambda line: notification_of_object(line, reading), "", 1, line)
-    return _told(found) if isinstance(found, BadRecord) else to_msgpack(found.notification)
+    return _refusal(found) if isinstance(found, BadRecord) else to_msgpack(found.notification)
 
 
 def _of_documents(column: Any, of: str, reading: ReadOptions) -> BuiltRows:
@@ -234,19 +234,19 @@ def _of_documents(column: Any, of: str, reading: ReadOptions) -> BuiltRows:
         for each in records:
             rows.append(row)
             is_bad = isinstance(each, BadRecord)
-            found.append(_told(each) if is_bad else to_msgpack(each.notification))  # type: ignore[arg-type, union-attr]
+            found.append(_refusal(each) if is_bad else to_msgpack(each.notification))  # type: ignore[arg-type, union-attr]
     return _one_by_one(found, np.array(rows, dtype=np.int64))
 
 
 # --- columns --------------------------------------------------------------------------------------
 
 
-def _of_columns(making: RowBuilder, batch: Any) -> BuiltRows:
+def _of_columns(builder: RowBuilder, batch: Any) -> BuiltRows:
     """Builds notifications of rows of attribute columns."""
     count = batch.num_rows
-    rows = _PlainRows(making, batch)
-    alone = np.flatnonzero(rows.is_doubtful)
-    made = _one_by_one(_of_row(making, batch, row) for row in alone.tolist())
+    rows = _PlainRows(builder, batch)
+    alone = np.flatnonzero(rows.is_fallback)
+    made = _one_by_one(_of_row(builder, batch, row) for row in alone.tolist())
     if len(alone) == count:
         return made
     written = binary_of(packed_rows(count, rows.pieces, rows.times_us))
@@ -267,13 +267,13 @@ def _of_columns(making: RowBuilder, batch: Any) -> BuiltRows:
     )
 
 
-def _of_row(making: RowBuilder, batch: Any, row: int) -> bytes | _RefusedRows:
+def _of_row(builder: RowBuilder, batch: Any, row: int) -> bytes | _RefusedRows:
     """Builds the notification of one row."""
     content: dict[str, Any] = {}
     problem: Exception | None = None
-    for name, column in zip(making.names, batch.columns, strict=False):
+    for name, column in zip(builder.names, batch.columns, strict=False):
         try:
-            value = python_value(column[row], making.reading.zone)
+            value = python_value(column[row], builder.reading.zone)
             if value is not None:
                 content[name] = value
         except (ContradaError, OverflowError, ValueError) as error:
@@ -284,26 +284,26 @@ def _of_row(making: RowBuilder, batch: Any, row: int) -> bytes | _RefusedRows:
     try:
         if problem is not None:
             raise problem
-        return to_msgpack(notification_of_content(content, making.reading))
+        return to_msgpack(notification_of_content(content, builder.reading))
     except (ContradaError, OverflowError, ValueError) as error:
-        return _refused(error, _as_text(content))
+        return _refuse(error, _as_text(content))
 
 
 class _PlainRows:
-    """The rows of a batch as column pieces; `is_doubtful` marks fallback rows."""
+    """The rows of a batch as column pieces; `is_fallback` marks fallback rows."""
 
-    def __init__(self, making: RowBuilder, batch: Any) -> None:
-        self._reading = reading = making.reading
+    def __init__(self, builder: RowBuilder, batch: Any) -> None:
+        self._reading = reading = builder.reading
         count = batch.num_rows
-        self.is_doubtful = np.zeros(count, dtype=bool)
+        self.is_fallback = np.zeros(count, dtype=bool)
         self.pieces: list[ColumnPiece] = []
         self._stamped = RowStamps(reading, count)
-        if not reading.is_multi or not can_write(making.names, reading):
-            self.is_doubtful[:] = True
+        if not reading.is_multi or not can_write(builder.names, reading):
+            self.is_fallback[:] = True
             return
-        for name, kind, column in zip(making.names, making.kinds, batch.columns, strict=False):
+        for name, kind, column in zip(builder.names, builder.kinds, batch.columns, strict=False):
             self._put(reading.rename.get(name, name), kind, column)
-        self.is_doubtful |= self._stamped.is_odd
+        self.is_fallback |= self._stamped.is_odd
         self.pieces += self._stamped.constants()
 
     @property
@@ -314,24 +314,24 @@ class _PlainRows:
     def _put(self, name: str, kind: str, column: Any) -> None:
         """Adds a column as a piece, and marks its fallback rows."""
         if kind == SEVERAL:
-            self.is_doubtful |= column.is_valid().to_numpy(zero_copy_only=False)
+            self.is_fallback |= column.is_valid().to_numpy(zero_copy_only=False)
             return
         if kind == TIME:
             outside = outside_times(column)
             if outside is not None:
-                self.is_doubtful |= outside
+                self.is_fallback |= outside
         elif kind == TEXT and not _is_text(column):
-            self.is_doubtful[:] = True
+            self.is_fallback[:] = True
             return
         before = msgspec.msgpack.encode(name)
         value = self._converter(name, kind)
         piece: ColumnPiece | None
         if value is not None:
-            piece, odd = _converted(column, value).piece(before)
+            piece, odd = _convert(column, value).piece(before)
         else:
             piece = piece_of(before, column)
             if piece is None:  # A type that only rows can tell of.
-                self.is_doubtful |= column.is_valid().to_numpy(zero_copy_only=False)
+                self.is_fallback |= column.is_valid().to_numpy(zero_copy_only=False)
                 return
             odd = np.zeros(len(column), dtype=bool)
         self._stamped.take(name, piece, odd)
@@ -354,7 +354,7 @@ def _is_absent(reading: ReadOptions) -> Any:
     return lambda text: isinstance(text, str) and text in reading.absent
 
 
-def _converted(column: Any, value: Any) -> Column:
+def _convert(column: Any, value: Any) -> Column:
     """Converts each distinct value of a column; refused ones become odd."""
     coded = column.dictionary_encode()
     values = [value(each) for each in scalars_of(coded.dictionary)]

@@ -1,4 +1,4 @@
-"""`keys_of` and `matched_batches`: the work of workers, from batches of columns to matching
+"""`keys_of` and `match_batches`: the work of workers, from batches of columns to matching
 keys.
 """
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contrada.errors import ContradaError
-from contrada.integrations.spark.transforms.filter_bases import Opened, SavedBase, opened
+from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedBase, open_base
 from contrada.integrations.spark.transforms.frames import WideRows
 from contrada.integrations.spark.transforms.worker_code import SHIPPED_KEPT_MAX
 from contrada.matching import Index
@@ -44,37 +44,37 @@ class WorkerSetup(msgspec.Struct, frozen=True):
 
 
 @lru_cache(SHIPPED_KEPT_MAX)
-def _told(packed: bytes) -> WorkerSetup:
+def _decode_setup(packed: bytes) -> WorkerSetup:
     return msgspec.json.decode(packed, type=WorkerSetup)
 
 
 def keys_of(packed: bytes, columns: Sequence[Any]) -> Any:
     """Returns the keys of each row of a batch, as an Arrow column of lists; NULL for a bad row."""
-    return _listed(_told(packed), columns)
+    return _list_keys(_decode_setup(packed), columns)
 
 
-def matched_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
+def match_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
     """Yields batches of whole rows, with the keys of each in a last column."""
-    told = _told(packed)
+    setup = _decode_setup(packed)
     for batch in batches:
-        asked = [batch.column(place) for place in told.places or ()]
-        keys = _listed(told, asked or [pa.nulls(batch.num_rows)])
+        asked = [batch.column(place) for place in setup.places or ()]
+        keys = _list_keys(setup, asked or [pa.nulls(batch.num_rows)])
         whole_rows = pa.RecordBatch.from_arrays(
             [*batch.columns, keys], [*map(str, range(batch.num_columns)), "keys"]
         )
-        if told.only_matches:
+        if setup.only_matches:
             counts = pc.fill_null(pc.list_value_length(keys), 0)
             whole_rows = whole_rows.filter(pc.greater(counts, 0))
         yield whole_rows
 
 
-def _listed(told: WorkerSetup, columns: Sequence[Any]) -> Any:
-    base = opened(told.base)
+def _list_keys(setup: WorkerSetup, columns: Sequence[Any]) -> Any:
+    base = open_base(setup.base)
     rows: WideRows | PackedRows
-    if told.is_packed:
+    if setup.is_packed:
         rows = PackedRows(columns[0])
     else:
-        rows = WideRows(told.names, told.kinds, columns, told.zone)
+        rows = WideRows(setup.names, setup.kinds, columns, setup.zone)
     of_row, positions = pairs_of(base, rows)
     count = len(rows.bad)
     offsets = np.zeros(count + 1, dtype=np.int32)
@@ -102,7 +102,7 @@ class PackedRows:
             if given is not None:
                 return notification_from_msgpack(given)
         except ContradaError:
-            pass  # What is wrong with it is told where notifications are made.
+            pass  # What is wrong with it is setup where notifications are made.
         self.bad[row] = True
         return _NONE
 
@@ -133,7 +133,7 @@ class PackedRows:
 _NONE: Final = Notification({})
 
 
-def pairs_of(base: Opened, rows: WideRows | PackedRows) -> tuple[Any, Any]:
+def pairs_of(base: OpenBase, rows: WideRows | PackedRows) -> tuple[Any, Any]:
     """Returns the sorted pairs of matching rows and the positions of their subscriptions."""
     count = base.saved.keys
     alone = {row: rows.notification(row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()}
@@ -146,17 +146,19 @@ def pairs_of(base: Opened, rows: WideRows | PackedRows) -> tuple[Any, Any]:
         of_row = np.repeat(np.arange(len(rows.bad)), np.diff(offsets))
         found.append((of_row * count + positions)[~rows.odd[of_row]])
         for row, given in alone.items():
-            found.append(row * count + np.array(_matched(index, given, row, rows), dtype=np.int64))
+            found.append(
+                row * count + np.array(_match_row(index, given, row, rows), dtype=np.int64)
+            )
     pairs = np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
     of_row, positions = np.divmod(pairs, count)
     kept = ~rows.bad[of_row]
     if base.residues.of:
-        kept &= _decided(base, rows, of_row, positions)
+        kept &= _decide_residues(base, rows, of_row, positions)
         kept &= ~rows.bad[of_row]
     return (of_row, positions) if kept.all() else (of_row[kept], positions[kept])
 
 
-def _matched(
+def _match_row(
     index: Index[int], given: Given | None, row: int, rows: WideRows | PackedRows
 ) -> list[int]:
     """Returns the matches of one row; marks a bad one."""
@@ -167,7 +169,9 @@ def _matched(
         return []
 
 
-def _decided(base: Opened, rows: WideRows | PackedRows, of_row: Any, positions: Any) -> Any:
+def _decide_residues(
+    base: OpenBase, rows: WideRows | PackedRows, of_row: Any, positions: Any
+) -> Any:
     """Returns the pairs that remain when residues of rules are decided on whole notifications."""
     stands = np.ones(len(positions), dtype=bool)
     is_open = np.zeros(base.saved.keys, dtype=bool)

@@ -59,7 +59,7 @@ _DOMAINS: Final = {
 """The domains of the values of a column, by its kind."""
 
 
-def predicate_of(wish: Filter | FilterSet, frame: NotificationFrame) -> "Column | None":
+def predicate_of(interest: Filter | FilterSet, frame: NotificationFrame) -> "Column | None":
     """Returns the predicate that holds for exactly the rows that a filter matches; None without
     one.
 
@@ -67,16 +67,16 @@ def predicate_of(wish: Filter | FilterSet, frame: NotificationFrame) -> "Column 
     """
     if frame.is_packed:
         return None
-    members = [_conjunction(member, frame) for member in wish.filters]
+    members = [_conjunction(member, frame) for member in interest.filters]
     known = [each for each in members if each is not None]
     return _any(known) if len(known) == len(members) else None
 
 
-def parts_of(wish: Filter | FilterSet) -> int:
+def parts_of(interest: Filter | FilterSet) -> int:
     """Returns the approximate number of comparisons in a predicate."""
     return sum(
         len(cuts) // 2 + _text_parts(text)
-        for member in wish.filters
+        for member in interest.filters
         for cuts, text in (value_set.parts() for value_set in member.sets.values())
     )
 

@@ -58,7 +58,7 @@ class States:
         done = (batch for batch in sorted(self._batches(), reverse=True))
         return next((batch for batch in done if None not in self.counts(batch)), None)
 
-    def forget(self, batch: int) -> None:
+    def prune(self, batch: int) -> None:
         """Deletes states that no batch from this one on needs."""
         files, folder = _files(self.folder)
         for each in self._batches():

@@ -1,4 +1,4 @@
-"""`in_worker` and `sent`: functions for workers, which report a worker without this package.
+"""`import_in_worker` and `sent`: functions for workers, which report a worker without this package.
 
 cloudpickle sends inner functions by value, not by name.
 """
@@ -19,46 +19,49 @@ SHIPPED_KEPT_MAX: Final = 16
 used one is decoded again."""
 
 
-def in_worker(name: str) -> Callable[[], Any]:
+def import_in_worker(name: str) -> Callable[[], Any]:
     """Returns a function that imports a module of this room in a worker."""
-    lacking = _lacking()
+    missing = _missing_package()
 
     def imported():  # type: ignore[no-untyped-def]
         from importlib import import_module
 
         try:
-            import_module("contrada.integrations.spark.transforms.worker_code").settle()
+            import_module("contrada.integrations.spark.transforms.worker_code").freeze_modules()
             return import_module(f"contrada.integrations.spark.transforms.{name}")
         except ImportError as error:
-            raise lacking(error) from None
+            raise missing(error) from None
 
     return imported
 
 
-def sent(work: Callable[..., Any]) -> Callable[..., Any]:
+def for_worker(work: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function for workers that unpickles this one when called.
 
     It reports a worker without this package, and one without Numba if this process has it.
     """
-    packed, is_compiled, lacking = cloudpickle.dumps(work), not jit.is_pure(), _lacking()
+    packed, is_compiled, missing = cloudpickle.dumps(work), not jit.is_pure(), _missing_package()
 
     def run(*given):  # type: ignore[no-untyped-def]
         from pickle import loads
 
         try:
-            from contrada.integrations.spark.transforms.worker_code import check_compiled, settle
+            from contrada.integrations.spark.transforms.worker_code import (
+                check_compiled,
+                freeze_modules,
+            )
 
-            settle()
+            freeze_modules()
             unpacked = loads(packed)
         except ImportError as error:
-            raise lacking(error) from None
+            raise missing(error) from None
         check_compiled(is_compiled)
         return unpacked(*given)
 
     return run
 
 
-def settle() -> None:
+def freeze_modules() -> None:
     """Excludes loaded modules from garbage collection, after new ones were loaded.
 
     Spark makes a worker collect after each task, and compiled kernels have some 200,000 permanent
@@ -81,10 +84,10 @@ def check_compiled(is_compiled: bool) -> None:
         raise MissingRequirementError(f"Numba, for compiled matching at {where}", remedy)
 
 
-def _lacking() -> Callable[[ImportError], RuntimeError]:
+def _missing_package() -> Callable[[ImportError], RuntimeError]:
     """Returns the error of a worker that cannot import this package."""
 
-    def lacking(error):  # type: ignore[no-untyped-def]
+    def missing(error):  # type: ignore[no-untyped-def]
         import os
         import sys
 
@@ -92,4 +95,4 @@ def _lacking() -> Callable[[ImportError], RuntimeError]:
         said = f"{where} cannot import contrada ({error}): install contrada[spark,fast] there"
         return RuntimeError(said)
 
-    return lacking
+    return missing
