@@ -65,8 +65,13 @@ def description(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def session_of_tests(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands of this process use the session that is there."""
-    monkeypatch.setattr("contrada.cli.pipeline.spark_session", lambda *_, **__: nullcontext(spark))
+    """Commands in this process use the session of the tests."""
+
+    def session(*_: object, **__: object) -> nullcontext[SparkSession]:
+        spark.createDataFrame([], "n int")  # Makes it the active session of the command's thread.
+        return nullcontext(spark)
+
+    monkeypatch.setattr("contrada.cli.pipeline.spark_session", session)
 
 
 @pytest.mark.usefixtures("session_of_tests")
@@ -206,11 +211,11 @@ DYING = """
 import os, signal
 from pyspark import SparkContext
 from contrada.integrations.spark.pipeline import pipeline_run
-count = pipeline_run.counts_of
-def killed(frame, sources, subscriptions):
+check = pipeline_run.check_pipeline
+def killed(session, pipeline, address):
     %s
-    return count(frame, sources, subscriptions)
-pipeline_run.counts_of = killed
+    return check(session, pipeline, address)
+pipeline_run.check_pipeline = killed
 from contrada.cli import main
 main()
 """
