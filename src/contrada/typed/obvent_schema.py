@@ -232,7 +232,9 @@ class _SchemaReader:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if schema.get("type") != "object" or not isinstance(properties, Mapping):
             raise self.refusal(place, "expected the schema of an object, with properties")
-        inherited = {each.name for base in bases if is_declared(base) for each in _fields_of(base)}
+        inherited = {
+            each.name for base in bases if is_declared(base) for each in shape_of(base).fields
+        }
         fields: list[Any] = []
         for key, inner in properties.items():
             if key in inherited:
@@ -333,7 +335,3 @@ class _SchemaReader:
 
 def _is_field_name(name: str) -> bool:
     return name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("__")
-
-
-def _fields_of(cls: type[Any]) -> Sequence[Field]:
-    return shape_of(cls).fields

@@ -67,7 +67,7 @@ def writer(alternative: TypeOption) -> Callable[[Any], Any]:
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.ENUM:
         return dict(zip(cls, enum_values(cls), strict=True)).__getitem__
-    return _WRITERS.get(kind, _as_it_is)
+    return _WRITERS.get(kind, lambda value: value)
 
 
 def reader(alternative: TypeOption) -> Callable[[Any], Any]:
@@ -87,10 +87,6 @@ def reader(alternative: TypeOption) -> Callable[[Any], Any]:
 
         return member
     return _READERS[kind]
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _int64(value: Any) -> int:
@@ -145,18 +141,6 @@ def _bytes(value: Any) -> bytes:
     raise ValueError
 
 
-def _date(value: Any) -> date:
-    return date.fromisoformat(_text(value))
-
-
-def _duration(value: Any) -> timedelta:
-    return timedelta(microseconds=_int(value))
-
-
-def _uuid(value: Any) -> UUID:
-    return UUID(_text(value))
-
-
 def _decimal(value: Any) -> Decimal:
     """Returns the decimal of the digits in the body, or of a number published by other programs."""
     try:
@@ -184,9 +168,9 @@ _READERS: Final[dict[FieldKind, Callable[[Any], Any]]] = {
     FieldKind.TEXT: _text,
     FieldKind.BYTES: _bytes,
     FieldKind.TIME: _exact_reader(datetime),
-    FieldKind.DATE: _date,
-    FieldKind.DURATION: _duration,
-    FieldKind.UUID: _uuid,
+    FieldKind.DATE: lambda value: date.fromisoformat(_text(value)),
+    FieldKind.DURATION: lambda value: timedelta(microseconds=_int(value)),
+    FieldKind.UUID: lambda value: UUID(_text(value)),
     FieldKind.DECIMAL: _decimal,
 }
 

@@ -188,13 +188,19 @@ def shape_of(cls: type[Any], type_name: str = "") -> Shape:
     reader.check_narrowing(fields)
     if _is_pydantic(cls):
         is_root = getattr(cls, "__pydantic_root_model__", False)
-        return Shape(cls, fields, _validated_root if is_root else _validated)
+        return Shape(cls, fields, _make_root if is_root else _make_model)
     if is_plain(cls):
-        return Shape(cls, fields, _filled)
+        return Shape(cls, fields, _make_plain)
     reader.check_constructor({each.keyword for each in fields})
     keywords = {each.name: each.keyword for each in fields if each.keyword != each.name}
     if keywords:
-        return Shape(cls, fields, lambda made, values: made(**_renamed(values, keywords)))
+        return Shape(
+            cls,
+            fields,
+            lambda made, values: made(
+                **{keywords.get(name, name): it for name, it in values.items()}
+            ),
+        )
     return Shape(cls, fields, lambda made, values: made(**values), _is_positional(cls, fields))
 
 
@@ -207,23 +213,19 @@ def _is_positional(cls: type[Any], fields: tuple[Field, ...]) -> bool:
     return taken == [each.keyword for each in fields]
 
 
-def _validated(cls: Any, values: Mapping[str, Any]) -> Any:
+def _make_model(cls: Any, values: Mapping[str, Any]) -> Any:
     return cls.model_validate(dict(values), by_alias=False, by_name=True)
 
 
-def _validated_root(cls: Any, values: Mapping[str, Any]) -> Any:
+def _make_root(cls: Any, values: Mapping[str, Any]) -> Any:
     return cls.model_validate(values["root"])
 
 
-def _filled(cls: type[Any], values: Mapping[str, Any]) -> Any:
+def _make_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
     made = object.__new__(cls)
     for name, value in values.items():
         object.__setattr__(made, name, value)
     return made
-
-
-def _renamed(values: Mapping[str, Any], keywords: Mapping[str, str]) -> dict[str, Any]:
-    return {keywords.get(name, name): value for name, value in values.items()}
 
 
 def is_declared(cls: object) -> bool:

@@ -12,8 +12,7 @@ Source: EPFL 2503 chapter 4.
 from contrada.typed.collections.collection import Collection, CollectionStatistics, Subscriber
 from contrada.typed.collections.collection_handles import ElementHandle
 from contrada.typed.collections.collection_limits import CollectionLimits
-from contrada.typed.collections.collection_quality import Quality
-from contrada.typed.collections.collection_space import Arrival, ElementRule
+from contrada.typed.collections.collection_space import Arrival, ElementRule, Quality
 from contrada.typed.collections.collection_types import (
     CausalBag,
     CausalSet,

@@ -28,13 +28,15 @@ from contrada.typed.collections.collection_handles import (
     OnError,
 )
 from contrada.typed.collections.collection_limits import CollectionLimits
-from contrada.typed.collections.collection_quality import (
+from contrada.typed.collections.collection_space import (
+    Arrival,
+    CollectionSpace,
+    ElementRule,
     Quality,
     check_promises,
     delivery_of,
     with_implied,
 )
-from contrada.typed.collections.collection_space import Arrival, CollectionSpace, ElementRule
 from contrada.typed.collections.element_reader import Readable
 from contrada.typed.collections.element_supply import Producer, Supply
 from contrada.typed.collections.held_elements import Arrivals, HeldElements

@@ -20,8 +20,7 @@ from typing import ClassVar, TypeVar
 from contrada.service import DurableOptions, Interest
 from contrada.typed.collections.collection import Collection
 from contrada.typed.collections.collection_handles import durable_subscription
-from contrada.typed.collections.collection_quality import Quality
-from contrada.typed.collections.collection_space import Arrival, ElementRule
+from contrada.typed.collections.collection_space import Arrival, ElementRule, Quality
 from contrada.typed.collections.element_reader import Readable
 
 T = TypeVar("T")

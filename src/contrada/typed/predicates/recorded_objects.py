@@ -215,14 +215,18 @@ def _scalar_choices(
 
     A default belongs to the values of its kind.
     """
-    alternatives = list(declared.alternatives)
-    kinds = {each.kind for each in alternatives}
-    for both, choice in _PAIRS:
-        if both <= kinds:
-            alternatives = [each for each in alternatives if each.kind not in both]
-            yield choice(run, name)
-    for each in alternatives:
+    kinds = {each.kind for each in declared.alternatives}
+    if {FieldKind.INT, FieldKind.FLOAT} <= kinds:
+        kinds -= {FieldKind.INT, FieldKind.FLOAT}
+        yield NumberValue(run.path, name, IntOrFloat), DOUBLES
+    if {FieldKind.TEXT, FieldKind.BYTES} <= kinds:
+        kinds -= {FieldKind.TEXT, FieldKind.BYTES}
+        reason = "str and bytes of one value are the same attribute"
+        yield run.opaque(name, reason), ALL_TEXT
+    for each in declared.alternatives:
         kind = each.kind
+        if kind not in kinds:
+            continue
         if kind is FieldKind.NONE:
             yield None, NULL_POINT | (ABSENT if default is None else NOTHING)
         elif kind is FieldKind.BOOL:
@@ -325,21 +329,6 @@ def _may_change_defaults(cls: Any) -> bool:
         getattr(decorators, name) for name in names
     )
 
-
-def _int_or_float(run: PredicateRun, name: str) -> tuple[Any, ValueSet]:
-    return NumberValue(run.path, name, IntOrFloat), DOUBLES
-
-
-def _str_or_bytes(run: PredicateRun, name: str) -> tuple[Any, ValueSet]:
-    return run.opaque(name, "str and bytes of one value are the same attribute"), ALL_TEXT
-
-
-_PAIRS: Final[
-    tuple[tuple[set[FieldKind], Callable[[PredicateRun, str], tuple[Any, ValueSet]]], ...]
-] = (
-    ({FieldKind.INT, FieldKind.FLOAT}, _int_or_float),
-    ({FieldKind.TEXT, FieldKind.BYTES}, _str_or_bytes),
-)
 
 Make = Callable[[Path, str, Any], ScalarValue]
 
