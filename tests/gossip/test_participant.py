@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
 from contrada.gossip.condensation import packed_interests
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import (
     AddInterest,
     AskJoin,
@@ -44,12 +45,10 @@ from contrada.gossip.gossip_messages import (
     encode_gossip,
 )
 from contrada.gossip.group_policy import GroupPolicy, silence_rounds
-from contrada.gossip.hpmcast import Hpmcast
+from contrada.gossip.hpmcast import Hpmcast, Pmcast, Rfpbcast
 from contrada.gossip.line_exchange import fitting
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.participant import GossipParticipant
-from contrada.gossip.pmcast import Pmcast
-from contrada.gossip.rfpbcast import Rfpbcast
 from contrada.gossip.rounds import ROUNDS_MAX
 from contrada.model import Envelope, FilterSet, Notification
 from tests.strategies import more
@@ -79,12 +78,13 @@ def alone(
     protocol: type[GossipParticipant] = Pmcast,
     conduct: GroupPolicy = GroupPolicy(is_static=True),  # noqa: B008
     at: int = 0,
+    limits: GossipLimits = GossipLimits(),
     **parameters: Any,
 ) -> GossipParticipant:
     """One participant of a lowest group in which all stand that want something."""
     plain = Parameters(levels=1, branching=8, redundancy=1, fanout=3, rounds=2, digest=0)
     group = dataclasses.replace(plain, **parameters)
-    made = protocol(contact(at), AddressSpace((8,)), group, random.Random(1), conduct)
+    made = protocol(contact(at), AddressSpace((8,)), group, random.Random(1), conduct, limits)
     made.handle(AddInterest("mine", wanted[at]), T)
     made.membership.settle(neighbour_line((n,), wants) for n, wants in enumerate(wanted))
     return made
@@ -166,12 +166,17 @@ def test_who_does_not_want_it_only_passes_it_on() -> None:
     assert (one.statistics().delivered, one.statistics().forwarded) == (0, 1)
 
 
-def hierarchical(**conduct: Any) -> Hpmcast:
+def hierarchical(limits: GossipLimits = GossipLimits(), **conduct: Any) -> Hpmcast:
     """0.0 of 2 subsystems with 3 participants each, of which R = 2 are delegates."""
     group = Parameters(levels=2, branching=3, redundancy=2, fanout=2)
     space = AddressSpace.regular(2, 3)
     one = Hpmcast(
-        contact(0, 0), space, group, random.Random(2), GroupPolicy(**{"is_static": True, **conduct})
+        contact(0, 0),
+        space,
+        group,
+        random.Random(2),
+        GroupPolicy(**{"is_static": True, **conduct}),
+        limits,
     )
     one.handle(AddInterest("mine", WANTS), T)
     lines = [neighbour_line((0, n), WANTS) for n in range(3)]
@@ -514,10 +519,9 @@ def test_what_is_asked_for_twice_is_sent_once() -> None:
     assert len(sent(one.handle(heard(1, ask), T))) == 1
 
 
-def test_who_publishes_learns_that_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_publishes_learns_that_there_is_no_room() -> None:
     """An event would be taken and go nowhere; or could not be published again later."""
-    monkeypatch.setattr("contrada.gossip.rumours.RUMOURS_MAX", 1)
-    one = alone()
+    one = alone(limits=GossipLimits(rumours_max=1))
     assert one.handle(Multicast(event()), T) == [GiveEvent(event())]
     assert one.handle(Multicast(event(2)), T) == [TurnedDown(Multicast(event(2)), "buffers full")]
     for _ in range(5):
@@ -525,12 +529,9 @@ def test_who_publishes_learns_that_there_is_no_room(monkeypatch: pytest.MonkeyPa
     assert one.handle(Multicast(event(2)), T) == [GiveEvent(event(2))]
 
 
-def test_beyond_what_may_be_unacknowledged_the_top_gossips(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_beyond_what_may_be_unacknowledged_the_top_gossips() -> None:
     """Events would be told to nobody at the top, where many are under way."""
-    monkeypatch.setattr("contrada.gossip.event_dissemination.UNACKNOWLEDGED_MAX", 1)
-    one = hierarchical(reliable_top=True)
+    one = hierarchical(GossipLimits(unacknowledged_max=1), reliable_top=True)
     for number in (1, 2):
         one.handle(Multicast(event(number)), T)
     told = [each for _ in range(4) for _, each in sent(one.handle(Tick(), T)) if each.level == 2]
@@ -602,10 +603,9 @@ def test_who_leaves_while_it_joins_is_in_no_group() -> None:
     assert all(one.handle(Tick(), T) == [] for _ in range(9))
 
 
-def test_an_event_of_many_attributes_is_announced_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_of_many_attributes_is_announced_whole() -> None:
     """The names of the attributes that filters ask about could make a message too large."""
-    monkeypatch.setattr("contrada.gossip.event_dissemination.NAMES_SENT_MAX", 0)
-    one = hierarchical(announces=True)
+    one = hierarchical(GossipLimits(announced_names_max=0), announces=True)
     one.handle(Multicast(event()), T)
     told = [each for _, each in sent(one.handle(Tick(), T))]
     assert told

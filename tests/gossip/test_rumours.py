@@ -1,11 +1,8 @@
 """What is held of events, and of newcomers' ways, is bounded; what is beyond is counted."""
 
-import pytest
-
-from contrada.gossip import newcomer as joining
-from contrada.gossip import rumours
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.group_policy import convergence_rounds, silence_rounds, spread_rounds
-from contrada.gossip.newcomer import JOIN_WAIT_ROUNDS, Newcomer
+from contrada.gossip.membership import JOIN_WAIT_ROUNDS, Newcomer
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.rumours import KEPT_ROUNDS, Announcements, HeldRumour, RumourBuffers
 from contrada.model import Envelope, Notification
@@ -16,10 +13,9 @@ def held(number: int, level: int = 1) -> HeldRumour:
     return HeldRumour(event, 1.0, 0, level)
 
 
-def test_buffers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_are_bounded() -> None:
     """Whoever publishes without end would fill the memory of all."""
-    monkeypatch.setattr(rumours, "RUMOURS_MAX", 3)
-    buffers = RumourBuffers(2)
+    buffers = RumourBuffers(2, GossipLimits(rumours_max=3))
     assert [buffers.add(held(n, 1 + n % 2)) for n in range(5)] == [True, True, True, False, False]
     assert len(buffers) == 3
     buffers.validate()
@@ -33,15 +29,14 @@ def test_buffers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [buffers.find(("p", f"{n}")) is not None for n in range(3)] == [False, True, False]
 
 
-def test_bytes_of_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_of_events_are_bounded() -> None:
     """A few large events would fill the memory that many small ones may."""
-    monkeypatch.setattr(rumours, "BUFFERED_BYTES_MAX", 25)
 
     def large(number: int) -> HeldRumour:
         envelope = Envelope(id=f"{number}", publisher="p")
         return HeldRumour(Notification({}, body=bytes(9), envelope=envelope), 1.0, 0, 1)
 
-    buffers = RumourBuffers(1)
+    buffers = RumourBuffers(1, GossipLimits(buffered_bytes_max=25))
     first, second = large(1), large(2)
     assert [buffers.add(each) for each in (first, second, large(3))] == [True, True, False]
     buffers.end(first)
@@ -60,10 +55,9 @@ def test_bytes_of_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     buffers.validate()
 
 
-def test_announcements_are_asked_for_once_in_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_announcements_are_asked_for_once_in_a_round() -> None:
     """An event would be fetched from each who announces it; or never again where one is lost."""
-    monkeypatch.setattr(rumours, "ANNOUNCED_MAX", 2)
-    asked = Announcements()
+    asked = Announcements(GossipLimits(announced_max=2))
     assert [asked.is_due(("p", "1"), n) for n in (1, 1, 2)] == [True, False, True]
     asked.came(("p", "1"))
     assert asked.is_due(("p", "1"), 2)
@@ -73,10 +67,9 @@ def test_announcements_are_asked_for_once_in_a_round(monkeypatch: pytest.MonkeyP
     assert not asked.is_due(("p", "8"), 3)
 
 
-def test_a_newcomer_asks_who_is_nearer_first_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newcomer_asks_who_is_nearer_first_and_waits() -> None:
     """It would ask in vain for ever, all at once, or those that are far before those near."""
-    monkeypatch.setattr(joining, "JOIN_REDIRECTS_MAX", 2)
-    newcomer = Newcomer(["a", "b"])
+    newcomer = Newcomer(["a", "b"], redirects_max=2)
     assert newcomer.is_due()
     assert newcomer.whom() == "a"
     assert [newcomer.is_due() for _ in range(JOIN_WAIT_ROUNDS)] == [False] * JOIN_WAIT_ROUNDS

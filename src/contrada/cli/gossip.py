@@ -20,6 +20,7 @@ from contrada.cli.sub import as_json_line, print_each, tell_losses
 from contrada.connections import connect
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.group_policy import GroupPolicy
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.udp.datagram_seal import GroupKey
@@ -33,7 +34,7 @@ from contrada.gossip.udp.gossip_group import (
     resolved,
     split_place,
 )
-from contrada.gossip.udp.gossip_node import GROUP_JOIN_WAIT_S, GossipNode
+from contrada.gossip.udp.gossip_node import GossipNode
 from contrada.gossip.udp.group_bridge import GroupBridge
 from contrada.integrations.files import BadRecord, notification_of_shown
 from contrada.service import filters_of
@@ -150,7 +151,7 @@ _OWN_OPTIONS: Final = (
     click.option("--publisher", metavar="NAME", help="Name of the publisher; default: random."),
     click.option(
         "--wait",
-        default=GROUP_JOIN_WAIT_S,
+        default=GossipLimits().group_join_wait_s,
         show_default=True,
         metavar="S",
         type=click.FloatRange(0.1, 3_600),
@@ -309,7 +310,7 @@ def _node_of(
         at=at,
         address=digits,
         publisher=publisher,
-        join_wait_s=wait,
+        limits=GossipLimits(group_join_wait_s=wait),
     )
 
 

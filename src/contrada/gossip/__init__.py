@@ -1,8 +1,8 @@
-"""Dissemination by gossip: participants of a group infect one another with what is published.
+"""Dissemination by gossip: the participants of a group forward events to random others.
 
-Nobody is in charge and nobody knows all. `parameters` says what a group is like, `rounds` how long
-something is gossiped, `analysis` what comes of it. Nothing here opens a socket, reads a clock or
-draws a random number.
+There is no coordinator, and no participant knows all others. `parameters` describes a group,
+`rounds` the duration of gossip, `contrada.lab.analysis` its reliability. Nothing here opens a
+socket, reads a clock or draws a random number.
 
 Source: EPFL 2503 §6.
 """

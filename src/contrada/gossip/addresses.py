@@ -1,10 +1,10 @@
-"""Logical addresses: where a participant stands in the hierarchy, and how far from another.
+"""Logical addresses: the place of a participant in the hierarchy, and distances.
 
 An address is a tuple of l digits, x(l-1) first and x(0) last, each below the radix of its place. A
-*branch address of level i* is its beginning, x(l-1) … x(i): it names a subsystem, which all
-addresses with that beginning belong to. So the branch of level l is empty and names the whole
-group; a branch of level 1 names a lowest group, in which all members know one another. The *table
-of level i* has a line for each x(i-1) below it.
+*branch address of level i* is its prefix, x(l-1) … x(i): it names the subsystem of all addresses
+with this prefix. So the branch of level l is empty and names the whole group; a branch of level 1
+names a lowest group, in which all members know one another. The *table of level i* has a line for
+each x(i-1) below it.
 
 Source: EPFL 2503 §6.4.1, equations 6.10 to 6.13.
 """
@@ -21,7 +21,7 @@ LogicalAddress: TypeAlias = tuple[int, ...]
 """The digits of a participant, the highest first."""
 
 Branch: TypeAlias = tuple[int, ...]
-"""The digits that a subsystem's addresses begin with."""
+"""The common prefix of a subsystem's addresses."""
 
 RADIX_MAX: Final = 65_536
 """Values of one digit, so that a table has no more lines. Beyond it: LimitError."""
@@ -31,9 +31,9 @@ PORT_BITS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class AddressSpace:
-    """The addresses that there can be: the radix of each digit, the highest first.
+    """The space of addresses: the radix of each digit, the highest first.
 
-    Raises InvalidValueError where a radix is no whole number from 1, or there is none, and
+    Raises InvalidValueError without radices, or for a radix that is no whole number from 1, and
     LimitError beyond `HIERARCHY_LEVELS_MAX` digits, or `RADIX_MAX` values of one.
 
     Source: EPFL 2503 §6.4.1, equation 6.10.
@@ -42,7 +42,7 @@ class AddressSpace:
     radices: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Refuses what is no space."""
+        """Refuses invalid radices."""
         if not self.radices:
             raise InvalidValueError(self.radices, "an address has at least one digit")
         if len(self.radices) > HIERARCHY_LEVELS_MAX:
@@ -55,15 +55,16 @@ class AddressSpace:
 
     @classmethod
     def regular(cls, levels: int, radix: int) -> Self:
-        """The space in which all digits are alike."""
+        """Returns the space with equal radices."""
         return cls((radix,) * levels)
 
     @classmethod
     def of_hosts(cls, *, bits: int = 8, port_bits: int = 0, version: int = 4) -> Self:
-        """The space of IP addresses in digits of so many bits, with so many bits of a port below.
+        """Returns the space of IP addresses in digits of some bits, with some bits of a port
+        below.
 
-        By default l = 4 and a = 256. With 4 bits and 12 of the port l = 11 and a = 16.
-        Raises InvalidValueError where the bits do not fill all digits.
+        By default l = 4 and a = 256. With 4 bits and 12 of the port l = 11 and a = 16. Raises
+        InvalidValueError where the bits do not fill all digits.
         """
         width = _WIDTHS.get(version)
         if width is None:
@@ -81,33 +82,33 @@ class AddressSpace:
 
     @property
     def size(self) -> int:
-        """How many addresses there are. Source: EPFL 2503 §6.4.1, equation 6.11."""
+        """The number of addresses. Source: EPFL 2503 §6.4.1, equation 6.11."""
         return prod(self.radices)
 
     def check(self, address: LogicalAddress) -> LogicalAddress:
-        """The address itself. Raises InvalidValueError where it does not belong to this space."""
+        """Returns the address. Raises InvalidValueError outside this space."""
         if not self.holds(address):
             shown = ".".join(map(str, self.radices))
             raise InvalidValueError(address, f"an address has a digit below each of {shown}")
         return address
 
     def holds(self, address: LogicalAddress) -> bool:
-        """Whether this is an address of the space."""
+        """Returns whether an address is in the space."""
         return len(address) == len(self.radices) and all(
             type(digit) is int and 0 <= digit < radix
             for digit, radix in zip(address, self.radices, strict=True)
         )
 
     def radix(self, level: int) -> int:
-        """How many lines the table of a level can have."""
+        """Returns the most lines of a level's table."""
         return self.radices[-level]
 
     def room(self, level: int) -> int:
-        """How many participants a line of a level's table can stand for (equation 6.13)."""
+        """Returns the most participants of a line of a level's table (equation 6.13)."""
         return prod(self.radices[self.levels - level + 1 :])
 
     def of_number(self, number: int) -> LogicalAddress:
-        """The address with this number, in the order of addresses. Raises InvalidValueError."""
+        """Returns the address with this number, in order. Raises InvalidValueError."""
         if not 0 <= number < self.size:
             raise InvalidValueError(number, f"an address's number is below {self.size}")
         digits: list[int] = []
@@ -117,10 +118,10 @@ class AddressSpace:
         return tuple(reversed(digits))
 
     def of_host(self, host: str, port: int | None = None, *, port_bits: int = 0) -> LogicalAddress:
-        """The address of a host, and of a port there, in a space that `of_hosts` gave.
+        """Returns the address of a host and a port, in a space of `of_hosts`.
 
-        Of the port the lowest `port_bits` count. Raises AddressError where the host is no IP
-        address, or the port none, and InvalidValueError where the space is of others.
+        The lowest `port_bits` of the port count. Raises AddressError for an invalid IP address or
+        port, and InvalidValueError in another space.
         """
         try:
             ip = ipaddress.ip_address(host)
@@ -142,12 +143,12 @@ _WIDTHS: Final = {4: 32, 6: 128}
 
 
 def branch_of(address: LogicalAddress, level: int) -> Branch:
-    """The branch address of a level, from 0, the address itself, to l, the empty one."""
+    """Returns the branch address of a level: from 0, the address itself, to l, the empty one."""
     return address[: len(address) - level]
 
 
 def distance(one: LogicalAddress, other: LogicalAddress) -> int:
-    """The level of the longest branch that both share: 0 where they are one, at most l.
+    """Returns the level of the longest common branch: 0 for equal addresses, at most l.
 
     Source: EPFL 2503 §6.4.1.
     """
@@ -160,5 +161,5 @@ def distance(one: LogicalAddress, other: LogicalAddress) -> int:
 
 
 def address_text(address: LogicalAddress) -> str:
-    """An address as it is written: `128.178.73.3`."""
+    """Returns the text of an address, such as `128.178.73.3`."""
     return ".".join(map(str, address))

@@ -1,13 +1,12 @@
-"""Condensing interests upwards: one set of filters that covers those of a whole subsystem.
+"""Condensed interests: one set of filters that covers those of a whole subsystem.
 
-The higher a line stands, the more it stands for, and the more often it is asked about. So filters
-may be kept less accurately there. Each accuracy covers the one before it: what is condensed may
-match more than anybody wants, which costs traffic, and never less.
+A higher line represents more participants, and is evaluated more often. So its filters may be less
+accurate. Each accuracy covers the one before it: condensed filters may match additional events,
+which costs traffic, but miss none.
 
-    EXACT        what the filters match, and nothing else
-    ATTRIBUTES   intervals of values only: no operator on text that is no interval is asked
-    SELECTIVE    one filter for related types; an attribute of which they want different values
-                 is not asked about
+    EXACT        the filters themselves
+    ATTRIBUTES   intervals of values only, without other operators on text
+    SELECTIVE    one filter for related types, without attributes on which they differ
     TYPES        type marks only
 
 Source: EPFL 2503 §6.4.2 (regroup patterns), §6.6.1 (filter coverage).
@@ -28,12 +27,12 @@ from contrada.model.domains.values import MARK_PREFIX
 from contrada.model.languages.work_budget import Work, spend
 
 INTERESTS_KEPT_MAX: Final = 16_384
-"""Sets of filters that were read and are kept, so that participants share equal ones. Beyond it:
-one that was not asked for the longest is read anew."""
+"""Decoded sets of filters that are cached, so that participants share equal ones. Beyond it: the
+least recently used one is decoded again."""
 
 
 class Accuracy(StrEnum):
-    """How much of the filters of a subsystem is kept above it."""
+    """The accuracy of a subsystem's filters in the lines above it."""
 
     EXACT = "exact"
     ATTRIBUTES = "attributes"
@@ -42,22 +41,22 @@ class Accuracy(StrEnum):
 
 
 CONDENSING_WORK_MAX: Final = 100_000
-"""Steps of about a microsecond to condense the filters of a table. Beyond it: they are
-condensed more coarsely."""
+"""Steps of about a microsecond to condense the filters of a table. Beyond it: a lower accuracy is
+used."""
 
 CONDENSED_TEXTS_MAX: Final = 64
-"""Filters of a table with operators on text that are no intervals. Beyond it: they are condensed
-more coarsely."""
+"""Filters of a table with operators on text that are no intervals. Beyond it: a lower accuracy is
+used."""
 
 _NO_BOUND: Final = 2**48
 _ACCURACIES: Final = tuple(Accuracy)
 
 
 def condensed(filters: Iterable[FilterSet], accuracy: Accuracy = Accuracy.EXACT) -> FilterSet:
-    """What covers all the filters, at an accuracy. Cost: as of `simplify`.
+    """Returns filters that cover all the filters, at an accuracy. Cost: as of `simplify`.
 
-    Members come in an order of their own, so that all who condense the same in the same order get
-    the same bytes. Raises LimitError where a budget of work is around it and not enough.
+    Members have a canonical order, so that equal filters give equal bytes. Raises LimitError beyond
+    a surrounding budget of work.
     """
     members = [member for each in filters for member in each.filters]
     if accuracy is Accuracy.TYPES:
@@ -71,16 +70,17 @@ def condensed(filters: Iterable[FilterSet], accuracy: Accuracy = Accuracy.EXACT)
 
 
 def packed_interests(filters: Sequence[FilterSet], accuracy: Accuracy = Accuracy.EXACT) -> bytes:
-    """The bytes of `condensed`, less accurate where they would be too many, or take too long.
+    """Returns the bytes of `condensed`, less accurate where they are too many, or take too long.
 
-    Where even types are too many (`INTERESTS_BYTES_MAX`) everything is taken to be wanted.
+    Where even types exceed `INTERESTS_BYTES_MAX`, everything is wanted.
     """
     texts = sum(_asks_text(member) for each in filters for member in each.filters)
     for each in _ACCURACIES[_ACCURACIES.index(accuracy) :]:
         if each is Accuracy.EXACT and texts > CONDENSED_TEXTS_MAX:
             continue
-        # What is decided about texts is kept, so that to ask again costs less: no budget is around
-        # it, else one delegate could finish what another, who asks it first, cannot.
+        # Decisions about texts are cached, so a second one costs less. A budget could let one
+        # delegate
+        # finish, and stop another one before it.
         work = CONDENSING_WORK_MAX if each is not Accuracy.EXACT or not texts else _NO_BOUND
         try:
             with Work("CONDENSING_WORK_MAX", work):
@@ -94,7 +94,7 @@ def packed_interests(filters: Sequence[FilterSet], accuracy: Accuracy = Accuracy
 
 @lru_cache(maxsize=INTERESTS_KEPT_MAX)
 def read_interests(packed: bytes) -> FilterSet:
-    """The filters of a line. Raises EncodingError where the bytes are no set of filters."""
+    """Returns the filters of a line. Raises EncodingError where the bytes are no filter set."""
     found = from_msgpack(packed)
     if not isinstance(found, FilterSet):
         raise EncodingError("gossip", "the interests of a line are a set of filters")
@@ -102,9 +102,9 @@ def read_interests(packed: bytes) -> FilterSet:
 
 
 def interested(filters: FilterSet, event: Notification) -> bool:
-    """Whether somebody behind the filters wants the event: ◁ of the thesis.
+    """Returns whether the filters match the event: ◁ of the thesis.
 
-    An operator that is not registered here cannot be decided: then the event counts as wanted.
+    A filter with an unknown operator cannot be decided, and counts as matching.
     """
     try:
         return filters.matches(event)
@@ -121,7 +121,7 @@ def _intervals(of: Filter) -> Filter:
 
 
 def _interval_set(values: ValueSet) -> ValueSet:
-    """The set itself where it consists of intervals; else the set with all text added."""
+    """Returns the set itself if it consists of intervals; else with all text added."""
     return values if values.text is None else of_cuts(line.union(values.line, line.ALL_TEXT))
 
 
@@ -130,13 +130,13 @@ def _marks(of: Filter) -> dict[str, ValueSet]:
 
 
 def _selective(filters: Sequence[Filter]) -> list[Filter]:
-    """One filter for each most general type, with the sets on which all of the type agree."""
+    """Returns one filter for each most general type, with the common sets of that type."""
     kinds = [_marks(each) for each in filters]
     groups: list[tuple[dict[str, ValueSet], list[Filter]]] = []
     for at in sorted(range(len(filters)), key=lambda at: (len(kinds[at]), at)):
         for kind, members in groups:
             spend(1)
-            # What names no type is a kind of its own, and no type is a subtype of it.
+            # Filters without a type are a group of their own, without subtypes.
             if bool(kind) == bool(kinds[at]) and _agrees(kind, kinds[at]):
                 members.append(filters[at])
                 break
@@ -146,7 +146,7 @@ def _selective(filters: Sequence[Filter]) -> list[Filter]:
 
 
 def _agrees(kind: Mapping[str, ValueSet], of: Mapping[str, ValueSet]) -> bool:
-    """Whether these sets contain each set of a kind, so that they are a subtype of it."""
+    """Returns whether these sets contain each set of a kind, as in a subtype of it."""
     return all(name in of and of[name].form() == values.form() for name, values in kind.items())
 
 

@@ -1,12 +1,12 @@
-"""`Dissemination`: what becomes of events at one participant, level by level.
+"""`Dissemination`: the events at one participant, level by level.
 
-    in a round     each event in a buffer is sent to those of F known ones, chosen at random, who
-                   count as interested; after as many rounds as are expected it goes on a level
-                   below, or is dropped
-    on receipt     what is new is put into the buffer of its level
+    in a round     each buffered event is sent to those of F random contacts that count as
+                   interested; after the expected number of rounds it descends a level, or is
+                   dropped
+    on receipt     a new event is added to the buffer of its level
 
-Who counts as interested is what the protocols differ in: it is handed in. What has come is
-remembered after it was dropped, so that a late copy does not begin anew.
+The protocols differ in which contacts count as interested; they pass that function. The identities
+of dropped events are remembered, so that a late copy does not start again.
 
 Source: EPFL 2503 §6.2, §6.5.1, figures 6.1, 6.2, 6.6; §6.5.4 (digests), §6.6.1.
 """
@@ -18,7 +18,6 @@ from typing import Final, TypeAlias
 
 from contrada.gossip.condensation import interested
 from contrada.gossip.gossip_messages import (
-    NAMES_SENT_MAX,
     RUMOURS_SENT_MAX,
     Contact,
     EventId,
@@ -36,28 +35,21 @@ from contrada.model import FilterSet, Notification
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.routing.duplicates import Duplicates
 
-EVENT_BYTES_MAX: Final = 524_288
-"""Bytes of the attributes and the body of what is multicast. Beyond it: turned down."""
-
-RESENDS_MAX: Final = 10
-"""Times that an event is sent to a delegate of the top that does not acknowledge it. Beyond it:
-delivery to that delegate is left to the others of its subsystem."""
-
-UNACKNOWLEDGED_MAX: Final = 256
-"""Events that were sent to delegates of the top and are not acknowledged. Beyond it: the next is
-gossiped there."""
+_MESSAGE_EVENT_BYTES: Final = 524_288
+"""Bytes of events in one message, unless one is larger."""
 
 _rounds: Final = lru_cache(maxsize=4_096)(expected_rounds)
 
 Counts: TypeAlias = Callable[[int, Notification], Callable[[KnownContact], bool]]
-"""Who counts as interested in an event at a level: event ◁ dest of the figures."""
+"""The contacts that count as interested in an event at a level: event ◁ dest of the figures."""
 
 
 class Dissemination:
-    """The events under way at one participant. `refused` counts by reason."""
+    """The events in transit at one participant. `refused` counts by reason."""
 
     def __init__(self, membership: GroupMembership, rng: Chance, counts: Counts) -> None:
-        self.buffers = RumourBuffers(membership.view.space.levels)
+        self._limits = membership.limits
+        self.buffers = RumourBuffers(membership.view.space.levels, self._limits)
         self.refused: Counter[str] = Counter()
         self.duplicates = 0
         self._membership = membership
@@ -65,13 +57,15 @@ class Dissemination:
         self._rng = rng
         self._counts = counts
         self._seen = Duplicates()
-        self._announcements = Announcements()
+        self._announcements = Announcements(self._limits)
         self._unacknowledged: dict[EventId, tuple[Rumour, dict[str, int]]] = {}
 
     # --- what comes ----------------------------------------------------------------------------
 
     def publish(self, event: Notification) -> str:
-        """Begins at the top; HPMCAST of figure 6.6. Why not; empty: it has begun."""
+        """Starts an event at the top; HPMCAST of figure 6.6. Returns a refusal, or an empty
+        text.
+        """
         if not self.buffers.has_room(event):
             return "buffers full"
         if not self._seen.is_new(*event_id(event)):
@@ -81,7 +75,7 @@ class Dissemination:
         return ""
 
     def receive(self, rumour: Rumour) -> bool:
-        """RECEIVE of the figures: buffers what is new. Whether it is."""
+        """Buffers a new event; RECEIVE of the figures. Returns whether it is new."""
         publisher, identity = event_id(rumour.event)
         if not publisher or not identity:
             self.refused["no identity"] += 1
@@ -96,15 +90,14 @@ class Dissemination:
         return True
 
     def has(self, identity: EventId) -> bool:
-        """Whether an event has come here, or was published here, as far as is remembered."""
+        """Returns whether an event was received or published here."""
         return self._seen.knows(*identity)
 
     def fetches(self, announced: Rumour, desires: Sequence[FilterSet]) -> bool:
-        """Whether an event that was only announced is to be fetched from its announcer.
+        """Returns whether an announced event is to be fetched from its announcer.
 
-        Not where the announced attributes already show that nobody here wants it: then they include
-        all attributes that the line of this subsystem, and the participant's own filters, ask
-        about.
+        It is not if the announced attributes show that nobody here wants it: they include all
+        attributes in the filters of this subsystem and of the participant.
         """
         identity = event_id(announced.event)
         if self._seen.knows(*identity):
@@ -126,9 +119,7 @@ class Dissemination:
         return self._announcements.is_due(identity, self._membership.view.round)
 
     def whole(self, level: int, identity: EventId) -> Rumour | None:
-        """The whole event that was announced, or named in a digest, as it is at the level asked
-        for.
-        """
+        """Returns the whole event after an announcement or a digest, at the requested level."""
         held = self.buffers.find(identity)
         if held is None:
             self.refused["no such event"] += 1
@@ -138,7 +129,7 @@ class Dissemination:
         return Rumour(held.event, held.prob, held.round, level)
 
     def acknowledged(self, identity: EventId, place: str) -> None:
-        """An event has come to who is at a place."""
+        """Removes the receiver at a place from those that have not acknowledged."""
         if identity in self._unacknowledged:
             self._unacknowledged[identity][1].pop(place, None)
 
@@ -154,7 +145,7 @@ class Dissemination:
     # --- rounds --------------------------------------------------------------------------------
 
     def round(self, mail: "Mail") -> None:
-        """The task Gossip of the figures."""
+        """Sends the events of a round: the task Gossip of the figures."""
         for level in range(len(self._membership.view.tables), 0, -1):
             for rumour in self.buffers.at(level):
                 self._gossip(level, rumour, mail)
@@ -162,7 +153,7 @@ class Dissemination:
         self._resend(mail)
 
     def _gossip(self, level: int, held: HeldRumour, mail: "Mail") -> None:
-        """One round of one event at its level; after its last round there it goes a level down."""
+        """Does one round of one event at its level; after its last round it descends."""
         table = self._membership.view.table(level)
         known = table.known()
         counts = self._counts(level, held.event)
@@ -195,7 +186,7 @@ class Dissemination:
         others: list[KnownContact],
         counts: Callable[[KnownContact], bool],
     ) -> bool:
-        """Whether who publishes leaves the top level at once, or has a surer protocol do it."""
+        """Returns whether the publisher's event skips the top level, or is sent there reliably."""
         view = self._membership.view
         top = len(view.tables)
         if self._conduct.skips_first and not self._conduct.broadcasts:
@@ -206,7 +197,7 @@ class Dissemination:
         if not self._conduct.reliable_top:
             return False
         waiting = {each.contact.place: 0 for each in filter(counts, others)}
-        if len(self._unacknowledged) >= UNACKNOWLEDGED_MAX:
+        if len(self._unacknowledged) >= self._limits.unacknowledged_max:
             return False
         rumour = Rumour(held.event, held.prob, ROUNDS_MAX, top, acknowledge=True)
         if waiting:
@@ -214,10 +205,10 @@ class Dissemination:
         return True
 
     def _resend(self, mail: "Mail") -> None:
-        """The surer protocol of the top: again to all who have not acknowledged."""
+        """Sends events again to the delegates of the top that have not acknowledged."""
         for identity, (rumour, waiting) in list(self._unacknowledged.items()):
             for place, times in list(waiting.items()):
-                if times >= RESENDS_MAX:
+                if times >= self._limits.resends_max:
                     del waiting[place]
                     self.refused["unacknowledged"] += 1
                     continue
@@ -234,13 +225,13 @@ class Dissemination:
             mail.rumours.setdefault(each.contact.place, []).append(rumour)
 
     def _rumour(self, held: HeldRumour) -> Rumour:
-        """An event as it is sent at its level: whole, or only announced."""
+        """Returns the event for its level: whole, or announced."""
         names = None
         event = held.event
         if self._conduct.announces and held.level > 1:
             table = self._membership.view.table(held.level)
             asked = _names_of(held.filters for held in table.live())
-            if len(asked) > NAMES_SENT_MAX:
+            if len(asked) > self._limits.announced_names_max:
                 return Rumour(event, held.prob, held.round, held.level)
             names = tuple(sorted(asked))
             event = Notification.restored(
@@ -249,7 +240,7 @@ class Dissemination:
         return Rumour(event, held.prob, held.round, held.level, names)
 
     def _go_down(self, level: int, held: HeldRumour) -> None:
-        """The rounds of a level are over: the next one below begins, or it is kept for a while."""
+        """Moves an event to the next level, or keeps it for requests."""
         self.buffers.end(held)
         if level > 1:
             self._hold(HeldRumour(held.event, self._prob(level - 1, held.event), 0, level - 1))
@@ -257,7 +248,7 @@ class Dissemination:
             self.buffers.keep(held, self._membership.view.round)
 
     def _prob(self, level: int, event: Notification) -> float:
-        """GETPROB: the share of those known at a level who count as interested."""
+        """Returns the share of contacts of a level that count as interested: GETPROB."""
         known = self._membership.view.table(level).known()
         return sum(map(self._counts(level, event), known)) / len(known) if known else 0.0
 
@@ -269,7 +260,7 @@ class Dissemination:
 
 
 class Mail:
-    """What goes to each place in a round."""
+    """The messages of a round by place."""
 
     def __init__(self) -> None:
         self.rumours: dict[str, list[Rumour]] = {}
@@ -277,7 +268,7 @@ class Mail:
         self.digests: dict[str, Contact] = {}
 
     def posted(self, sender: Contact) -> Iterator[tuple[str, Contact | None, Gossip]]:
-        """The messages, with their places; the first to a place with whom its digest is for."""
+        """Yields the messages by place; the first to a place has the contact of its digest."""
         for place in dict.fromkeys((*self.digests, *self.rumours, *self.known)):
             rumours, known = _parted(self.rumours.get(place, [])), self.known.get(place, [])
             contact = self.digests.get(place)
@@ -293,20 +284,20 @@ class Mail:
 
 
 def _parted(rumours: list[Rumour]) -> list[tuple[Rumour, ...]]:
-    """The rumours to one place, in as many messages as they need."""
+    """Splits the rumours to one place into messages."""
     parts: list[list[Rumour]] = []
     left = 0
     for rumour in rumours:
         size = size_of(rumour.event) + sum(4 * len(name) for name in rumour.names or ())
         if size > left or len(parts[-1]) == RUMOURS_SENT_MAX:
             parts.append([])
-            left = max(EVENT_BYTES_MAX, size)
+            left = max(_MESSAGE_EVENT_BYTES, size)
         left -= size
         parts[-1].append(rumour)
     return [tuple(part) for part in parts]
 
 
 def _names_of(filters: Iterable[FilterSet]) -> frozenset[str]:
-    """The attributes that filters ask about, but for the envelope's, which always travel."""
+    """Returns the attributes in filters, without those of the envelope, which are always sent."""
     names = {name for each in filters for member in each.filters for name in member.sets}
     return frozenset(names.difference(ENVELOPE_SETS))

@@ -1,18 +1,17 @@
-"""What participants of a group say to one another, and what one is told and asks to be done.
+"""The messages between participants of a group, and the events and effects of one participant.
 
-A *message* travels in a datagram; it says who sent it. An *event* is a message that has come, a
-period that has passed, or a wish of the participant's user. An *effect* is something that the owner
-of a participant does for it.
+A *message* is sent in a datagram, with its sender. An *event* is a received message, a period, or a
+request of the participant's user. An *effect* is an action for the owner of a participant.
 
-    Gossip      rumours (events on their way), a digest of the sender's view, what it still has
-    Update      lines and stamps that the sender of a digest lacks, and which lines it is asked for
+    Gossip      rumours (events in transit), a digest of the sender's view, events it holds
+    Update      lines and stamps that the sender of a digest lacks, and lines requested from it
     AskJoin     a newcomer asks for its place    ==> Redirect, Welcome or TurnAway
-    Probe       is somebody there?               ==> Alive
-    AskWhole    events that were only announced  ==> Gossip
-    AckEvents events that came where that was asked for
+    Probe       checks a participant             ==> Alive
+    AskWhole    requests announced events        ==> Gossip
+    AckEvents   acknowledges events
 
-What is read is checked by types and bounds before anything is done with it; what depends on the
-receiver (its levels, its subsystem, its clock) it checks itself.
+A decoded message has valid types and bounds; the receiver checks those that depend on its levels,
+its subsystem and its clock.
 
 Source: EPFL 2503 §6.4.2, §6.5.1 (gossips convey the event, its probability, round and level).
 """
@@ -34,19 +33,19 @@ GOSSIP_BYTES_MAX: Final = 1_048_576
 """Bytes of a message between participants. Beyond it: it is not sent, and not read; counted."""
 
 PLACE_CHARS_MAX: Final = 255
-"""Characters that say where a participant is reached. Beyond it: not read."""
+"""Characters of a place. Beyond it: not read."""
 
 INTERESTS_BYTES_MAX: Final = 16_384
-"""Bytes of the interests of a line. Beyond it: they are condensed more coarsely; not read."""
+"""Bytes of the interests of a line. Beyond it: a lower accuracy is used; not read."""
 
 RUMOURS_SENT_MAX: Final = 256
-"""Events in one message. Beyond it: the others go in further messages; not read."""
+"""Events in one message. Beyond it: further messages have the rest; not read."""
 
 LINES_SENT_MAX: Final = 4_096
-"""Lines, or stamps of lines, in one message. Beyond it: the others wait for the next; not read."""
+"""Lines, or stamps of lines, in one message. Beyond it: the next has the rest; not read."""
 
 NAMES_SENT_MAX: Final = 256
-"""Attributes that an event is announced with. Beyond it: it is sent whole; not read."""
+"""Attributes in an announcement. Beyond it: the event is sent whole; not read."""
 
 _PlaceText: TypeAlias = Annotated[str, msgspec.Meta(max_length=PLACE_CHARS_MAX)]
 _Digit: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=RADIX_MAX)]
@@ -58,25 +57,25 @@ _Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=PLACE_CHARS_MAX)]
 _PackedInterests: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=INTERESTS_BYTES_MAX)]
 
 EventId: TypeAlias = tuple[_Name, _Name]
-"""What tells an event from all others: its publisher, and its identity there."""
+"""The identity of an event: its publisher, and its id there."""
 
 
 class _GossipSaid(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The root of all that is said: it travels as its fields in order."""
+    """The root of all messages, encoded as their fields in order."""
 
 
 class Contact(_GossipSaid, frozen=True, order=True):
-    """A participant: its address, and the place where it is reached, which the owner knows."""
+    """A participant: its address, and the place at which the owner reaches it."""
 
     address: Annotated[tuple[_Digit, ...], msgspec.Meta(max_length=HIERARCHY_LEVELS_MAX)]
     place: _PlaceText
 
 
 class ViewLine(_GossipSaid, frozen=True):
-    """What is known of a subsystem, or of a neighbour: a line of a table.
+    """A line of a table: a subsystem, or a neighbour.
 
-    `interests` is a packed FilterSet that matches whatever somebody there wants. A line with a
-    `count` of 0 says that nobody is there any longer. Source: EPFL 2503 §6.4.2, figure 6.5.
+    `interests` is an encoded FilterSet that covers all filters there. A `count` of 0 marks an empty
+    subsystem. Source: EPFL 2503 §6.4.2, figure 6.5.
     """
 
     digit: _Digit
@@ -87,10 +86,10 @@ class ViewLine(_GossipSaid, frozen=True):
 
 
 class LineStamp(_GossipSaid, frozen=True):
-    """Which version of a line somebody has.
+    """The version of a line in a view.
 
-    `mark` stands for what the line says, so that one that was only stamped again need not be sent;
-    `age` is for how many rounds nobody has stamped it.
+    `mark` is a digest of its content, so that a restamped line need not be sent; `age` is the
+    number of rounds since its last stamp.
     """
 
     level: _LevelNumber
@@ -101,7 +100,7 @@ class LineStamp(_GossipSaid, frozen=True):
 
 
 class ToldLine(_GossipSaid, frozen=True):
-    """A line on its way, and for how many rounds nobody has stamped it."""
+    """A line in a message, with the number of rounds since its last stamp."""
 
     level: _LevelNumber
     age: _RoundCount
@@ -109,10 +108,10 @@ class ToldLine(_GossipSaid, frozen=True):
 
 
 class Rumour(_GossipSaid, frozen=True):
-    """An event on its way at a level, by figure 6.6: with its probability there and its round.
+    """An event at a level, as in figure 6.6: with its probability and its round.
 
-    With `names` it is only announced: it carries just the attributes with these names, and no body.
-    With `acknowledge` the sender waits for an acknowledgement.
+    With `names` it is announced: it has only these attributes, and no body. With `acknowledge` the
+    sender waits for an acknowledgement.
     """
 
     event: Notification
@@ -135,8 +134,8 @@ _ToldLines: TypeAlias = Annotated[tuple[ToldLine, ...], msgspec.Meta(max_length=
 class Gossip(_GossipSaid, frozen=True, tag="gossip"):
     """The gossip of a round to one participant.
 
-    `digest` is empty, or has the stamps of all lines of the levels that both share; `known` names
-    events that the sender has, for receivers that missed them.
+    `digest` is empty, or has the stamps of all lines of the common levels; `known` names events of
+    the sender, for receivers that missed them.
     """
 
     sender: Contact
@@ -146,7 +145,7 @@ class Gossip(_GossipSaid, frozen=True, tag="gossip"):
 
 
 class Update(_GossipSaid, frozen=True, tag="update"):
-    """The answer to a digest: lines that are newer here, and requests for those newer there."""
+    """The answer to a digest: newer lines, and requests for lines that are newer there."""
 
     sender: Contact
     lines: _ToldLines = ()
@@ -157,54 +156,54 @@ class Update(_GossipSaid, frozen=True, tag="update"):
 
 
 class AskJoin(_GossipSaid, frozen=True, tag="ask join"):
-    """A newcomer asks for a place in the group, with the line that its neighbours will have."""
+    """Asks for a place in the group, with the line for the neighbours."""
 
     sender: Contact
     line: ViewLine
 
 
 class Redirect(_GossipSaid, frozen=True, tag="redirect"):
-    """Ask these, who are nearer to you."""
+    """Names nearer participants to ask."""
 
     sender: Contact
     contacts: Annotated[tuple[Contact, ...], msgspec.Meta(max_length=RADIX_MAX)]
 
 
 class Welcome(_GossipSaid, frozen=True, tag="welcome"):
-    """You are in; this is what you should know."""
+    """Admits a newcomer, with its first lines."""
 
     sender: Contact
     lines: _ToldLines
 
 
 class TurnAway(_GossipSaid, frozen=True, tag="turn away"):
-    """You cannot join."""
+    """Refuses a newcomer."""
 
     sender: Contact
     reason: _Name
 
 
 class Probe(_GossipSaid, frozen=True, tag="probe"):
-    """Are you there?"""
+    """Checks a silent neighbour."""
 
     sender: Contact
 
 
 class Alive(_GossipSaid, frozen=True, tag="alive"):
-    """I am here."""
+    """Answers a probe."""
 
     sender: Contact
 
 
 class AskWhole(_GossipSaid, frozen=True, tag="ask whole"):
-    """Send me these events, which you announced or said that you have."""
+    """Requests events that were announced or named in `known`."""
 
     sender: Contact
     ids: _LevelIds
 
 
 class AckEvents(_GossipSaid, frozen=True, tag="acknowledge"):
-    """These events have come."""
+    """Acknowledges events."""
 
     sender: Contact
     ids: _Ids
@@ -225,7 +224,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A message has come from a place."""
+    """A message from a place."""
 
     place: str
     message: GossipMessage
@@ -233,7 +232,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """A message has come from a place, as bytes that anybody may have made."""
+    """A message from a place, as untrusted bytes."""
 
     place: str
     content: bytes
@@ -241,14 +240,14 @@ class Datagram:
 
 @dataclass(frozen=True, slots=True)
 class Multicast:
-    """The user publishes. The notification has an identity, and a publisher."""
+    """A notification of the user, with an identity and a publisher."""
 
     event: Notification
 
 
 @dataclass(frozen=True, slots=True)
 class AddInterest:
-    """The user wants what the filters match, until told otherwise by the same identity."""
+    """A subscription of the user; it replaces one of the same identity."""
 
     identity: str
     filters: FilterSet
@@ -256,21 +255,21 @@ class AddInterest:
 
 @dataclass(frozen=True, slots=True)
 class RemoveInterest:
-    """The user does not want it any longer."""
+    """The end of a subscription."""
 
     identity: str
 
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup:
-    """The user wants into the group that those at these places are in."""
+    """The request to join the group of these places."""
 
     places: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """The user leaves."""
+    """The request to leave."""
 
 
 GossipEvent: TypeAlias = (
@@ -280,7 +279,7 @@ GossipEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class SendGossip:
-    """Send a message to a place; it may be lost."""
+    """Sends a message to a place; it may be lost."""
 
     place: str
     message: GossipMessage
@@ -288,19 +287,19 @@ class SendGossip:
 
 @dataclass(frozen=True, slots=True)
 class GiveEvent:
-    """Give an event to the user, who wants it."""
+    """Delivers an event to the user."""
 
     event: Notification
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The participant is in the group."""
+    """Reports that the participant is in the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnedDown:
-    """A request of the user, or of another participant, was not carried out."""
+    """Reports a refused request of the user, or of another participant."""
 
     event: GossipEvent
     reason: str
@@ -313,12 +312,12 @@ GossipEffect: TypeAlias = SendGossip | GiveEvent | Joined | TurnedDown
 
 
 def event_id(event: Notification) -> EventId:
-    """The identity of an event in a group."""
+    """Returns the identity of an event."""
     return event.envelope.publisher, event.envelope.id
 
 
 def encode_gossip(message: GossipMessage) -> bytes:
-    """The bytes of a message. Raises LimitError beyond `GOSSIP_BYTES_MAX`."""
+    """Returns the bytes of a message. Raises LimitError beyond `GOSSIP_BYTES_MAX`."""
     content = _encoder.encode(message)
     if len(content) > GOSSIP_BYTES_MAX:
         raise LimitError("GOSSIP_BYTES_MAX", GOSSIP_BYTES_MAX, len(content))
@@ -326,7 +325,7 @@ def encode_gossip(message: GossipMessage) -> bytes:
 
 
 def decode_gossip(content: bytes) -> GossipMessage:
-    """The message that the bytes are. Raises EncodingError, and nothing else. Cost: linear."""
+    """Returns the message in bytes. Raises only EncodingError. Cost: linear."""
     if len(content) > GOSSIP_BYTES_MAX:
         reason = f"{len(content)} bytes, more than GOSSIP_BYTES_MAX = {GOSSIP_BYTES_MAX}"
         raise EncodingError("gossip", reason)

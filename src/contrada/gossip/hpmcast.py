@@ -1,10 +1,10 @@
-"""`Hpmcast`: hierarchical probabilistic multicast.
+"""The three protocols: `Hpmcast`, and `Pmcast` and `Rfpbcast` without a hierarchy.
 
-An event is gossiped among the delegates at the top first, and goes down level by level. Who counts
-as interested at a level is who stands for somebody that is. At each level it has as many rounds as
-are expected to infect those (`rounds`).
+An event is gossiped among the delegates of the top first, and descends level by level. A contact
+counts as interested if its subsystem is. At each level the event has the number of rounds expected
+to infect those (`rounds`).
 
-Source: EPFL 2503 §6.5.1, figure 6.6; §6.5.4 (a threshold D of the audience).
+Source: EPFL 2503 §6.2, §6.5.1, figures 6.1, 6.2, 6.6; §6.5.4 (a threshold D of the audience).
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Hpmcast(GossipParticipant):
     def _counts(self, level: int, event: Notification) -> Callable[[KnownContact], bool]:
         if self.conduct.broadcasts:
             return anybody
-        answers: dict[int, bool] = {}  # One question for all delegates of a line.
+        answers: dict[int, bool] = {}  # One evaluation for all delegates of a line.
 
         def wants(known: KnownContact) -> bool:
             key = id(known.filters)
@@ -48,5 +48,27 @@ class Hpmcast(GossipParticipant):
 
 
 def anybody(_: KnownContact) -> bool:
-    """All count as interested: who broadcasts asks nobody."""
+    """Returns True: a broadcast evaluates no filter."""
     return True
+
+
+class Pmcast(Hpmcast):
+    """Probabilistic multicast: hpmcast with one level, so a sender knows all interested others.
+
+    Raises InvalidValueError where there is more than one level.
+    """
+
+    def _checked(self, space: AddressSpace, parameters: Parameters) -> Parameters:
+        if space.levels != 1:
+            raise InvalidValueError(space.levels, "l: without a hierarchy an address is one digit")
+        return super()._checked(space, parameters)
+
+
+class Rfpbcast(Pmcast):
+    """Probabilistic broadcast, filtered by the receiver: events are sent to any others.
+
+    Raises InvalidValueError where there is more than one level.
+    """
+
+    def _counts(self, level: int, event: Notification) -> Callable[[KnownContact], bool]:
+        return anybody

@@ -1,8 +1,8 @@
-"""`LineExchange`: the exchange of view lines between two participants, and which are accepted.
+"""`LineExchange`: the exchange of view lines between two participants.
 
-The sender of a digest is answered with the lines that are newer here, and asked for those that are
-newer there. A line is accepted if it may stand at its place, is later than the line here, and is
-not too far in the future.
+The sender of a digest gets the lines that are newer here, and is asked for those that are newer
+there. A line is accepted if it is valid at its place, later than the line here, and not too far in
+the future.
 
 Source: EPFL 2503 §6.4.2 (gossip pull), §6.1.2 (anti-entropy).
 """
@@ -13,6 +13,7 @@ from typing import Final
 
 from contrada.errors import EncodingError
 from contrada.gossip.addresses import distance
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import (
     LINES_SENT_MAX,
     Contact,
@@ -25,32 +26,31 @@ from contrada.gossip.gossip_messages import (
 from contrada.gossip.views import HeldLine, View
 
 STAMP_AHEAD_MAX_US: Final = 60_000_000
-"""Microseconds that a line's timestamp may be ahead of one's own clock. Beyond it: the line is
-refused, counted."""
-
-VOTERS_MAX: Final = 16
-"""Participants by whose last lines one's own clock is judged. Beyond it: who was not heard the
-longest counts no more."""
+"""Microseconds that a line's timestamp may be ahead of the clock. Beyond it: the line is refused,
+counted."""
 
 UPDATE_LINES_BYTES_MAX: Final = 524_288
-"""Bytes of lines in one update or welcome. Beyond it: the other lines come with the next."""
+"""Bytes of lines in one update or welcome. Beyond it: the next has the rest."""
 
 _LINE_BYTES: Final = 64
 
-STRANGERS_MAX: Final = 64
-"""Participants of whom a line shows that they are not known here, to be gossiped to in the next
-round. Beyond it: the others are not."""
-
 
 class LineExchange:
-    """Digests, lines and stamps, for one view.
+    """Digests, lines and stamps of one view.
 
-    `echoes` has, by level, the latest stamp of one's own line that others were seen to have;
-    `strangers` those whom a line of one's own subsystem names and who are not known there.
-    `refused` counts by reason.
+    `echoes` has, by level, the latest stamp of the own line in the views of others; `strangers` has
+    contacts in lines of the own subsystem that are not known there. `refused` counts by reason.
     """
 
-    def __init__(self, view: View, contact: Contact, redundancy: int, silence: list[int]) -> None:
+    def __init__(
+        self,
+        view: View,
+        contact: Contact,
+        redundancy: int,
+        silence: list[int],
+        limits: GossipLimits = GossipLimits(),
+    ) -> None:
+        self._limits = limits
         self.echoes: dict[int, int] = {}
         self.strangers: dict[str, Contact] = {}
         self.refused: Counter[str] = Counter()
@@ -63,38 +63,37 @@ class LineExchange:
 
     @property
     def doubts(self) -> bool:
-        """Whether the clocks of more of those heard last were refused than believed.
+        """Whether more of the recent clocks were refused than accepted.
 
-        Each participant has one vote, so that a single liar is outvoted, however many lines it
-        sends.
+        Each participant has one vote, so a single liar is outvoted, however many lines it sends.
         """
         return 2 * sum(self._votes.values()) < len(self._votes)
 
     def forget(self) -> None:
-        """One is in no group any longer."""
+        """Clears the state of a group that was left."""
         self.echoes.clear()
         self.strangers.clear()
         self._votes.clear()
 
     def _vote(self, sender: Contact) -> None:
-        """What a message said of the time is over: it counts as its sender's vote."""
+        """Counts the verdict on the timestamps of a message as its sender's vote."""
         if self._verdict is not None:
             self._votes.pop(sender.place, None)
             self._votes[sender.place] = self._verdict
-            if len(self._votes) > VOTERS_MAX:
+            if len(self._votes) > self._limits.voters_max:
                 del self._votes[next(iter(self._votes))]
         self._verdict = None
 
     def admit(self, newcomer: Contact, line: ViewLine, now_us: int) -> None:
-        """Takes the line of a newcomer."""
+        """Accepts the line of a newcomer."""
         self.take(ToldLine(1, 0, line), now_us)
         self._vote(newcomer)
 
     def compare(self, sender: Contact, digest: Sequence[LineStamp], now_us: int) -> Update | None:
-        """The answer to a digest: the lines that are newer here, and those wanted of the sender.
+        """Returns the answer to a digest: lines that are newer here, and requests for newer
+        ones.
 
-        The sender lacks lines that its digest does not name, unless the digest is as long as it may
-        be.
+        The sender lacks lines that its digest does not name, unless the digest is full.
         """
         lowest = distance(self._contact.address, sender.address)
         told: list[ToldLine] = []
@@ -130,14 +129,14 @@ class LineExchange:
         return Update(self._contact, fitting(told), tuple(stamps), tuple(wanted[:LINES_SENT_MAX]))
 
     def _note_echo(self, stamp: LineStamp, held: HeldLine | None) -> None:
-        """Somebody has this version of a line; of one's own, that is what others believed."""
+        """Notes the version of the own line in another view."""
         is_own = held is not None and self._view.is_own(stamp.level, stamp.digit)
         if is_own and held is not None and stamp.timestamp_us <= held.line.timestamp_us:
             echo = self.echoes.get(stamp.level, stamp.timestamp_us)
             self.echoes[stamp.level] = max(echo, stamp.timestamp_us)
 
     def learn(self, message: Update | Welcome, now_us: int) -> Update | None:
-        """Takes what is newer; what the sender wants of it is the answer."""
+        """Accepts newer lines. Returns the lines that the sender requested."""
         lowest = distance(self._contact.address, message.sender.address)
         for told in message.lines:
             if self._is_shared(lowest, told.level, told.line.digit):
@@ -158,7 +157,7 @@ class LineExchange:
         return Update(self._contact, fitting(lines)) if lines else None
 
     def _is_shared(self, lowest: int, level: int, digit: int) -> bool:
-        """Whether a line stands in a table that both have; else it is refused."""
+        """Returns whether a line is in a table of both participants; counts a refusal."""
         tables = len(self._view.tables)
         if lowest <= level <= tables and digit < self._view.space.radix(level):
             return True
@@ -166,7 +165,7 @@ class LineExchange:
         return False
 
     def _touch(self, stamp: LineStamp, now_us: int) -> bool:
-        """Takes a later timestamp for a line that says the same. Whether it does."""
+        """Accepts a later timestamp of an equal line. Returns whether it is equal."""
         table = self._view.table(stamp.level)
         held = table.get(stamp.digit)
         if held is None or held.mark != stamp.mark:
@@ -183,7 +182,7 @@ class LineExchange:
         return age >= self._silence[level - 1]
 
     def _is_believed(self, timestamp_us: int, now_us: int) -> bool:
-        """Whether a timestamp is not too far ahead of the clock; counted."""
+        """Returns whether a timestamp is not too far ahead of the clock; counted."""
         if timestamp_us <= now_us + STAMP_AHEAD_MAX_US:
             self._verdict = True
             return True
@@ -192,7 +191,7 @@ class LineExchange:
         return False
 
     def take(self, told: ToldLine, now_us: int) -> None:
-        """Holds a line that is later than the one here, if it may be."""
+        """Accepts a valid line that is later than the one here."""
         line, level = told.line, told.level
         table = self._view.table(level)
         held = table.get(line.digit)
@@ -208,7 +207,7 @@ class LineExchange:
             return
         is_own = self._view.is_own(level, line.digit)
         if level == 1 and is_own and held is not None:
-            # Nobody but oneself says what one is: it is said again, later than that.
+            # Only the participant writes its own line: it overwrites the foreign one.
             table.restamp(held, line.timestamp_us + 1, self._view.round)
             return
         if is_own:
@@ -219,19 +218,19 @@ class LineExchange:
             self.refused["interests"] += 1
 
     def _is_contested(self, level: int, held: HeldLine, timestamp_us: int) -> bool:
-        """Whether somebody else writes a line of one's own subsystem, and something else."""
+        """Returns whether another participant writes a different line of the own subsystem."""
         is_own = level > 1 and self._view.is_own(level, held.line.digit)
         return is_own and held.first_us < timestamp_us
 
     def _meet(self, level: int, line: ViewLine) -> None:
-        """A line of one's own subsystem names delegates that are not known below: to be met."""
+        """Notes unknown delegates in a line of the own subsystem as strangers."""
         if level == 1:
             return
         if self._view.line_faults(level, line, self._redundancy):
             return
         known = {each.contact for each in self._view.table(level - 1).known()}
         for contact in line.delegates:
-            if contact not in known and len(self.strangers) < STRANGERS_MAX:
+            if contact not in known and len(self.strangers) < self._limits.strangers_max:
                 self.strangers[contact.place] = contact
 
 
@@ -240,7 +239,7 @@ def _stamp_of(level: int, held: HeldLine, age: int) -> LineStamp:
 
 
 def fitting(lines: Sequence[ToldLine]) -> tuple[ToldLine, ...]:
-    """As many of the lines as one message takes."""
+    """Returns the first lines, as many as one message takes."""
     left = UPDATE_LINES_BYTES_MAX
     found: list[ToldLine] = []
     for told in lines[:LINES_SENT_MAX]:
@@ -253,5 +252,5 @@ def fitting(lines: Sequence[ToldLine]) -> tuple[ToldLine, ...]:
 
 
 def _size_of(contact: Contact) -> int:
-    """The bytes of a contact at most."""
+    """Returns the most bytes of a contact."""
     return 8 + 4 * len(contact.place) + 4 * len(contact.address)

@@ -1,31 +1,32 @@
-"""`GroupMembership`: one participant's view of its group, learned by gossip, a line at a time.
+"""`GroupMembership`: the view of one participant, learned by gossip, line by line.
 
-In each round a participant sends the digest of its view to some others, who answer with lines that
-are newer in theirs, and ask for lines that are older (gossip pull, both ways). A neighbour's line
-is written by the neighbour itself. A subsystem's line is written by its delegates, who condense the
-table below and stamp the line anew when it has changed, or was not stamped for `REFRESH_ROUNDS`.
+In each round a participant sends the digest of its view to some others. They answer with lines that
+are newer in theirs, and ask for lines that are older (gossip pull, both ways). A neighbour writes
+its own line. The delegates of a subsystem write its line: they condense the table below, and stamp
+the line again after a change, or after `REFRESH_ROUNDS`.
 
 A timestamp is the writer's clock, but always later than the one before. A timestamp further ahead
 of the receiver's clock than `STAMP_AHEAD_MAX_US` is refused, so that nobody can lock a line by a
-stamp far in the future. The age of a line is counted in rounds, not by a clock: a clock that jumps
-makes no line expire. A participant that has to refuse the stamps of more others than it accepts
-*doubts* its own clock, and lets no line grow old. Its own stamps meanwhile are earlier than those
-of others for the same subsystem.
+stamp far in the future. Ages of lines are counted in rounds, so a clock that jumps makes no line
+expire. A participant that has to refuse the stamps of more others than it accepts *doubts* its own
+clock, and lets no line grow old. Its own stamps meanwhile are earlier than those of others for the
+same subsystem.
 
-A line that nobody stamps becomes silent after `silence_rounds`. So crashed neighbours are detected
-and, on higher levels, subsystems whose participants are all gone. A silent line stays as long
-again, so that older copies do not bring it back. The contacts that it named are *lost*, and are
-sent a digest now and then: so a group that was partitioned for longer comes together again. A
-participant overwrites a lie about itself, or about a subsystem whose delegate it is, by a later
-stamp.
+A line without new stamps becomes silent after `silence_rounds`. This detects crashed neighbours
+and, on higher levels, empty subsystems. A silent line is kept as long again, so that older copies
+do not restore it. Its contacts are *lost*, and get a digest from time to time: so the parts of a
+partitioned group join again. A participant overwrites a lie about itself, or about a subsystem of
+which it is a delegate, by a later stamp.
 
 Source: EPFL 2503 §6.4.2, §6.6.1 (failure detection).
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from contrada.gossip.addresses import AddressSpace, distance
 from contrada.gossip.condensation import packed_interests
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import (
     LINES_SENT_MAX,
     Alive,
@@ -42,7 +43,6 @@ from contrada.gossip.gossip_messages import (
     Welcome,
 )
 from contrada.gossip.group_policy import (
-    LOST_MAX,
     PINGS_MAX,
     REFRESH_ROUNDS,
     Chance,
@@ -50,19 +50,21 @@ from contrada.gossip.group_policy import (
     silence_rounds,
 )
 from contrada.gossip.line_exchange import STAMP_AHEAD_MAX_US, LineExchange, fitting
-from contrada.gossip.newcomer import Newcomer
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.views import Condensate, HeldLine, View, condense_table
 from contrada.model import FilterSet
 
+JOIN_WAIT_ROUNDS: Final = 3
+"""Rounds after which a newcomer asks the next participant."""
+
 Outgoing = list[tuple[str, GossipMessage]]
-"""Messages, each with its place."""
+"""Messages by place."""
 
 
 class GroupMembership:
-    """One participant's view, and what keeps it true. A pure state machine.
+    """The view of one participant and its maintenance, as a pure state machine.
 
-    Invariant: `validate`. What others say of their views goes by `exchange`.
+    Invariant: `validate`. `exchange` has the messages about views.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class GroupMembership:
         parameters: Parameters,
         conduct: GroupPolicy,
         rng: Chance,
+        limits: GossipLimits = GossipLimits(),
     ) -> None:
+        self.limits = limits
         self.contact = contact
         self.view = View(space, contact.address)
         self.parameters = parameters
@@ -85,37 +89,39 @@ class GroupMembership:
         self._joining: Newcomer | None = None
         self._condensates: dict[int, tuple[int, Condensate]] = {}
         self._silence = [silence_rounds(parameters, level) for level in range(1, space.levels + 1)]
-        self.exchange = LineExchange(self.view, contact, parameters.redundancy, self._silence)
+        self.exchange = LineExchange(
+            self.view, contact, parameters.redundancy, self._silence, limits
+        )
 
     # --- the user's wishes ---------------------------------------------------------------------
 
     def want(self, filters: Sequence[FilterSet]) -> None:
-        """Whatever one of these matches is wanted here; others learn it from the next round on."""
+        """Sets the filters of the participant; others learn them from the next round on."""
         self._desired, self._interests = filters, None
 
     def _wanted(self) -> bytes:
-        """What one's own line says is wanted; condensed when it is asked for first."""
+        """Returns the interests of the own line, condensed at first use."""
         if self._interests is None:
             self._interests = packed_interests(self._desired)
         return self._interests
 
     def found(self, now_us: int) -> None:
-        """Begins a group of one."""
+        """Starts a group of one."""
         self.is_in, self._joining = True, None
         self._write_lines(now_us)
 
     def join(self, places: Sequence[str], now_us: int) -> Outgoing:
-        """Asks for a place in the group that those at these places are in.
+        """Asks to join the group of these places.
 
-        Who is in another one brings both together.
+        A participant of another group joins both groups.
         """
-        self._joining = Newcomer(places)
+        self._joining = Newcomer(places, self.limits.join_redirects_max)
         return self._ask_join(now_us)
 
     def leave(self, now_us: int) -> Outgoing:
-        """Says that one is gone: to R + F of the nearest, who let it spread.
+        """Announces the departure to R + F of the nearest participants.
 
-        Where one was the last of a subsystem, the line of that goes too.
+        The last participant of a subsystem removes its line, too.
         """
         self._joining = None
         if not self.is_in:
@@ -131,7 +137,7 @@ class GroupMembership:
                 line = ViewLine(digit, stamp, packed_interests([]), 0, ())
                 table.put(line, self.view.round)
                 gone.append(ToldLine(table.level, 0, line))
-            if others:  # They keep the subsystems above alive, and write their lines.
+            if others:  # They write the lines of the subsystems above.
                 break
         self.is_in = False
         self._forget_others()
@@ -140,9 +146,7 @@ class GroupMembership:
         return [(each.place, update) for each in self._rng.sample(others, told)]
 
     def _forget_others(self) -> None:
-        """Empties the view, but for the own line: a later line of this participant must have a
-        later stamp.
-        """
+        """Empties the view except for the own line, since a later line needs a later stamp."""
         for table in self.view.tables:
             for held in list(table):
                 if table.level > 1 or not self.view.is_own(1, held.line.digit):
@@ -153,7 +157,7 @@ class GroupMembership:
     # --- rounds --------------------------------------------------------------------------------
 
     def advance(self, now_us: int) -> Outgoing:
-        """A round begins: old lines become silent, own lines are written, newcomers ask again."""
+        """Starts a round: old lines become silent, own lines are written, a newcomer asks again."""
         self.view.round += 1
         asked = self._ask_join(now_us)
         if not self.is_in or self.conduct.is_static:
@@ -163,7 +167,7 @@ class GroupMembership:
         return asked + probes
 
     def partners(self) -> list[Contact]:
-        """To whom the digest goes in this round: F others, strangers, and now and then a lost one.
+        """Returns the receivers of the digest: F others, strangers, and rarely a lost contact.
 
         Each of the F is drawn at a level that is drawn first. Source: EPFL 2503 §6.4.2.
         """
@@ -171,7 +175,7 @@ class GroupMembership:
             return []
         chosen = dict(self.exchange.strangers)
         self.exchange.strangers.clear()
-        # About once in a silence: that costs little, and joins the parts of a group again.
+        # About once in a silence: cheap, and enough to join the parts of a group again.
         if self._lost and not self._rng.randrange(self._silence[0]):
             contact = [*self._lost.values()][self._rng.randrange(len(self._lost))]
             chosen[contact.place] = contact
@@ -185,19 +189,19 @@ class GroupMembership:
         return list(chosen.values())
 
     def digest_for(self, contact: Contact) -> tuple[LineStamp, ...]:
-        """The digest of what one shares with somebody; of too many lines as many as can be sent."""
+        """Returns the digest of the common levels, sampled where it has too many lines."""
         stamps = self.view.stamps(distance(self.contact.address, contact.address))
         if len(stamps) < LINES_SENT_MAX:
             return stamps
         return tuple(self._rng.sample(stamps, LINES_SENT_MAX))
 
     def _grow_old(self) -> Outgoing:
-        """Old lines become silent, then are forgotten; where the bottom pings, it asks before."""
+        """Lets old lines become silent and then forgotten, with probes before."""
         probes: Outgoing = []
         if self.exchange.doubts:
             for table in self.view.tables:
                 for held in table:
-                    # Ages stand still: the silence may be due to one's own clock.
+                    # Ages do not grow: the own clock may be the cause of the silence.
                     held.since += not self.view.is_own(table.level, held.line.digit)
             return probes
         for table, silence in zip(self.view.tables, self._silence, strict=True):
@@ -218,15 +222,15 @@ class GroupMembership:
         return probes
 
     def _lose(self, contacts: Iterable[Contact]) -> None:
-        """Somebody was given up; of too many the earliest are forgotten."""
+        """Adds lost contacts; of too many the earliest are forgotten."""
         for contact in contacts:
             if contact != self.contact:
                 self._lost[contact.place] = contact
-        while len(self._lost) > LOST_MAX:
+        while len(self._lost) > self.limits.lost_max:
             del self._lost[next(iter(self._lost))]
 
     def _write_lines(self, now_us: int) -> None:
-        """Writes one's own line, and those of the subsystems that one is a delegate of."""
+        """Writes the own line, and those of subsystems with this delegate."""
         self._write(1, Condensate(self._wanted(), 1, (self.contact,)), now_us)
         for level in range(2, len(self.view.tables) + 1):
             below = self.view.table(level - 1)
@@ -263,10 +267,10 @@ class GroupMembership:
         )
 
     def _stamp(self, level: int, held: HeldLine | None, now_us: int) -> int:
-        """The clock's time, but later than the stamp before, and acceptable to others.
+        """Returns the clock's time, later than the stamp before, and acceptable to others.
 
-        If a clock is put far forward, all others would refuse its stamps. So where it is far ahead
-        of the latest stamp that others were seen to have, time is counted from that stamp.
+        All others would refuse the stamps of a clock far ahead. So if it is far ahead of the latest
+        echo of its own stamps, time is counted from that echo.
         """
         stamp = now_us if held is None else max(now_us, held.line.timestamp_us + 1)
         echo_us = self.exchange.echoes.get(level)
@@ -275,7 +279,7 @@ class GroupMembership:
         return echo_us + REFRESH_ROUNDS * self.parameters.period_us
 
     def heard_from(self, contact: Contact) -> None:
-        """A message has come from somebody: who is lost is found, and a neighbour is there."""
+        """Marks the sender of a message as alive."""
         self._lost.pop(contact.place, None)
         if distance(self.contact.address, contact.address) != 1:
             return
@@ -286,7 +290,7 @@ class GroupMembership:
     # --- joining -------------------------------------------------------------------------------
 
     def admit(self, message: AskJoin, place: str, now_us: int) -> Outgoing:
-        """Answers a newcomer: with the lines that it needs, or with participants nearer to it."""
+        """Answers a newcomer with its lines, or with nearer participants."""
         newcomer, line = message.sender, message.line
         if line.digit != newcomer.address[-1] or line.delegates != (newcomer,):
             self.exchange.refused["line of another"] += 1
@@ -307,13 +311,13 @@ class GroupMembership:
         return [(place, Welcome(self.contact, fitting(lines)))]
 
     def redirected(self, message: Redirect) -> None:
-        """Others, who are nearer, are to be asked."""
+        """Continues with nearer participants."""
         if self._joining is None:
             self.exchange.refused["redirect"] += 1
             return
         own = self.contact
         before = distance(own.address, message.sender.address)
-        # Only nearer ones than the sender, so that redirections come to an end.
+        # Only nearer ones than the sender, so that redirections end.
         nearer = [
             each.place
             for each in message.contacts
@@ -322,7 +326,7 @@ class GroupMembership:
         self._joining.point_to(nearer)
 
     def welcomed(self, message: Welcome, now_us: int) -> bool:
-        """Somebody has told what one should know. Whether one is in by that."""
+        """Accepts the first lines. Returns whether the participant is in the group by that."""
         if self._joining is None:
             self.exchange.refused["welcome"] += 1
             return False
@@ -333,7 +337,7 @@ class GroupMembership:
         return True
 
     def turned_away(self) -> bool:
-        """Somebody says that one cannot join. Whether one wanted to."""
+        """Ends the attempt to join. Returns whether there was one."""
         wanted, self._joining = self._joining is not None, None
         if not wanted:
             self.exchange.refused["turn away"] += 1
@@ -349,13 +353,13 @@ class GroupMembership:
         return [(joining.whom(), AskJoin(self.contact, line))]
 
     def probed(self, place: str) -> Outgoing:
-        """Somebody asks whether one is there."""
+        """Answers a probe."""
         return [(place, Alive(self.contact))]
 
     # --- what must hold ------------------------------------------------------------------------
 
     def settle(self, lines: Iterable[ToldLine]) -> None:
-        """One is in a group that is known beforehand: these are the lines of its view."""
+        """Enters a group with a known view."""
         for told in lines:
             self.view.table(told.level).put(told.line, self.view.round - told.age)
         self.is_in, self._joining = True, None
@@ -363,7 +367,7 @@ class GroupMembership:
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold. Cost: the whole view."""
         redundancy = self.parameters.redundancy
-        assert len(self._lost) <= LOST_MAX, "who is lost is forgotten in the end"
+        assert len(self._lost) <= self.limits.lost_max, "who is lost is forgotten in the end"
         for table in self.view.tables:
             assert len(table) <= self.view.space.radix(table.level), "a line for each digit"
             for held in table:
@@ -380,5 +384,34 @@ class GroupMembership:
 
 
 def _others(contacts: Iterable[Contact], newcomer: Contact) -> tuple[Contact, ...]:
-    """The contacts at other places than a newcomer, which may have been in the group before."""
+    """Returns the contacts at other places than the newcomer, which may return to the group."""
     return tuple(each for each in contacts if each.place != newcomer.place)
+
+
+class Newcomer:
+    """The nearer participants of redirections first, then the given places in turn."""
+
+    def __init__(self, places: Sequence[str], redirects_max: int = 256) -> None:
+        self._redirects_max = redirects_max
+        self._next: list[str] = []
+        self._wait = 0
+        self._places = list(places)
+        self._turn = 0
+
+    def point_to(self, places: Sequence[str]) -> None:
+        """Adds nearer participants, asked in the next round."""
+        self._next = [*places, *self._next][: self._redirects_max]
+        self._wait = 0
+
+    def is_due(self) -> bool:
+        """Counts a round. Returns whether a participant is to be asked in it."""
+        self._wait -= 1
+        return self._wait < 0 and bool(self._places)
+
+    def whom(self) -> str:
+        """Returns the next place to ask."""
+        self._wait = JOIN_WAIT_ROUNDS
+        if self._next:
+            return self._next.pop(0)
+        self._turn += 1
+        return self._places[(self._turn - 1) % len(self._places)]

@@ -1,7 +1,7 @@
-"""What all participants of a group agree on: the thesis' P, F, T, R, l, a, ε, τ and D.
+"""`Parameters`: the configuration of a group: the thesis' P, F, T, R, l, a, ε, τ and D.
 
-The protocols, the simulation and the analysis take the same `Parameters`, so that what one says can
-be held against another. What cannot be is refused here, with the value, and nowhere again.
+The protocols, the simulation and the analysis use the same value, so their results are comparable.
+Invalid values are refused here only.
 
 Source: EPFL 2503 §6.1.2, §6.2.1, §6.4.1, §6.5.4.
 """
@@ -21,10 +21,10 @@ FANOUT_MAX: Final = 1_024
 
 
 class Approximation(StrEnum):
-    """How the number of rounds that infect an audience is approximated (see `rounds`)."""
+    """The approximation of the rounds that infect an audience (see `rounds`)."""
 
     PITTEL = "pittel"
-    """Pittel's asymptote, equations 6.4 to 6.9: what the thesis uses. For large audiences."""
+    """Pittel's asymptote, equations 6.4 to 6.9, as in the thesis. For large audiences."""
 
     BAILEY = "bailey"
     """The simple epidemic in continuous time, until a share of the audience is infected."""
@@ -35,25 +35,26 @@ class Approximation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What a group is like. Errors: InvalidValueError, and LimitError beyond a named limit.
+    """The configuration of a group. Errors: InvalidValueError, and LimitError beyond a named
+    limit.
 
     Attributes:
         period_us: P, microseconds between two rounds of a participant.
-        fanout: F, participants that one chooses in a round, before it asks who is interested.
-        rounds: T, rounds that an event is gossiped at each level; None: as many as expected.
+        fanout: F, contacts chosen in a round, before their interest is checked.
+        rounds: T, rounds of an event at each level; None: as many as expected.
         redundancy: R, delegates of a subsystem.
         levels: l, levels of the hierarchy; with one, all know all.
         branching: a, subsystems of a subsystem, and participants of a lowest one.
-        loss: ε, the share of messages that is lost.
+        loss: ε, the share of lost messages.
         crashes: τ, the share of participants that crash in a run.
-        audience: D, how many at least count as interested at a level where somebody is; 0: none.
-        approximation: how the expected rounds are approximated.
+        audience: D, the least audience of a level with an interested contact; 0: none.
+        approximation: the approximation of the expected rounds.
         constant: c, rounds added to Pittel's asymptote.
-        target: the share of an audience that the other approximations ask for.
+        target: the share of an audience for the other approximations.
         bottom_redundancy: whether the lowest level counts each participant R times when it
             expects rounds, as line 27 of figure 6.6 does and equation 6.17 does not.
-        digest: audiences smaller than this also exchange digests; 0: none. None: as the thesis'
-            figures none, but real participants below `DIGEST_AUDIENCE`.
+        digest: audiences smaller than this also exchange digests; 0: none. None: 0 as in the
+            thesis' figures, but `DIGEST_AUDIENCE` for real participants.
     """
 
     period_us: int = 100_000
@@ -72,7 +73,7 @@ class Parameters:
     digest: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be, with the value."""
+        """Refuses invalid values."""
         for letter, name in (
             *(("P", "period_us"), ("F", "fanout"), ("R", "redundancy")),
             *(("l", "levels"), ("a", "branching")),
@@ -102,7 +103,7 @@ class Parameters:
 
     @property
     def participants(self) -> int:
-        """How many there are in a regular hierarchy. Source: EPFL 2503 §6.5.2, equation 6.16."""
+        """The participants of a regular hierarchy. Source: EPFL 2503 §6.5.2, equation 6.16."""
         return int(self.branching**self.levels)
 
     @property
@@ -111,7 +112,7 @@ class Parameters:
         return (1 - self.loss) * (1 - self.crashes)
 
     def members(self, level: int) -> int:
-        """m_i, how many are known at a level. Source: EPFL 2503 §6.5.2, equation 6.17."""
+        """Returns m_i, the contacts of a level. Source: EPFL 2503 §6.5.2, equation 6.17."""
         if not 1 <= level <= self.levels:
             raise InvalidValueError(level, f"a level is between 1 and l = {self.levels}")
         return self.branching * (self.redundancy if level > 1 else 1)
@@ -123,20 +124,22 @@ class Parameters:
 
 
 def check_interest(share: float) -> float:
-    """p₁, the share of participants that are interested; refused outside (0, 1]."""
+    """Returns p₁, the share of interested participants. Raises InvalidValueError outside (0, 1]."""
     if not 0 < share <= 1:
         raise InvalidValueError(share, "p₁, the share of the interested, is in (0, 1]")
     return share
 
 
 def check_correlation(share: float) -> float:
-    """The share of participants that want what their lowest subsystem does; within [0, 1]."""
+    """Returns the share of participants that want the events of their lowest subsystem, in [0,
+    1].
+    """
     if not 0 <= share <= 1:
         raise InvalidValueError(share, "correlation is a share, from 0 to 1")
     return share
 
 
 def _whole(letter: str, name: str, value: object, least: int) -> None:
-    """Refuses what is no whole number, or below the least."""
+    """Raises InvalidValueError for no whole number, or one below the least."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidValueError(value, f"{letter} ({name}) is a whole number, {least} or more")

@@ -1,10 +1,9 @@
 """`GossipParticipant`: one participant of a group, as a pure state machine.
 
-It takes events and gives effects. `membership` keeps the view of the group, `dissemination` handles
-multicast events. Digests of the one ride on events of the other: all that goes to one place in a
-round is one message.
+It handles events and returns effects. `membership` has the view of the group, `dissemination` the
+multicast events. A digest and the events for one place share a message in each round.
 
-The differences of the three protocols stand in `rfpbcast`, `pmcast` and `hpmcast`.
+The three protocols are in `rfpbcast`, `pmcast` and `hpmcast`.
 
 Source: EPFL 2503 §6.2, §6.5.1, figures 6.1, 6.2, 6.6.
 """
@@ -20,7 +19,8 @@ from msgspec.structs import replace
 from contrada.errors import EncodingError
 from contrada.gossip.addresses import AddressSpace, distance
 from contrada.gossip.condensation import interested
-from contrada.gossip.event_dissemination import EVENT_BYTES_MAX, Dissemination, Mail
+from contrada.gossip.event_dissemination import Dissemination, Mail
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import (
     RUMOURS_SENT_MAX,
     AckEvents,
@@ -61,19 +61,16 @@ from contrada.gossip.rounds import with_digests
 from contrada.gossip.views import KnownContact
 from contrada.model import FilterSet, Notification
 
-DESIRES_MAX: Final = 10_000
-"""Subscriptions of one participant. Beyond it: refused."""
-
 _DEFAULT: Final = GroupPolicy()
 
 
 @dataclass(frozen=True, slots=True)
 class GossipStatistics:
-    """What a participant holds and did.
+    """The counts of a participant.
 
-    `known` counts others in its view, `buffered` events under way. Of the events that came,
-    `delivered` were wanted and `forwarded` were not: those it only helps along. `duplicates` had
-    come before. `sent` and `received` count messages by kind, `refused` what was refused by reason.
+    `known` counts others in its view, `buffered` events in transit. Of the received events,
+    `delivered` were wanted and `forwarded` were not. `duplicates` were received before. `sent` and
+    `received` count messages by kind, `refused` refusals by reason.
     """
 
     round: int
@@ -88,10 +85,10 @@ class GossipStatistics:
 
 
 class GossipParticipant(ABC):
-    """One participant: `handle` takes an event and gives what is to be done.
+    """A participant: `handle` takes an event and returns effects.
 
-    All of a group have the same address space, parameters and conduct. `contact` says where in the
-    hierarchy one stands, and where one is reached. Chance comes from `rng`, and from nowhere else.
+    All of a group have the same address space, parameters and policy. `contact` has the address and
+    the place of this one. `rng` is the only source of randomness.
     """
 
     def __init__(
@@ -101,10 +98,11 @@ class GossipParticipant(ABC):
         parameters: Parameters,
         rng: Chance,
         conduct: GroupPolicy = _DEFAULT,
+        limits: GossipLimits = GossipLimits(),
     ) -> None:
         self.parameters = self._checked(space, with_digests(parameters))
         self.conduct = conduct
-        self.membership = GroupMembership(contact, space, self.parameters, conduct, rng)
+        self.membership = GroupMembership(contact, space, self.parameters, conduct, rng, limits)
         self._desires: dict[str, FilterSet] = {}
         self.dissemination = Dissemination(self.membership, rng, self._counts)
         self._sent: Counter[str] = Counter()
@@ -116,19 +114,19 @@ class GossipParticipant(ABC):
 
     @abstractmethod
     def _checked(self, space: AddressSpace, parameters: Parameters) -> Parameters:
-        """The parameters as this protocol has them. Raises InvalidValueError."""
+        """Returns the parameters for this protocol. Raises InvalidValueError."""
 
     @abstractmethod
     def _counts(self, level: int, event: Notification) -> Callable[[KnownContact], bool]:
-        """Who counts as interested in an event at a level: event ◁ dest of the figures."""
+        """Returns the contacts that count as interested at a level: event ◁ dest of the figures."""
 
     # --- events --------------------------------------------------------------------------------
 
     def handle(self, event: GossipEvent, now_us: int) -> list[GossipEffect]:
-        """What is to be done about an event, in this order; `now_us` is what the clock says.
+        """Handles an event at a time. Returns the effects, in order.
 
-        Nothing that comes from elsewhere raises; it is refused and counted. Cost: of a tick
-        a match for each event and each that is chosen, and the digest of a view.
+        Invalid messages never raise; they are refused and counted. Cost of a tick: a match for each
+        event and each chosen contact, and the digest of a view.
         """
         effects = self._handle(event, now_us)
         for effect in effects:
@@ -168,7 +166,10 @@ class GossipParticipant(ABC):
         if isinstance(event, RemoveInterest):
             if self._desires.pop(event.identity, None) is None:
                 return self._turn_down(event, "unknown identity")
-        elif len(self._desires) >= DESIRES_MAX and event.identity not in self._desires:
+        elif (
+            len(self._desires) >= self.membership.limits.interests_max
+            and event.identity not in self._desires
+        ):
             return self._turn_down(event, "too many subscriptions")
         elif event.filters.unknown():
             return self._turn_down(event, "unknown operator")
@@ -183,7 +184,7 @@ class GossipParticipant(ABC):
             return self._turn_down(cause, "not in a group")
         if not identity or not publisher:
             return self._turn_down(cause, "no identity")
-        if len(event.span) + len(event.body) > EVENT_BYTES_MAX:
+        if len(event.span) + len(event.body) > self.membership.limits.event_bytes_max:
             return self._turn_down(cause, "too large")
         reason = self.dissemination.publish(event)
         if reason:
@@ -199,7 +200,7 @@ class GossipParticipant(ABC):
     def _hear(
         self, event: Heard | Datagram, place: str, message: GossipMessage, now_us: int
     ) -> list[GossipEffect]:
-        """A message has come. It counts only where its sender can be, and is at its place."""
+        """Handles a message, if its sender is valid and at its place."""
         membership, sender = self.membership, message.sender
         if not membership.view.space.holds(sender.address) or sender.place != place:
             self._refused["sender"] += 1
@@ -293,7 +294,7 @@ class GossipParticipant(ABC):
     # --- rounds --------------------------------------------------------------------------------
 
     def _tick(self, now_us: int) -> list[GossipEffect]:
-        """A round of membership, and one of events; digests ride on these."""
+        """Does a round of membership and of events."""
         effects = _sent(self.membership.advance(now_us))
         if not self.membership.is_in:
             return effects
@@ -310,7 +311,7 @@ class GossipParticipant(ABC):
     # --- what it says of itself ----------------------------------------------------------------
 
     def statistics(self) -> GossipStatistics:
-        """What it holds and did. Cost: the whole view."""
+        """Returns the counts. Cost: the whole view."""
         return GossipStatistics(
             self.membership.view.round,
             len(self.membership.view.known() - {self.membership.contact}),

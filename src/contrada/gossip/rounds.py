@@ -1,7 +1,7 @@
-"""How many rounds an event is gossiped: as many as are expected to infect all interested ones.
+"""The number of rounds of an event: as many as expected to infect all interested participants.
 
 So buffers are emptied without acknowledgements: an event is dropped after these rounds. The number
-comes from a view alone: the number of its entries, and how many of these are interested.
+depends only on a view: its size, and its number of interested contacts.
 
 Source: EPFL 2503 §6.2, §6.3.4, §6.5.1, §6.5.4; figure 6.6, lines 26 to 35.
 """
@@ -17,11 +17,11 @@ from contrada.errors import InvalidValueError
 from contrada.gossip.parameters import Approximation, Parameters
 
 DIGEST_AUDIENCE: Final = 12
-"""The audience from which on the asymptote alone reaches nearly all: real participants exchange
-digests below it where nothing else is said."""
+"""The audience from which on the asymptote reaches nearly all. Smaller audiences of real
+participants exchange digests by default."""
 
 ROUNDS_MAX: Final = 10_000
-"""Rounds that an event is gossiped at a level. Beyond it: it is gossiped for so many."""
+"""Rounds of an event at a level. Beyond it: this many."""
 
 
 def pittel(
@@ -32,10 +32,10 @@ def pittel(
     crashes: float = 0.0,
     constant: float = 0.0,
 ) -> NDArray[np.float64]:
-    """T(n, F): expected rounds from one infected to all of n, for large n.
+    """Returns T(n, F): expected rounds from one infected to all of n, for large n.
 
-    With n p₁ and F p₁ in place of n and F it is equation 6.9, without loss and crashes 6.4. O(1)
-    is taken as 0, and T as 0 where n is at most 1. Infinite where nobody can be reached.
+    With n p₁ and F p₁ in place of n and F it is equation 6.9, without loss and crashes 6.4. O(1) is
+    0, and T is 0 where n is at most 1. Infinite where F reaches no one.
 
     Source: EPFL 2503 §6.2, equations 6.4, 6.5 and 6.9.
     """
@@ -53,16 +53,17 @@ def pittel(
 def bailey(
     n: ArrayLike, fanout: ArrayLike, target: float, *, loss: float = 0.0, crashes: float = 0.0
 ) -> NDArray[np.float64]:
-    """Rounds until a share of n is infected, if s' = F s (n - s) / (n - 1): the simple epidemic.
+    """Returns rounds until a share of n is infected, if s' = F s (n - s) / (n - 1): the simple
+    epidemic.
 
-    Rough: it grows by e^F in a round where gossip grows by 1 + F, so that it asks for too few
-    rounds. Source: EPFL 2503 §6.5.4 (Bailey's approximation).
+    Rough: it grows by e^F in a round where gossip grows by 1 + F, so its number of rounds is too
+    small. Source: EPFL 2503 §6.5.4 (Bailey's approximation).
     """
     size = np.asarray(n, np.float64)
     contacts = np.asarray(fanout, np.float64) * (1 - loss) * (1 - crashes)
     size, contacts = np.broadcast_arrays(size, contacts)
     rounds = np.zeros(size.shape)
-    # One that is left out is already less than the share, or is not.
+    # One missing participant is already below the share, or not.
     grows = (size > 1) & (target * size > 1)
     left, rate = size[grows] - 1, contacts[grows] * size[grows]
     with np.errstate(divide="ignore"):
@@ -71,7 +72,7 @@ def bailey(
 
 
 def recursion(n: int, p: float, target: float) -> int:
-    """Rounds until a share of n is infected, if in each round s grows by its mean, exactly.
+    """Returns rounds until a share of n is infected, if s grows by its mean in each round.
 
     `p` is the chance that an infected participant reaches a given other one in a round. At most
     `ROUNDS_MAX`. Source: EPFL 2503 §6.5.4, by equation 6.2.
@@ -84,17 +85,16 @@ def recursion(n: int, p: float, target: float) -> int:
 
 
 def expected_rounds(parameters: Parameters, level: int, size: int, hits: int) -> int:
-    """Rounds that an event is gossiped at a level, ROUNDS of figure 6.6.
+    """Returns the rounds of an event at a level, ROUNDS of figure 6.6.
 
-    A participant gossips while the rounds so far are less than what is expected, so that the
-    expectation is rounded up.
+    A participant gossips while its rounds are less than the expectation, so that is rounded up.
 
     Args:
-        parameters: those of the group. With a fixed T it is that.
+        parameters: those of the group. A fixed T is returned.
         level: from 1, the lowest, to l.
-        size: participants in the view of the level, oneself included: R times its lines, or its
+        size: participants in the view of the level, including this one: R times its lines, or its
             lines at level 1.
-        hits: how many of these are interested, or count as such (see `tuned_audience`).
+        hits: interested ones, or those that count as such (see `tuned_audience`).
     """
     if not 0 <= hits <= size:
         raise InvalidValueError(hits, f"hits are between 0 and the size of the view, {size}")
@@ -120,10 +120,10 @@ def expected_rounds(parameters: Parameters, level: int, size: int, hits: int) ->
 
 
 def tuned_audience(interested: ArrayLike, audience: int) -> NDArray[np.bool_]:
-    """Who counts as interested in a view: where fewer than D are, the D first ones do too.
+    """Returns the contacts that count as interested: below D also the first D of the view.
 
-    The last axis is the view, in the order of addresses. Where nobody is interested nobody counts
-    as interested, since nobody must be reached. Source: EPFL 2503 §6.5.4.
+    The last axis is the view, in the order of addresses. Without any interested contact none
+    counts, since nobody must be reached. Source: EPFL 2503 §6.5.4.
     """
     wanted = np.array(interested, np.bool_)
     hits = wanted.sum(axis=-1, keepdims=True)
@@ -132,7 +132,7 @@ def tuned_audience(interested: ArrayLike, audience: int) -> NDArray[np.bool_]:
 
 
 def exchanges_digests(parameters: Parameters, hits: int) -> bool:
-    """Whether an audience is so small that it also exchanges digests of what it has.
+    """Returns whether an audience is so small that it also exchanges digests.
 
     Pittel's asymptote is for large audiences. Source: EPFL 2503 §6.5.4.
     """
@@ -140,9 +140,9 @@ def exchanges_digests(parameters: Parameters, hits: int) -> bool:
 
 
 def with_digests(parameters: Parameters) -> Parameters:
-    """What real participants go by: where nothing is said of digests, small audiences have them.
+    """Returns the parameters of real participants: small audiences exchange digests by default.
 
-    Without, a lone participant that wants an event and is no delegate would never be told of it.
+    Otherwise a lone interested participant that is no delegate would never receive the event.
     """
     if parameters.digest is not None:
         return parameters

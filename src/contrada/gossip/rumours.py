@@ -1,4 +1,4 @@
-"""The events that a participant holds: buffers by level, and announced events.
+"""`RumourBuffers`: the events of a participant by level; `Announcements`: announced events.
 
 Source: EPFL 2503 figure 6.6 (gossips[1..l]), §6.3.4.
 """
@@ -7,26 +7,16 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import EventId, event_id
 from contrada.model import Notification
-
-RUMOURS_MAX: Final = 10_000
-"""Events in the buffers of a participant. Beyond it: one that comes is handed over, where it is
-wanted, and not gossiped; counted."""
-
-BUFFERED_BYTES_MAX: Final = 67_108_864
-"""Bytes of the attributes and bodies of the events that a participant gossips, or keeps for who
-asks. Beyond it: as beyond `RUMOURS_MAX`, and none is kept."""
 
 KEPT_ROUNDS: Final = 8
 """Rounds that an event is kept for requests after its gossip has ended."""
 
-ANNOUNCED_MAX: Final = 10_000
-"""Events that were announced and have not come. Beyond it: the earliest is forgotten."""
-
 
 class HeldRumour:
-    """An event in the buffer of a level. `is_own`: it was published here."""
+    """An event in the buffer of a level; `is_own` if it was published here."""
 
     __slots__ = ("event", "has_told", "is_own", "level", "prob", "round")
 
@@ -42,19 +32,23 @@ class HeldRumour:
 
 
 class RumourBuffers:
-    """The events under way, each in the buffer of one level; and, for a while, those that were."""
+    """The buffers of events in transit by level, and for some rounds the events after that."""
 
-    def __init__(self, levels: int) -> None:
+    def __init__(self, levels: int, limits: GossipLimits = GossipLimits()) -> None:
+        self._limits = limits
         self._by_level: list[dict[EventId, HeldRumour]] = [{} for _ in range(levels)]
         self._kept: dict[EventId, tuple[int, HeldRumour]] = {}
         self._bytes = 0
 
     def has_room(self, event: Notification) -> bool:
-        """Whether an event may be added."""
-        return len(self) < RUMOURS_MAX and self._bytes + size_of(event) <= BUFFERED_BYTES_MAX
+        """Returns whether an event may be added."""
+        return len(self) < self._limits.rumours_max and self._has_bytes(size_of(event))
+
+    def _has_bytes(self, size: int) -> bool:
+        return self._bytes + size <= self._limits.buffered_bytes_max
 
     def add(self, rumour: HeldRumour) -> bool:
-        """Puts an event into the buffer of its level. Whether there was room."""
+        """Adds an event to the buffer of its level. Returns whether there was room."""
         if not self.has_room(rumour.event):
             return False
         self._bytes += size_of(rumour.event)
@@ -62,24 +56,24 @@ class RumourBuffers:
         return True
 
     def at(self, level: int) -> list[HeldRumour]:
-        """The events at a level."""
+        """Returns the events at a level."""
         return list(self._by_level[level - 1].values())
 
     def end(self, rumour: HeldRumour) -> None:
-        """An event has had its rounds at its level."""
+        """Removes an event after its rounds at its level."""
         if self._by_level[rumour.level - 1].pop(event_id(rumour.event), None) is not None:
             self._bytes -= size_of(rumour.event)
 
     def keep(self, rumour: HeldRumour, round_: int) -> None:
-        """Keeps an event for those who ask for it."""
+        """Keeps an event for requests."""
         identity, size = event_id(rumour.event), size_of(rumour.event)
-        fits = len(self._kept) < RUMOURS_MAX and self._bytes + size <= BUFFERED_BYTES_MAX
+        fits = len(self._kept) < self._limits.rumours_max and self._has_bytes(size)
         if fits and identity not in self._kept:
             self._bytes += size
             self._kept[identity] = round_ + KEPT_ROUNDS, rumour
 
     def forget(self, round_: int) -> None:
-        """Drops what was kept for long enough."""
+        """Drops kept events after `KEPT_ROUNDS`."""
         for identity, (until, held) in list(self._kept.items()):
             if until > round_:
                 break
@@ -87,7 +81,7 @@ class RumourBuffers:
             del self._kept[identity]
 
     def find(self, identity: EventId) -> HeldRumour | None:
-        """An event that is under way, or kept."""
+        """Returns an event in transit, or kept."""
         for level in self._by_level:
             if identity in level:
                 return level[identity]
@@ -107,7 +101,7 @@ class RumourBuffers:
         assert len(identities) == len(set(identities)), "an event is at one level"
         kept = (held for _, held in self._kept.values())
         total = sum(size_of(each.event) for each in chain(self, kept))
-        assert self._bytes == total <= BUFFERED_BYTES_MAX, "so many bytes are held"
+        assert self._bytes == total <= self._limits.buffered_bytes_max, "so many bytes are held"
         for number, level in enumerate(self._by_level, start=1):
             assert all(held.level == number for held in level.values()), "in its level's buffer"
 
@@ -119,25 +113,28 @@ class RumourBuffers:
 
 
 def size_of(event: Notification) -> int:
-    """The bytes of an event that are its publisher's choice."""
+    """Returns the bytes of an event that its publisher chose."""
     return len(event.span) + len(event.body)
 
 
 class Announcements:
-    """Events that were announced here and have not come; when they were asked for."""
+    """Announced events that were not received, and the round of their last request."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: GossipLimits = GossipLimits()) -> None:
+        self._limits = limits
         self._asked: dict[EventId, int] = {}
 
     def is_due(self, identity: EventId, round_: int) -> bool:
-        """Whether an event is to be asked for: once in a round. From now on it was."""
+        """Returns whether an event is to be requested, at most once in a round; notes the
+        request.
+        """
         if self._asked.get(identity) == round_:
             return False
-        if identity not in self._asked and len(self._asked) >= ANNOUNCED_MAX:
+        if identity not in self._asked and len(self._asked) >= self._limits.announced_max:
             del self._asked[next(iter(self._asked))]
         self._asked[identity] = round_
         return True
 
     def came(self, identity: EventId) -> None:
-        """An event has come."""
+        """Removes a received event."""
         self._asked.pop(identity, None)

@@ -1,13 +1,13 @@
-"""What one participant knows of a group: a table for each level, a line for each subsystem there.
+"""`View`: the view of one participant: a table for each level, with a line for each subsystem.
 
 The table of level i has a line for each populated subsystem of the participant's own subsystem of
-level i; that of level 1 for each neighbour, the participant itself among them. So it knows
-R a (l - 1) + a others at most, and nobody knows all.
+level i; that of level 1 for each neighbour, including the participant. So a view has at most R a (l
+- 1) + a contacts.
 
-A line has a timestamp, which only grows, and an *age*: for how many rounds nobody has stamped it,
-as far as is known here. The age travels with the line, so that a line that nobody stamps any longer
-grows old everywhere at the same time. What is too old is *silent*: it is kept for as long again,
-so that older copies of it do not bring it back, and then forgotten.
+A line has a timestamp, which only grows, and an *age*: the rounds since its last stamp, as far as
+known here. The age is sent with the line, so that a line without new stamps grows old everywhere at
+the same time. A line that is too old is *silent*: it is kept as long again, so that older copies do
+not restore it, and then forgotten.
 
 Source: EPFL 2503 §6.4.1, §6.4.2, figure 6.5, equations 6.12, 6.17 and 6.18.
 """
@@ -31,28 +31,27 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class DelegateChoice(StrEnum):
-    """How the delegates of a subsystem are chosen, by all alike. Source: EPFL 2503 §6.4.2."""
+    """The choice of the delegates of a subsystem, the same for all. Source: EPFL 2503 §6.4.2."""
 
     ADDRESS = "address"
     """The smallest addresses. Above the lowest level: first one delegate of each subsystem."""
 
     INTEREST = "interest"
-    """Those who together cover most of the filters, and then the smallest addresses."""
+    """The delegates that together cover most of the filters, then the smallest addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownContact:
-    """An entry of a view: who can be gossiped to, and what its line says is wanted there."""
+    """A contact in a view, with the filters of its line."""
 
     contact: Contact
     filters: FilterSet
 
 
 class HeldLine:
-    """A line of a table, with what is worked out from it once.
+    """A line of a table, with derived values.
 
-    `since` is the round in which the line was stamped, `first_us` the first stamp with which it
-    said the same.
+    `since` is the round of its stamp, `first_us` the first stamp with its present content.
     """
 
     __slots__ = ("filters", "first_us", "is_silent", "line", "mark", "probes", "since")
@@ -68,18 +67,18 @@ class HeldLine:
 
     @property
     def is_live(self) -> bool:
-        """Whether somebody is there, as far as is known."""
+        """Whether its subsystem is populated, as far as known."""
         return not self.is_silent and self.line.count > 0
 
 
 def mark_of(line: ViewLine) -> int:
-    """63 bits that stand for what a line says, but for its timestamp."""
+    """Returns a digest of 63 bits of a line without its timestamp."""
     said = _encode((line.digit, line.interests, line.count, line.delegates))
     return int.from_bytes(blake2b(said, digest_size=8).digest()) >> 1
 
 
 class ViewTable:
-    """The lines of one level, by their digits. `version` changes with what the lines say."""
+    """The lines of one level by digit. `version` changes with their content."""
 
     def __init__(self, level: int) -> None:
         self.level = level
@@ -89,11 +88,11 @@ class ViewTable:
         self._known: list[KnownContact] | None = None
 
     def get(self, digit: int) -> HeldLine | None:
-        """The line with a digit, also a silent one."""
+        """Returns the line with a digit, even if silent."""
         return self._held.get(digit)
 
     def put(self, line: ViewLine, since: int) -> HeldLine:
-        """Holds a line in place of the one with its digit."""
+        """Replaces the line with the same digit."""
         held, new = self._held.get(line.digit), HeldLine(line, since)
         if held is not None and held.mark == new.mark:
             self.restamp(held, line.timestamp_us, since)
@@ -103,7 +102,7 @@ class ViewTable:
         return new
 
     def restamp(self, held: HeldLine, timestamp_us: int, since: int) -> None:
-        """The same line was stamped anew."""
+        """Updates the stamp of an equal line."""
         old = held.line
         held.line = ViewLine(old.digit, timestamp_us, old.interests, old.count, old.delegates)
         held.since = since
@@ -113,7 +112,7 @@ class ViewTable:
             self.changed()
 
     def silence(self, held: HeldLine) -> None:
-        """Nobody has stamped the line for too long."""
+        """Marks a line as silent."""
         held.is_silent = True
         self.changed()
 
@@ -123,19 +122,19 @@ class ViewTable:
         self.changed()
 
     def changed(self) -> None:
-        """What was worked out is worked out anew when it is asked for."""
+        """Clears the derived values."""
         self.version += 1
         self._live = self._known = None
 
     def live(self) -> list[HeldLine]:
-        """The lines where somebody is, in the order of their digits."""
+        """Returns the lines of populated subsystems, in the order of digits."""
         if self._live is None:
             live = [held for held in self._held.values() if held.is_live]
             self._live = sorted(live, key=lambda held: held.line.digit)
         return self._live
 
     def known(self) -> list[KnownContact]:
-        """All contacts at this level, in the order of addresses."""
+        """Returns all contacts of this level, in the order of addresses."""
         if self._known is None:
             self._known = [
                 KnownContact(contact, held.filters)
@@ -152,9 +151,9 @@ class ViewTable:
 
 
 class View:
-    """The tables of a participant, level 1 first. Tables count from 1: `view.table(1)`.
+    """The tables of a participant. Levels count from 1: `view.table(1)`.
 
-    `round` counts the periods that have passed here.
+    `round` counts the periods that have passed.
     """
 
     def __init__(self, space: AddressSpace, address: LogicalAddress) -> None:
@@ -164,22 +163,22 @@ class View:
         self.tables = tuple(ViewTable(level) for level in range(1, space.levels + 1))
 
     def table(self, level: int) -> ViewTable:
-        """The table of a level, from 1 to l."""
+        """Returns the table of a level, from 1 to l."""
         return self.tables[level - 1]
 
     def digit(self, level: int) -> int:
-        """The digit of one's own line in the table of a level."""
+        """Returns the digit of the own line in the table of a level."""
         return self.address[-level]
 
     def is_own(self, level: int, digit: int) -> bool:
-        """Whether a line is that of oneself, or of a subsystem that one is in."""
+        """Returns whether a line is the own one, or that of an own subsystem."""
         return self.address[-level] == digit
 
     def line_faults(self, level: int, line: ViewLine, redundancy: int) -> str:
-        """What makes a line one that cannot stand in the table of a level; empty: nothing.
+        """Returns why a line is invalid in the table of a level; empty if it is valid.
 
-        Its delegates lie in its subsystem, in the order of addresses; so many at most, and as many
-        as it has participants where these are fewer.
+        Its delegates are in its subsystem, in the order of addresses: R, or as many as
+        participants.
         """
         if not line.digit < self.space.radix(level):
             return "digit"
@@ -197,7 +196,7 @@ class View:
         return ""
 
     def stamps(self, lowest: int) -> tuple[LineStamp, ...]:
-        """A digest: which version of each line of the levels from the lowest there is here."""
+        """Returns a digest: the versions of the lines from a level on."""
         return tuple(
             LineStamp(
                 table.level,
@@ -211,7 +210,7 @@ class View:
         )
 
     def told(self, lowest: int) -> list[ToldLine]:
-        """The live lines of the levels from the lowest, as they are told to a newcomer."""
+        """Returns the live lines from a level on, for a newcomer."""
         return [
             ToldLine(table.level, self.age_of(held), held.line)
             for table in self.tables[lowest - 1 :]
@@ -219,17 +218,17 @@ class View:
         ]
 
     def age_of(self, held: HeldLine) -> int:
-        """For how many rounds a line was not stamped, as far as is known."""
+        """Returns the rounds since the last stamp of a line, as far as known."""
         return min(self.round - held.since, ROUNDS_MAX)
 
     def known(self) -> set[Contact]:
-        """All who are known, oneself included."""
+        """Returns all contacts, including the participant."""
         return {each.contact for table in self.tables for each in table.known()}
 
 
 @dataclass(frozen=True, slots=True)
 class Condensate:
-    """A table condensed: what the line of this subsystem says on the level above."""
+    """A condensed table: the content of the subsystem's line on the level above."""
 
     interests: bytes
     count: int
@@ -242,10 +241,10 @@ def condense_table(
     accuracy: Accuracy = Accuracy.EXACT,
     choice: DelegateChoice = DelegateChoice.ADDRESS,
 ) -> Condensate:
-    """Regroups interests, counts participants, selects delegates: the condensation function.
+    """Returns the condensed table: interests, count and delegates.
 
-    Only the lines count, so that all participants who hold the same lines get the same condensate.
-    Source: EPFL 2503 §6.4.2.
+    It depends only on the lines, so participants with the same lines get the same result. Source:
+    EPFL 2503 §6.4.2.
     """
     lines = table.live()
     if choice is DelegateChoice.INTEREST:
@@ -260,13 +259,15 @@ def condense_table(
 
 
 def _by_address(lines: Sequence[HeldLine]) -> list[Contact]:
-    """The first delegates of all lines, then the second ones, and so on; as in figure 6.5."""
+    """Returns the first delegates of all lines, then the second ones, and so on; as in figure
+    6.5.
+    """
     ranks = [list(enumerate(held.line.delegates)) for held in lines]
     return [contact for _, contact in sorted(chain.from_iterable(ranks))]
 
 
 def _by_interest(lines: Sequence[HeldLine], redundancy: int) -> list[Contact]:
-    """Greedily who covers most of the filters that nobody chosen covers; then by address."""
+    """Returns delegates that greedily cover most remaining filters; then by address."""
     left = [each for held in lines for each in held.filters.filters]
     free = {number: list(held.line.delegates) for number, held in enumerate(lines)}
     chosen: list[Contact] = []

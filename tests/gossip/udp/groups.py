@@ -4,9 +4,11 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from contrada.gossip.addresses import LogicalAddress
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.udp import GossipGroup, GossipNode, GroupKey
 from contrada.gossip.udp.rate_limits import UdpAddress
@@ -54,7 +56,8 @@ async def group_of(
     async with AsyncExitStack() as stack:
         first, *others = addresses
         nodes = [await stack.enter_async_context(node(address=first, **options))]
-        options["join_wait_s"] = 60.0
+        limits = options.get("limits", GossipLimits())
+        options["limits"] = replace(limits, group_join_wait_s=60.0)
         nodes += [node(nodes[0].place, address=each, **options) for each in others]
         await asyncio.gather(*map(stack.enter_async_context, nodes[1:]))
         await until_round(nodes[0], lambda: all(counted(each) == len(nodes) for each in nodes))

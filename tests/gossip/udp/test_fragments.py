@@ -1,9 +1,9 @@
 """Messages larger than a datagram: whole in any order, and bounded whatever comes."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.udp import fragments
 from contrada.gossip.udp.fragments import PIECE_BYTES, Reassembly, pieces_of
 
@@ -26,7 +26,7 @@ def test_any_bytes_are_harmless(pieces: list[tuple[bytes, bytes]]) -> None:
     assembling = Reassembly()
     for sender, piece in pieces:
         assembling.take(sender, "a:1", piece, 0)
-    assert len(assembling) <= 2 * fragments.INCOMPLETE_OF_SENDER_MAX
+    assert len(assembling) <= 2 * GossipLimits().incomplete_of_sender_max
 
 
 def test_what_is_no_piece_is_refused() -> None:
@@ -52,20 +52,19 @@ def test_what_is_no_piece_is_refused() -> None:
     assert assembling.refused[fragments.MALFORMED] == len(bad) + 2
 
 
-def test_a_flood_of_pieces_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_pieces_is_bounded() -> None:
     """Who sends beginnings only would fill the memory, or keep others from being heard."""
-    monkeypatch.setattr(fragments, "INCOMPLETE_BYTES_MAX", 20 * PIECE_BYTES)
-    assembling = Reassembly()
+    assembling = Reassembly(GossipLimits(incomplete_bytes_max=20 * PIECE_BYTES))
     first = [pieces_of(bytes(3 * PIECE_BYTES), number)[0] for number in range(100)]
     kept = pieces_of(b"k" * 2 * PIECE_BYTES, 1)
     assembling.take(b"quiet", "b:1", kept[0], 0)
     for piece in first:
         assembling.take(b"loud", "a:1", piece, 0)
-    assert len(assembling) == fragments.INCOMPLETE_OF_SENDER_MAX + 1
+    assert len(assembling) == GossipLimits().incomplete_of_sender_max + 1
     assert assembling.take(b"quiet", "b:1", kept[1], 0) == b"k" * 2 * PIECE_BYTES
     for sender in range(50):
         assembling.take(bytes([sender]), "a:1", first[0], 0)
     assert assembling.bytes_ <= 20 * PIECE_BYTES
-    assembling.forget(fragments.INCOMPLETE_WAIT_US + 1)
+    assembling.forget(GossipLimits().incomplete_wait_us + 1)
     assert (len(assembling), assembling.bytes_) == (0, 0)
     assert assembling.refused[fragments.INCOMPLETE] == 100 + 50

@@ -17,9 +17,10 @@ from contrada.errors import (
     ServiceError,
     TooSlowError,
 )
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import Contact, Probe, encode_gossip
 from contrada.gossip.parameters import Parameters
-from contrada.gossip.udp import GossipGroup, GossipNode, GroupKey, Rates, fragments
+from contrada.gossip.udp import GossipGroup, GossipNode, GroupKey, Rates
 from contrada.gossip.udp import gossip_node as nodes_module
 from contrada.gossip.udp.datagram_seal import GroupSeal
 from contrada.gossip.udp.fragments import DATAGRAM_BYTES_MAX, pieces_of
@@ -84,8 +85,8 @@ async def test_a_foreign_group_is_not_heard() -> None:
     other = GossipGroup(parameters=replace(QUICK, fanout=2))
     async with node() as one:
         for stranger in (
-            node(one.place, key=GroupKey.new(), join_wait_s=0.1),
-            node(one.place, group=other, join_wait_s=0.1),
+            node(one.place, key=GroupKey.new(), limits=GossipLimits(group_join_wait_s=0.1)),
+            node(one.place, group=other, limits=GossipLimits(group_join_wait_s=0.1)),
         ):
             with pytest.raises(ConnectionFailedError, match="are key, protocol and parameters"):
                 await stranger.open()
@@ -154,10 +155,13 @@ async def test_who_does_not_read_loses_and_knows_it() -> None:
 
 
 @on_loop
-async def test_who_publishes_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_publishes_too_much_waits() -> None:
     """Events would be dropped in silence where more is published than is gossiped."""
-    monkeypatch.setattr(nodes_module, "UNDER_WAY_MAX", 2)
-    async with group_of([(0, 0), (0, 1)]) as (one, two), two.subscribe("a any") as found:
+    limits = GossipLimits(events_in_transit_max=2)
+    async with (
+        group_of([(0, 0), (0, 1)], limits=limits) as (one, two),
+        two.subscribe("a any") as found,
+    ):
         await until(lambda: one.participant.statistics().round > 20)
         for value in range(6):
             await one.publish({"a": value})
@@ -245,7 +249,7 @@ async def test_floods_are_dropped_in_bounded_memory(monkeypatch: pytest.MonkeyPa
             one.arrived(seal.seal(piece, one.place, one._now_us()), ("127.0.0.1", 1 + number % 3))
         statistics = one.statistics()
         assert statistics.refused["all too fast"] > 1_800
-        assert statistics.incomplete <= fragments.INCOMPLETE_MAX
+        assert statistics.incomplete <= one.limits.incomplete_max
         assert one._assembling.bytes_ <= 200_000
         assert statistics.senders <= 200
 

@@ -3,6 +3,7 @@
 import pytest
 
 from contrada.errors import ContradaError
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.udp import Rates, rate_limits
 from contrada.gossip.udp.rate_limits import Inflow, Outflow, TokenBucket
 from tests.asynchronous import on_loop, until
@@ -31,10 +32,9 @@ def test_one_flood_leaves_room_for_others() -> None:
     assert many == ["", ""] + [rate_limits.ALL_TOO_FAST] * 8
 
 
-def test_sources_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_are_bounded() -> None:
     """Memory would grow with places that somebody makes up."""
-    monkeypatch.setattr(rate_limits, "PLACES_RATED_MAX", 10)
-    inflow = Inflow(Rates(), 0)
+    inflow = Inflow(Rates(), 0, places_max=10)
     for port in range(100):
         inflow.refuses(("1.1.1.1", port), 1, 0)
     assert len(inflow) == 10
@@ -50,7 +50,7 @@ async def test_what_is_over_the_rate_waits_in_order_and_is_bounded() -> None:
     assert flow.put(datagrams, ("1.1.1.1", 9))
     assert sent == datagrams[:2]
     assert flow.waiting_bytes == 2_000
-    assert not flow.put([bytes(rate_limits.UNSENT_BYTES_MAX)], ("1.1.1.1", 9))
+    assert not flow.put([bytes(GossipLimits().unsent_bytes_max)], ("1.1.1.1", 9))
     assert flow.dropped == {rate_limits.OUT_OF_ROOM: 1}
     now[0] = 10_000_000
     await until(lambda: len(sent) == 4)

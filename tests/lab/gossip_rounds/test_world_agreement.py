@@ -17,11 +17,9 @@ import pytest
 
 from contrada.gossip.addresses import AddressSpace
 from contrada.gossip.group_policy import GroupPolicy
-from contrada.gossip.hpmcast import Hpmcast
+from contrada.gossip.hpmcast import Hpmcast, Pmcast, Rfpbcast
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.participant import GossipParticipant
-from contrada.gossip.pmcast import Pmcast
-from contrada.gossip.rfpbcast import Rfpbcast
 from contrada.lab.gossip_rounds.gossip_runs import GossipPlan, GossipProtocol, disseminate
 from contrada.lab.gossip_rounds.gossip_world import GossipWorld
 from contrada.model import Envelope, Filter, FilterSet, Notification

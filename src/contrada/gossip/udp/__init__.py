@@ -1,11 +1,11 @@
-"""Groups that gossip, over UDP: sealed datagrams, and what lies between them and a participant.
+"""Gossip groups over UDP, with sealed datagrams.
 
-    node       a participant of a group, as an access point     |  bridge   a group and a broker
-    group      what all participants agree on, and places
-    fragments  messages larger than a datagram                  |  pacing   how much goes and comes
-    sealing    datagrams that only the group can make and read
+    gossip_node    a participant of a group, as an access point | group_bridge  a group and a broker
+    gossip_group   the common configuration, and places
+    fragments      messages larger than a datagram                |  rate_limits   bytes per second
+    datagram_seal  authenticated encryption for the group
 
-It needs the library `cryptography` (extra `gossip`), which nothing else here does.
+It needs the library `cryptography` (extra `gossip`).
 """
 
 from contrada.gossip.udp.datagram_seal import GroupKey

@@ -1,48 +1,37 @@
-"""Messages that are larger than a datagram: cut, and put together again.
+"""Fragments: messages larger than a datagram, in pieces; and `Reassembly`.
 
     bytes 0 to 3   the number of the message at its sender
-    4 and 5        which piece this is, from 0
-    6 and 7        how many pieces it has
-    8 …            the piece: `PIECE_BYTES`, but for the last, which has 1 to as many
+    4 and 5        the index of the piece, from 0
+    6 and 7        the number of pieces
+    8 …            the piece: `PIECE_BYTES`, or 1 to as many for the last
 
-Each piece is sealed, so only the group can make one. What is held of incomplete messages is bounded
-in number, in bytes, in time and by sender; whoever has too much loses the oldest of its own first.
+Each piece is sealed, so only the group can make one. Incomplete messages are bounded in number, in
+bytes, in time and by sender; a sender with too many loses its own oldest first.
 """
 
 import struct
 from collections import Counter, OrderedDict
 from typing import Final
 
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import GOSSIP_BYTES_MAX
 from contrada.gossip.udp.datagram_seal import SEAL_BYTES
 
 DATAGRAM_BYTES_MAX: Final = 1_400
-"""Bytes of a datagram, so that it goes whole through usual networks. Beyond it: a message is cut;
-what comes larger is refused, counted."""
+"""Bytes of a datagram, which usual networks do not fragment. Beyond it: a message is cut; a larger
+datagram is refused, counted."""
 
 _HEAD: Final = struct.Struct(">IHH")
 PIECE_BYTES: Final = DATAGRAM_BYTES_MAX - SEAL_BYTES - _HEAD.size
 PIECES_MAX: Final = -(-GOSSIP_BYTES_MAX // PIECE_BYTES)
 """Pieces of a message: as many as GOSSIP_BYTES_MAX takes. Beyond it: refused, counted."""
 
-INCOMPLETE_OF_SENDER_MAX: Final = 8
-"""Messages of one sender of which pieces are missing. Beyond it: its oldest is dropped, counted."""
-
-INCOMPLETE_MAX: Final = 1_024
-"""Messages of all senders that lack pieces. Beyond it: the oldest is dropped, counted."""
-
-INCOMPLETE_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of pieces that wait for others. Beyond it: the oldest message is dropped, counted."""
-
-INCOMPLETE_WAIT_US: Final = 5_000_000
-"""Microseconds that a message waits for its pieces. Beyond it: dropped, counted."""
-
 MALFORMED: Final = "malformed fragment"
 INCOMPLETE: Final = "incomplete message"
 
 
 def pieces_of(content: bytes, number: int) -> list[bytes]:
-    """What goes into datagrams, each to be sealed, of a message with a number."""
+    """Returns the pieces of a message, each to be sealed."""
     count = max(1, -(-len(content) // PIECE_BYTES))
     return [
         _HEAD.pack(number & 0xFFFFFFFF, index, count)
@@ -62,9 +51,10 @@ class _Incomplete:
 
 
 class Reassembly:
-    """Messages of which pieces are missing. `refused` counts by reason."""
+    """Incomplete messages. `refused` counts by reason."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: GossipLimits = GossipLimits()) -> None:
+        self._limits = limits
         self.refused: Counter[str] = Counter()
         self._held: OrderedDict[tuple[bytes, str, int], _Incomplete] = OrderedDict()
         self._of_sender: Counter[bytes] = Counter()
@@ -74,9 +64,9 @@ class Reassembly:
         return len(self._held)
 
     def take(self, sender: bytes, place: str, piece: bytes, passed_us: int) -> bytes | None:
-        """Takes a piece of a sender at a place. Returns the message that it completes, else None.
+        """Adds a piece of a sender at a place. Returns a completed message, else None.
 
-        Cost: linear in a completed message, else next to nothing.
+        Cost: linear in a completed message, else almost free.
         """
         if len(piece) < _HEAD.size:
             return self._refuse()
@@ -103,22 +93,22 @@ class Reassembly:
         if len(held.pieces) == count:
             self._drop(key)
             return b"".join(held.pieces[each] for each in range(count))
-        while self.bytes_ > INCOMPLETE_BYTES_MAX:
+        while self.bytes_ > self._limits.incomplete_bytes_max:
             self._lose(next(iter(self._held)))
         return None
 
     def forget(self, passed_us: int) -> None:
-        """Drops what has waited for too long."""
+        """Drops messages that have waited too long."""
         while self._held:
             key, oldest = next(iter(self._held.items()))
-            if passed_us - oldest.begun_us <= INCOMPLETE_WAIT_US:
+            if passed_us - oldest.begun_us <= self._limits.incomplete_wait_us:
                 return
             self._lose(key)
 
     def _make_room(self, sender: bytes) -> None:
-        if self._of_sender[sender] >= INCOMPLETE_OF_SENDER_MAX:
+        if self._of_sender[sender] >= self._limits.incomplete_of_sender_max:
             self._lose(next(key for key in self._held if key[0] == sender))
-        if len(self._held) >= INCOMPLETE_MAX:
+        if len(self._held) >= self._limits.incomplete_max:
             self._lose(next(iter(self._held)))
 
     def _lose(self, key: tuple[bytes, str, int]) -> None:

@@ -1,7 +1,7 @@
-"""What the participants of a group over UDP agree on, and how places are written.
+"""`GossipGroup`: the common configuration of a group over UDP; and the text of places.
 
-A *place* is where a participant is reached: `10.0.0.7:7656`, `[fd00::7]:7656`. It is the one that
-it sends from: others hear nothing that comes from elsewhere.
+A *place* is the address at which a participant receives and from which it sends: `10.0.0.7:7656`,
+`[fd00::7]:7656`. Datagrams from another address are ignored.
 """
 
 import asyncio
@@ -14,13 +14,12 @@ import msgspec
 
 from contrada.errors import AddressError, InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import Contact
 from contrada.gossip.group_policy import Chance, GroupPolicy
-from contrada.gossip.hpmcast import Hpmcast
+from contrada.gossip.hpmcast import Hpmcast, Pmcast, Rfpbcast
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.participant import GossipParticipant
-from contrada.gossip.pmcast import Pmcast
-from contrada.gossip.rfpbcast import Rfpbcast
 from contrada.gossip.udp.rate_limits import UdpAddress
 from contrada.net.wire.address import check_host
 
@@ -29,11 +28,10 @@ GOSSIP_PORT_DEFAULT: Final = 7656
 USUAL: Final = Parameters(
     levels=4, branching=64, fanout=3, loss=0.05, crashes=0.01, audience=8, constant=2.0
 )
-"""The parameters of a group by default: surer for few participants than the smallest rounds.
+"""The default parameters of a group: more reliable for few participants than the fewest rounds.
 
-It has 2^24 addresses, so that participants that draw theirs at the same time seldom draw the same
-one: among a thousand the chance is 3 in 100.
-"""
+It has 2^24 addresses, so random ones rarely collide: among a thousand participants the chance is 3
+in 100."""
 
 ProtocolName: TypeAlias = Literal["hpmcast", "pmcast", "rfpbcast"]
 
@@ -48,7 +46,7 @@ _PLACE_EXPECTED: Final = "HOST:PORT, for example 10.0.0.7:7656 or [fd00::7]:7656
 
 @dataclass(frozen=True, slots=True)
 class GossipGroup:
-    """What all participants of a group have alike; whoever has another is in another group.
+    """The common configuration of a group; another configuration is another group.
 
     Without a `space`, addresses have l digits below a. Raises InvalidValueError, LimitError.
     """
@@ -59,7 +57,7 @@ class GossipGroup:
     space: AddressSpace | None = None
 
     def __post_init__(self) -> None:
-        """Refuses what no participant could be made of."""
+        """Refuses a configuration without possible participants."""
         if self.protocol not in PROTOCOLS:
             raise InvalidValueError(self.protocol, f"expected one of {', '.join(PROTOCOLS)}")
         if self.protocol != "hpmcast" and self.parameters.levels != 1:
@@ -71,7 +69,7 @@ class GossipGroup:
 
     @property
     def addresses(self) -> AddressSpace:
-        """The addresses that there are."""
+        """The space of addresses."""
         if self.space is not None:
             return self.space
         return AddressSpace.regular(self.parameters.levels, self.parameters.branching)
@@ -82,23 +80,29 @@ class GossipGroup:
         parts = (self.protocol, self.parameters, self.conduct, self.addresses)
         return msgspec.json.encode(parts)
 
-    def participant(self, address: LogicalAddress, place: str, rng: Chance) -> GossipParticipant:
-        """One of the group. Raises InvalidValueError for no address of it."""
+    def participant(
+        self,
+        address: LogicalAddress,
+        place: str,
+        rng: Chance,
+        limits: GossipLimits = GossipLimits(),
+    ) -> GossipParticipant:
+        """Returns a participant of the group. Raises InvalidValueError for a foreign address."""
         contact = Contact(self.addresses.check(address), place)
         made = PROTOCOLS[self.protocol]
-        return made(contact, self.addresses, self.parameters, rng, self.conduct)
+        return made(contact, self.addresses, self.parameters, rng, self.conduct, limits)
 
 
 def place_text(place: UdpAddress) -> str:
-    """A place as it is written."""
+    """Returns the text of a place."""
     host, port = place
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def split_place(text: str, port: int | None = GOSSIP_PORT_DEFAULT) -> tuple[str, int]:
-    """Host and port of a text, which may name a host; without a port it is the given one.
+    """Returns host and port of a text, with a default port.
 
-    Raises AddressError, which says what was expected.
+    Raises AddressError with the expected form.
     """
     host, colon, digits = text.rpartition(":")
     if not colon or digits.endswith("]") or (":" in host and not host.endswith("]")):
@@ -115,7 +119,7 @@ def split_place(text: str, port: int | None = GOSSIP_PORT_DEFAULT) -> tuple[str,
 
 
 async def resolved(text: str) -> UdpAddress:
-    """The place that a text names, by IP address. Raises AddressError where there is none."""
+    """Returns the IP address and port of a text. Raises AddressError."""
     host, port = split_place(text)
     if port == 0:
         raise AddressError(text, _PLACE_EXPECTED)
@@ -131,7 +135,7 @@ async def resolved(text: str) -> UdpAddress:
 
 
 def own_host(towards: UdpAddress) -> str:
-    """The IP address of this machine from which a place is reached; nothing is sent."""
+    """Returns the IP address of this machine that reaches a place; nothing is sent."""
     family = socket.AF_INET6 if ":" in towards[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -143,7 +147,7 @@ def own_host(towards: UdpAddress) -> str:
 
 
 def check_own_host(host: str) -> str:
-    """The IP address at which a participant is reached. Raises AddressError."""
+    """Returns a usable IP address of a participant. Raises AddressError."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -4,11 +4,9 @@
         async with node.subscribe("price < 100") as quotes:
             await node.publish({"symbol": "DIS", "price": 61.5})
 
-It owns a `GossipParticipant`, gives it a tick each period P, hands it received messages and carries
-out its effects. Each datagram is checked in this order, and refused at the first check that fails:
-its size; whether it belongs to the group; the rates; its clock, number and seal; its pieces; then
-the participant checks the message. A refused datagram is not answered. Refusals are counted, by
-reason.
+It drives a `GossipParticipant`: a tick in each period P, received messages, and its effects. Each
+datagram is checked in this order: size; group; rates; clock, number and seal; pieces; then the
+participant checks the message. A refused datagram is not answered, but counted by reason.
 
 Source: EPFL 2503 §6.4 to §6.6.
 """
@@ -31,6 +29,7 @@ from contrada.errors import (
     TooSlowError,
 )
 from contrada.gossip.addresses import LogicalAddress
+from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import (
     AddInterest,
     Datagram,
@@ -80,23 +79,6 @@ from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.security.signatures import Signer
 from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL, QueueSettings, entry_of
 
-GROUP_JOIN_WAIT_S: Final = 10.0
-"""How long a newcomer asks for its place in a group, if it does not say otherwise. Beyond it:
-ConnectionFailedError."""
-
-UNDER_WAY_MAX: Final = 512
-"""Events that are gossiped at a participant while its user publishes. Beyond it: who publishes
-waits, then ServiceError."""
-
-ADDRESSES_DRAWN_MAX: Final = 16
-"""Addresses that a newcomer without one of its own tries. Beyond it: ServiceError."""
-
-LEAVE_WAIT_S: Final = 0.5
-"""How long what is to be sent at the end may take, as that one leaves. Beyond it: dropped."""
-
-SPREAD_WAIT_S: Final = 30.0
-"""How long who has published waits, before it leaves, for what is under way. Beyond it: dropped."""
-
 OVERSIZED: Final = "oversized"
 _TAKEN: Final = "the address is taken"
 _EPHEMERAL: Final = "127.0.0.1:0"
@@ -104,10 +86,10 @@ _EPHEMERAL: Final = "127.0.0.1:0"
 
 @dataclass(frozen=True, slots=True)
 class NodeStatistics:
-    """What a node holds and did. `participant` counts messages, all others datagrams.
+    """The counts of a node. `participant` counts messages, the others datagrams.
 
-    `refused` says by reason what came and was not taken, that of the participant too; `dropped`
-    what was not sent. `senders` are remembered against replay; `incomplete` messages lack pieces.
+    `refused` counts inputs by reason, with those of the participant; `dropped` counts unsent
+    outputs. `senders` are remembered against replay; `incomplete` messages lack pieces.
     """
 
     place: str
@@ -126,7 +108,7 @@ class NodeStatistics:
 
 
 class _UdpEnd(asyncio.DatagramProtocol):
-    """Hands what comes to a node."""
+    """Forwards the callbacks of the socket to a node."""
 
     def __init__(self, node: "GossipNode") -> None:
         self._node = node
@@ -145,10 +127,9 @@ class _UdpEnd(asyncio.DatagramProtocol):
 
 
 class GossipNode(AsyncResource):
-    """A participant of a group, in it inside its own `async with`.
+    """A participant of a group, in the group inside `async with`.
 
-    A best effort is made: what is published reaches who wants it with a probability that
-    `contrada.lab.analysis` computes.
+    Delivery is best effort, with the probability that `contrada.lab.analysis` computes.
     """
 
     def __init__(
@@ -161,13 +142,13 @@ class GossipNode(AsyncResource):
         address: LogicalAddress | None = None,
         publisher: str | Signer | None = None,
         rates: Rates | None = None,
-        join_wait_s: float = GROUP_JOIN_WAIT_S,
+        limits: GossipLimits = GossipLimits(),
     ) -> None:
-        """`join` are places of participants, of which one suffices; without any, a group begins.
+        """`join` has places of participants, of which one suffices; without any, a group starts.
 
-        `at` is the place where this one is reached, by default on a free port of the IP address
-        from which it reaches the first of `join`, else of 127.0.0.1. `address` is where it stands
-        in the hierarchy, by default anywhere. Raises AddressError, InvalidValueError, ServiceError.
+        `at` is the place of this one, by default a free port of the IP address that reaches the
+        first of `join`, else of 127.0.0.1. `address` is its address in the hierarchy, by default
+        random. Raises AddressError, InvalidValueError, ServiceError.
         """
         self.group = group if group is not None else GossipGroup()
         if address is not None:
@@ -177,13 +158,13 @@ class GossipNode(AsyncResource):
         self._join = tuple(join)
         self._at = at
         self._address = address
-        self._join_wait_s = join_wait_s
+        self.limits = limits
         self._rates = rates or Rates()
         self._stamp = stamp_of(publisher)
-        self._seal = GroupSeal(key, self.group.agreed)
-        self._assembling = Reassembly()
-        self._inflow = Inflow(self._rates, passed_us())
-        self._outflow = Outflow(self._rates, self._transmit, passed_us)
+        self._seal = GroupSeal(key, self.group.agreed, senders_max=limits.senders_max)
+        self._assembling = Reassembly(limits)
+        self._inflow = Inflow(self._rates, passed_us(), limits.places_rated_max)
+        self._outflow = Outflow(self._rates, self._transmit, passed_us, limits.unsent_bytes_max)
         self.refused: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._subscriptions: dict[str, GroupSubscription] = {}
@@ -200,9 +181,10 @@ class GossipNode(AsyncResource):
     # --- being in the group ----------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Enter the group.
+        """Enters the group.
 
-        Raises AddressError, ServiceError, and ConnectionFailedError where nobody there answers.
+        Raises AddressError, ServiceError, and ConnectionFailedError where no participant
+        answers.
         """
         if self._is_closed:
             raise ServiceClosedError("this participant has left; make another")
@@ -234,19 +216,19 @@ class GossipNode(AsyncResource):
         self.place = place_text((name[0], name[1]))
 
     async def _enter(self, towards: list[UdpAddress]) -> None:
-        """Asks for a place until there is one; another one where that is taken."""
+        """Asks for a place until it is admitted; tries another address where one is taken."""
         places = tuple(map(place_text, towards))
         addresses, refusal = self.group.addresses, _TAKEN
-        for _ in range(ADDRESSES_DRAWN_MAX):
+        for _ in range(self.limits.addresses_drawn_max):
             address = self._address or addresses.of_number(secrets.randbelow(addresses.size))
             chance = secrets.SystemRandom()
-            self._participant = self.group.participant(address, self.place, chance)
+            self._participant = self.group.participant(address, self.place, chance, self.limits)
             self._joined = running_loop().create_future()
             if self._timer is None:
                 self._plan(first=True)
             self.do(JoinGroup(places))
             try:
-                async with asyncio.timeout(self._join_wait_s):
+                async with asyncio.timeout(self.limits.group_join_wait_s):
                     refusal = await self._joined
             except TimeoutError:
                 raise ConnectionFailedError(", ".join(places), self._why_not()) from None
@@ -258,21 +240,21 @@ class GossipNode(AsyncResource):
 
     def _why_not(self) -> str:
         said = (
-            f"no participant let this in for {self._join_wait_s:g} s; it is reached at "
+            f"no participant let this in for {self.limits.group_join_wait_s:g} s; it is reached at "
             f"{self.place}: are key, protocol and parameters the same there, and the clocks?"
         )
         heard = ", ".join(f"{count} {reason}" for reason, count in self.refused.items())
         return f"{said} What came was refused: {heard}" if heard else said
 
     async def aclose(self) -> None:
-        """Leave the group, and say so; iterations end after what they hold. Twice is once."""
+        """Leaves the group; iterations end after their queues. Twice is once."""
         if self._transport is not None and not self._is_closed:
             check_loop(self._loop)
             for subscription in list(self._subscriptions.values()):
                 subscription.end()
             self._is_closed = True
             self.do(LeaveGroup())
-            await self._outflow.emptied(LEAVE_WAIT_S)
+            await self._outflow.emptied(self.limits.leave_wait_s)
         self._close()
 
     async def _end(self) -> None:
@@ -288,7 +270,7 @@ class GossipNode(AsyncResource):
             self._transport.close()
 
     def require_open(self) -> None:
-        """Raise unless it is in the group."""
+        """Raises unless it is in the group."""
         if self._is_closed:
             raise ServiceClosedError("this participant has left")
         if self._participant is None:
@@ -313,10 +295,10 @@ class GossipNode(AsyncResource):
         ttl_s: float | None = None,
         priority: int | None = None,
     ) -> Envelope:
-        """Multicast one notification; what has an identity keeps it, and goes once.
+        """Multicasts one notification; an identity is kept, and sent once.
 
-        Waits while much is under way. Raises as `Service.publish`; ServiceError where the group
-        takes no more, or it is too large.
+        Waits while many events are in transit. Raises as `Service.publish`; ServiceError where the
+        group refuses it.
         """
         notification = publication_of(item, body, content_type, ttl_s, priority, None)
         self.require_open()
@@ -330,11 +312,11 @@ class GossipNode(AsyncResource):
 
     async def _room(self) -> None:
         buffers = self.participant.dissemination.buffers
-        if len(buffers) < UNDER_WAY_MAX:
+        if len(buffers) < self.limits.events_in_transit_max:
             return
         try:
             async with asyncio.timeout(PUBLISH_WAIT_S):
-                while len(buffers) >= UNDER_WAY_MAX:
+                while len(buffers) >= self.limits.events_in_transit_max:
                     self._ticked.clear()
                     await self._ticked.wait()
                     self.require_open()
@@ -342,13 +324,13 @@ class GossipNode(AsyncResource):
             held = f"{len(buffers)} events are under way here"
             raise ServiceError(f"{held}, and no fewer after {PUBLISH_WAIT_S:g} s") from None
 
-    async def spread(self, wait_s: float = SPREAD_WAIT_S) -> None:
-        """Waits until nothing is gossiped here any more, for so long at most.
+    async def spread(self, wait_s: float | None = None) -> None:
+        """Waits until no event is in transit here, within a bounded time.
 
-        Who leaves before takes with him what he was to tell.
+        A participant that leaves before takes its events along.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(self.limits.spread_wait_s if wait_s is None else wait_s):
                 while len(self.participant.dissemination.buffers) and not self._is_closed:
                     self._ticked.clear()
                     await self._ticked.wait()
@@ -356,9 +338,10 @@ class GossipNode(AsyncResource):
     def subscribe(
         self, subject: Any, where: Any = None, *, when_full: WhenFull = "drop-newest"
     ) -> "GroupSubscription":
-        """A subscription, in force inside `async with`; see `Service.subscribe`.
+        """Returns a subscription, in force inside `async with`; see `Service.subscribe`.
 
-        A group waits for nobody: `block` drops the newest. It takes some rounds until all know.
+        A group does not wait: `block` drops the newest. All know the subscription after some
+        rounds.
         """
         where = narrowing_of(subject, where)
         return GroupSubscription(
@@ -370,30 +353,30 @@ class GossipNode(AsyncResource):
         )
 
     def new_identity(self) -> str:
-        """A name for a subscription; no other has it."""
+        """Returns a unique name for a subscription."""
         self._identities += 1
         return str(self._identities)
 
     def enter(self, identity: str, filters: FilterSet, subscription: "GroupSubscription") -> None:
-        """Have the group told what is wanted. Raises ServiceError where it is not taken."""
+        """Adds a subscription. Raises ServiceError where it is refused."""
         self.require_open()
         if refusal := self.do(AddInterest(identity, filters)):
             raise ServiceError(f"the group does not take the subscription: {refusal}")
         self._subscriptions[identity] = subscription
 
     def leave(self, identity: str) -> None:
-        """It is not wanted any longer."""
+        """Removes a subscription."""
         if self._subscriptions.pop(identity, None) is not None and not self._is_closed:
             self.do(RemoveInterest(identity))
 
     def now_us(self) -> int:
-        """The time of what is published here."""
+        """Returns the time of publications."""
         return self._stamp.now_us()
 
     # --- the participant -------------------------------------------------------------------------
 
     def do(self, event: GossipEvent) -> str:
-        """Hands an event to the participant, and does what it wants; why it turned it down."""
+        """Handles an event and its effects. Returns a refusal, or an empty text."""
         refusal = ""
         for effect in self.participant.handle(event, self._stamp.now_us()):
             if isinstance(effect, TurnedDown) and effect.event is event:
@@ -413,7 +396,7 @@ class GossipNode(AsyncResource):
             case TurnedDown(Datagram(), reason):
                 self._settle_join(reason)
             case TurnedDown():
-                pass  # Told by `do` to who asked for it.
+                pass  # `do` returns it to its caller.
 
     def _settle_join(self, refusal: str) -> None:
         if self._joined is not None and not self._joined.done():
@@ -434,7 +417,7 @@ class GossipNode(AsyncResource):
     # --- datagrams -------------------------------------------------------------------------------
 
     def arrived(self, datagram: bytes, source: UdpAddress) -> None:
-        """A datagram has come, from anybody."""
+        """Handles an untrusted datagram."""
         if self._is_closed or self._participant is None:
             return
         self._counts["received"] += 1
@@ -470,14 +453,14 @@ class GossipNode(AsyncResource):
         self._outflow.put([self._seal.seal(each, place, now_us) for each in pieces], to)
 
     def _place_of(self, text: str) -> UdpAddress:
-        """Where a place is that a participant told. Raises AddressError."""
+        """Returns the address of a place in a message. Raises AddressError."""
         found = self._places.get(text)
         if found is None:
             host, port = split_place(text, None)
             found = check_own_host(host), port
             if port == 0 or place_text(found) != text:
                 raise AddressError(text, "a place by IP address")
-            if len(self._places) >= PLACES_KNOWN_MAX:
+            if len(self._places) >= self.limits.places_known_max:
                 self._places.clear()
             self._places[text] = found
         return found
@@ -489,11 +472,11 @@ class GossipNode(AsyncResource):
             self._transport.sendto(datagram, place)
 
     def _now_us(self) -> int:
-        """What the clock of this machine says, for seals."""
+        """Returns the time of seals."""
         return wall_clock_us()
 
     def hold_up(self, *, is_full: bool) -> None:
-        """Whether the socket takes no more at present."""
+        """Pauses or resumes sending, as the socket demands."""
         if is_full:
             self._outflow.hold_up()
         else:
@@ -502,7 +485,7 @@ class GossipNode(AsyncResource):
     # --- what it says of itself ------------------------------------------------------------------
 
     def statistics(self) -> NodeStatistics:
-        """What it holds and did. Cost: the whole view."""
+        """Returns the counts. Cost: the whole view."""
         participant = self.participant.statistics()
         counts = self._counts
         return NodeStatistics(
@@ -523,7 +506,7 @@ class GossipNode(AsyncResource):
 
 
 class GroupSubscription(QueuedSubscription[Any]):
-    """A subscription to the events of a group, with its queue."""
+    """A subscription to the events of a group."""
 
     __slots__ = ("_identity", "_node")
 
@@ -542,19 +525,19 @@ class GroupSubscription(QueuedSubscription[Any]):
         self._identity = node.new_identity()
 
     def give(self, event: Notification) -> None:
-        """An event has come that somebody here wants."""
+        """Queues an event if it matches."""
         if not self.is_asked(event) or self.queue.finished:
             return
         entry = entry_of(event)
-        if not self.queue.offer_all([entry]):  # Only where another would be waited for.
+        if not self.queue.offer_all([entry]):  # Only where `block` would wait.
             self.count_dropped(QUEUE_FULL, 1)
 
     def count_lost(self, reason: str, count: int, size: int) -> None:
-        """So many were dropped in the outlet."""
+        """Counts notifications dropped in the queue."""
         self.count_dropped(reason, count)
 
     def cut_off(self) -> None:
-        """It does not keep up, and asked to be ended then."""
+        """Ends the subscription, which does not keep up."""
         self.end(TooSlowError())
         self._node.leave(self._identity)
 
@@ -573,12 +556,8 @@ class GroupSubscription(QueuedSubscription[Any]):
         return 0, 0
 
 
-PLACES_KNOWN_MAX: Final = 65_536
-"""Places that were told and are remembered as the system has them. Beyond it: all are read anew."""
-
-
 def passed_us() -> int:
-    """Microseconds by a clock that nobody sets."""
+    """Returns microseconds of a monotonic clock."""
     return time.monotonic_ns() // 1000
 
 

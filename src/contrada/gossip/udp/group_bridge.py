@@ -1,9 +1,9 @@
-"""`GroupBridge`: between a service, such as a broker, and a group that gossips.
+"""`GroupBridge`: a bridge between a service, such as a broker, and a gossip group.
 
-What matches `to_group` at the service is multicast in the group, what matches `to_service` in the
-group is published at the service, each under the identity that it has. What came over the bridge,
-in either direction, never comes over it again: it is known by its publisher and its identity. Where
-several bridges join the same two, each carries an event once, so it ends there, too.
+Notifications that match `to_group` at the service are multicast in the group, and events that match
+`to_service` are published at the service, each with its identity. Publisher and id of each are
+remembered, so it crosses the bridge once, in either direction. So several bridges between the same
+two make no loop.
 """
 
 import logging
@@ -33,9 +33,9 @@ WENT_OVER: Final = "went over already"
 
 
 class GroupBridge:
-    """Carries what it is told to between a service and a group, while `run` does.
+    """Forwards notifications between a service and a group during `run`.
 
-    `counts` says how many went each way, which had gone over before, and which were refused.
+    `counts` has the forwarded ones by direction, repeated ones, and refused ones.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class GroupBridge:
         to_group: Subscribable | None = None,
         to_service: Subscribable | None = None,
     ) -> None:
-        """Both are open, and stay their owner's. Raises ServiceError where nothing is to go over,
-        and as `Service.subscribe` for what cannot be subscribed.
+        """Both are open, and remain open. Raises ServiceError where both directions are empty, and
+        as `Service.subscribe`.
         """
         if to_group is None and to_service is None:
             raise ServiceError("a bridge carries something: say what goes to the group, or from it")
@@ -61,8 +61,10 @@ class GroupBridge:
         self._ways = publish
 
     async def run(self, opened: Callable[[], object] = lambda: None) -> None:
-        """Carry until one of both ends, or this is cancelled; `opened` is called when all is in
-        force. Raises ConnectionFailedError.
+        """Forwards until one of both ends, or the task is cancelled. Raises
+        ConnectionFailedError.
+
+        `opened` is called when the subscriptions are in force.
         """
         async with AsyncExitStack() as stack:
             for subscription, _ in self._ways.values():

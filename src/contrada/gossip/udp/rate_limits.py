@@ -1,8 +1,7 @@
-"""Rates of sending and receiving datagrams, and the bounds of what waits for them.
+"""Rate limits of datagrams, and the queue of outgoing ones.
 
-A *bucket* fills with bytes at a rate, up to a burst. A datagram larger than the bucket's content
-has to wait, or is dropped. Received datagrams are dropped unopened, so that a flood costs next to
-nothing.
+A *bucket* fills with bytes at a rate, up to one second of it. A datagram larger than its content
+waits, or is dropped. Incoming datagrams are dropped unopened, so a flood is cheap.
 """
 
 import asyncio
@@ -14,13 +13,6 @@ from typing import Final, TypeAlias
 
 from contrada.errors import InvalidValueError
 
-UNSENT_BYTES_MAX: Final = 4 * 2**20
-"""Bytes of datagrams that wait to be sent. Beyond it: a message is dropped, counted."""
-
-PLACES_RATED_MAX: Final = 4_096
-"""Places from which datagrams come whose rates are known singly. Beyond it: the one that was silent
-for longest is forgotten."""
-
 OUT_OF_ROOM: Final = "no room to wait"
 TOO_FAST: Final = "too fast"
 ALL_TOO_FAST: Final = "all too fast"
@@ -31,21 +23,21 @@ UdpAddress: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Bytes in a second, and as many at once: `out`, `in_` from one place, `in_all` from all."""
+    """Bytes per second, and in a burst: `out`, `in_` from one place, `in_all` from all."""
 
     out: int = 8_000_000
     in_: int = 4_000_000
     in_all: int = 16_000_000
 
     def __post_init__(self) -> None:
-        """Refuses what is no rate, with the value."""
+        """Refuses invalid rates."""
         for rate in (self.out, self.in_, self.in_all):
             if type(rate) is not int or rate < 2_000:
                 raise InvalidValueError(rate, "bytes in a second, 2,000 or more")
 
 
 class TokenBucket:
-    """So many bytes in a second; as many at once as come in a second."""
+    """A token bucket with a burst of one second."""
 
     __slots__ = ("_left", "_rate", "_since_us")
 
@@ -55,34 +47,35 @@ class TokenBucket:
         self._since_us = now_us
 
     def has(self, size: int, now_us: int) -> bool:
-        """Whether there is as much in it now."""
+        """Returns whether it holds as many bytes now."""
         self._left += max(0, now_us - self._since_us) * self._rate / 1e6
         self._left = min(self._left, self._rate)
         self._since_us = now_us
         return self._left >= size
 
     def take(self, size: int) -> None:
-        """Takes so much out."""
+        """Removes bytes."""
         self._left -= size
 
     def wait_s(self, size: int) -> float:
-        """Seconds until the bucket holds that many bytes."""
+        """Returns the seconds until it holds that many bytes."""
         return max(0.0, (size - self._left) / self._rate)
 
 
 class Inflow:
-    """Which of what comes is looked at."""
+    """The admission of incoming datagrams."""
 
-    def __init__(self, rates: Rates, now_us: int) -> None:
+    def __init__(self, rates: Rates, now_us: int, places_max: int = 4_096) -> None:
+        self._places_max = places_max
         self._rates = rates
         self._all = TokenBucket(rates.in_all, now_us)
         self._sources: OrderedDict[UdpAddress, TokenBucket] = OrderedDict()
 
     def refuses(self, source: UdpAddress, size: int, now_us: int) -> str:
-        """Why so many bytes from a place are not looked at; empty where they are."""
+        """Returns why a datagram of a place is dropped; empty if it is not."""
         bucket = self._sources.get(source)
         if bucket is None:
-            if len(self._sources) >= PLACES_RATED_MAX:
+            if len(self._sources) >= self._places_max:
                 self._sources.popitem(last=False)
             bucket = self._sources[source] = TokenBucket(self._rates.in_, now_us)
         else:
@@ -100,11 +93,16 @@ class Inflow:
 
 
 class Outflow:
-    """What waits to be sent. `dropped` counts messages by reason."""
+    """The queue of outgoing datagrams. `dropped` counts messages by reason."""
 
     def __init__(
-        self, rates: Rates, send: Callable[[bytes, UdpAddress], None], passed_us: Callable[[], int]
+        self,
+        rates: Rates,
+        send: Callable[[bytes, UdpAddress], None],
+        passed_us: Callable[[], int],
+        bytes_max: int = 4 * 2**20,
     ) -> None:
+        self._bytes_max = bytes_max
         self.dropped: Counter[str] = Counter()
         self._send = send
         self._passed_us = passed_us
@@ -118,13 +116,13 @@ class Outflow:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that wait."""
+        """Bytes in the queue."""
         return self._bytes
 
     def put(self, datagrams: Sequence[bytes], place: UdpAddress) -> bool:
         """Sends the datagrams of one message, now or later: all of them, or none."""
         size = sum(map(len, datagrams))
-        if self._bytes + size > UNSENT_BYTES_MAX:
+        if self._bytes + size > self._bytes_max:
             self.dropped[OUT_OF_ROOM] += 1
             return False
         self._waiting.extend((each, place) for each in datagrams)
@@ -135,23 +133,23 @@ class Outflow:
         return True
 
     def hold_up(self) -> None:
-        """The socket takes no more at present."""
+        """Pauses: the socket is full."""
         self._is_held_up = True
 
     def go_on(self) -> None:
-        """It does again."""
+        """Resumes."""
         self._is_held_up = False
         if self._timer is None:
             self._flush()
 
     async def emptied(self, wait_s: float) -> None:
-        """Waits until all is sent, for so long at most."""
+        """Waits until the queue is empty, within a bounded time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._empty.wait()
 
     def close(self) -> None:
-        """Drops what waits."""
+        """Drops the queue."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

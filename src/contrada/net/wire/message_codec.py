@@ -17,7 +17,7 @@ from contrada.net.wire.pattern_codec import (
     PLAIN_PATTERN_MESSAGES,
 )
 from contrada.net.wire.payload_codec import (
-    Content,
+    ContentField,
     WireForm,
     check_content,
     decoded,
@@ -120,7 +120,7 @@ class _HopPublish(RouterMessage, frozen=True, tag="publish"):
 
 
 ADVERTISEMENT: Final = WireForm(
-    Advertise, offer=Content(bytes, None, lambda data, _: offer_from(data))
+    Advertise, offer=ContentField(bytes, None, lambda data, _: offer_from(data))
 )
 
 Hopping: TypeAlias = (

@@ -4,7 +4,7 @@ from typing import Final, TypeAlias
 
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.net.wire.payload_codec import (
-    Content,
+    ContentField,
     PackedMatch,
     WireForm,
     decode_match,
@@ -61,19 +61,20 @@ def _piece_from_wire(data: _WirePiece) -> Piece:
     return Piece(place, values, notification_from_msgpack(notification))
 
 
-_PIECES: Final = Content(
+_PIECES: Final = ContentField(
     list[_WirePiece],
     lambda pieces: [*map(_piece_to_wire, pieces)],
     lambda data, _: tuple(map(_piece_from_wire, data)),
 )
-_MATCHES: Final = Content(
+_MATCHES: Final = ContentField(
     list[PackedMatch],
     lambda matches: [*map(encode_match, matches)],
     lambda data, message: tuple(decode_match(message.identity, each) for each in data),
 )
 
 PATTERN_SUBSCRIPTION: Final = WireForm(
-    SubscribePattern, pattern=Content(bytes, encode_content, lambda data, _: pattern_from(data))
+    SubscribePattern,
+    pattern=ContentField(bytes, encode_content, lambda data, _: pattern_from(data)),
 )
 
 PATTERN_FORMS: Final = (

@@ -92,7 +92,7 @@ def decoder_of(*kinds: Any) -> "msgspec.msgpack.Decoder[Any]":
     return msgspec.msgpack.Decoder(Union[kinds])  # noqa: UP007 - the classes are made at run time
 
 
-class Content(NamedTuple):
+class ContentField(NamedTuple):
     """A field with content: its wire type, and the conversions to and from it.
 
     Without `to_wire` the hook of the encoder converts it. `from_wire` gets the whole message, too.
@@ -106,13 +106,13 @@ class Content(NamedTuple):
 class WireForm:
     """The wire form of a message class: a struct with its tag and fields, content as bytes.
 
-    It is made from the fields of the class, so both cannot differ. A field is given as `Content`,
-    or as a narrower type that bounds it.
+    It is made from the fields of the class, so both cannot differ. A field is given as a
+    `ContentField`, or as a narrower type that bounds it.
     """
 
     def __init__(self, kind: type[msgspec.Struct], **fields: Any) -> None:
         self.kind = kind
-        self._content = {k: each for k, each in fields.items() if isinstance(each, Content)}
+        self._content = {k: each for k, each in fields.items() if isinstance(each, ContentField)}
         types = {k: each.wire if k in self._content else each for k, each in fields.items()}
         self.struct: Any = msgspec.defstruct(
             f"Wire{kind.__name__}",

@@ -8,7 +8,7 @@ import msgspec
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import spend
 from contrada.net.wire.payload_codec import (
-    Content,
+    ContentField,
     WireForm,
     check_content,
     decoded,
@@ -59,7 +59,7 @@ def _disjuncts_from(data: list[_WireDisjunct], _: object) -> tuple[Disjunct, ...
 DESCRIPTION: Final = WireForm(
     Describe,
     identity=Label,
-    offers=Content(
+    offers=ContentField(
         Annotated[list[bytes], msgspec.Meta(max_length=SUBSCRIPTION_FILTERS_MAX)],
         None,
         lambda data, _: tuple(map(offer_from, data)),
@@ -68,7 +68,7 @@ DESCRIPTION: Final = WireForm(
 
 QUESTION: Final = WireForm(
     Ask,
-    alternatives=Content(
+    alternatives=ContentField(
         Annotated[list[_WireDisjunct], msgspec.Meta(max_length=ALTERNATIVES_MAX)],
         None,
         _disjuncts_from,
@@ -81,7 +81,7 @@ ANSWER: Final = WireForm(
     Answer,
     asker=Label,
     identity=Label,
-    items=Content(
+    items=ContentField(
         Annotated[list[bytes], msgspec.Meta(max_length=ANSWER_ITEMS_MAX)],
         None,
         lambda data, _: notifications_from(data),
