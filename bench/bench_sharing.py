@@ -36,7 +36,7 @@ def call(index: Index[int], event: Any) -> Call:
     """The call that `Index.match` makes."""
     engine = index._engine
     assert isinstance(engine, ArrayEngine)
-    return Call(checking.match, engine._packed(event), engine._generation.arrays.memory)
+    return Call(checking.match, engine._packed(event), engine._segment.arrays.memory)
 
 
 def seconds(calls: Iterable[Call]) -> float:

@@ -103,16 +103,16 @@ def arrays_of(index: ct.Index[Any]) -> ArrayEngine[Any]:
 
 
 def generation_of(filters: Any, compiled: bool) -> Any:
-    """A generation with these filters, each for the slot of its number."""
-    generation = module("segment", compiled).IndexSegment()
+    """A segment with these filters, each for the slot of its number."""
+    segment = module("segment", compiled).IndexSegment()
     for slot, each in enumerate(filters):
-        generation.add(slot, (each,), generation.compiler.programs((each,)))
-    return generation
+        segment.add(slot, (each,), segment.compiler.programs((each,)))
+    return segment
 
 
-def loaded(generation: Any, span: bytes, compiled: bool) -> int:
-    """Brings a span into the scratch of a generation; what that answers when there is room."""
-    memory = generation.arrays.memory
+def loaded(segment: Any, span: bytes, compiled: bool) -> int:
+    """Brings a span into the scratch of a segment; what that answers when there is room."""
+    memory = segment.arrays.memory
     while (status := inner(compiled).load_span(span, memory)) in NEEDS_ROOM:
-        generation.arrays.grow_for(status)
+        segment.arrays.grow_for(status)
     return int(status)

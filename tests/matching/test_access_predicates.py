@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import contrada as ct
 from contrada.matching.access_predicates import COST_MIN, RANGES_MIN, WORDS_FIRST
-from contrada.matching.assignment import REHUNG_AT_ONCE
+from contrada.matching.assignment import REASSIGNED_AT_ONCE
 from contrada.matching.filter_compiler import CompiledConstraint, constraints_of
 from contrada.matching.kernels.schema import OP_POINT, OP_RANGE, POOL_ATTRS, WORD_BITS
 from contrada.matching.segment import UNUSED_BYTES_MIN
@@ -31,7 +31,7 @@ def counted(index: ct.Index[int], counter: str, notifications: list[dict[str, An
     total = 0
     for notification in notifications:
         index.match(notification)
-        total += int(arrays_of(index)._generation.arrays.of["counters"][counter][0])
+        total += int(arrays_of(index)._segment.arrays.of["counters"][counter][0])
     return total / len(notifications)
 
 
@@ -119,7 +119,7 @@ def test_answers_stay_exact_while_filters_are_hung_anew(
 
     filters = [made() for _ in range(600)]
     index = index_of(filters, compiled=compiled)
-    places = arrays_of(index)._generation.arrays.of["filters"]["place"][:600].copy()
+    places = arrays_of(index)._segment.arrays.of["filters"]["place"][:600].copy()
     asked: list[dict[str, Any]] = [
         {"kind": f"k{random.randrange(8)}", "path": "ax", "price": random.randrange(100)}
         for _ in range(40)
@@ -128,10 +128,10 @@ def test_answers_stay_exact_while_filters_are_hung_anew(
         [key for key, each in enumerate(filters) if each.matches(ct.Notification(given))]
         for given in asked
     ]
-    for turn in range(600 // REHUNG_AT_ONCE * 4):
+    for turn in range(600 // REASSIGNED_AT_ONCE * 4):
         at = turn % len(asked)
         assert sorted(index.match(asked[at])) == expected[at]
-    assert (arrays_of(index)._generation.arrays.of["filters"]["place"][:600] != places).any(), (
+    assert (arrays_of(index)._segment.arrays.of["filters"]["place"][:600] != places).any(), (
         "nothing was moved"
     )
     index.validate()
@@ -208,16 +208,16 @@ given_values = st.dictionaries(st.sampled_from(NAMES), st.integers(-1, 18) | odd
 
 
 def pooled(filters: list[ct.Filter], compiled: bool) -> Any:
-    """A generation whose filters are all in a pool, whatever it would choose."""
-    generation = generation_of(filters, compiled)
+    """A segment whose filters are all in a pool, whatever it would choose."""
+    segment = generation_of(filters, compiled)
     for number, each in enumerate(filters):
-        generation.hanging.unhang(number)
-        words = generation.arrays.words_of(number)
-        place = generation.hanging.pools.add(number, constraints_of(words), ends_of)
+        segment.assignment.unassign(number)
+        words = segment.arrays.words_of(number)
+        place = segment.assignment.pools.add(number, constraints_of(words), ends_of)
         assert place is not None, each
-        its = generation.arrays.filters
+        its = segment.arrays.filters
         its.place[number], its.at[number] = place[1], -1 - place[0]
-    return generation
+    return segment
 
 
 def ends_of(attr: int) -> list[tuple[int, int]]:
@@ -226,13 +226,13 @@ def ends_of(attr: int) -> list[tuple[int, int]]:
     return [(4, key(each)[0]) for each in range(0, 20, 2)]
 
 
-def found(generation: Any, notification: ct.Notification, compiled: bool) -> list[int]:
+def found(segment: Any, notification: ct.Notification, compiled: bool) -> list[int]:
     """The slots that match."""
-    arrays, match = generation.arrays, module("kernels.match", compiled).match
+    arrays, match = segment.arrays, module("kernels.match", compiled).match
     while (answer := match(notification.span, arrays.memory)) < 0:
         arrays.grow_for(answer >> 2)
     out = arrays.of["out"][: answer >> 2].tolist()
-    return sorted({generation.arrays.filters.key[-1 - each] if each < 0 else each for each in out})
+    return sorted({segment.arrays.filters.key[-1 - each] if each < 0 else each for each in out})
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
@@ -245,15 +245,15 @@ def test_a_pool_leaves_every_filter_that_matches(
     filters: Any, gone: Any, values: Any, compiled: Any
 ) -> None:
     """A filter's bit would be missing in a row that its notifications lead to."""
-    generation = pooled(filters, compiled)
+    segment = pooled(filters, compiled)
     for number in gone & set(range(len(filters))):
-        generation.remove(number)
+        segment.remove(number)
     left = {n: each for n, each in enumerate(filters) if n not in gone}
-    assert sorted(n for n, _, _ in generation.hanging.pools.filters()) == list(left)
+    assert sorted(n for n, _, _ in segment.assignment.pools.filters()) == list(left)
     for each in values:
         notification = ct.Notification(each)
-        matching = found(generation, notification, compiled)
-        if generation.arrays.counters.doubted[0]:
+        matching = found(segment, notification, compiled)
+        if segment.arrays.counters.doubted[0]:
             assert set(matching) >= set(naive(left, notification))
         else:
             assert matching == naive(left, notification)
@@ -264,19 +264,19 @@ def test_a_pool_leaves_every_filter_that_matches(
 def test_a_pool_grows_by_words(count: int, compiled: Any) -> None:
     """The filters of one word would be found twice, or those of the next be lost."""
     filters = [boxed(dict.fromkeys(NAMES[:4], n % 300) | {"f": n}) for n in range(count)]
-    generation = pooled(filters, compiled)
+    segment = pooled(filters, compiled)
     for at in (5, count - 3, count + 7):
         given_ = ct.Notification(dict.fromkeys(NAMES[:4], at % 300) | {"f": at})
-        assert found(generation, given_, compiled) == naive(dict(enumerate(filters)), given_)
-    generation.hanging.validate(list(range(count)))
+        assert found(segment, given_, compiled) == naive(dict(enumerate(filters)), given_)
+    segment.assignment.validate(list(range(count)))
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_bit_is_used_again(compiled: Any) -> None:
     """A pool would grow with each filter that comes and goes; or an old filter's rows remain."""
     filters = [boxed(dict.fromkeys(NAMES, n)) for n in range(10)]
-    generation = pooled(filters, compiled)
-    pools, arrays = generation.hanging.pools, generation.arrays
+    segment = pooled(filters, compiled)
+    pools, arrays = segment.assignment.pools, segment.arrays
     pools.remove(0, 4)
     assert pools.add(4, constraints_of(arrays.words_of(9)), ends_of) == (0, 4)
     assert arrays.pools.used[0] == 10

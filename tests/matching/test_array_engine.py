@@ -51,13 +51,13 @@ def test_updates_and_matches_pay_for_a_renewal(compiled: Any) -> None:
     assert engine._cursor == 2 * UNITS_PER_UPDATE
     assert engine.match({"a": 7}) == [7]
     assert engine._cursor == 2 * UNITS_PER_UPDATE + UNITS_PER_MATCH
-    first, turns = engine._generation, 0
+    first, turns = engine._segment, 0
     while engine.is_renewing:
         assert engine.match({"a": 100}) == [100]
         assert engine.match({"a": 3}) == []
         turns += 1
     assert turns <= 40
-    assert engine._generation is not first
+    assert engine._segment is not first
     engine.validate()
     while engine.maintain(5):
         assert engine.match({"a": 100}) == [100]
@@ -189,7 +189,7 @@ def test_stamps_start_anew_when_their_numbers_run_out(compiled: Any) -> None:
     index: ct.Index[Any] = new_index(compiled)
     index.add("k", ct.Filter({"a": 1}))
     assert index.match({"a": 1}) == ["k"]
-    arrays_of(index)._generation.arrays.counters.epoch[0] = EPOCHS_MAX
+    arrays_of(index)._segment.arrays.counters.epoch[0] = EPOCHS_MAX
     assert index.match({"b": 1}) == []
     assert index.match({"a": 1}) == ["k"]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.matching.arrow_pack import blobs_in, blobs_of, joined, pieces_of, written
+from contrada.matching.arrow_pack import blobs_in, blobs_of, join_blobs, pieces_of, write_maps
 from contrada.matching.kernels import jit
 from contrada.model import Notification
 from contrada.model.domains.values import INT_MAX, INT_MIN, key_of, value_of
@@ -58,7 +58,7 @@ def without_null(row: dict[str, Any]) -> dict[str, Any]:
 def test_columns_are_written_as_notifications_are(rows: list[dict[str, Any]]) -> None:
     """Notifications of columns would be other ones, in another order, or no msgpack."""
     table = table_of(rows)
-    blobs = written(len(rows), pieces_of(table.schema.names, table.columns))
+    blobs = write_maps(len(rows), pieces_of(table.schema.names, table.columns))
     assert list(blobs.each()) == [Notification(without_null(row)).span for row in rows]
 
 
@@ -67,7 +67,7 @@ def test_columns_are_written_as_notifications_are(rows: list[dict[str, Any]]) ->
 def test_equal_values_are_written_alike(rows: list[dict[str, Any]]) -> None:
     """1 and 1.0, 0.0 and -0.0, NaN and NaN would be values of different groups."""
     table = table_of(rows)
-    found = written(len(rows), pieces_of(table.schema.names, table.columns, plain=True))
+    found = write_maps(len(rows), pieces_of(table.schema.names, table.columns, plain=True))
     for blob, row in zip(found.each(), rows, strict=True):
         plain = {name: value_of(key_of(value)) for name, value in without_null(row).items()}
         assert blob == msgspec.msgpack.encode(plain)
@@ -77,7 +77,7 @@ def test_equal_values_are_written_alike(rows: list[dict[str, Any]]) -> None:
 def test_other_integers_and_floats_are_widened() -> None:
     """A column of a narrow type would be read past its end."""
     columns = [pa.array([1, -7], pa.int8()), pa.array([0.5, 0.1], pa.float32())]
-    found = written(2, pieces_of(["i", "f"], columns))
+    found = write_maps(2, pieces_of(["i", "f"], columns))
     exact = [{"i": 1, "f": 0.5}, {"i": -7, "f": float(np.float32(0.1))}]
     assert list(found.each()) == [msgspec.msgpack.encode(each) for each in exact]
 
@@ -88,7 +88,7 @@ def test_many_columns_have_a_longer_head() -> None:
     for count in (15, 16, 300):
         columns = [pa.array([number, None]) for number in range(count)]
         names = [str(number) for number in range(count)]
-        first, second = written(2, pieces_of(names, columns)).each()
+        first, second = write_maps(2, pieces_of(names, columns)).each()
         assert first == msgspec.msgpack.encode({name: int(name) for name in names})
         assert second == b"\x80"
 
@@ -106,7 +106,7 @@ def test_rows_are_taken_in_their_order(strings: list[bytes], data: st.DataObject
     blobs = blobs_of(strings)
     assert list(blobs.each()) == strings
     rows = data.draw(st.lists(st.integers(0, len(strings) - 1))) if strings else []
-    taken = blobs.taken(np.array(rows, dtype=np.int64))
+    taken = blobs.select(np.array(rows, dtype=np.int64))
     assert list(taken.each()) == [strings[row] for row in rows]
     assert [blobs.at(row) for row in rows] == [strings[row] for row in rows]
 
@@ -114,7 +114,9 @@ def test_rows_are_taken_in_their_order(strings: list[bytes], data: st.DataObject
 @given(STRINGS, STRINGS)
 def test_joined_ones_come_one_behind_another(first: list[bytes], second: list[bytes]) -> None:
     """What is held and what comes would be mixed."""
-    assert list(joined([blobs_of(first), blobs_of([]), blobs_of(second)]).each()) == first + second
+    assert (
+        list(join_blobs([blobs_of(first), blobs_of([]), blobs_of(second)]).each()) == first + second
+    )
 
 
 @given(STRINGS)

@@ -22,7 +22,7 @@ def looked_at(index: ct.Index[int], notifications: list[dict[str, str]]) -> floa
     total = 0
     for notification in notifications:
         index.match(notification)
-        total += arrays_of(index)._generation.arrays.counters.looked[0]
+        total += arrays_of(index)._segment.arrays.counters.looked[0]
     return total / len(notifications)
 
 
@@ -70,19 +70,19 @@ def test_what_hangs_well_is_left_alone(compiled: bool, monkeypatch: pytest.Monke
     for key in range(FILTERS[compiled]):
         index.add(key, ct.Filter({"kind": f"k{key % 10}", "id": ct.ops.none_of(key)}))
     asked: list[int] = []
-    rehang = drift.Assignment.rehang
+    reassign = drift.Assignment.reassign
 
     def counted(hanging: Any, bucket: int, place: int) -> bool:
         asked.append(place)
-        return bool(rehang(hanging, bucket, place))
+        return bool(reassign(hanging, bucket, place))
 
-    monkeypatch.setattr(drift.Assignment, "rehang", counted)
-    first = arrays_of(index)._generation
+    monkeypatch.setattr(drift.Assignment, "reassign", counted)
+    first = arrays_of(index)._segment
     for _ in range(drift.PATIENCE_MAX):
         index.match({"kind": f"k{random.randrange(10)}", "id": -1})
         assert not index.maintain(8)
-    assert arrays_of(index)._generation is first
-    assert 0 < len(asked) <= drift.REHUNG_AT_ONCE * (drift.PATIENCE_MAX.bit_length() + 1)
+    assert arrays_of(index)._segment is first
+    assert 0 < len(asked) <= drift.REASSIGNED_AT_ONCE * (drift.PATIENCE_MAX.bit_length() + 1)
 
 
 def test_what_was_seen_counts_after_it_faded() -> None:
@@ -105,14 +105,13 @@ def test_renewal_moves_filters_to_places_that_are_seldom_visited() -> None:
 
 def hanging_on(index: Any, name: str, *values: int) -> int:
     """How many filters hang on an attribute's values, or on some of them."""
-    generation = arrays_of(index)._generation
-    attr = generation.compiler.attrs[name]
+    segment = arrays_of(index)._segment
+    attr = segment.compiler.attrs[name]
     places = [
-        places_of(generation.arrays.seed[0], attr, ct.ops.eq(value))
-        for value in values or range(100)
+        places_of(segment.arrays.seed[0], attr, ct.ops.eq(value)) for value in values or range(100)
     ]
     hashes = {place.hash for each in places if each for place in each}
-    buckets = generation.arrays.of["buckets"]
+    buckets = segment.arrays.of["buckets"]
     return int(buckets["length"][np.isin(buckets["hash"], list(hashes))].sum())
 
 
@@ -120,8 +119,8 @@ class Counted:
     """A `Assignment` of which only the counters matter."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, moves: list[bool]) -> None:
-        self.generation = generation_of([ct.Filter("a = 1")], False)
-        self.arrays = self.generation.arrays
+        self.segment = generation_of([ct.Filter("a = 1")], False)
+        self.arrays = self.segment.arrays
         self.faded = 0
         self.moves = moves
         monkeypatch.setattr(self.arrays, "fade", self._fade)
@@ -129,10 +128,10 @@ class Counted:
     def _fade(self) -> None:
         self.faded += 1
 
-    def most_looked_through(self) -> int:
+    def busiest_bucket(self) -> int:
         return 0
 
-    def rehang(self, bucket: int, place: int) -> bool:
+    def reassign(self, bucket: int, place: int) -> bool:
         return self.moves.pop(0)
 
 
@@ -142,7 +141,7 @@ def waits(hanging: Counted, turns: int, looked: int, seen: int) -> list[int]:
     counters.looked[0], counters.seen[0] = looked, seen
     found = []
     for _ in range(turns):
-        drift.mend(hanging)
+        drift.improve(hanging)
         found.append(counters.due[0] - counters.matched[0])
     return found
 
@@ -176,21 +175,21 @@ def test_attempts_are_rarer_the_fewer_a_match_looks_at(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_filter_moves_only_where_that_is_worth_it(compiled: Any) -> None:
     """A filter would go to and fro between places that are as good."""
-    generation = generation_of([ct.Filter({"a": 1, "b": 2}), ct.Filter({"a": 5})], compiled)
-    arrays, hanging = generation.arrays, generation.hanging
+    segment = generation_of([ct.Filter({"a": 1, "b": 2}), ct.Filter({"a": 5})], compiled)
+    arrays, hanging = segment.arrays, segment.assignment
     bucket = arrays.filters.place[0]
     arrays.counters.seen[0] = arrays.attrs.seen[0] = arrays.attrs.seen[1] = 10_000
     arrays.buckets.hits[bucket] = 10
-    assert not hanging.rehang(bucket, 0), "few notifications come by"
+    assert not hanging.reassign(bucket, 0), "few notifications come by"
     hung_on = arrays.buckets.of_attr[bucket]
     other = arrays.place_bucket(4242, 1 - hung_on, 0.5, 0, 0, arrays) >> 2
     assert arrays.buckets.hits[other] == 5_000
     arrays.buckets.hits[bucket] = 9_000
-    assert hanging.rehang(bucket, 7), "any number says which"
+    assert hanging.reassign(bucket, 7), "any number says which"
     assert arrays.filters.place[0] != bucket
-    assert hanging.hanging_in(bucket) == []
-    assert not hanging.rehang(bucket, 0), "a bucket that is empty"
-    generation.validate([0, 1])
+    assert hanging.filters_in(bucket) == []
+    assert not hanging.reassign(bucket, 0), "a bucket that is empty"
+    segment.validate([0, 1])
 
 
 def told(array: str, field: str, row: Any, value: int) -> Any:
@@ -213,8 +212,8 @@ def told(array: str, field: str, row: Any, value: int) -> Any:
 )
 def test_what_hangs_elsewhere_than_it_says_is_told(broken: Any) -> None:
     """`validate` would pass over a filter that no notification finds."""
-    generation = generation_of([ct.Filter("a = 1"), ct.Filter("a = 2")], False)
-    generation.hanging.validate([0, 1])
-    broken(generation.arrays)
+    segment = generation_of([ct.Filter("a = 1"), ct.Filter("a = 2")], False)
+    segment.assignment.validate([0, 1])
+    broken(segment.arrays)
     with pytest.raises((AssertionError, IndexError)):
-        generation.hanging.validate([0, 1])
+        segment.assignment.validate([0, 1])

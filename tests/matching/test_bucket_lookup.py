@@ -32,8 +32,8 @@ hashes = st.integers(0, 2**31 - 1) | st.integers(0, 40).map(lambda n: 2**10 * n 
 @given(known=st.lists(hashes, unique=True, max_size=40), others=st.lists(hashes, max_size=10))
 def test_a_bucket_is_found_by_its_hash_alone(known: Any, others: Any, compiled: Any) -> None:
     """A place would lead to the bucket of another, or to none after the table has grown."""
-    generation = generation_of([ct.Filter({"a": ct.ops.exists()})], compiled)
-    arrays, bucket_of = generation.arrays, inner(compiled).bucket_of
+    segment = generation_of([ct.Filter({"a": ct.ops.exists()})], compiled)
+    arrays, bucket_of = segment.arrays, inner(compiled).bucket_of
     buckets = {h: arrays.place_bucket(h, 0, 0.5, 0, 0, arrays) >> 2 for h in known}
     assert len(set(buckets.values())) == len(known)
     for h in {*known, *others}:
@@ -69,16 +69,16 @@ def test_what_matches_hangs_where_the_notification_comes_by(
     filters: Any, notification: Any, compiled: Any
 ) -> None:
     """A filter would hang where a notification that it matches does not come by."""
-    generation = generation_of(filters, compiled)
-    arrays = generation.arrays
-    loaded(generation, notification.span, compiled)
+    segment = generation_of(filters, compiled)
+    arrays = segment.arrays
+    loaded(segment, notification.span, compiled)
     inner(compiled).seek(arrays.memory)
     listed = (arrays.of["bucket_list"][: arrays.counters.buckets[0]] >> 1).tolist()
     assert max(Counter(listed).values()) == 1, "a bucket is looked through twice"
     for slot, each in enumerate(filters):
         if each.matches(notification):
-            (number,) = generation.numbers(slot)
-            places = generation._chains.values(arrays.filters.place[number])
+            (number,) = segment.numbers(slot)
+            places = segment._chains.values(arrays.filters.place[number])
             assert not set(listed).isdisjoint(places)
 
 
@@ -86,17 +86,15 @@ def test_what_matches_hangs_where_the_notification_comes_by(
 def test_ranges_hang_above_the_bins_of_their_values(compiled: Any) -> None:
     """A range would hang at nodes that a value inside it does not come by."""
     bounds = [(low, low + width) for low in range(0, 64, 4) for width in (0, 1, 9, 30, 64)]
-    generation = generation_of(
-        [ct.Filter({"x": ct.ops.between(*each)}) for each in bounds], compiled
-    )
-    arrays = generation.arrays
+    segment = generation_of([ct.Filter({"x": ct.ops.between(*each)}) for each in bounds], compiled)
+    arrays = segment.arrays
     assert arrays.attrs.tree[0] >= 0
     for value in (*range(-1, 130), 2**53 + 1):
-        loaded(generation, ct.Notification({"x": value}).span, compiled)
+        loaded(segment, ct.Notification({"x": value}).span, compiled)
         inner(compiled).seek(arrays.memory)
         listed = {each >> 1 for each in arrays.of["bucket_list"][: arrays.counters.buckets[0]]}
         for number, (low, high) in enumerate(bounds):
-            places = set(generation._chains.values(arrays.filters.place[number]))
+            places = set(segment._chains.values(arrays.filters.place[number]))
             assert low > value or value > high or places & listed, (low, high, value)
 
 
@@ -116,7 +114,7 @@ def test_asking_memory_ahead_does_no_harm(compiled: Any) -> None:
 def test_a_sketch_counts_distinct_constants(count: int, compiled: bool) -> None:
     """Places would be chosen by how often constants are asked for, or by a wrong count."""
     index: ct.Index[int] = new_index(compiled)
-    arrays = arrays_of(index)._generation.arrays
+    arrays = arrays_of(index)._segment.arrays
     row, random, note = (
         arrays.new_sketch(),
         Random(count),
@@ -125,10 +123,10 @@ def test_a_sketch_counts_distinct_constants(count: int, compiled: bool) -> None:
     constants = [random.getrandbits(31) for _ in range(count)]
     for constant in constants:
         note(row, constant, arrays.memory)
-    once = arrays.counted(row)
+    once = arrays.distinct_count(row)
     for constant in constants:
         note(row, constant, arrays.memory)
-    assert arrays.counted(row) == once
+    assert arrays.distinct_count(row) == once
     assert 0.7 * count <= once <= 1.3 * count
 
 
@@ -136,8 +134,8 @@ def test_a_sketch_counts_distinct_constants(count: int, compiled: bool) -> None:
 def test_shares_are_told_from_what_was_seen_once_that_is_enough(compiled: Any) -> None:
     """The first few notifications would decide where filters hang; or none ever."""
     seeking = module("kernels.bucket_lookup", compiled)
-    generation = generation_of([ct.Filter("a = 1"), ct.Filter("b any")], compiled)
-    arrays, h = generation.arrays, 12345
+    segment = generation_of([ct.Filter("a = 1"), ct.Filter("b any")], compiled)
+    arrays, h = segment.arrays, 12345
     bucket = arrays.place_bucket(h, 0, 0.25, 0, 0, arrays) >> 2
     arrays.counters.seen[0] = arrays.attrs.seen[0] = NOTIFICATIONS_MIN - 1
     arrays.buckets.hits[bucket] = 9
@@ -185,8 +183,8 @@ def test_only_ranges_of_numbers_and_times_are_counted_at_once(
     text: str, answer: int, ranges: int, compiled: Any
 ) -> None:
     """Ranges would be counted twice, or those that Python looks at be forgotten."""
-    generation = generation_of([ct.Filter(text)], compiled)
-    arrays = generation.arrays
+    segment = generation_of([ct.Filter(text)], compiled)
+    arrays = segment.arrays
     arrays.attrs.ranges[0] = 0
     note_ranges = module("kernels.bucket_lookup", compiled).note_ranges
     assert note_ranges(0, arrays.memory) == answer
@@ -196,8 +194,8 @@ def test_only_ranges_of_numbers_and_times_are_counted_at_once(
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_no_range_is_counted_before_there_is_room_for_all(compiled: Any) -> None:
     """A range would be written down behind the end of an array, or counted once more."""
-    generation = generation_of([ct.Filter("x > 5 and y > 5")], compiled)
-    arrays = generation.arrays
+    segment = generation_of([ct.Filter("x > 5 and y > 5")], compiled)
+    arrays = segment.arrays
     note_ranges = module("kernels.bucket_lookup", compiled).note_ranges
     while (attr := note_ranges(0, arrays.memory)) < 0:
         pass

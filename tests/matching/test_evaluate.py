@@ -40,10 +40,10 @@ def test_each_operator_on_text_means_what_it_says(operator: str, compiled: Any) 
     """A text would be compared from its wrong end, with or without case where it is not to be."""
     for constant in {fold(text) if "nocase" in operator else text for text in TEXTS}:
         value_set = ct.ValueSet((), Literal(Atom(operator, constant), True))
-        generation = generation_of([ct.Filter({"x": value_set})], compiled)
+        segment = generation_of([ct.Filter({"x": value_set})], compiled)
         for text in TEXTS:
-            assert loaded(generation, ct.Notification({"x": text}).span, compiled) == OK
-            found = inner(compiled).set_holds(0, generation.arrays.memory)
+            assert loaded(segment, ct.Notification({"x": text}).span, compiled) == OK
+            found = inner(compiled).set_holds(0, segment.arrays.memory)
             assert found == MEANINGS[operator](text, constant), (text, constant)
 
 
@@ -71,12 +71,12 @@ def test_what_only_the_model_can_tell_is_joined_with_the_rest(every: bool, compi
 @given(of=strategies.value_sets(), values=st.lists(strategies.values(), min_size=1, max_size=4))
 def test_a_set_holds_what_it_holds_in_the_model(of: Any, values: Any, compiled: Any) -> None:
     """A constraint would let other values pass than the filter does."""
-    generation = generation_of([ct.Filter({"x": of})], compiled)
-    arrays = generation.arrays
-    assert loaded(generation, encode({"x": values}), compiled) == OK
-    if generation.compiler.set_values:
+    segment = generation_of([ct.Filter({"x": of})], compiled)
+    arrays = segment.arrays
+    assert loaded(segment, encode({"x": values}), compiled) == OK
+    if segment.compiler.set_values:
         start = arrays.sets_by_row.start[0]
-        is_opaque, is_wide = bool(generation.opaque), bool(generation.compiler._wide_sets)
+        is_opaque, is_wide = bool(segment.opaque), bool(segment.compiler._wide_sets)
         for row, key in enumerate(map(key_of, values)):
             found = inner(compiled).set_holds_value(start, row, arrays.memory)
             assert found != MAYBE or is_opaque
@@ -94,11 +94,11 @@ def test_a_program_holds_where_its_filter_matches(
     filters: Any, notification: Any, compiled: Any
 ) -> None:
     """A filter would match what it does not, or be missed where integers can tell."""
-    generation = generation_of(filters, compiled)
-    arrays = generation.arrays
-    assert loaded(generation, notification.span, compiled) == OK
+    segment = generation_of(filters, compiled)
+    arrays = segment.arrays
+    assert loaded(segment, notification.span, compiled) == OK
     for slot, each in enumerate(filters):
-        (number,) = generation.numbers(slot)
+        (number,) = segment.numbers(slot)
         begin = arrays.filters.begin[number]
         holds = bool(inner(compiled).holds(begin, arrays.memory))
         if arrays.program[begin] & VERIFY or arrays.counters.inexact[0]:
@@ -110,11 +110,11 @@ def test_a_program_holds_where_its_filter_matches(
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_set_is_computed_once_for_a_notification(compiled: Any) -> None:
     """A set that many filters share would be computed for each, or be taken from the last time."""
-    generation = generation_of([ct.Filter("x (contains 'a' | = 5)")], compiled)
-    arrays, set_holds = generation.arrays, inner(compiled).set_holds
+    segment = generation_of([ct.Filter("x (contains 'a' | = 5)")], compiled)
+    arrays, set_holds = segment.arrays, inner(compiled).set_holds
     words = arrays.of["sets"].copy()
     for text, expected in (("bab", 1), ("bbb", 0), ("a", 1)):
-        loaded(generation, ct.Notification({"x": text}).span, compiled)
+        loaded(segment, ct.Notification({"x": text}).span, compiled)
         assert set_holds(0, arrays.memory) == expected
         assert arrays.set_seen[0] == arrays.counters.epoch[0] * 4 + expected
         arrays.of["sets"][:] = 0  # what would be read if it were computed again

@@ -12,11 +12,11 @@ from contrada.errors import LimitError
 from contrada.matching.filter_compiler import (
     Compiler,
     constraints_of,
+    excluded_value,
     high_key,
     low_key,
     number_key,
-    other_than,
-    popped,
+    pop_entries,
 )
 from contrada.matching.index_arrays import Arrays
 from contrada.matching.kernels.schema import OP_POINT, OP_RANGE, OP_SET, OP_TEXT, OP_TEXT_RANGE
@@ -120,7 +120,7 @@ def test_the_keys_of_an_interval_hold_all_of_it(a: Any, b: Any) -> None:
 )
 def test_what_lacks_one_value_is_seen(text: str, expected: Any) -> None:
     """A guard would turn away more than the one value that `!=` excludes."""
-    assert other_than(ct.Filter(text).sets["a"]) == expected
+    assert excluded_value(ct.Filter(text).sets["a"]) == expected
 
 
 # --- what is kept once --------------------------------------------------------------------------
@@ -225,9 +225,12 @@ def test_a_compiler_is_freed_in_pieces() -> None:
         steps += 1
     assert steps >= 3 * 50 // 10
     table = dict.fromkeys(range(5))
-    assert [popped(table, 2), popped(table, 2), popped(table, 2), popped([], 1)] == [
-        *(True, True, False, False)
-    ]
+    assert [
+        pop_entries(table, 2),
+        pop_entries(table, 2),
+        pop_entries(table, 2),
+        pop_entries([], 1),
+    ] == [*(True, True, False, False)]
 
 
 @pytest.mark.parametrize(

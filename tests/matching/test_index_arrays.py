@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import contrada as ct
-from contrada.matching.index_arrays import COPIED_BYTES_MAX, EMPTY, Arrays, Chains, grown
+from contrada.matching.index_arrays import COPIED_BYTES_MAX, EMPTY, Arrays, Chains, grow_array
 from contrada.matching.kernels.schema import (
     ARRAYS,
     GRAM_BITS_BYTES,
@@ -34,8 +34,8 @@ def test_what_has_grown_holds_what_it_held(kind: Any) -> None:
     """Rows would be lost, or fresh ones hold what somebody else left in memory."""
     array = np.zeros(10, dtype=kind)
     array[9] = np.ones(1, dtype=kind)[0]
-    assert grown(array, 10) is array
-    bigger = grown(array, 11)
+    assert grow_array(array, 10) is array
+    bigger = grow_array(array, 11)
     assert len(bigger) == 10 + 5 + 16
     assert (bigger[:10] == array).all()
     assert (
@@ -43,14 +43,14 @@ def test_what_has_grown_holds_what_it_held(kind: Any) -> None:
         if not bigger.dtype.names
         else not bigger["here"][10:].any()
     )
-    assert len(grown(array, 100)) == 100
+    assert len(grow_array(array, 100)) == 100
 
 
 def test_a_large_array_is_hardly_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for an update would wait for a copy of all; or none could be made."""
     large = np.ones(COPIED_BYTES_MAX + 1, dtype=np.uint8)
-    assert len(grown(large, len(large) + 1)) == 64 * len(large)
-    assert len(grown(large[:-1], len(large))) < 2 * len(large), "it is small enough"
+    assert len(grow_array(large, len(large) + 1)) == 64 * len(large)
+    assert len(grow_array(large[:-1], len(large))) < 2 * len(large), "it is small enough"
     promised = np.zeros
 
     def zeros(rows: int, dtype: Any) -> Any:
@@ -59,7 +59,7 @@ def test_a_large_array_is_hardly_copied_again(monkeypatch: pytest.MonkeyPatch) -
         return promised(rows, dtype=dtype)
 
     monkeypatch.setattr(np, "zeros", zeros)
-    bigger = grown(large, len(large) + 1)
+    bigger = grow_array(large, len(large) + 1)
     assert len(bigger) == len(large) + len(large) // 2 + 16
     assert bigger[: len(large)].all()
 
@@ -173,14 +173,14 @@ def test_what_is_saved_is_restored() -> None:
     filters = [
         ct.Filter({"a": n, "b": ct.ops.contains(f"x{n}"), "c": ct.ops.gt(n)}) for n in range(50)
     ]
-    generation = generation_of(filters, False)
-    before = generation.arrays
+    segment = generation_of(filters, False)
+    before = segment.arrays
     restored = module("index_arrays").Arrays()
-    restored.restore({name: before.saved(name).copy() for name in STORE}, before.used)
+    restored.restore({name: before.used_rows(name).copy() for name in STORE}, before.used)
     checked(restored)
     for name in STORE:
-        rows = len(before.saved(name))
-        assert (restored.of[name][:rows] == before.saved(name)).all(), name
+        rows = len(before.used_rows(name))
+        assert (restored.of[name][:rows] == before.used_rows(name)).all(), name
         assert rows < len(before.of[name]) or name not in ("entries", "program"), name
     for number in range(50):
         assert restored.words_of(number) == before.words_of(number)

@@ -105,8 +105,8 @@ def test_what_was_seen_is_saved(compiled: Any, tmp_path: Path) -> None:
         index.match({"a": 1})
     index.save(tmp_path / "index")
     loaded = loaded_index(tmp_path / "index", compiled)
-    assert arrays_of(loaded)._generation.notifications == 300
-    assert arrays_of(loaded)._generation.arrays.attrs.seen[0] == 300
+    assert arrays_of(loaded)._segment.notifications == 300
+    assert arrays_of(loaded)._segment.arrays.attrs.seen[0] == 300
     assert loaded.statistics().notifications == 300
 
 
@@ -137,13 +137,13 @@ def test_arrays_lie_where_they_can_be_mapped(tmp_path: Path) -> None:
     index = small(tmp_path / "index")
     header, rest = saved(tmp_path / "index")
     whole = (tmp_path / "index").read_bytes()
-    arrays = arrays_of(index)._generation.arrays
+    arrays = arrays_of(index)._segment.arrays
     at = len(whole) - len(rest)
     for name in STORE:
         rows = header["arrays"][name]
         size = rows * ARRAYS[name].itemsize
         at += -at % ALIGNMENT
-        assert whole[at : at + size] == arrays.saved(name).tobytes(), name
+        assert whole[at : at + size] == arrays.used_rows(name).tobytes(), name
         assert rows >= header["used"][name]
         at += size
     assert at == len(whole)

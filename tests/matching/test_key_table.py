@@ -46,9 +46,9 @@ class SlotsOfKeys(RuleBasedStateMachine):
         self.take(key)
 
     @rule(key=st.sampled_from(INTEGERS + OTHERS))
-    def nack(self, key: Any) -> None:
+    def free_slot(self, key: Any) -> None:
         if key in self.by_key:
-            self.slots.nack(self.by_key.pop(key))
+            self.slots.free_slot(self.by_key.pop(key))
 
     @rule()
     def save(self) -> None:
@@ -104,7 +104,7 @@ def test_a_slot_is_a_plain_number(compiled: Any) -> None:
     """An index from which a key was removed could not be saved."""
     slots = module("key_table", compiled).KeyTable()
     slots.take(7, slots.find(7))
-    slots.nack(slots.find(7))
+    slots.free_slot(slots.find(7))
     assert [type(each) for each in slots.free] == [int]
 
 
@@ -117,7 +117,7 @@ def test_a_key_that_went_is_let_go() -> None:
     slots, key = module("key_table").KeyTable(), Holder()
     slots.take("other", slots.find("other"))
     slots.take(key, slots.find(key))
-    slots.nack(slots.find(key))
+    slots.free_slot(slots.find(key))
     gone = weakref.ref(key)
     del key
     assert gone() is None

@@ -31,9 +31,9 @@ from tests.matching.engines import (
 MAY_PASS = 1
 
 
-def guards_of(generation: Any, number: int) -> list[list[tuple[int, int, int]]]:
+def guards_of(segment: Any, number: int) -> list[list[tuple[int, int, int]]]:
     """The guards of each entry of a filter."""
-    arrays, hanging = generation.arrays, generation.hanging
+    arrays, hanging = segment.arrays, segment.assignment
     place, at = arrays.filters.place[number], arrays.filters.at[number]
     entries = arrays.entries
     found = []
@@ -49,11 +49,11 @@ def guards_of(generation: Any, number: int) -> list[list[tuple[int, int, int]]]:
 @given(of=strategies.filters(strategies.value_sets(2)), notification=strategies.notifications())
 def test_guards_never_say_no_to_what_passes(of: Any, notification: Any, compiled: Any) -> None:
     """A filter would be missed, or match by its guards alone what it does not match."""
-    generation = generation_of([of], compiled)
-    arrays, guard_passes = generation.arrays, inner(compiled).guard_passes
-    assert loaded(generation, notification.span, compiled) == OK
+    segment = generation_of([of], compiled)
+    arrays, guard_passes = segment.arrays, inner(compiled).guard_passes
+    assert loaded(segment, notification.span, compiled) == OK
     matches, is_exact = of.matches(notification), not arrays.counters.inexact[0]
-    for guards in guards_of(generation, 0):
+    for guards in guards_of(segment, 0):
         answers = [guard_passes(*guard, arrays.memory) for guard in guards]
         if matches:
             assert all(each & MAY_PASS and each >> 1 for each in answers)
@@ -91,12 +91,12 @@ def test_a_guard_tells_all_that_32_bits_can(
     text: str, value: Any, expected: int, compiled: Any
 ) -> None:
     """Most candidates would be looked up in their programs; answers would stay right."""
-    generation = generation_of([ct.Filter(text)], compiled)
-    arrays = generation.arrays
-    generation.hanging.unhang(0)
+    segment = generation_of([ct.Filter(text)], compiled)
+    arrays = segment.arrays
+    segment.assignment.unassign(0)
     assert arrays.hang(0, 0, -1, by_value=False, alone=True) == 0
     at = arrays.buckets.start[0]
-    loaded(generation, ct.Notification({"x": value}).span, compiled)
+    loaded(segment, ct.Notification({"x": value}).span, compiled)
     guard = arrays.entries.guard[at], arrays.entries.low[at], arrays.entries.high[at]
     answer = inner(compiled).guard_passes(*guard, arrays.memory)
     assert (answer >> 1 if answer & MAY_PASS else 0) == expected
@@ -107,14 +107,14 @@ def test_a_guard_tells_all_that_32_bits_can(
 @given(chains=st.lists(st.integers(2, 6), max_size=12))
 def test_chains_are_followed_to_their_ends(chains: Any, compiled: Any) -> None:
     """Of filters with several keys, some would get nothing, or another filter's notifications."""
-    generation = generation_of([], compiled)
-    arrays, numbers = generation.arrays, iter(range(1_000))
+    segment = generation_of([], compiled)
+    arrays, numbers = segment.arrays, iter(range(1_000))
     listed = []
     for end, length in enumerate(chains):
         head = module("index_arrays").EMPTY
         for _ in range(length):
-            head, _row = generation._chains.put(next(numbers), head)
-        listed.append(list(generation._chains.values(head)))
+            head, _row = segment._chains.put(next(numbers), head)
+        listed.append(list(segment._chains.values(head)))
         arrays.out[len(arrays.out) - 1 - end] = -2 - head
     assert inner(compiled).follow_chains(len(chains), arrays.memory) == OK
     found = arrays.of["out"][: arrays.counters.out[0]].tolist()
@@ -129,10 +129,10 @@ def in_turn(listed: list[list[int]], turn: int) -> list[list[int]]:
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_chains_for_which_there_is_no_room_wait_for_it(compiled: Any) -> None:
     """Keys would be written over the chains that are still to be followed."""
-    generation = generation_of([], compiled)
-    arrays, head = generation.arrays, module("index_arrays").EMPTY
+    segment = generation_of([], compiled)
+    arrays, head = segment.arrays, module("index_arrays").EMPTY
     for number in range(len(arrays.out) + 5):
-        head, _row = generation._chains.put(number, head)
+        head, _row = segment._chains.put(number, head)
     arrays.out[len(arrays.out) - 1] = -2 - head
     assert inner(compiled).follow_chains(1, arrays.memory) == NEED_OUT
 
@@ -141,9 +141,9 @@ def test_chains_for_which_there_is_no_room_wait_for_it(compiled: Any) -> None:
 @given(out=st.lists(st.integers(-3, 7), max_size=20))
 def test_a_slot_is_left_once(out: Any, compiled: Any) -> None:
     """A key would come twice; or a filter that the model is to confirm be taken for a key."""
-    generation = generation_of([ct.Filter({"a": n}) for n in range(8)], compiled)
-    arrays = generation.arrays
-    loaded(generation, b"\x80", compiled)
+    segment = generation_of([ct.Filter({"a": n}) for n in range(8)], compiled)
+    arrays = segment.arrays
+    loaded(segment, b"\x80", compiled)
     arrays.of["out"][: len(out)] = out
     left = inner(compiled).drop_repeated(len(out), arrays.memory)
     slots = list(dict.fromkeys(each for each in out if each >= 0))
@@ -175,7 +175,7 @@ def test_an_answer_says_what_is_to_be_done_with_it(compiled: Any) -> None:
     for key in range(3):
         index.add(key, ct.Filter("a = 1"))
     match = module("kernels.match", compiled).match
-    arrays = arrays_of(index)._generation.arrays
+    arrays = arrays_of(index)._segment.arrays
     arrays.counters.due[0] = 3
     span = ct.Notification({"a": 1}).span
     assert [match(span, arrays.memory) for _ in range(3)] == [4 * 3, 4 * 3, 4 * 3 + 2]

@@ -16,10 +16,10 @@ from contrada.matching.packed import (
     BUNDLE_MIN,
     EMPTY_SPAN,
     Bundle,
-    asked_for,
-    decoded,
+    decode_span,
     encode,
-    exactly,
+    select_attributes,
+    to_notification,
     with_envelope,
 )
 from contrada.model import Notification, to_msgpack
@@ -105,36 +105,36 @@ def test_what_is_no_map_is_left_to_who_reads_it(span: bytes) -> None:
 def test_bytes_that_are_no_span_are_refused(span: bytes) -> None:
     """Another error than Contrada's would come out of matching."""
     with pytest.raises(EncodingError):
-        decoded(span)
+        decode_span(span)
     with pytest.raises(EncodingError):
-        exactly(span, UNSTAMPED, ())
+        to_notification(span, UNSTAMPED, ())
 
 
 def test_a_value_that_none_can_have_is_refused() -> None:
     """A map for a value would reach the filters."""
     for span in (encode({"a": {"b": 1}}), encode({"a": 2**64 - 1}), encode({"a": [[1]]})):
         with pytest.raises((InvalidNotificationError, EncodingError)):
-            exactly(span, UNSTAMPED, ())
+            to_notification(span, UNSTAMPED, ())
 
 
 def test_what_is_given_becomes_a_notification() -> None:
     """What only the model can tell would be asked of another notification."""
     given_ = ct.Notification({"a": 1})
-    assert exactly(given_, UNSTAMPED, ()) is given_
+    assert to_notification(given_, UNSTAMPED, ()) is given_
     late = Envelope(publisher="p", time_us=5)
-    of_span = exactly(given_.span, late, ())
+    of_span = to_notification(given_.span, late, ())
     assert (of_span, of_span.envelope) == (given_.with_envelope(late), late)
     when = datetime(2026, 1, 1, tzinfo=UTC)
     mapping: dict[str, Any] = {"a": [1, when], "unasked": object(), "@id": "x"}
-    of_mapping = exactly(mapping, late, {"a", "@id"})
+    of_mapping = to_notification(mapping, late, {"a", "@id"})
     assert of_mapping == ct.Notification({"a": [1, when]})
     assert of_mapping.envelope == UNSTAMPED
-    assert asked_for(mapping, {"a", "@id"}) == {"a": [1, when]}
+    assert select_attributes(mapping, {"a", "@id"}) == {"a": [1, when]}
 
 
 def test_the_empty_span_has_no_attributes() -> None:
     """NULL in a column would be refused."""
-    assert decoded(EMPTY_SPAN) == {}
+    assert decode_span(EMPTY_SPAN) == {}
 
 
 # --- several together ----------------------------------------------------------------------------

@@ -175,9 +175,9 @@ def test_what_nobody_asks_for_is_skipped_as_a_whole(value: Any, compiled: Any) -
 # --- whole notifications ------------------------------------------------------------------------
 
 
-def scratch(generation: Any) -> dict[int, list[tuple[int, int, int, bytes]]]:
+def scratch(segment: Any) -> dict[int, list[tuple[int, int, int, bytes]]]:
     """What stands in the scratch: by attribute its values."""
-    arrays = generation.arrays
+    arrays = segment.arrays
     state, values, text = arrays.state, arrays.values, arrays.of["text"]
     found = {}
     for attr in arrays.of["present"][: arrays.counters.present[0]].tolist():
@@ -220,16 +220,16 @@ def in_scratch(value: Any) -> tuple[int, int, int, bytes]:
 
 def check_scratch(attributes: Any, compiled: bool) -> None:
     """Asserts that values stand in the scratch, and what an attribute's state says of them."""
-    generation = generation_of([ct.Filter("a = 1 and b = 2 and é = 3")], compiled)
-    assert loaded(generation, encode(attributes), compiled) == OK
+    segment = generation_of([ct.Filter("a = 1 and b = 2 and é = 3")], compiled)
+    assert loaded(segment, encode(attributes), compiled) == OK
     listed = {n: v if isinstance(v, list) else [v] for n, v in attributes.items()}
     expected = {
-        generation.compiler.attrs[name]: list(map(in_scratch, several))
+        segment.compiler.attrs[name]: list(map(in_scratch, several))
         for name, several in listed.items()
         if name != "unasked" and several
     }
-    assert scratch(generation) == expected
-    has, counters = generation.arrays.state, generation.arrays.counters
+    assert scratch(segment) == expected
+    has, counters = segment.arrays.state, segment.arrays.counters
     assert counters.inexact[0] == any(
         low != high for rows in expected.values() for _, low, high, _ in rows
     )
@@ -264,10 +264,10 @@ def test_odd_values_come_into_the_scratch(pool: Any, compiled: Any) -> None:
 @given(texts=st.lists(strategies.texts, min_size=1, max_size=3))
 def test_texts_are_folded_where_a_filter_compares_without_case(texts: Any, compiled: Any) -> None:
     """A filter without case would compare with another text's folded form, or with none."""
-    generation = generation_of([ASKED], compiled)
-    attr = generation.compiler.attrs["x"]
-    assert loaded(generation, encode({"x": texts}), compiled) == OK
-    arrays = generation.arrays
+    segment = generation_of([ASKED], compiled)
+    attr = segment.compiler.attrs["x"]
+    assert loaded(segment, encode({"x": texts}), compiled) == OK
+    arrays = segment.arrays
     first, values, text = arrays.state.first[attr], arrays.values, arrays.of["text"]
     for row, given_ in enumerate(texts, first):
         raw = given_.encode() if isinstance(given_, str) else given_
@@ -292,22 +292,22 @@ class Watched:
 @given(cut=st.integers(0, len(encode(SPAN)) - 1), more=st.binary(max_size=20))
 def test_bytes_behind_the_end_are_never_read(cut: Any, more: Any) -> None:
     """Memory that belongs to others would be taken for a notification's."""
-    generation, span = generation_of([ASKED], False), encode(SPAN)
-    generation.arrays.reserve("text", 1_000)
+    segment, span = generation_of([ASKED], False), encode(SPAN)
+    segment.arrays.reserve("text", 1_000)
     load = module("kernels.scratch").load
-    assert load(Watched(span[:cut]), generation.arrays) == UNREADABLE
+    assert load(Watched(span[:cut]), segment.arrays) == UNREADABLE
     for odd in (more, span[:cut] + more):
-        assert load(Watched(odd), generation.arrays) in (OK, UNREADABLE)
+        assert load(Watched(odd), segment.arrays) in (OK, UNREADABLE)
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_span_that_is_cut_off_anywhere_is_unreadable(compiled: Any) -> None:
     """Half a notification would be matched as if it were whole."""
-    generation, span = generation_of([ASKED], compiled), encode(SPAN)
-    assert loaded(generation, span, compiled) == OK
+    segment, span = generation_of([ASKED], compiled), encode(SPAN)
+    assert loaded(segment, span, compiled) == OK
     if compiled:  # `test_bytes_behind_the_end_are_never_read` holds the rest
         for cut in range(len(span)):
-            assert loaded(generation, span[:cut], compiled) == UNREADABLE, cut
+            assert loaded(segment, span[:cut], compiled) == UNREADABLE, cut
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
@@ -328,8 +328,8 @@ def test_a_span_that_is_cut_off_anywhere_is_unreadable(compiled: Any) -> None:
 )
 def test_what_is_no_notification_is_unreadable(span: Any, compiled: Any) -> None:
     """Bytes that the model refuses would be matched."""
-    generation = generation_of([ASKED], compiled)
-    assert loaded(generation, span if compiled else Watched(span), compiled) == UNREADABLE  # type: ignore[arg-type]
+    segment = generation_of([ASKED], compiled)
+    assert loaded(segment, span if compiled else Watched(span), compiled) == UNREADABLE  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
@@ -337,10 +337,10 @@ def test_what_is_no_notification_is_unreadable(span: Any, compiled: Any) -> None
 def test_names_are_found_again(names: Any, compiled: Any) -> None:
     """An attribute would be taken for another whose name has the same hash or beginning."""
     known, others = names[::2], names[1::2]
-    generation = generation_of([ct.Filter({name: 1}) for name in known], compiled)
+    segment = generation_of([ct.Filter({name: 1}) for name in known], compiled)
     attr_of = inner(compiled).attr_of
-    found = {name: attr_of(name.encode(), generation.arrays.memory) for name in names}
-    assert found == generation.compiler.attrs | dict.fromkeys(others, -1)
+    found = {name: attr_of(name.encode(), segment.arrays.memory) for name in names}
+    assert found == segment.compiler.attrs | dict.fromkeys(others, -1)
 
 
 # --- folding ------------------------------------------------------------------------------------
@@ -381,12 +381,12 @@ OF_KIND: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def loaded_row(generation: Any, described: Any, row: int) -> int:
+def loaded_row(segment: Any, described: Any, row: int) -> int:
     """Brings a row of columns into the scratch; what that answers when there is room."""
     cells = np.zeros(len(described) + 1, dtype=np.int64)
-    memory = generation.arrays.memory
+    memory = segment.arrays.memory
     while (status := inner(True).load_cells(described, row, cells, memory)) in NEEDS_ROOM:
-        generation.arrays.grow_for(status)
+        segment.arrays.grow_for(status)
     return int(status)
 
 
@@ -416,6 +416,6 @@ def test_a_time_that_none_can_have_is_left_to_the_model(beyond: int) -> None:
     """A column's time past the year 9999 would be matched instead of refused."""
     pa = pytest.importorskip("pyarrow")
     column = pa.array([0, beyond], pa.int64()).cast(pa.timestamp("us", "UTC"))
-    generation = generation_of([ct.Filter("t any")], True)
+    segment = generation_of([ct.Filter("t any")], True)
     described = Columns(2, [(0, KINDS["time"], column)]).described
-    assert [loaded_row(generation, described, row) for row in (0, 1)] == [OK, UNREADABLE]
+    assert [loaded_row(segment, described, row) for row in (0, 1)] == [OK, UNREADABLE]

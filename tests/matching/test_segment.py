@@ -1,4 +1,4 @@
-"""A generation of the index: shared hashes, failed updates, what goes with filters, crowding."""
+"""A segment of the index: shared hashes, failed updates, what goes with filters, crowding."""
 
 from enum import Enum
 from itertools import pairwise, product
@@ -25,7 +25,7 @@ from tests.matching.engines import COMPILED, arrays_of, module, needs_numba, new
 def looked_at(index: ct.Index[Any], notification: dict[str, Any]) -> int:
     """How many entries a match looks at."""
     index.match(notification)
-    return arrays_of(index)._generation.arrays.counters.looked[0]  # type: ignore[no-any-return]
+    return arrays_of(index)._segment.arrays.counters.looked[0]  # type: ignore[no-any-return]
 
 
 def number_of_one_hash(hashes: dict[int, Any], attr: int) -> tuple[Any, int]:
@@ -91,8 +91,8 @@ def test_names_of_gone_filters_are_dropped_in_the_long_run(
 ) -> None:
     """Attributes that nobody asks for any more would pile up."""
     part = 1 if compiled else 8
-    generation = module("segment", compiled)
-    monkeypatch.setattr(generation, "UNUSED_BYTES_MIN", generation.UNUSED_BYTES_MIN // part)
+    segment = module("segment", compiled)
+    monkeypatch.setattr(segment, "UNUSED_BYTES_MIN", segment.UNUSED_BYTES_MIN // part)
     index: ct.Index[int] = new_index(compiled)
     for number in range(24_000 // part):
         index.add(1, ct.Filter({f"{number:0100}": 1}))
@@ -285,14 +285,14 @@ def test_names_made_to_lie_side_by_side_do_not(compiled: Any) -> None:
     index: ct.Index[int] = new_index(compiled)
     for name in names:
         index.add(len(index), ct.Filter({name: 1}))
-    taken = arrays_of(index)._generation.arrays.of["names"] != 0
+    taken = arrays_of(index)._segment.arrays.of["names"] != 0
     free = [i for i, each in enumerate(taken.tolist()) if not each]
     assert len(names) > 300
     assert max(b - a for a, b in pairwise(free)) < 40
 
 
 def test_generations_of_one_index_hash_alike() -> None:
-    """What was seen at a place is asked of the generation before, by the place's hash."""
+    """What was seen at a place is asked of the segment before, by the place's hash."""
     before = IndexSegment()
     before.arrays.seed[0] = 12345
     assert IndexSegment(before).arrays.seed[0] == 12345

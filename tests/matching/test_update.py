@@ -38,11 +38,11 @@ def test_equal_programs_are_one_filter_and_no_others(
     entered: Any, gone: Any, compiled: Any
 ) -> None:
     """Filters would be matched as if they were others, or be stored again for each key."""
-    generation = generation_of([], compiled)
-    arrays = generation.arrays
+    segment = generation_of([], compiled)
+    arrays = segment.arrays
     known: dict[tuple[int, ...], int] = {}
     for program, is_wider in entered:
-        number, is_new = generation._entered(list(program), is_wider=is_wider)
+        number, is_new = segment._entered(list(program), is_wider=is_wider)
         assert arrays.words_of(number) == list(program)
         assert is_new is (is_wider or program not in known)
         if is_wider:  # as `_filter_number` does
@@ -55,7 +55,7 @@ def test_equal_programs_are_one_filter_and_no_others(
             del known[program]
     arrays.rebuild_equal(len(entered) + 1)
     for program, _ in entered:
-        number, is_new = generation._entered(list(program), is_wider=False)
+        number, is_new = segment._entered(list(program), is_wider=False)
         assert is_new is (program not in known)
         assert number == known.setdefault(program, number)
 
@@ -108,31 +108,31 @@ class Entries(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         filters = [ct.Filter({"a": ct.ops.ge(n)}) for n in range(24)]
-        self.generation = generation_of(filters, self.compiled)
-        self.arrays, self.chains = self.generation.arrays, self.generation._chains
+        self.segment = generation_of(filters, self.compiled)
+        self.arrays, self.chains = self.segment.arrays, self.segment._chains
         for number in range(24):
-            self.generation.hanging.unhang(number)
-        self.first = self.arrays.nameless_buckets(BUCKETS)
-        self.hanging: dict[int, list[int]] = {self.first + n: [] for n in range(BUCKETS)}
+            self.segment.assignment.unassign(number)
+        self.first = self.arrays.take_buckets(BUCKETS)
+        self.assignment: dict[int, list[int]] = {self.first + n: [] for n in range(BUCKETS)}
 
     @rule(number=st.integers(0, 23), into=st.sets(st.integers(0, BUCKETS - 1), min_size=1))
     def hang(self, number: Any, into: Any) -> None:
-        if any(number in each for each in self.hanging.values()):
+        if any(number in each for each in self.assignment.values()):
             return
         places = []
         for bucket in sorted(self.first + each for each in into):
             at = self.arrays.hang(bucket, number, -1, by_value=False, alone=len(into) == 1)
-            assert at == len(self.hanging[bucket])
+            assert at == len(self.assignment[bucket])
             places.append((bucket, at))
-            self.hanging[bucket].append(number)
+            self.assignment[bucket].append(number)
         filters = self.arrays.filters
         filters.place[number], filters.at[number] = self.chains.of_places(places), places[0][1]
 
     @rule(number=st.integers(0, 23))
     def unhang(self, number: Any) -> None:
-        if any(number in each for each in self.hanging.values()):
-            self.generation.hanging.unhang(number)
-        for each in self.hanging.values():
+        if any(number in each for each in self.assignment.values()):
+            self.segment.assignment.unassign(number)
+        for each in self.assignment.values():
             if number in each:
                 each[each.index(number)] = each[-1]
                 each.pop()
@@ -140,12 +140,12 @@ class Entries(RuleBasedStateMachine):
     @invariant()
     def every_filter_is_at_its_entry(self) -> None:
         arrays = self.arrays
-        for bucket, expected in self.hanging.items():
-            assert self.generation.hanging.hanging_in(bucket) == expected
-        for number in {number for each in self.hanging.values() for number in each}:
+        for bucket, expected in self.assignment.items():
+            assert self.segment.assignment.filters_in(bucket) == expected
+        for number in {number for each in self.assignment.values() for number in each}:
             place, at = arrays.filters.place[number], arrays.filters.at[number]
             for bucket, which in self.chains.places(place, at):
-                assert self.hanging[bucket][which] == number
+                assert self.assignment[bucket][which] == number
 
     @invariant()
     def no_two_rooms_overlap(self) -> None:
@@ -178,8 +178,8 @@ TestCompiledEntries.__doc__ = "The same on compiled kernels."
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_filter_that_is_not_at_an_entry_stays(compiled: Any) -> None:
     """Another filter would be taken out of its bucket."""
-    generation = generation_of([ct.Filter("a = 1"), ct.Filter("a = 2")], compiled)
-    arrays = generation.arrays
+    segment = generation_of([ct.Filter("a = 1"), ct.Filter("a = 2")], compiled)
+    arrays = segment.arrays
     unhang = module("kernels.update", compiled).unhang
     bucket = arrays.filters.place[0]
     assert not unhang(bucket, 1, 0, arrays.memory)
@@ -216,9 +216,9 @@ def test_the_most_selective_constraints_are_guards(
 ) -> None:
     """Candidates would be looked up in their programs; or matches be decided by half a filter."""
     of = ct.Filter(" and ".join(constraints))
-    generation = generation_of([of], compiled)
-    arrays, attrs = generation.arrays, generation.compiler.attrs
-    generation.hanging.unhang(0)
+    segment = generation_of([of], compiled)
+    arrays, attrs = segment.arrays, segment.compiler.attrs
+    segment.assignment.unassign(0)
     arrays.hang(0, 0, attrs.get(hung, -1), by_value=by_value, alone=True)
     its = arrays.of["entries"][arrays.buckets.start[0]]
     kinds = {"a": GUARD_RANGE, "b": GUARD_HASH, "c": GUARD_RANGE, "e": GUARD_OTHER}
@@ -241,17 +241,17 @@ def test_the_most_selective_constraints_are_guards(
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_filter_of_several_places_shows_no_key(compiled: Any) -> None:
     """When its keys change, only one of its entries would be told."""
-    generation = generation_of([ct.Filter({"a": sets.in_(1, 2)})], compiled)
-    for bucket, at in generation._chains.places(generation.arrays.filters.place[0], 0):
-        entry = generation.arrays.of["entries"][generation.arrays.buckets.start[bucket] + at]
+    segment = generation_of([ct.Filter({"a": sets.in_(1, 2)})], compiled)
+    for bucket, at in segment._chains.places(segment.arrays.filters.place[0], 0):
+        entry = segment.arrays.of["entries"][segment.arrays.buckets.start[bucket] + at]
         assert not entry["guard"] & KEY_HERE
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_filter_hangs_at_a_value_only_where_that_is_settled(compiled: Any) -> None:
     """A filter would be written behind the end of an array, or into another value's bucket."""
-    generation = generation_of([ct.Filter("a = 1 and b > 5"), ct.Filter("b > 5")], compiled)
-    arrays = generation.arrays
+    segment = generation_of([ct.Filter("a = 1 and b > 5"), ct.Filter("b > 5")], compiled)
+    arrays = segment.arrays
     of = arrays.memory, arrays.memory
 
     def hang_at_value(number: int, entries: int, buckets: int) -> tuple[int, int]:
@@ -259,7 +259,7 @@ def test_a_filter_hangs_at_a_value_only_where_that_is_settled(compiled: Any) -> 
         entries, buckets, _cheapest = updating.hang_at_value(number, entries, buckets, *of)
         return entries, buckets
 
-    generation.hanging.unhang(0)
+    segment.assignment.unassign(0)
     used = arrays.used["entries"], arrays.used["buckets"]
     assert hang_at_value(1, *used) == (-1, -1), "a range is no value"
     assert hang_at_value(0, len(arrays.entries), used[1]) == (-1, -1)
@@ -269,7 +269,7 @@ def test_a_filter_hangs_at_a_value_only_where_that_is_settled(compiled: Any) -> 
     _entries, buckets = hang_at_value(0, *used)
     assert buckets == used[1], "its bucket was there"
     bucket = arrays.filters.place[0]
-    generation.hanging.unhang(0)
+    segment.assignment.unassign(0)
     arrays.buckets.of_domain[bucket] = 0  # since another place has its hash
     assert hang_at_value(0, *used) == (-1, -1)
 
@@ -341,18 +341,18 @@ TestCompiledKeyTable.__doc__ = "The same on compiled kernels."
 @given(names=st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, max_size=20))
 def test_names_are_entered_once(names: Any, compiled: Any) -> None:
     """An attribute whose row was freed would still be found; or one be entered twice."""
-    generation = generation_of([ct.Filter({name: 1}) for name in names], compiled)
-    arrays = generation.arrays
+    segment = generation_of([ct.Filter({name: 1}) for name in names], compiled)
+    arrays = segment.arrays
     freed = names[::3]
     for name in freed:
-        arrays.attrs.name[generation.compiler.attrs[name]] = 0
+        arrays.attrs.name[segment.compiler.attrs[name]] = 0
     arrays.of["names"][:] = 0
     updating = module("kernels.update", compiled)
     updating.enter_names(0, arrays.used["attrs"], arrays.memory)
     assert np.count_nonzero(arrays.of["names"]) == len(names) - len(freed)
     for name in names:
         found = inner(compiled).attr_of(name.encode(), arrays.memory)
-        assert found == (-1 if name in freed else generation.compiler.attrs[name])
+        assert found == (-1 if name in freed else segment.compiler.attrs[name])
 
 
 # --- a look at every filter ---------------------------------------------------------------------
@@ -361,10 +361,10 @@ def test_names_are_entered_once(names: Any, compiled: Any) -> None:
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_what_touches_a_box_is_written_down_piece_by_piece(compiled: Any) -> None:
     """Filters beyond the room would be forgotten, or come twice."""
-    generation = generation_of([ct.Filter({"a": n % 5, "b": n}) for n in range(40)], compiled)
-    arrays = generation.arrays
+    segment = generation_of([ct.Filter({"a": n % 5, "b": n}) for n in range(40)], compiled)
+    arrays = segment.arrays
     key = module("filter_compiler").number_key(3)[0]
-    box: Any = np.array([generation.compiler.attrs["a"], 4, key, key], dtype=np.int64)
+    box: Any = np.array([segment.compiler.attrs["a"], 4, key, key], dtype=np.int64)
     found, listed, first = np.zeros(4, dtype=np.int64), [], 0
     while first < arrays.used["filters"]:
         touching = module("kernels.update", compiled).touching

@@ -100,10 +100,10 @@ class Arrays:
             is_last = number == len(rows) - 1
             found += self.named(each, watermark_us if is_last else self.runs.watermark_us)
         if self.again:
-            saved = self.runs.saved()
+            saved = self.runs.save()
             self.runs = ArrayRuns(self.patterns, packed_order, self.limits)
             self.runs.restore(saved)
-            assert self.runs.saved() == saved
+            assert self.runs.save() == saved
         return found
 
     def named(self, rows, watermark_us: int) -> Result:  # type: ignore[no-untyped-def]
@@ -223,7 +223,7 @@ def test_groups_and_all_runs_are_bounded_after_a_batch() -> None:
 
 def test_a_saved_state_is_taken_up_only_by_the_same_patterns() -> None:
     """Runs of one pattern would go on as those of another."""
-    saved = Arrays([EVERY]).runs.saved()
+    saved = Arrays([EVERY]).runs.save()
     with pytest.raises(EncodingError, match="other patterns"):
         ArrayRuns([EVERY, EVERY], packed_order).restore(saved)
     for broken in (b"", saved[:-40], b"x" * 100):

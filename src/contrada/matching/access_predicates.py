@@ -163,7 +163,7 @@ def unseen(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
 
     A long part of a text is rare even if few filters have one.
     """
-    counted = arrays.counted(arrays.sketch_of(attr, place.column, place.length))
+    counted = arrays.distinct_count(arrays.sketch_of(attr, place.column, place.length))
     by_count = 1.0 / (counted + POINTS_EXPECTED)
     return min(by_count, 1.0 / (2 + 8 * place.length)) if place.length else by_count
 

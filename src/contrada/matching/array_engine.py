@@ -23,22 +23,22 @@ from contrada.matching.key_table import KeyTable
 from contrada.matching.packed import (
     Bundle,
     Given,
-    asked_for,
     encode,
-    exactly,
-    rewritten_of,
+    reencode,
+    select_attributes,
+    to_notification,
     with_envelope,
 )
 from contrada.matching.record_batches import (
     Columns,
     PackedBatch,
-    asked_columns,
     check_columns,
     columns_of,
-    joined,
+    join_rows,
     match_rows,
     row_of,
     rows_of,
+    select_columns,
     span_in,
     spans_at,
     spans_in,
@@ -68,7 +68,7 @@ class ArrayEngine(Generic[K]):
     """Keys with their filters, in arrays."""
 
     def __init__(self) -> None:
-        self._generation = IndexSegment()
+        self._segment = IndexSegment()
         self._next: IndexSegment | None = None
         self._last: IndexSegment | None = None
         self._cursor = 0
@@ -91,7 +91,7 @@ class ArrayEngine(Generic[K]):
 
         Raises LimitError and changes nothing. Cost: some microseconds per constraint.
         """
-        programs = self._generation.compiler.programs(members)
+        programs = self._segment.compiler.programs(members)
         beside = [] if self._next is None else self._next.compiler.programs(members)
         found = self._slots.find(key)
         if found >= 0:
@@ -100,10 +100,10 @@ class ArrayEngine(Generic[K]):
         slot = self._slots.take(key, found)
         if self._slots.keys is not self._named:
             self._name_keys()
-        self._generation.add(slot, members, programs)
+        self._segment.add(slot, members, programs)
         if self._next is not None:
             self._next.add(slot, members, beside)
-        if self._generation.compiler.system_names != self._system_names:
+        if self._segment.compiler.system_names != self._system_names:
             self._find_system_names()
         self._tidy_up()
 
@@ -116,48 +116,48 @@ class ArrayEngine(Generic[K]):
 
     def _tidy_up(self) -> None:
         """Does an update's share of a renewal, and begins one if it is due."""
-        if (self._next or self._last) is not None or self._generation.is_worn:
+        if (self._next or self._last) is not None or self._segment.is_worn:
             self.maintain(UNITS_PER_UPDATE)
 
     def _remove(self, slot: int) -> None:
-        self._generation.remove(slot)
+        self._segment.remove(slot)
         if self._next is not None:
             self._next.remove(slot)
-        self._slots.nack(slot)
+        self._slots.free_slot(slot)
 
     def _find_system_names(self) -> None:
         """Finds the system's names in filters."""
-        compiler = self._generation.compiler
+        compiler = self._segment.compiler
         self._system_names = compiler.system_names
         self.envelope = tuple(name for name in ENVELOPE_SETS if name in compiler.attrs)
 
     def _name_keys(self) -> None:
         """Passes the keys to kernels, if they are integers."""
         self._named = self._slots.keys
-        for generation in (self._generation, self._next):
-            if generation is not None:
-                generation.name_keys(self._slots.keys, self._slots.used)
+        for segment in (self._segment, self._next):
+            if segment is not None:
+                segment.name_keys(self._slots.keys, self._slots.used)
 
     def members(self, key: K) -> tuple[Filter, ...]:
         """Returns the filters of a key. KeyError for an unknown one."""
         slot = self._slots.find(key)
         if slot < 0:
             raise KeyError(key)
-        return tuple(self._generation.filters_of(slot))
+        return tuple(self._segment.filters_of(slot))
 
     def near(self, product: Product | FilterSet, *, inside: bool) -> list[K]:
         """Returns the keys with a filter that may meet a product, or lie inside it.
 
         Cost: a test of every filter, on the arrays.
         """
-        generation = self._generation
+        segment = self._segment
         if isinstance(product, FilterSet):
             return list(self)
-        possible = set(generation.touching(product, inside=inside))
+        possible = set(segment.touching(product, inside=inside))
         if inside:
-            slots = generation.slots_within(possible | generation.empty())
+            slots = segment.slots_within(possible | segment.empty())
         else:
-            slots = {slot for number in possible for slot in generation.slots(number)}
+            slots = {slot for number in possible for slot in segment.slots(number)}
         return self._keys_at(list(slots))
 
     def __len__(self) -> int:
@@ -175,17 +175,17 @@ class ArrayEngine(Generic[K]):
         """See `Index.match` and `Index.match_span`."""
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
-        message, arrays = self._message(given, envelope), self._generation.arrays
+        message, arrays = self._message(given, envelope), self._segment.arrays
         answer = arrays.match(message)
         while answer < 0:
             if answer >> 2 == UNREADABLE:
-                rewritten = rewritten_of(self._exactly(given, envelope))
+                rewritten = reencode(self._exactly(given, envelope))
                 assert rewritten.span != message, "what is written here is readable"
                 return self.match(rewritten)
             arrays.grow_for(answer >> 2)
             answer = arrays.match(message)
         if answer & 2:
-            self._drift.mend(self._generation.hanging)
+            self._drift.improve(self._segment.assignment)
         if answer < 4:
             return []
         found = arrays.of["out"][: answer >> 2]
@@ -197,7 +197,7 @@ class ArrayEngine(Generic[K]):
 
     def _exactly(self, given: Given | bytes, envelope: Envelope) -> Notification:
         """Returns the full notification, for filters that need the model."""
-        return exactly(given, envelope, self._generation.compiler.attrs)
+        return to_notification(given, envelope, self._segment.compiler.attrs)
 
     def _message(self, given: Given | bytes, envelope: Envelope) -> bytes:
         """Returns the attributes as msgpack, with those of the envelope that filters ask for."""
@@ -211,27 +211,29 @@ class ArrayEngine(Generic[K]):
 
     def _packed(self, attributes: Mapping[str, Any]) -> bytes:
         """Encodes the attributes of a mapping; checks them if the encoder is too tolerant."""
-        asked = self._generation.compiler.attrs
+        asked = self._segment.compiler.attrs
         values = values_of(attributes)
         if _PLAIN.issuperset(map(type, values)) or _are_plain(values):
             try:
-                return encode(asked_for(attributes, asked) if self._system_names else attributes)
+                return encode(
+                    select_attributes(attributes, asked) if self._system_names else attributes
+                )
             except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
                 pass
-        return Notification(asked_for(attributes, asked)).span
+        return Notification(select_attributes(attributes, asked)).span
 
     def _verified(self, found: list[int], notification: Notification) -> list[K]:
         """Returns the keys of found filters, after evaluating inexact ones on the values
         themselves.
         """
-        inexact = bool(self._generation.arrays.counters.inexact[0])
+        inexact = bool(self._segment.arrays.counters.inexact[0])
         known: dict[int, bool] = {}
         slots: dict[int, None] = {}
         for each in found:
             if each >= 0:
                 slots[each] = None
             elif self._may_hold(-1 - each, notification, inexact, known):
-                slots.update(dict.fromkeys(self._generation.slots(-1 - each)))
+                slots.update(dict.fromkeys(self._segment.slots(-1 - each)))
         return self._keys_at(list(slots))
 
     def _may_hold(
@@ -254,17 +256,17 @@ class ArrayEngine(Generic[K]):
 
         An unregistered operator meets everything.
         """
-        opaque = self._generation.opaque.get(number)
+        opaque = self._segment.opaque.get(number)
         if opaque is None or inexact:
-            member = self._generation.filter(number)
+            member = self._segment.filter(number)
             if not member.unknown():
                 return member.matches(notification)
             opaque = opaque or []
         for each in opaque:
             if each not in known:
-                value_set = self._generation.compiler.opaque_sets[each]
-                attr = self._generation.arrays.sets_by_row.attr[each]
-                name = self._generation.compiler.names[attr]
+                value_set = self._segment.compiler.opaque_sets[each]
+                attr = self._segment.arrays.sets_by_row.attr[each]
+                name = self._segment.compiler.names[attr]
                 keys = notification.keys_of(name)
                 spend(len(keys))
                 known[each] = bool(value_set.unknown()) or any(map(value_set.holds, keys))
@@ -306,16 +308,16 @@ class ArrayEngine(Generic[K]):
         if self.envelope or is_pure():
             return False
         address, starts, _ = bundle.spans()
-        numbers = np.array(self._generation.numbers(self._slots.find(key)), dtype=np.int64)
-        return self._generation.arrays.all_hold(address, starts, numbers, steps_max)
+        numbers = np.array(self._segment.numbers(self._slots.find(key)), dtype=np.int64)
+        return self._segment.arrays.all_hold(address, starts, numbers, steps_max)
 
     def match_table(self, table: Any) -> tuple[Any, Any]:
         """See `Index.match_batch`."""
         check_columns(table)
-        attrs = self._generation.compiler.attrs
+        attrs = self._segment.compiler.attrs
         columns = None if self.envelope else columns_of(table, attrs)
         if columns is None:
-            return self.match_batch(rows_of(asked_columns(table, attrs)))
+            return self.match_batch(rows_of(select_columns(table, attrs)))
         row_at = row_of(table, attrs)
         return self._matched(columns, lambda row: self.match(row_at(row)))
 
@@ -323,16 +325,16 @@ class ArrayEngine(Generic[K]):
         self, rows: Columns | PackedBatch, alone: Callable[[int], list[K]]
     ) -> tuple[Any, Any]:
         """Matches a batch by one call; `alone` matches a row that needs the model."""
-        slots, arrays = self._slots, self._generation.arrays
+        slots, arrays = self._slots, self._segment.arrays
         if is_pure():
-            return joined(map(alone, range(rows.rows)), are_int=slots.are_int)
+            return join_rows(map(alone, range(rows.rows)), are_int=slots.are_int)
         of_row: Any = alone if slots.are_int else lambda row: [*map(slots.find, alone(row))]
         self._in_batch = True  # the arrays must stay
         try:
             offsets, found = match_rows(arrays, rows, of_row)
         finally:
             self._in_batch = False
-        self._drift.mend(self._generation.hanging)
+        self._drift.improve(self._segment.assignment)
         if (self._next or self._last) is not None:
             self.maintain(UNITS_PER_MATCH)
         return offsets, found if slots.are_int else slots.keys[found]
@@ -345,25 +347,25 @@ class ArrayEngine(Generic[K]):
             return True
         self._last = None
         if self._next is None:
-            if not self._generation.is_worn:
+            if not self._segment.is_worn:
                 return False
             self.begin_renewal()
         assert self._next is not None
         end = min(self._cursor + units, self._slots.used)
         for slot in range(self._cursor, end):
-            if self._generation.knows(slot) and not self._next.knows(slot):
-                members = self._generation.filters_of(slot)
+            if self._segment.knows(slot) and not self._next.knows(slot):
+                members = self._segment.filters_of(slot)
                 self._next.add(slot, members, self._next.compiler.programs(members))
         self._cursor = end
         if end == self._slots.used:
-            self._last, self._generation, self._next = self._generation, self._next, None
-            self._generation.forget_statistics()
+            self._last, self._segment, self._next = self._segment, self._next, None
+            self._segment.forget_statistics()
             self._find_system_names()
         return True
 
     def begin_renewal(self) -> None:
         """Starts a second segment, which `maintain` then fills in parts."""
-        self._next = IndexSegment(self._generation)
+        self._next = IndexSegment(self._segment)
         self._name_keys()
         self._cursor = 0
 
@@ -374,27 +376,27 @@ class ArrayEngine(Generic[K]):
 
     def save(self, path: Path) -> None:
         """See `Index.save`."""
-        index_file.save(path, self._generation, self._slots)
+        index_file.save(path, self._segment, self._slots)
 
     @classmethod
     def load(cls, path: Path) -> "ArrayEngine[Any]":
         """See `Index.load`."""
         engine: ArrayEngine[Any] = cls()
-        engine._generation, engine._slots = index_file.load(path)
+        engine._segment, engine._slots = index_file.load(path)
         engine._name_keys()
         engine._find_system_names()
         return engine
 
     def sizes(self) -> dict[str, int]:
         """Returns figures for `IndexStatistics`."""
-        counters = self._generation.arrays.counters
+        counters = self._segment.arrays.counters
         seen = {"notifications": counters.matched[0], "candidates": counters.candidates[0]}
-        return self._generation.sizes() | seen
+        return self._segment.sizes() | seen
 
     def validate(self) -> None:
         """Checks the invariants; the AssertionError names the broken one. Cost: all filters."""
         self._slots.validate()
-        self._generation.validate(list(self._slots))
+        self._segment.validate(list(self._slots))
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))

@@ -49,13 +49,13 @@ class Blobs(NamedTuple):
         found: bytes = self.data[self.starts[row] : self.starts[row + 1]].tobytes()
         return found
 
-    def taken(self, rows: Any) -> "Blobs":
+    def select(self, rows: Any) -> "Blobs":
         """Returns the strings of some rows. Cost: a copy."""
         starts = starts_of((self.starts[1:] - self.starts[:-1])[rows])
         data = np.empty(starts[-1], dtype=np.uint8)
         if not jit.is_pure():
             rows = np.ascontiguousarray(rows, dtype=np.int64)
-            _writing().gather(self.starts, self.data, rows, starts, data)
+            _load_kernels().gather(self.starts, self.data, rows, starts, data)
         elif len(data):
             data[:] = np.frombuffer(b"".join(map(self.at, rows.tolist())), dtype=np.uint8)
         return Blobs(starts, data)
@@ -73,13 +73,13 @@ class Blobs(NamedTuple):
             return found, np.unique(found, return_index=True)[1]
         table = np.full(1 << (2 * self.size + 1).bit_length(), -1, dtype=np.int64)
         firsts = np.empty(self.size, dtype=np.int64)
-        count = _writing().codes(self.starts, self.data, table, firsts, found)
+        count = _load_kernels().codes(self.starts, self.data, table, firsts, found)
         return found, firsts[:count]
 
     def parts(self, count: int) -> Any:
         """Returns for each string its part of `count` parts: the same in every process."""
         found = np.empty(self.size, dtype=np.int64)
-        _writing().parts_of(self.starts, self.data, count, found)
+        _load_kernels().parts_of(self.starts, self.data, count, found)
         return found
 
 
@@ -90,7 +90,7 @@ def starts_of(lengths: Any) -> Any:
     return starts
 
 
-def joined(some: Sequence[Blobs]) -> Blobs:
+def join_blobs(some: Sequence[Blobs]) -> Blobs:
     """Returns the strings of all in sequence. Cost: a copy, if there are several."""
     some = [each for each in some if each.size] or list(some[:1])
     if len(some) == 1:
@@ -116,7 +116,7 @@ def blobs_in(column: Any) -> Blobs:
     return Blobs(np.frombuffer(starts, dtype=wide)[begin:end].astype(np.int64), held)
 
 
-def _writing() -> Any:
+def _load_kernels() -> Any:
     """Returns the kernels; the first call loads them."""
     from contrada.matching.kernels import msgpack_writer
 
@@ -161,7 +161,7 @@ def piece_of(before: bytes, column: Any, *, plain: bool = False) -> ColumnPiece 
         return None
     kinds = np.full(len(column), kind, dtype=np.int64)
     if plain and kind == FLOAT:
-        kinds, values = _plain(values.view(np.float64), kinds, INT)
+        kinds, values = _to_plain(values.view(np.float64), kinds, INT)
     if column.null_count:
         kinds[column.is_null().to_numpy(zero_copy_only=False)] = 0
     return ColumnPiece(np.frombuffer(before, dtype=np.uint8), kinds, values)
@@ -172,7 +172,7 @@ def _numbers(column: Any, type_name: str) -> Any:
     return column.cast(type_name).fill_null(0).to_numpy(zero_copy_only=False).copy()
 
 
-def _plain(doubles: Any, kinds: Any, integer: int) -> tuple[Any, Any]:
+def _to_plain(doubles: Any, kinds: Any, integer: int) -> tuple[Any, Any]:
     """Converts doubles to the integers that they equal, and NaN to one value."""
     with np.errstate(invalid="ignore"):
         is_int = (doubles == np.floor(doubles)) & (doubles >= -_INT_END) & (doubles < _INT_END)
@@ -192,7 +192,7 @@ def pieces_of(names: Sequence[str], columns: Sequence[Any], *, plain: bool = Fal
     return pieces
 
 
-def written(
+def write_maps(
     rows: int,
     pieces: Sequence[ColumnPiece],
     head: bytes = b"",
@@ -229,19 +229,19 @@ def written(
     return Blobs(starts, out)
 
 
-def packed_rows(rows: int, pieces: Sequence[ColumnPiece], times_us: Any = None) -> Blobs:
+def pack_rows(rows: int, pieces: Sequence[ColumnPiece], times_us: Any = None) -> Blobs:
     """Encodes a notification of these attributes for each row, with a time or without.
 
-    The output is that of `to_msgpack`. Cost: as `written`.
+    The output is that of `to_msgpack`. Cost: as `write_maps`.
     """
     head, before, unstamped, after = _FRAME
     if times_us is None:
-        return written(rows, pieces, head, (before + unstamped + after,))
+        return write_maps(rows, pieces, head, (before + unstamped + after,))
     from contrada.matching.kernels.msgpack_writer import INT
 
     kinds = np.full(rows, INT, dtype=np.int64)
     time = ColumnPiece(np.frombuffer(before, dtype=np.uint8), kinds, times_us)
-    return written(rows, pieces, head, (time, after))
+    return write_maps(rows, pieces, head, (time, after))
 
 
 def constant_piece(rows: int, name: str, packed: bytes) -> ColumnPiece:
@@ -256,7 +256,7 @@ def constant_piece(rows: int, name: str, packed: bytes) -> ColumnPiece:
     return ColumnPiece(before, np.full(rows, BOOL, dtype=np.int64), last)
 
 
-def _frame() -> tuple[bytes, bytes, bytes, bytes]:
+def _envelope_bytes() -> tuple[bytes, bytes, bytes, bytes]:
     """Returns the bytes before the attributes, before the time, in place of a time, and after
     it.
     """
@@ -268,4 +268,4 @@ def _frame() -> tuple[bytes, bytes, bytes, bytes]:
     return packed[:attributes_at], before, without[time_at : time_at + 1], packed[time_at + 1 :]
 
 
-_FRAME: Final = _frame()
+_FRAME: Final = _envelope_bytes()

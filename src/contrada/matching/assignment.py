@@ -69,7 +69,7 @@ LOOKED_BETWEEN: Final = 2**16
 matching, or more than half for matches of thousands, until they have helped. The fewer filters a
 match checks, the rarer they are."""
 
-REHUNG_AT_ONCE: Final = 2
+REASSIGNED_AT_ONCE: Final = 2
 """Filters considered by one match: some tens of microseconds each."""
 
 PATIENCE_MAX: Final = 4_096
@@ -115,17 +115,17 @@ class Assignment:
             return exact
         return self._compiler.filter_of(self.arrays.words_of(number))
 
-    def hang(
+    def assign(
         self, number: int, of: Filter, constraints: list[CompiledConstraint] | None = None
     ) -> None:
         """Assigns a filter to its best place; `constraints` are decoded if not given."""
         statistics = self.statistics or self.arrays
         cheapest = self.arrays.hang_at_value(number, statistics)
-        if cheapest is None:  # It hangs by a single value, the usual case, in one compiled call.
+        if cheapest is None:  # It has a single value, the usual case, in one compiled call.
             return
         constraints = constraints or constraints_of(self.arrays.words_of(number))
         choice = best_choice(number, of, constraints, cheapest, self.arrays, statistics)
-        if choice is not None and self._pooled(number, constraints, choice):
+        if choice is not None and self._pool(number, constraints, choice):
             return
         buckets = {0: False} if choice is None else self._buckets(choice)
         hung = -1 if choice is None else choice.attr
@@ -142,7 +142,7 @@ class Assignment:
         filters.place[number] = self._chains.of_places(places)
         filters.at[number] = places[0][1] if places else 0
 
-    def _pooled(
+    def _pool(
         self, number: int, constraints: list[CompiledConstraint], choice: AccessChoice
     ) -> bool:
         """Pools a filter if that is better than its best place."""
@@ -190,11 +190,11 @@ class Assignment:
     def _presence_bucket(self, attr: int) -> int:
         bucket = self.arrays.attrs.presence[attr]
         if bucket < 0:
-            bucket = self.arrays.nameless_buckets(1)
+            bucket = self.arrays.take_buckets(1)
             self.arrays.attrs.presence[attr] = bucket
         return bucket  # type: ignore[no-any-return]
 
-    def unhang(self, number: int) -> None:
+    def unassign(self, number: int) -> None:
         """Removes a filter from its places."""
         filters = self.arrays.filters
         place, at = filters.place[number], filters.at[number]
@@ -206,7 +206,7 @@ class Assignment:
             self._chains.drop(place)
         filters.place[number], filters.at[number] = EMPTY, 0
 
-    def hanging_in(self, bucket: int) -> list[int]:
+    def filters_in(self, bucket: int) -> list[int]:
         """Returns the filters in a bucket."""
         buckets = self.arrays.buckets
         start, length = buckets.start[bucket], buckets.length[bucket]
@@ -224,7 +224,7 @@ class Assignment:
 
     # --- other places ---------------------------------------------------------------------------
 
-    def most_looked_through(self) -> int:
+    def busiest_bucket(self) -> int:
         """Returns the bucket with the most filters among those that the last notification reached.
 
         -1 if too few notifications reach it for a move to be worth it.
@@ -235,16 +235,16 @@ class Assignment:
         is_worth = buckets.hits[longest] >= WORTH_MOVING * counters.seen[0]
         return longest if is_worth else -1
 
-    def rehang(self, bucket: int, place: int) -> bool:
+    def reassign(self, bucket: int, place: int) -> bool:
         """Reassigns one of a bucket's filters to a much rarer place, if there is one; whether it
         moved.
 
         Any number may choose the filter.
         """
-        hanging = self.hanging_in(bucket)
-        if not hanging:
+        assigned = self.filters_in(bucket)
+        if not assigned:
             return False
-        number = hanging[place % len(hanging)]
+        number = assigned[place % len(assigned)]
         filters, buckets = self.arrays.filters, self.arrays.buckets
         seen, head = self.arrays.counters.seen[0], filters.place[number]
         before = list(self._chains.values(head))
@@ -255,8 +255,8 @@ class Assignment:
         choice = best_choice(number, of, constraints, cheapest, self.arrays, self.arrays)
         if choice is None or now - choice.cost < WORTH_MOVING or now < WORTH * choice.cost:
             return False
-        self.unhang(number)
-        self.hang(number, of, constraints)
+        self.unassign(number)
+        self.assign(number, of, constraints)
         filters = self.arrays.filters
         return filters.at[number] < 0 or before != list(self._chains.values(filters.place[number]))
 
@@ -294,7 +294,7 @@ class Assignment:
     def _look_at_bins(self, attr: int) -> None:
         """Cuts bins, or better ones, when they are due; and judges them."""
         count, ends = self.arrays.attrs.ranges[attr], self.arrays.ends_of(attr)
-        # A generation that replaces another knows the other's ends from the beginning, and has no
+        # A segment that replaces another knows the other's ends from the beginning, and has no
         # better ones until it has half as many of its own. It is not judged: it is being renewed.
         before = self.statistics.ends_of(attr) if self.statistics else []
         if count == 1 and len(before) > PIVOTS:
@@ -321,22 +321,22 @@ class Assignment:
     def _new_pivots(self, attr: int, ends: list[End]) -> None:
         """Cuts the attribute's values at the ends of its ranges, and reassigns these filters."""
         # All are taken out before and hung after: the same node stands for other values then. So
-        # are those that hang by presence: without bins they had no better place.
-        hanging = self._ranged_filters(attr)
-        for number in hanging:
-            self.unhang(number)
+        # are those at presence: without bins they had no better place.
+        assigned = self._ranged_filters(attr)
+        for number in assigned:
+            self.unassign(number)
         cuts = self.arrays.attrs.cuts[attr]
         if cuts < 0:
             cuts = self.arrays.attrs.cuts[attr] = self.arrays.take("trees")
         self.arrays.set_pivots(cuts, ends)
-        for number in hanging:
-            self.hang(number, self.filter(number))
+        for number in assigned:
+            self.assign(number, self.filter(number))
 
     def _tree_buckets(self, attr: int) -> int:
         """Returns the first bucket of an attribute's tree, or -1 without one."""
         tree = self.arrays.attrs.cuts[attr]
         if self.arrays.attrs.tree[attr] < 0:
-            self.arrays.trees.first_bucket[tree] = self.arrays.nameless_buckets(2 * (PIVOTS + 1))
+            self.arrays.trees.first_bucket[tree] = self.arrays.take_buckets(2 * (PIVOTS + 1))
             self.arrays.attrs.tree[attr] = tree
         return self.arrays.trees.first_bucket[tree]  # type: ignore[no-any-return]
 
@@ -351,7 +351,7 @@ class Assignment:
             buckets += range(base, base + 2 * (PIVOTS + 1))
         found: dict[int, None] = {}
         for bucket in buckets:
-            for number in self.hanging_in(bucket):
+            for number in self.filters_in(bucket):
                 found[number] = None
         return list(found)
 
@@ -359,10 +359,10 @@ class Assignment:
 
     def validate(self, live: list[int]) -> None:
         """Checks that exactly these filters are assigned; AssertionError names another."""
-        hanging: dict[int, list[int]] = {}
+        assigned: dict[int, list[int]] = {}
         for bucket in range(self.arrays.used["buckets"]):
-            for number in self.hanging_in(bucket):
-                hanging.setdefault(number, []).append(bucket)
+            for number in self.filters_in(bucket):
+                assigned.setdefault(number, []).append(bucket)
         pooled = {number: (pool, bit) for number, pool, bit in self.pools.filters()}
         for number in live:
             place, at = self.arrays.filters.place[number], self.arrays.filters.at[number]
@@ -370,13 +370,13 @@ class Assignment:
                 assert pooled.pop(number) == (-1 - at, place), f"filter {number} lost its bit"
                 continue
             for bucket, entry in self._chains.places(place, at):
-                in_bucket = self.hanging_in(bucket)
+                in_bucket = self.filters_in(bucket)
                 assert in_bucket[entry] == number, f"filter {number} is not at its entry"
             if place >= 0:
                 self._validate_key_here(number, self.arrays.buckets.start[place] + at)
             buckets = sorted(self._chains.values(place))
-            assert sorted(hanging.pop(number, [])) == buckets, f"filter {number} hangs elsewhere"
-        assert not hanging, f"gone filters hang: {sorted(hanging)}"
+            assert sorted(assigned.pop(number, [])) == buckets, f"filter {number} is elsewhere"
+        assert not assigned, f"removed filters are assigned: {sorted(assigned)}"
         assert not pooled, f"gone filters are pooled: {sorted(pooled)}"
 
     def _validate_key_here(self, number: int, entry: int) -> None:
@@ -394,7 +394,7 @@ class Drift:
     after the match that is `due`; after a failure twice as many matches pass each time. The
     statistics are halved now and then, so that old notifications count less and less.
 
-    Invariant: matching is exact all the time, and a match pays for `REHUNG_AT_ONCE` filters at
+    Invariant: matching is exact all the time, and a match pays for `REASSIGNED_AT_ONCE` filters at
     most.
     """
 
@@ -402,27 +402,27 @@ class Drift:
         self._patience = 1
         self._cursor = 0
 
-    def mend(self, hanging: Assignment) -> None:
+    def improve(self, assignment: Assignment) -> None:
         """Reassigns some filters if the match that was due checked many."""
-        arrays = hanging.arrays
+        arrays = assignment.arrays
         counters = arrays.counters
         if counters.looked[0] < LOOKED_MIN or counters.seen[0] < SEEN_MIN:
             counters.due[0] = counters.matched[0] + MATCHES_BETWEEN
             return
         if counters.seen[0] > max(2 * FADING_AFTER, arrays.used["buckets"] // FADED_EACH):
             arrays.fade()
-        moved = self._rehung(hanging)
+        moved = self._reassign(assignment)
         self._patience = 1 if moved else min(2 * self._patience, PATIENCE_MAX)
         wait = max(self._patience, LOOKED_BETWEEN // counters.looked[0])
         counters.due[0] = counters.matched[0] + wait
 
-    def _rehung(self, hanging: Assignment) -> int:
+    def _reassign(self, assignment: Assignment) -> int:
         """Reassigns filters of the slowest bucket; returns their number."""
-        bucket = hanging.most_looked_through()
+        bucket = assignment.busiest_bucket()
         if bucket < 0:
             return 0
         moved = 0
-        for _ in range(REHUNG_AT_ONCE):
-            moved += hanging.rehang(bucket, self._cursor)
+        for _ in range(REASSIGNED_AT_ONCE):
+            moved += assignment.reassign(bucket, self._cursor)
             self._cursor += 1
         return moved

@@ -120,7 +120,7 @@ def constraints_of(words: list[int]) -> list[CompiledConstraint]:
     return found
 
 
-def popped(held: dict[Any, Any] | list[Any], units: int) -> bool:
+def pop_entries(held: dict[Any, Any] | list[Any], units: int) -> bool:
     """Removes up to `units` entries from a table; returns whether more are left."""
     take = held.popitem if isinstance(held, dict) else held.pop
     for _ in range(min(units, len(held))):
@@ -272,7 +272,7 @@ class Compiler:
             if self._before is not None and name in self._before.attrs:
                 seen = self._before._arrays.attrs.seen[row]
                 self._arrays.attrs.seen[row] = seen
-            self._arrays.name_added(row, len(self.attrs))
+            self._arrays.enter_name(row, len(self.attrs))
         return row
 
     def forget_before(self) -> None:
@@ -327,7 +327,7 @@ class Compiler:
         held: tuple[dict[Any, Any], ...] = (
             self._texts, self._sets, self._users, self._unused, self.opaque_sets, self.attrs
         )  # fmt: skip
-        return any(popped(each, units) for each in held) or popped(self.set_values, units)
+        return any(pop_entries(each, units) for each in held) or pop_entries(self.set_values, units)
 
     def text(self, text: bytes) -> int:
         """Returns the reference to a text, stored once."""
@@ -530,7 +530,7 @@ def _intervals(cuts: Cuts) -> tuple[list[tuple[int, int, int]], bool]:
     return found, inexact
 
 
-def other_than(value_set: ValueSet) -> tuple[int, int | bytes] | None:
+def excluded_value(value_set: ValueSet) -> tuple[int, int | bytes] | None:
     """Returns (domain, key or text) of the one value that a whole domain lacks, or None.
 
     A set of numbers may lack NaN, too.
@@ -552,7 +552,7 @@ def other_than(value_set: ValueSet) -> tuple[int, int | bytes] | None:
 
 def _set_guard(seed: int, attr: int, number: int, value_set: ValueSet) -> tuple[int, int, int]:
     """Returns a set as a guard: of `!=` the excluded value, else the set by its number."""
-    excluded = other_than(value_set)
+    excluded = excluded_value(value_set)
     if excluded is None:
         return GUARD_SET << GUARD_KIND_SHIFT, number, 0
     domain, value = excluded

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from contrada.errors import EncodingError, LimitError
 from contrada.matching.kernels import jit
-from contrada.matching.packed import EMPTY_SPAN, Bundle, Given, whole
+from contrada.matching.packed import EMPTY_SPAN, Bundle, Given, to_whole_notification
 from contrada.matching.plain_engine import PlainEngine
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product, Selection
 from contrada.model.algebra.filter import Selects, selection
@@ -235,7 +235,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         if self._plain is not None:
             self._compile_in_time()
         found = self._engine.match(notification)
-        return self._residues.decided(found, notification) if self._residues.of else found
+        return self._residues.filter_keys(found, notification) if self._residues.of else found
 
     def match_span(self, span: bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
         """As `match`, of one span of msgpack: a map of attributes, checked as a notification's are.
@@ -247,7 +247,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         if self._plain is not None:
             self._compile_in_time()
         found = self._engine.match(span, envelope)
-        return self._residues.decided(found, span, envelope) if self._residues.of else found
+        return self._residues.filter_keys(found, span, envelope) if self._residues.of else found
 
     def match_spans(
         self, spans: Sequence[bytes] | Any, envelope_of: Callable[[int], Envelope] | None = None
@@ -265,7 +265,9 @@ class Index(Mapping[K, Filter | FilterSet]):
         found = self._engine.match_spans(spans, of)
         if not self._residues.of:
             return found
-        return self._residues.decided_each(*found, lambda row: whole(_span_at(spans, row), of(row)))
+        return self._residues.filter_batch(
+            *found, lambda row: to_whole_notification(_span_at(spans, row), of(row))
+        )
 
     @property
     def asks_for_envelopes(self) -> bool:
@@ -321,14 +323,16 @@ class Index(Mapping[K, Filter | FilterSet]):
             from contrada.matching.record_batches import row_of
 
             row = row_of(notifications, notifications.column_names)
-            return self._residues.decided_each(*found, lambda number: whole(row(number)))
+            return self._residues.filter_batch(
+                *found, lambda number: to_whole_notification(row(number))
+            )
         if hasattr(notifications, "to_pylist"):
             return self.match_spans(notifications)
         if not self._residues.of:
             return self._engine.match_batch(notifications)
         listed = list(notifications)
         found = self._engine.match_batch(listed)
-        return self._residues.decided_each(*found, lambda row: whole(listed[row]))
+        return self._residues.filter_batch(*found, lambda row: to_whole_notification(listed[row]))
 
     def all_match(self, key: K, bundle: Bundle, steps_max: int) -> bool:
         """Whether a key matches each of a bundle. No also if one call of a kernel cannot decide it.
@@ -498,20 +502,20 @@ class Residues(Generic[K]):
         else:
             self.of[key] = holds
 
-    def decided(
+    def filter_keys(
         self, keys: list[K], given: Given | bytes, envelope: Envelope = UNSTAMPED
     ) -> list[K]:
         """Returns those of the keys with a residue that holds, or without one."""
         of = self.of
         if of.keys().isdisjoint(keys):
             return keys
-        notification = whole(given, envelope)
+        notification = to_whole_notification(given, envelope)
         return [key for key in keys if key not in of or residue_accepts(of[key], notification)]
 
-    def decided_each(
+    def filter_batch(
         self, offsets: Any, keys: Any, notification_of: Callable[[int], Notification]
     ) -> tuple[Any, Any]:
-        """As `decided`, of several notifications: returns the remaining keys and their offsets."""
+        """As `filter_keys`, of several notifications: their remaining keys and the offsets."""
         import numpy as np
 
         of, listed, bounds = self.of, keys.tolist(), offsets.tolist()

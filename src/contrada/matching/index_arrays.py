@@ -127,7 +127,7 @@ class Arrays:
         if rows > self._rows[name]:
             self._rows[name] = rows
             if rows > len(self.of[name]):
-                self.put(name, grown(self.of[name], rows), rows)
+                self.put(name, grow_array(self.of[name], rows), rows)
             for other in _WITH.get(name, ()):
                 self.reserve(other, rows * _PER_ROW.get(other, 1))
 
@@ -185,7 +185,7 @@ class Arrays:
         name = {NEED_TEXT: "text", NEED_VALUES: "values", NEED_OUT: "out"}[status]
         assert status != OK
         if status == NEED_OUT:
-            self.seen_again()
+            self.prepare_repeat()
         self.reserve(name, 2 * len(self.of[name]))
 
     def clear_stamps(self) -> None:
@@ -202,7 +202,7 @@ class Arrays:
         for name, field in (("counters", "seen"), ("attrs", "seen"), ("buckets", "hits")):
             self.of[name][field][: self._rows[name]] //= 2
 
-    def seen_again(self) -> None:
+    def prepare_repeat(self) -> None:
         """Prepares the repeated match of a notification."""
         self.counters.seen[0] -= 1
         self.counters.matched[0] -= 1
@@ -251,7 +251,7 @@ class Arrays:
             row = self.part_sketches[part] = self.new_sketch()
         return row
 
-    def counted(self, row: int) -> float:
+    def distinct_count(self, row: int) -> float:
         """Returns the number of distinct constants of a sketch, about."""
         return self.sketches.counted[row] / COUNT_PARTS  # type: ignore[no-any-return]
 
@@ -271,7 +271,7 @@ class Arrays:
         self.used["buckets"] += found >> 2 == used
         return found
 
-    def nameless_buckets(self, count: int) -> int:
+    def take_buckets(self, count: int) -> int:
         """Returns the first of this many unused buckets without a hash."""
         first = self.take("buckets", count)
         self.of["buckets"]["hash"][first : first + count] = -1
@@ -349,7 +349,7 @@ class Arrays:
 
     # --- hash tables --------------------------------------------------------------------------
 
-    def name_added(self, row: int, names: int) -> None:
+    def enter_name(self, row: int, names: int) -> None:
         """Enters an attribute's name into the hash table, which then has `names` names."""
         first, end = row, row + 1
         if 2 * names > len(self.names):
@@ -369,7 +369,7 @@ class Arrays:
 
     # --- all of them --------------------------------------------------------------------------
 
-    def saved(self, name: str) -> Any:
+    def used_rows(self, name: str) -> Any:
         """Returns the saved part of an array: a hash table whole, of others the used rows."""
         array, used = self.of[name], self.used
         if name in _HASH_TABLES:
@@ -504,7 +504,7 @@ class Chains:
         return self.free_rows.pop() if self.free_rows else self._arrays.take("links")
 
 
-def grown(array: Any, rows: int) -> Any:
+def grow_array(array: Any, rows: int) -> Any:
     """Returns the array with at least `rows` rows, more if it must be copied.
 
     Copying a large array would delay an update. So a large one gets room for many times its rows:

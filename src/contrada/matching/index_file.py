@@ -44,13 +44,13 @@ _DAMAGED: Final = (
 """The errors of a header with invalid parts."""
 
 
-def save(path: Path, generation: "IndexSegment", slots: "KeyTable[Any]") -> None:
+def save(path: Path, segment: "IndexSegment", slots: "KeyTable[Any]") -> None:
     """Writes a segment and the keys of its slots. Replaces the file atomically.
 
     Raises EncodingError for keys that are not None, bool, int of 64 bits, float, str, bytes, or
     tuples of these.
     """
-    arrays = {name: np.ascontiguousarray(generation.arrays.saved(name)) for name in STORE}
+    arrays = {name: np.ascontiguousarray(segment.arrays.used_rows(name)) for name in STORE}
     keys = slots.by_slot()
     try:
         packed_keys = msgspec.msgpack.encode(keys)
@@ -61,8 +61,8 @@ def save(path: Path, generation: "IndexSegment", slots: "KeyTable[Any]") -> None
         raise EncodingError("the keys of an index", reason, writing=True) from error
     header = {
         "arrays": {name: len(array) for name, array in arrays.items()},
-        "used": {name: generation.arrays.used[name] for name in STORE},
-        "state": generation.state(to_msgpack),
+        "used": {name: segment.arrays.used[name] for name in STORE},
+        "state": segment.state(to_msgpack),
         "keys": packed_keys,
         "free": slots.free,
     }
@@ -103,21 +103,21 @@ def load(path: Path) -> "tuple[IndexSegment, KeyTable[Any]]":
         (length,) = _LENGTH.unpack_from(data, _FIRST.size)
         end = _FIRST.size + _LENGTH.size + length
         header = msgspec.msgpack.decode(data[end - length : end])
-        generation = IndexSegment()
-        arrays = _mapped(data, end, header["arrays"])
+        segment = IndexSegment()
+        arrays = _map_arrays(data, end, header["arrays"])
         if any(header["used"][name] > len(array) for name, array in arrays.items()):
             raise ValueError("used")  # kernels would look for rows behind the end
-        generation.restore(arrays, header["used"], header["state"], from_msgpack)
+        segment.restore(arrays, header["used"], header["state"], from_msgpack)
         keys = [_as_key(key) for key in msgspec.msgpack.decode(header["keys"])]
         slots: KeyTable[Any] = KeyTable.of(keys, list(header["free"]))
     except (ContradaError, OSError):
         raise
     except _DAMAGED as error:
         raise EncodingError(str(path), f"damaged ({type(error).__name__})") from error
-    return generation, slots
+    return segment, slots
 
 
-def _mapped(data: Any, at: int, rows: dict[str, int]) -> dict[str, Any]:
+def _map_arrays(data: Any, at: int, rows: dict[str, int]) -> dict[str, Any]:
     """Returns the arrays as parts of the mapped file."""
     found: dict[str, Any] = {}
     for name in STORE:

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from contrada.matching.index_arrays import grown
+from contrada.matching.index_arrays import grow_array
 from contrada.matching.kernels.update import drop_key, find_key, rehash_keys
 
 K = TypeVar("K", bound=Hashable)
@@ -66,7 +66,7 @@ class KeyTable(Generic[K]):
             self._slots[key] = slot
         self.keys[slot] = key
 
-    def nack(self, slot: int) -> None:
+    def free_slot(self, slot: int) -> None:
         """Frees the slot of a key."""
         if self.are_int:
             drop_key(int(self.keys[slot]), self.keys, self._hashed)
@@ -86,7 +86,7 @@ class KeyTable(Generic[K]):
     def reserve(self, slots: int) -> None:
         """Makes room for this many slots."""
         if slots > len(self.keys):
-            self.keys = grown(self.keys, slots)
+            self.keys = grow_array(self.keys, slots)
             if not self.are_int:
                 self.keys[slots - 1 :] = None
         if self.are_int and 3 * slots > 2 * len(self._hashed):

@@ -40,7 +40,7 @@ _ENVELOPE: Final[dict[str, Callable[[Envelope], Value]]] = {
 }
 
 
-def decoded(span: bytes) -> dict[str, Any]:
+def decode_span(span: bytes) -> dict[str, Any]:
     """Returns the attributes in a span, checked. Raises EncodingError, InvalidNotificationError."""
     try:
         return check_span(span)
@@ -50,7 +50,9 @@ def decoded(span: bytes) -> dict[str, Any]:
         raise EncodingError("a span of msgpack", str(error)) from None
 
 
-def exactly(given: Given | bytes, envelope: Envelope, asked: Container[str]) -> Notification:
+def to_notification(
+    given: Given | bytes, envelope: Envelope, asked: Container[str]
+) -> Notification:
     """Returns the notification, of a mapping with only the attributes that are asked for.
 
     Raises EncodingError, InvalidNotificationError.
@@ -58,12 +60,12 @@ def exactly(given: Given | bytes, envelope: Envelope, asked: Container[str]) -> 
     if isinstance(given, Notification):
         return given
     if isinstance(given, bytes):
-        decoded(given)
+        decode_span(given)
         return of_parts(given, b"", "", envelope)
-    return Notification(asked_for(given, asked))
+    return Notification(select_attributes(given, asked))
 
 
-def whole(given: Given | bytes, envelope: Envelope = UNSTAMPED) -> Notification:
+def to_whole_notification(given: Given | bytes, envelope: Envelope = UNSTAMPED) -> Notification:
     """Returns the notification with all its attributes.
 
     Raises InvalidNotificationError for an invalid attribute of a mapping.
@@ -75,7 +77,7 @@ def whole(given: Given | bytes, envelope: Envelope = UNSTAMPED) -> Notification:
     return Notification({name: each for name, each in given.items() if not is_system_name(name)})
 
 
-def rewritten_of(notification: Notification) -> Notification:
+def reencode(notification: Notification) -> Notification:
     """Returns the notification with its span as this package encodes it.
 
     msgpack has more encodings of a value than kernels read: numbers of 32 bits with a point, times
@@ -84,7 +86,7 @@ def rewritten_of(notification: Notification) -> Notification:
     return Notification.restored(dict(notification), b"", "", notification.envelope)
 
 
-def asked_for(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:
+def select_attributes(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:
     """Returns those attributes of a mapping that are asked for and are not the system's, all
     levels.
     """
@@ -92,7 +94,7 @@ def asked_for(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:
     return {n: each for n, each in flat.items() if n in asked and not is_system_name(n)}
 
 
-def keys_asked(
+def select_keys(
     given: Given | bytes, envelope: Envelope, asked: Collection[str], of_envelope: tuple[str, ...]
 ) -> dict[str, tuple[Key, ...]]:
     """Returns the keys of present attributes that are asked for, and these of the envelope."""
@@ -100,7 +102,7 @@ def keys_asked(
         known = given.keys_among(asked)
     else:
         is_span = isinstance(given, bytes)
-        attributes = decoded(given) if isinstance(given, bytes) else flatten_mapping(given)[0]
+        attributes = decode_span(given) if isinstance(given, bytes) else flatten_mapping(given)[0]
         try:
             known = {
                 name: (key_of(value),)
@@ -108,7 +110,9 @@ def keys_asked(
                 if name in asked and (name[0] != "@" or is_span or not is_system_name(name))
             }
         except InvalidValueError:  # several values, or a refusal with a reason
-            return keys_asked(exactly(given, envelope, asked), envelope, asked, of_envelope)
+            return select_keys(
+                to_notification(given, envelope, asked), envelope, asked, of_envelope
+            )
     if of_envelope:
         if not isinstance(given, Notification):
             given = Notification({}, envelope=envelope)

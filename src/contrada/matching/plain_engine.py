@@ -17,7 +17,7 @@ from math import inf
 from typing import Any, Final, Generic, TypeVar
 
 from contrada.matching.index_keys import FROM, PRESENT, UNTIL, ValuePlace, parts_of, places_of
-from contrada.matching.packed import Given, keys_asked
+from contrada.matching.packed import Given, select_keys
 from contrada.model import Envelope, Filter, Notification, ValueSet
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
@@ -83,7 +83,7 @@ class _File:
             if shape in self.open:
                 cost += len(self.open[shape][0]) // 2
             elif (table := self.tables.get(shape)) is not None:
-                cost += len(_listed(table.get(part)))
+                cost += len(_to_list(table.get(part)))
         return cost * (1 + self.met)
 
     def put(self, entry: _Entry[Any]) -> None:
@@ -209,7 +209,7 @@ class PlainEngine(Generic[K]):
 
     def remove(self, key: K) -> None:
         """Removes a key and its filters; an unknown key is no error."""
-        entries = _listed(self._entries.pop(key, None))
+        entries = _to_list(self._entries.pop(key, None))
         self._several -= len(entries) > 1
         for entry in entries:
             if entry.file is None:
@@ -250,7 +250,7 @@ class PlainEngine(Generic[K]):
         if isinstance(given, Notification) and not of_envelope:  # As mostly.
             known = given.keys_among(files)
         else:
-            known = keys_asked(given, envelope, files, of_envelope)
+            known = select_keys(given, envelope, files, of_envelope)
         found: list[_Entry[K]] = list(self._always)
         room = PARTS_LOOKED_UP_MAX
         for name, keys in known.items():
@@ -275,13 +275,13 @@ class PlainEngine(Generic[K]):
         listed = record_batches.spans_in(spans) if hasattr(spans, "to_pylist") else spans
         of = envelope_of if self.envelope else lambda _: UNSTAMPED
         rows = (self.match(span, of(row)) for row, span in enumerate(listed))
-        return record_batches.joined(rows, are_int=self._are_int)
+        return record_batches.join_rows(rows, are_int=self._are_int)
 
     def match_batch(self, notifications: Iterable[Given | bytes]) -> tuple[Any, Any]:
         """See `Index.match_batch`."""
         from contrada.matching import record_batches
 
-        return record_batches.joined(map(self.match, notifications), are_int=self._are_int)
+        return record_batches.join_rows(map(self.match, notifications), are_int=self._are_int)
 
     def match_table(self, table: Any) -> tuple[Any, Any]:
         """See `Index.match_batch`."""
@@ -289,7 +289,7 @@ class PlainEngine(Generic[K]):
 
         record_batches.check_columns(table)
         return self.match_batch(
-            record_batches.rows_of(record_batches.asked_columns(table, self._files))
+            record_batches.rows_of(record_batches.select_columns(table, self._files))
         )
 
     def dissolve(self, units: int) -> bool:
@@ -303,7 +303,7 @@ class PlainEngine(Generic[K]):
         """Returns figures for `IndexStatistics`."""
         tables = [each for file in self._files.values() for each in file.tables.items()]
         return {
-            "filters": sum(len(_listed(each)) for each in self._entries.values()),
+            "filters": sum(len(_to_list(each)) for each in self._entries.values()),
             "attributes": len(self._files),
             "buckets": sum(len(table) for shape, table in tables if shape not in _COSTS),
             "everywhere": len(self._always),
@@ -315,12 +315,12 @@ class PlainEngine(Generic[K]):
 
     def validate(self) -> None:
         """Checks that exactly the indexed filters are found at their places. Cost: all filters."""
-        entries = [entry for each in self._entries.values() for entry in _listed(each)]
+        entries = [entry for each in self._entries.values() for entry in _to_list(each)]
         filed = Counter[Any]((each, None) for each in self._always)
         for file in self._files.values():
             for shape, table in file.tables.items():
                 for part, held in table.items():
-                    filed.update((each, file, shape, part) for each in _listed(held))
+                    filed.update((each, file, shape, part) for each in _to_list(held))
             for shape, (cuts, at) in file.open.items():
                 assert cuts == sorted(cuts), "cuts are out of order"
                 filed.update((e, file, shape, cut) for cut, e in zip(cuts, at, strict=True))
@@ -334,7 +334,7 @@ class PlainEngine(Generic[K]):
         assert asked == named, "names are asked for by no filter"
 
 
-def _listed(of: Any) -> Any:
+def _to_list(of: Any) -> Any:
     """Returns the entries of one, of several, or of none."""
     return (of,) if isinstance(of, _Entry) else of or ()
 

@@ -146,7 +146,7 @@ def rows_of(table: Any) -> Iterator[dict[str, Any]]:
         yield {n: value for n, value in zip(names, row, strict=True) if value is not None}
 
 
-def asked_columns(table: Any, names: Container[str]) -> Any:
+def select_columns(table: Any, names: Container[str]) -> Any:
     """Returns the columns of these names only: others are never checked."""
     return table.select([name for name in table.column_names if name in names])
 
@@ -156,7 +156,7 @@ def row_of(table: Any, names: Container[str]) -> Callable[[int], dict[str, Any]]
 
     It reads some rows at once: those asked for are near each other.
     """
-    table = asked_columns(table, names)
+    table = select_columns(table, names)
     begin = 0
     rows: list[dict[str, Any]] = []
 
@@ -179,7 +179,7 @@ def match_rows(
     while row < rows.rows:
         status, row = arrays.match_rows(rows, row, offsets, found)
         if status == NEED_FOUND:
-            arrays.seen_again()
+            arrays.prepare_repeat()
             found = np.concatenate([found, np.zeros_like(found)])
         elif status == UNREADABLE:
             numbers = matched_row(row)
@@ -209,7 +209,7 @@ def runs_of(offsets: Any, keys: Any) -> list[int]:
     return [0, *(np.flatnonzero(is_new) + 1).tolist(), len(counts)]
 
 
-def joined(rows: Iterable[list[Any]], *, are_int: bool) -> tuple[Any, Any]:
+def join_rows(rows: Iterable[list[Any]], *, are_int: bool) -> tuple[Any, Any]:
     """Returns (offsets, keys) of rows that were matched one by one."""
     found = list(rows)
     offsets = starts_of(np.fromiter(map(len, found), dtype=np.int64, count=len(found)))

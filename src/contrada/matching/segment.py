@@ -22,9 +22,9 @@ from contrada.matching.filter_compiler import (
     constraints_of,
     high_key,
     low_key,
-    popped,
+    pop_entries,
 )
-from contrada.matching.index_arrays import Arrays, Chains, grown
+from contrada.matching.index_arrays import Arrays, Chains, grow_array
 from contrada.matching.kernels.schema import EPOCHS_MAX, GONE, VERIFY, WIDER, WORDS_MASK
 from contrada.matching.kernels.update import enter
 from contrada.model import Filter, Product, ValueSet
@@ -45,7 +45,7 @@ class IndexSegment:
         self.arrays = Arrays()
         before: Compiler | None = None if statistics is None else statistics.compiler
         self.compiler: Compiler = Compiler(self.arrays, before)
-        self.arrays.nameless_buckets(1)
+        self.arrays.take_buckets(1)
         self._free: list[int] = []
         self._equal_used = 0
         self._chains = Chains(self.arrays)
@@ -54,12 +54,12 @@ class IndexSegment:
         self._links: Any = np.zeros(8, dtype=np.int32)  # and the row in links that leads back
         self._several: dict[int, tuple[tuple[int, int], ...]] = {}
         self.exact: dict[int, Filter] = {}
-        self.hanging = Assignment(self.arrays, self.compiler, self._chains, self.exact)
+        self.assignment = Assignment(self.arrays, self.compiler, self._chains, self.exact)
         self.opaque: dict[int, list[int]] = {}
         self.fallback: set[int] = set()
         self.words_unused = 0
         if statistics is not None:
-            self.hanging.statistics = statistics.arrays
+            self.assignment.statistics = statistics.arrays
             self.arrays.seed[0] = statistics.arrays.seed[0]  # it is asked by hash
             if statistics.notifications >= EPOCHS_MAX // 2:  # this one begins to count stamps anew
                 statistics.arrays.fade()
@@ -67,10 +67,10 @@ class IndexSegment:
 
     def forget_statistics(self) -> None:
         """Forgets the segment of the inherited statistics."""
-        statistics = self.hanging.statistics
+        statistics = self.assignment.statistics
         assert statistics is not None
         self.arrays.counters.matched[0] = statistics.counters.matched[0]
-        self.hanging.statistics = None
+        self.assignment.statistics = None
         self.compiler.forget_before()
 
     # --- filters ----------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class IndexSegment:
             if number not in taken:
                 taken[number] = self._link(number, slot)
             if is_new:
-                self._hang(number, member, program)
+                self._assign(number, member, program)
         if len(taken) == 1:
             ((number, self._links[slot]),) = taken.items()
             self._only[slot] = number + 1
@@ -129,12 +129,12 @@ class IndexSegment:
 
     def _reserve_slots(self, slots: int) -> None:
         if slots > len(self._only):
-            self._only, self._links = grown(self._only, slots), grown(self._links, slots)
+            self._only, self._links = grow_array(self._only, slots), grow_array(self._links, slots)
         if slots > self._slots:
             self.arrays.reserve("key_seen", slots)
             self._slots = slots
 
-    def _hang(self, number: int, of: Filter, program: Program) -> None:
+    def _assign(self, number: int, of: Filter, program: Program) -> None:
         """Assigns a new filter, and keeps the properties that its program lacks."""
         verify = bool(program.opaque) or program.is_inexact
         if verify:
@@ -149,8 +149,8 @@ class IndexSegment:
         if program.has_references:
             constraints = constraints_of(program.words)
             self.compiler.use(constraints)
-        self.hanging.note_ranges(number, of, constraints)
-        self.hanging.hang(number, of, constraints)
+        self.assignment.note_ranges(number, of, constraints)
+        self.assignment.assign(number, of, constraints)
 
     def _link(self, number: int, slot: int) -> int:
         """Gives a filter one more key's slot; returns the row in `links` that leads back."""
@@ -160,7 +160,7 @@ class IndexSegment:
         if before >= 0:  # that slot was alone and had no row
             self._set_row(before, number, self.arrays.links.next[row])
         if row >= 0:
-            self.hanging.show_key(number)
+            self.assignment.show_key(number)
         return row
 
     def _set_row(self, slot: int, number: int, row: int) -> None:
@@ -176,9 +176,9 @@ class IndexSegment:
         filters = self.arrays.filters
         filters.key[number] = self._chains.take(slot, row, filters.key[number])
         if filters.key[number] != NO_KEY:
-            self.hanging.show_key(number)
+            self.assignment.show_key(number)
             return
-        self.hanging.unhang(number)
+        self.assignment.unassign(number)
         begin = self.arrays.filters.begin[number]
         program = self.arrays.program
         self.words_unused += 1 + (program[begin] & WORDS_MASK)
@@ -191,7 +191,7 @@ class IndexSegment:
 
     def filter(self, number: int) -> Filter:
         """Returns the filter of a number."""
-        return self.hanging.filter(number)
+        return self.assignment.filter(number)
 
     def touching(self, product: Product, *, inside: bool) -> list[int]:
         """Returns the filters that may meet a product, or may lie inside it, by the hulls of its
@@ -281,8 +281,8 @@ class IndexSegment:
     def is_worn(self) -> bool:
         """Whether half of it is left behind by removed filters, or a tree is crowded."""
         unused = 8 * self.words_unused + self.compiler.bytes_unused
-        if self.hanging.is_crowded or unused < UNUSED_BYTES_MIN:
-            return self.hanging.is_crowded
+        if self.assignment.is_crowded or unused < UNUSED_BYTES_MIN:
+            return self.assignment.is_crowded
         used = self.arrays.used
         held = 8 * (used["program"] + used["sets"]) + used["texts"] - self.compiler.name_bytes
         return 2 * unused >= held
@@ -308,7 +308,7 @@ class IndexSegment:
             "exact": [(number, packed(each)) for number, each in self.exact.items()],
             "opaque": list(self.opaque.items()),
             "compiler": self.compiler.state(packed),
-            "pools": self.hanging.pools.state(),
+            "pools": self.assignment.pools.state(),
         }
 
     def restore(
@@ -339,7 +339,7 @@ class IndexSegment:
         self.exact |= {number: unpacked(each) for number, each in state["exact"]}
         self.opaque = {number: list(sets) for number, sets in state["opaque"]}
         self.compiler.restore(state["compiler"], unpacked)
-        self.hanging.pools.restore(state["pools"])
+        self.assignment.pools.restore(state["pools"])
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -349,7 +349,7 @@ class IndexSegment:
         To free a large segment at once would delay an update.
         """
         held = (self.exact, self.opaque, self._several, self._free, self._chains.free_rows)
-        if any(popped(each, units) for each in held) or self.compiler.dissolve(units):
+        if any(pop_entries(each, units) for each in held) or self.compiler.dissolve(units):
             return True
         return self.arrays.dissolve()
 
@@ -370,7 +370,7 @@ class IndexSegment:
             for number in self.numbers(slot):
                 assert slot in set(self.slots(number)), f"slot {slot} lost filter {number}"
         live = self.live()
-        self.hanging.validate(live)
+        self.assignment.validate(live)
         for number in live:
             words = self.arrays.words_of(number)
             begin = self.arrays.filters.begin[number]
@@ -388,7 +388,7 @@ class IndexSegment:
             "filters": self.arrays.used["filters"] - len(self._free),
             "attributes": len(self.compiler.attrs),
             "buckets": self.arrays.used["buckets"],
-            "pooled": len(self.hanging.pools.filters()),
+            "pooled": len(self.assignment.pools.filters()),
             "everywhere": self.arrays.buckets.length[0],
             "bytes": self.arrays.bytes_used() + 8 * self._slots,
         }

@@ -4,7 +4,7 @@
                  `StepIndex`: places of patterns           (watermark)  (kernels)
 
 The results are those of `contrada.patterns.pattern_engine`, by the same rules, with arrays in place
-of objects. All state is arrays, too: `saved` encodes it, and a restored copy continues identically.
+of objects. All state is arrays, too: `save` encodes it, and a restored copy continues identically.
 A notification in several groups has a row for each.
 
 Several workers may share a batch: each has the groups assigned to it, and all get one watermark.
@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from contrada.errors import EncodingError
-from contrada.matching.arrow_pack import Blobs, blobs_of, joined, starts_of
+from contrada.matching.arrow_pack import Blobs, blobs_of, join_blobs, starts_of
 from contrada.model import Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import pattern_kernels
@@ -57,14 +57,14 @@ class StepRows(NamedTuple):
     steps: Any
     packed: Blobs
 
-    def taken(self, rows: Any) -> "StepRows":
+    def select(self, rows: Any) -> "StepRows":
         """Returns some of the rows."""
-        begins, places = spread(self.begins, rows)
-        steps, groups = self.steps[places], self.groups.taken(rows)
-        return StepRows(self.times[rows], groups, begins, steps, self.packed.taken(rows))
+        begins, places = expand_items(self.begins, rows)
+        steps, groups = self.steps[places], self.groups.select(rows)
+        return StepRows(self.times[rows], groups, begins, steps, self.packed.select(rows))
 
 
-def rows_joined(some: Sequence[StepRows]) -> StepRows:
+def join_rows(some: Sequence[StepRows]) -> StepRows:
     """Returns all of the rows. Cost: a copy."""
     if len(some) == 1:
         return some[0]
@@ -72,7 +72,7 @@ def rows_joined(some: Sequence[StepRows]) -> StepRows:
     begins = starts_of(np.concatenate([np.diff(each.begins) for each in some]))
     steps = np.concatenate([each.steps for each in some])
     groups, packed = ([each[field] for each in some] for field in (1, 4))
-    return StepRows(times, joined(groups), begins, steps, joined(packed))
+    return StepRows(times, join_blobs(groups), begins, steps, join_blobs(packed))
 
 
 NO_ROWS: Final = StepRows(
@@ -137,7 +137,7 @@ class ArrayRuns:
         Cost: some hundred nanoseconds for each new or waiting row, and a copy of the whole state.
         Raises EncodingError for a malformed sort key.
         """
-        held = self._taken_in(rows)
+        held = self._add_rows(rows)
         self.watermark_us = max(self.watermark_us, watermark_us)
         self._force(held)
         order = self._in_order(held, np.flatnonzero(held.waits & (held.times < self.watermark_us)))
@@ -145,29 +145,29 @@ class ArrayRuns:
         waits = held.waits & (held.times >= self.watermark_us)
         found = self._found(held, matches)
         self.matched += len(found.patterns)
-        self._runs = self._within_limits(runs)
+        self._runs = self._apply_limits(runs)
         self._keep(held, waits)
         return found
 
     # --- taking in ----------------------------------------------------------------------------
 
-    def _taken_in(self, rows: StepRows) -> "_HeldRows":
+    def _add_rows(self, rows: StepRows) -> "_HeldRows":
         """Returns the held rows and a batch after them, with the numbers of its groups."""
         late = rows.times < self.watermark_us
         if late.any():
             self.dropped[LATE] += int(late.sum())
-            rows = rows.taken(np.flatnonzero(~late))
+            rows = rows.select(np.flatnonzero(~late))
         held, known = self._held, self._groups.size
-        names = joined([self._groups, rows.groups])
+        names = join_blobs([self._groups, rows.groups])
         # Numbers follow the order of first rows, and known groups are first: they keep theirs.
         codes, firsts = names.codes()
-        self._groups = names.taken(firsts) if len(firsts) < names.size else names
+        self._groups = names.select(firsts) if len(firsts) < names.size else names
         return _HeldRows(
             np.concatenate([held.times, rows.times]),
             np.concatenate([held.groups, codes[known:]]),
             np.concatenate([held.begins, rows.begins[1:] + held.begins[-1]]),
             np.concatenate([held.steps, rows.steps]),
-            joined([held.packed, rows.packed]),
+            join_blobs([held.packed, rows.packed]),
         )
 
     def _force(self, held: "_HeldRows") -> None:
@@ -194,10 +194,10 @@ class ArrayRuns:
         keep = np.ones(len(order), dtype=bool)
         for begin, length in zip(is_begin.tolist(), lengths.tolist(), strict=True):
             if length > 1:
-                self._part_tied(held, order[begin : begin + length], keep[begin : begin + length])
+                self._sort_tied(held, order[begin : begin + length], keep[begin : begin + length])
         return order[keep]
 
-    def _part_tied(self, held: "_HeldRows", rows: Any, keep: Any) -> None:
+    def _sort_tied(self, held: "_HeldRows", rows: Any, keep: Any) -> None:
         """Sorts rows of one group and time, and keeps one row of each set of duplicates."""
         packed = {row: held.packed.at(row) for row in rows.tolist()}
         keys = {row: self._key_of(each) for row, each in packed.items()}
@@ -211,7 +211,7 @@ class ArrayRuns:
 
     def _follow(self, held: "_HeldRows", order: Any) -> tuple[Any, Any]:
         """Steps the runs through sorted rows; returns the open runs, and the matches."""
-        begins, places = spread(held.begins, order)
+        begins, places = expand_items(held.begins, order)
         rows = np.repeat(order, np.diff(begins))
         patterns, steps = held.steps[places, 0], held.steps[places, 1].copy()
         automata = held.groups[rows] * self._count + patterns
@@ -240,17 +240,17 @@ class ArrayRuns:
                 pattern_kernels.MATCH_REFS,
             ]
         ]
-        return _cut(out[0], *ends[:2]), _cut(out[1], *ends[2:])
+        return _used_part(out[0], *ends[:2]), _used_part(out[1], *ends[2:])
 
-    def _within_limits(self, runs: Any) -> Any:
+    def _apply_limits(self, runs: Any) -> Any:
         """Returns the runs within their span, and within the limits of groups and of all."""
         automata, starts = runs[0], runs[1]
         patterns = automata % self._count
         spans = self._patterns[1][patterns]
-        runs = _chosen(runs, (spans < 0) | (starts + spans >= self.watermark_us))
-        return self._dropped_oldest(self._dropped_groups(runs))
+        runs = _select_runs(runs, (spans < 0) | (starts + spans >= self.watermark_us))
+        return self._drop_oldest(self._drop_groups(runs))
 
-    def _dropped_groups(self, runs: Any) -> Any:
+    def _drop_groups(self, runs: Any) -> Any:
         """Drops the groups of a pattern beyond the limit: those that opened a run longest ago."""
         automata, starts = runs[0], runs[1]
         # The runs of an automaton lie oldest first, so its last one is its newest.
@@ -267,9 +267,9 @@ class ArrayRuns:
             gone.append(automata[own[newest[: len(own) - limit]]])
         keep = ~np.isin(automata, np.concatenate(gone))
         self.dropped[PATTERN_FULL] += int((~keep).sum())
-        return _chosen(runs, keep)
+        return _select_runs(runs, keep)
 
-    def _dropped_oldest(self, runs: Any) -> Any:
+    def _drop_oldest(self, runs: Any) -> Any:
         """Drops the oldest runs beyond the limit of all."""
         excess = len(runs[0]) - self._limits.runs_max
         if excess <= 0:
@@ -277,15 +277,15 @@ class ArrayRuns:
         keep = np.ones(len(runs[0]), dtype=bool)
         keep[np.argsort(runs[1], kind="stable")[:excess]] = False
         self.dropped[TABLE_FULL] += excess
-        return _chosen(runs, keep)
+        return _select_runs(runs, keep)
 
     def _found(self, held: "_HeldRows", matches: Any) -> FoundRuns:
         automata, _, lengths, _, rows = matches
         used, places = np.unique(rows, return_inverse=True)
-        packed, times = held.packed.taken(used), held.times[used]
+        packed, times = held.packed.select(used), held.times[used]
         patterns, groups = automata % self._count, automata // self._count
         names, of = np.unique(groups, return_inverse=True)
-        group_names = self._groups.taken(names)
+        group_names = self._groups.select(names)
         return FoundRuns(patterns, of, starts_of(lengths), places, group_names, packed, times)
 
     def _keep(self, held: "_HeldRows", waits: Any) -> None:
@@ -296,11 +296,11 @@ class ArrayRuns:
         rows = np.flatnonzero(needed)
         new_row = np.cumsum(needed) - 1  # of each row that is kept, its place among these
         lengths = np.where(waits, np.diff(held.begins), 0)[rows]
-        _, places = spread(held.begins, np.flatnonzero(waits))
+        _, places = expand_items(held.begins, np.flatnonzero(waits))
         used = np.zeros(self._groups.size, dtype=bool)
         used[held.groups[rows]] = True
         new_group = np.cumsum(used) - 1
-        self._groups = self._groups.taken(np.flatnonzero(used))
+        self._groups = self._groups.select(np.flatnonzero(used))
         patterns = automata % self._count
         automata = new_group[automata // self._count] * self._count + patterns
         self._runs = automata, starts, stages, begins, new_row[refs]
@@ -309,7 +309,7 @@ class ArrayRuns:
             new_group[held.groups[rows]],
             starts_of(lengths),
             held.steps[places],
-            held.packed.taken(rows),
+            held.packed.select(rows),
         )
 
     # --- state ----------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ class ArrayRuns:
             "dropped": dict(self.dropped),
         }
 
-    def saved(self) -> bytes:
+    def save(self) -> bytes:
         """Encodes the state for `restore`: equal states give equal bytes on any machine."""
         held = self._held
         arrays = {
@@ -389,24 +389,24 @@ class _HeldRows(NamedTuple):
         return np.diff(self.begins) > 0
 
 
-def spread(begins: Any, rows: Any) -> tuple[Any, Any]:
+def expand_items(begins: Any, rows: Any) -> tuple[Any, Any]:
     """Returns the positions of the items of some rows in a sequence, and the items' indices."""
     lengths = (begins[1:] - begins[:-1])[rows]
     starts = starts_of(lengths)
     return starts, np.arange(starts[-1]) + np.repeat(begins[:-1][rows] - starts[:-1], lengths)
 
 
-def _cut(table: Any, rows: int, refs: int) -> tuple[Any, ...]:
+def _used_part(table: Any, rows: int, refs: int) -> tuple[Any, ...]:
     """Returns the part of a table that was filled."""
     return (*(column[:rows] for column in table[:4]), table[4][:refs])
 
 
-def _chosen(runs: Any, keep: Any) -> Any:
+def _select_runs(runs: Any, keep: Any) -> Any:
     """Returns some of the runs, without rows that only others have."""
     if keep.all():
         return runs
     automata, starts, stages, begins, refs = runs
     rows = np.flatnonzero(keep)
     ends = np.append(begins, len(refs))
-    new_begins, places = spread(ends, rows)
+    new_begins, places = expand_items(ends, rows)
     return automata[rows], starts[rows], stages[rows], new_begins[:-1], refs[places]

@@ -15,7 +15,7 @@ from contrada.matching.arrow_pack import blobs_of, starts_of
 from contrada.model import Filter, Notification, Pattern
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.model.domains.values import value_of
-from contrada.patterns.array_runs import StepRows, spread
+from contrada.patterns.array_runs import StepRows, expand_items
 from contrada.patterns.pattern_engine import check_pattern
 from contrada.patterns.reorder_buffer import order_of
 from contrada.patterns.runs import By, Group, RunBudget, groups_of
@@ -72,7 +72,7 @@ class StepIndex:
             places = np.array(taken, dtype=np.int64)
             of = [notifications[row] for row in rows[places].tolist()]
             times = np.array([each.envelope.at_us for each in of], dtype=np.int64)
-            starts, items = spread(begins, places)
+            starts, items = expand_items(begins, places)
             packed = blobs_of([to_msgpack(each) for each in of])
             found.append(StepRows(times, blobs_of(names), starts, steps[items], packed))
         return found
@@ -84,7 +84,7 @@ class StepIndex:
         1]]`. Cost: some tens of nanoseconds for each matching place.
         """
         rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        begins, places = spread(self._begins, filters)
+        begins, places = expand_items(self._begins, filters)
         rows = np.repeat(rows, np.diff(begins))
         patterns, bits = self._places[places, 0], np.left_shift(1, self._places[places, 1])
         both = rows * self._count + patterns

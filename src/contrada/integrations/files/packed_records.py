@@ -22,7 +22,7 @@ from contrada.errors import LimitError
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import plain_attributes, plain_value
 from contrada.integrations.files.value_columns import Column, Missing
-from contrada.matching.arrow_pack import Blobs, ColumnPiece, constant_piece, packed_rows
+from contrada.matching.arrow_pack import Blobs, ColumnPiece, constant_piece, pack_rows
 from contrada.matching.kernels import jit
 from contrada.model import Notification
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
@@ -85,7 +85,7 @@ def written_rows(columns: Mapping[str, Column], count: int, options: ReadOptions
     pieces += stamped.constants()
     return WrittenRows(
         stamped.is_odd,
-        binary_of(packed_rows(count, pieces, stamped.times_us)),
+        binary_of(pack_rows(count, pieces, stamped.times_us)),
         stamped.times_us,
         _objects([*write, *_shown_constants(options)], count),
     )

@@ -37,7 +37,7 @@ from contrada.integrations.files.read_options import AllowedNames, ReadOptions, 
 from contrada.integrations.files.record import BadRecord, Record, bad_record, record_of
 from contrada.integrations.files.renderer import Renderer, is_large
 from contrada.matching import Index
-from contrada.matching.arrow_pack import Blobs, blobs_of, joined
+from contrada.matching.arrow_pack import Blobs, blobs_of, join_blobs
 from contrada.matching.index import Residues
 from contrada.matching.packed import Given
 from contrada.model import Filter, FilterSet, Notification, Value
@@ -299,7 +299,9 @@ class Matcher:
 
     def _decide(self, positions: list[int], notification: Notification) -> list[int]:
         """Returns the positions of rules that match the whole record, beyond their filters."""
-        return self._residues.decided(positions, notification) if self._residues.of else positions
+        return (
+            self._residues.filter_keys(positions, notification) if self._residues.of else positions
+        )
 
     def _csv_lines(self, rows: CsvRows, source: str, options: ReadOptions) -> "_LineReader":
         self.unmet.difference_update(rows.columns)
@@ -389,7 +391,7 @@ class Matcher:
             if rows is not None:
                 kept = (~rows.is_odd).nonzero()[0]
                 if len(kept) < len(numbers):
-                    rows = rows.taken(kept)
+                    rows = rows.select(kept)
                     numbers = [numbers[at] for at in kept]
                     positions = [positions[at] for at in kept]
                 packed = PackedRecords(numbers, positions, rows)
@@ -421,7 +423,7 @@ class _MatchedLines:
         if matched:
             rows = np.array(sorted(matched))
             every = Blobs(np.append(0, block.ends + 1), np.frombuffer(block.data, np.uint8))
-            lines = every.taken(rows)
+            lines = every.select(rows)
             self._numbers += (block.first + rows).tolist()
             self._positions += map(matched.__getitem__, rows.tolist())
             self._lines.append(lines)
@@ -432,7 +434,7 @@ class _MatchedLines:
         numbers, positions, some = self._numbers, self._positions, self._lines
         self._forget()
         limits = self._limits
-        starts, data = joined(some) if some else blobs_of([])
+        starts, data = join_blobs(some) if some else blobs_of([])
         begin = 0
         while begin < len(numbers):
             full = int(np.searchsorted(starts, starts[begin] + limits.packed_bytes_max))

@@ -121,7 +121,7 @@ class Column:
         held: Any
         if (kinds == TEXT).any():
             strings = [v.encode() if k else b"" for v, k in zip(self._values, kinds, strict=True)]
-            held = blobs_of(strings).taken(codes)
+            held = blobs_of(strings).select(codes)
         else:
             held = _numbers(self._values, kinds, is_float=kinds == FLOAT)[codes]
         odd = np.array([type(v) is not Missing for v in self._values], dtype=bool) & (kinds == 0)

@@ -35,13 +35,13 @@ from contrada.integrations.spark.transforms.frames import (
     WideRows,
 )
 from contrada.integrations.spark.transforms.state_files import States
-from contrada.matching.arrow_pack import Blobs, blobs_in, packed_rows, pieces_of, written
+from contrada.matching.arrow_pack import Blobs, blobs_in, pack_rows, pieces_of, write_maps
 from contrada.matching.kernels.jit import is_pure
 from contrada.model import Envelope, Notification, Pattern
 from contrada.model.algebra.nested_objects import json_values
 from contrada.model.codec import from_msgpack, notification_from_msgpack
 from contrada.model.domains.values import ENVELOPE_NAMES, TIME_MAX_US, TIME_MIN_US
-from contrada.patterns.array_runs import NO_ROWS, ArrayRuns, FoundRuns, StepRows, rows_joined
+from contrada.patterns.array_runs import NO_ROWS, ArrayRuns, FoundRuns, StepRows, join_rows
 from contrada.patterns.pattern_engine import LATE
 from contrada.patterns.runs import PatternLimits, RunBudget
 from contrada.patterns.step_index import StepIndex, packed_order
@@ -250,7 +250,7 @@ class FindSteps:
                 continue
             some = batch.take(_arrow().array(rows))
             names = pieces_of(by, [some.column(name) for name in by], plain=True)
-            groups = written(len(rows), names)
+            groups = write_maps(len(rows), names)
             lacks = np.zeros(len(rows), dtype=bool)
             for piece in names:
                 lacks |= ~piece.is_there
@@ -259,9 +259,9 @@ class FindSteps:
                 groups,
                 begins,
                 steps,
-                packed_rows(len(rows), pieces_of(some.schema.names, some.columns), times[rows]),
+                pack_rows(len(rows), pieces_of(some.schema.names, some.columns), times[rows]),
             )
-            found.append(of.taken(np.flatnonzero(~lacks)) if lacks.any() else of)
+            found.append(of.select(np.flatnonzero(~lacks)) if lacks.any() else of)
         return found
 
 
@@ -295,11 +295,11 @@ class ShareSteps:
 
     def _sorted_by_part(self, held: list[StepRows]) -> tuple[Any, Any]:
         """Returns the rows sorted by part, and the begin of each part."""
-        rows = rows_joined(held[1:] or held)
+        rows = join_rows(held[1:] or held)
         parts = rows.groups.parts(self.find.parts)
         order = np.argsort(parts, kind="stable")
         bounds = np.searchsorted(parts[order], np.arange(self.find.parts + 1))
-        return _steps_batch(parts[order], rows.taken(order)), bounds
+        return _steps_batch(parts[order], rows.select(order)), bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,9 +339,9 @@ class FollowShares:
             for last_us, dropped in _read_marks(marks):
                 latest_us = max(latest_us, last_us)
                 runs.dropped.update(dropped)
-        found = runs.advance(rows_joined(rows), max(TIME_MIN_US, latest_us - self.slack_us))
+        found = runs.advance(join_rows(rows), max(TIME_MIN_US, latest_us - self.slack_us))
         # Before the first match: a batch whose matches were taken must have left its state.
-        self.states.write(self.batch, part, runs.saved(), runs.counts())
+        self.states.write(self.batch, part, runs.save(), runs.counts())
         yield from self.patterns.matches(found, self.batch)
 
 

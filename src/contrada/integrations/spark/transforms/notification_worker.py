@@ -51,7 +51,7 @@ from contrada.integrations.spark.transforms.frames import (
     scalars_of,
 )
 from contrada.integrations.spark.transforms.worker_code import SHIPPED_KEPT_MAX
-from contrada.matching.arrow_pack import ColumnPiece, packed_rows, piece_of
+from contrada.matching.arrow_pack import ColumnPiece, pack_rows, piece_of
 from contrada.model import to_msgpack
 from contrada.model.codec import notification_from_msgpack
 
@@ -249,7 +249,7 @@ def _of_columns(builder: RowBuilder, batch: Any) -> BuiltRows:
     made = _one_by_one(_of_row(builder, batch, row) for row in alone.tolist())
     if len(alone) == count:
         return made
-    written = binary_of(packed_rows(count, rows.pieces, rows.times_us))
+    written = binary_of(pack_rows(count, rows.pieces, rows.times_us))
     nothing = pa.nulls(count, pa.string())
     if not len(alone):
         return BuiltRows(written, nothing, nothing)

@@ -16,7 +16,7 @@ from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedB
 from contrada.integrations.spark.transforms.frames import WideRows
 from contrada.integrations.spark.transforms.worker_code import SHIPPED_KEPT_MAX
 from contrada.matching import Index
-from contrada.matching.packed import Bundle, Given, whole
+from contrada.matching.packed import Bundle, Given, to_whole_notification
 from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.domains.values import TIME_MIN_US
@@ -193,7 +193,7 @@ def _whole(rows: WideRows | PackedRows, row: int) -> Notification | None:
     given = rows.notification(row)
     try:
         if given is not None:
-            return whole(given)
+            return to_whole_notification(given)
     except ContradaError:
         rows.bad[row] = True
     return None
