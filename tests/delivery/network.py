@@ -1,4 +1,4 @@
-"""Servers that keep promises, in one process and virtual time: links break, servers crash."""
+"""Delivery servers in one process and virtual time: links break, servers crash."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,14 +42,14 @@ def notice(i: int, delivery: str, publisher: str = "", sequence: int = 0) -> Not
 
 
 def all_of(text: str = "i >= 0") -> FilterSet:
-    """A subscription for what a text says, or for all that `notice` makes."""
+    """Returns filters for all notifications of `notice`, or for a text."""
     return parse_filter_set(text)
 
 
 class DeliveryNetwork:
-    """Servers with links that keep order; what a server does is done once its store is synced.
+    """Servers with ordered links; effects follow the sync of the store.
 
-    `stores` names the servers with a store. Clients acknowledge what they get at once, if `acks`.
+    `stores` names the servers with a store. With `acks`, clients acknowledge records at once.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class DeliveryNetwork:
         self.now_us = 1_000_000
         self.rng = Random(seed)
         self.acks = acks
-        self.dying = 0.0  # how often a server crashes between a change and its sync
+        self.dying = 0.0  # the chance of a crash between a change and its sync
         self.sequencer = sequencer or names[0]
         self.stores = {name: MemoryStore() for name in stores}
         self.known: set[str] = set()
@@ -88,7 +88,7 @@ class DeliveryNetwork:
     # --- what happens to it -------------------------------------------------------------------
 
     def start(self, name: str) -> None:
-        """A server starts, or restarts with its store or without."""
+        """Starts, or restarts, a server with its store or without."""
         self.now_us += 1
         self.servers[name] = DeliveryServer(
             name,
@@ -101,11 +101,11 @@ class DeliveryNetwork:
         self.known.add(name)
 
     def incarnation(self, name: str) -> int:
-        """The life of a server, or 1 where it does not run, as a client may remember it."""
+        """The incarnation of a server as a client remembers it; 1 if it does not run."""
         return self.servers[name].incarnation if name in self.servers else 1
 
     def crash(self, name: str, survived: int = 0) -> None:
-        """A server is gone, with what was on its links and what its store had not synced."""
+        """Stops a server, with the messages on its links and unsynced changes."""
         for other in sorted(b for a, b in self.links if a == name):
             self.cut(name, other)
         del self.servers[name]
@@ -113,14 +113,14 @@ class DeliveryNetwork:
             self.stores[name].crash(survived)
 
     def mend(self, a: str, b: str) -> None:
-        """There is a link between two servers."""
+        """Adds a link between two servers."""
         self.links |= {(a, b), (b, a)}
         for one, other in ((a, b), (b, a)):
             self.do(one, self.servers[one].link_up(Neighbour(other), self.now_us))
         self.find_ways()
 
     def cut(self, a: str, b: str) -> None:
-        """The link between two servers breaks; what is on it is lost."""
+        """Breaks the link between two servers, with its messages."""
         self.links -= {(a, b), (b, a)}
         for one, other in ((a, b), (b, a)):
             self.wires[one, other].clear()
@@ -128,25 +128,25 @@ class DeliveryNetwork:
         self.find_ways()
 
     def lose_shipments(self, a: str, b: str) -> None:
-        """What is on its way between two servers is lost in silence, but for what is flooded."""
+        """Drops the messages in flight between two servers silently, apart from flooded ones."""
         wire = self.wires[a, b]
         self.wires[a, b] = deque(
             each for each in wire if isinstance(each, AnnounceOwner | Sequenced)
         )
 
     def arrive(self, name: str, publisher: str, past: Mapping[str, int]) -> None:
-        """A publisher comes to a server from others, in these lives of theirs."""
+        """Connects a publisher with its past at other servers."""
         self.do(name, self.servers[name].connect_publisher(publisher, past, self.now_us))
 
     def bring(self, a: str, b: str) -> None:
-        """What is on its way from one server to a neighbour arrives, and nothing else."""
+        """Delivers the messages in flight from one server to a neighbour, and no others."""
         while self.wires[a, b]:
             message = self.wires[a, b].popleft()
             self.now_us += 1
             self.do(b, self.servers[b].receive(Neighbour(a), message, self.now_us))
 
     def find_ways(self) -> None:
-        """All learn the shortest ways that there are now."""
+        """Updates the routes of all servers."""
         for name, server in self.servers.items():
             routes: dict[str, str] = {}
             found = deque((b, b) for a, b in sorted(self.links) if a == name)
@@ -158,7 +158,7 @@ class DeliveryNetwork:
             self.do(name, server.change_routes(routes, self.now_us))
 
     def do(self, name: str, effects: Sequence[DeliveryEffect]) -> None:
-        """Carries out effects, once what was done before is on stable storage."""
+        """Performs effects, once earlier changes are on stable storage."""
         if name in self.stores:
             self.stores[name].sync()
         for effect in effects:
@@ -175,7 +175,7 @@ class DeliveryNetwork:
                     self.outcomes[token] = effect
 
     def hand(self, name: str, client: str, message: Records) -> None:
-        """A client gets records, and says that it is done with them."""
+        """Hands records to a client, which acknowledges them."""
         for record in message.records:
             assert record.notification is not None
             self.got[client].append(int(str(record.notification["i"])))
@@ -187,7 +187,7 @@ class DeliveryNetwork:
             self.say(name, client, Grant(message.name, client, len(done)))
 
     def step(self) -> bool:
-        """One message arrives, on a link drawn by lot; whether there was one."""
+        """Delivers one message of a random link. Returns whether there was one."""
         busy = [each for each, wire in sorted(self.wires.items()) if wire]
         if not busy:
             return False
@@ -202,7 +202,7 @@ class DeliveryNetwork:
         return True
 
     def tick(self) -> bool:
-        """Time goes on to when something is due first; whether anything is."""
+        """Advances the time to the next deadline. Returns whether there is one."""
         due = [(each.due_us, name) for name, each in self.servers.items()]
         times = sorted((at, name) for at, name in due if at is not None)
         if not times:
@@ -212,14 +212,14 @@ class DeliveryNetwork:
         return True
 
     def run(self, ticks: int = 0) -> None:
-        """All arrives that is on its way, and so many times what is due is done."""
+        """Delivers all messages, and then so many deadlines."""
         while self.step() or (ticks > 0 and self.tick()):
             ticks -= not any(self.wires.values())
 
     # --- clients ------------------------------------------------------------------------------
 
     def publish(self, at: str, notifications: Iterable[Notification], publisher: str = "") -> int:
-        """Publishes at a server; the token of the answer."""
+        """Publishes at a server. Returns the token."""
         self._token += 1
         token, self.now_us = self._token, self.now_us + 1
         listed = list(notifications)
@@ -227,30 +227,30 @@ class DeliveryNetwork:
         return token
 
     def say(self, at: str, client: str, message: Consuming) -> None:
-        """A client says something as a consumer."""
+        """Sends a consumer's message."""
         self.do(at, self.servers[at].consume(client, message, self.now_us))
 
     def read(self, at: str, client: str, name: str, credit: int = CREDIT) -> None:
-        """A client reads a subscription from now on."""
+        """Opens a subscription for a client."""
         self.say(at, client, OpenLog(name, client))
         self.say(at, client, Grant(name, client, credit))
 
     def close(self, at: str, client: str, name: str) -> None:
-        """A client reads it no longer."""
+        """Closes a consumer."""
         self.say(at, client, CloseLog(name, client))
 
     def stand(self, at: str, name: str, text: str = "i >= 0", *, is_durable: bool = False) -> None:
-        """A standing subscription begins, of which all servers learn that can."""
+        """Creates a durable subscription, and announces it to all reachable servers."""
         server = self.servers[at]
         self.do(
             at, server.create_subscription(name, all_of(text), self.now_us, is_durable=is_durable)
         )
 
     def was_accepted(self, token: int) -> bool:
-        """Whether a publication was accepted; an assertion that it was answered."""
+        """Whether a publication was accepted; asserts that it was answered."""
         return isinstance(self.outcomes[token], Confirmed)
 
     def validate(self) -> None:
-        """Checks what each server holds."""
+        """Checks the invariants of each server."""
         for server in self.servers.values():
             server.validate()

@@ -1,4 +1,4 @@
-"""The stores, each made anew, and a state machine that holds one against plain lists."""
+"""Constructors of all stores, and a state machine that compares one with plain lists."""
 
 from typing import Any
 
@@ -21,30 +21,30 @@ def flip(store: MemoryStore, log: str, position: int, at: int) -> None:
 
 
 def tear(store: MemoryStore, log: str, position: int, length: int) -> None:
-    """Leaves of a record no more than so many bytes, as where it was being written."""
+    """Truncates a record to so many bytes, as in a crash during its write."""
     for disk in (store._stable, store._current):
         _, time_us, data, summed = disk.logs[log].records[position]
         disk.logs[log].records[position] = position, time_us, data[:length], summed
 
 
 def lose(store: MemoryStore, log: str, position: int) -> None:
-    """Takes a record away."""
+    """Removes a record."""
     for disk in (store._stable, store._current):
         del disk.logs[log].records[position]
 
 
 class AwayStore(MemoryStore):
-    """A store whose records cannot be read while it is away; what is appended waits."""
+    """A store with unreadable records while it is away; appended ones wait."""
 
     is_away = False
 
     def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
-        """Reads, or says that it cannot."""
+        """Reads, or raises StoreError."""
         self._be_there()
         return super().read(log, first, count)
 
     def truncate(self, log: str, before: int) -> None:
-        """Truncates, or says that it cannot."""
+        """Truncates, or raises StoreError."""
         self._be_there()
         super().truncate(log, before)
 
@@ -54,7 +54,7 @@ class AwayStore(MemoryStore):
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """What a store holds is what was appended and not given up, synced or not."""
+    """A store contains all appended records that were not dropped, synced or not."""
 
     store: Store
 
@@ -92,7 +92,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(log=st.sampled_from(LOGS), count=st.integers(1, 5))
     def leave_out(self, log: str, count: int) -> None:
-        """Gives some positions to no record."""
+        """Leaves out some positions."""
         self.store.leave_out(log, count)
         if log in self.logs:
             first = self.next[log]
@@ -101,7 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(log=st.sampled_from(LOGS), before=st.integers(1, 30))
     def truncate(self, log: str, before: int) -> None:
-        """Gives up what lies before a position."""
+        """Drops the records before a position."""
         self.store.truncate(log, before)
         if log in self.logs:
             before = min(before, self.next[log])
@@ -112,7 +112,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(log=st.sampled_from(LOGS))
     def drop(self, log: str) -> None:
-        """Gives up a log."""
+        """Drops a log."""
         self.store.drop(log)
         for each in (self.logs, self.next, self.done):
             each.pop(log, None)
@@ -160,7 +160,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds_all(self) -> None:
-        """What is asked without reading agrees, too."""
+        """The state without the records agrees, too."""
         assert set(self.store.logs()) == set(self.logs)
         assert self.store.extent("c") is None
         for log, held in self.logs.items():

@@ -1,4 +1,4 @@
-"""The access point: a publication is accepted whole or fails whole, once, in its order."""
+"""`AccessPoint`: a publication is accepted or fails as a whole, once, in order."""
 
 from collections import deque
 
@@ -16,14 +16,14 @@ from tests.delivery.network import DeliveryNetwork, notice
 
 
 def failed(net: DeliveryNetwork, token: int) -> Exception:
-    """Why a publication failed."""
+    """Returns the error of a publication."""
     outcome = net.outcomes[token]
     assert isinstance(outcome, Failed)
     return outcome.error
 
 
 def test_what_was_accepted_is_published_no_second_time_also_after_a_crash() -> None:
-    """A publisher that did not hear the answer would be heard twice."""
+    """A publisher that missed the answer would publish twice."""
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s", is_durable=True)
     for _ in range(2):
@@ -34,7 +34,7 @@ def test_what_was_accepted_is_published_no_second_time_also_after_a_crash() -> N
     batch = [notice(n, "certified", "p", n) for n in (2, 3)]
     assert net.was_accepted(net.publish("a", batch, "p"))
     for _ in range(2):
-        net.publish("a", [notice(4, "certified", "", 7)])  # of nobody: it is told from nothing
+        net.publish("a", [notice(4, "certified", "", 7)])  # anonymous: no duplicates
     net.read("a", "x", "s")
     assert net.got["x"] == [1, 2, 3, 4, 4]
     assert net.servers["a"].statistics().duplicates == 1
@@ -42,7 +42,7 @@ def test_what_was_accepted_is_published_no_second_time_also_after_a_crash() -> N
 
 @pytest.mark.parametrize("failed_before", [False, True])
 def test_a_batch_is_no_duplicate_of_what_it_has_behind(failed_before: bool) -> None:
-    """What stands behind a higher number would be confirmed, and published nowhere."""
+    """A notification behind a higher number would be confirmed, and never published."""
     net = DeliveryNetwork("a", "")
     net.stand("a", "s")
     net.read("a", "x", "s")
@@ -55,7 +55,7 @@ def test_a_batch_is_no_duplicate_of_what_it_has_behind(failed_before: bool) -> N
 
 
 def test_a_publication_has_one_class_that_is_known() -> None:
-    """A client could make its server raise, or have certified what is not."""
+    """A client could make its server raise, or get a wrong class certified."""
     net = DeliveryNetwork("a", "")
     for batch in (
         [],
@@ -75,7 +75,7 @@ def test_a_publication_has_one_class_that_is_known() -> None:
 
 @pytest.mark.parametrize("delivery", ["reliable", "certified"])
 def test_what_is_too_large_fails(delivery: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No log would take it, and nothing behind it."""
+    """No log would accept it, nor later ones."""
     monkeypatch.setattr(access_point, "KEPT_BYTES_MAX", 100)
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s")
@@ -89,7 +89,7 @@ def test_what_is_too_large_fails(delivery: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_fails_is_kept_nowhere() -> None:
-    """A publisher would publish again what some have, since one had no room."""
+    """A publisher would repeat a publication that some logs contain."""
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s")
     net.stand("a", "t", is_durable=True)
@@ -103,7 +103,7 @@ def test_what_fails_is_kept_nowhere() -> None:
 
 
 def test_what_waits_keeps_its_order_and_others_do_not_wait() -> None:
-    """FIFO would break at a publication that waits; or all publishers wait for one."""
+    """FIFO would break at a waiting publication; or all publishers wait for one."""
     net = DeliveryNetwork("ab", "")
     net.stand("b", "s")
     net.read("b", "x", "s")
@@ -112,7 +112,7 @@ def test_what_waits_keeps_its_order_and_others_do_not_wait() -> None:
     other = net.publish("b", [notice(3, "reliable total:t", "q", 1)], "q")
     net.publish("b", [notice(4, "reliable fifo", "r", 1)], "r")
     net.publish("b", [notice(5, "reliable total:u")])
-    net.publish("b", [notice(6, "reliable")])  # of nobody: there is nobody whose order to keep
+    net.publish("b", [notice(6, "reliable")])  # anonymous: no order to keep
     assert net.got["x"] == [4, 6]
     net.mend("a", "b")
     net.run(2)
@@ -122,7 +122,7 @@ def test_what_waits_keeps_its_order_and_others_do_not_wait() -> None:
 
 
 def test_the_number_of_what_waits_is_given_to_nothing_else() -> None:
-    """Who begins anew under a name would be told that it published what is lost as a duplicate."""
+    """A restarted publisher would see a lost publication confirmed as a duplicate."""
     net = DeliveryNetwork("ab", "")
     net.stand("b", "s")
     net.read("b", "x", "s")
@@ -136,7 +136,7 @@ def test_the_number_of_what_waits_is_given_to_nothing_else() -> None:
 
 
 def test_what_waits_is_bounded_in_time_and_number() -> None:
-    """A sequencer that is away would fill the memory of all others."""
+    """An absent sequencer would fill the memory of all other servers."""
     net = DeliveryNetwork("ab", "ab", limits=DeliveryLimits(waiting_max=2))
     net.run()
     net.cut("a", "b")
@@ -157,7 +157,7 @@ def test_what_waits_is_bounded_in_time_and_number() -> None:
 
 
 def test_publishers_are_bounded() -> None:
-    """Clients that come once would fill the memory and the disk."""
+    """One-time clients would fill the memory and the disk."""
     net = DeliveryNetwork("a", "", "a", limits=DeliveryLimits(publishers_max=2))
     for number, publisher in enumerate("pqpr", 1):
         net.publish("a", [notice(1, "reliable", publisher, number)], publisher)
@@ -171,7 +171,7 @@ def test_publishers_are_bounded() -> None:
 
 @pytest.mark.parametrize("is_numbered", [False, True])
 def test_who_goes_another_way_carries_what_it_was_after(is_numbered: bool) -> None:
-    """What has an order, with a number or without, would be overtaken by what is in a sequence."""
+    """An ordered publication, numbered or not, would be overtaken by one in a sequence."""
     net = DeliveryNetwork("sah", "sa sh ah")
     net.stand("h", "q")
     net.run()
@@ -186,7 +186,7 @@ def test_who_goes_another_way_carries_what_it_was_after(is_numbered: bool) -> No
 
 
 def test_who_moved_carries_what_it_was_after() -> None:
-    """What a publisher publishes at its new server would overtake what it did at the old."""
+    """A publication at a new server would overtake those at the old one."""
     net = DeliveryNetwork("abh", "ab ah bh")
     net.stand("h", "s")
     net.run()
@@ -205,7 +205,7 @@ def test_who_moved_carries_what_it_was_after() -> None:
 
 
 def test_what_was_accepted_elsewhere_is_confirmed_without_a_store() -> None:
-    """A publisher would hear that what all got was published nowhere."""
+    """A delivered publication would be reported as failed."""
     net = DeliveryNetwork("ab", "ab", "a")
     net.stand("b", "s")
     net.run()
@@ -217,7 +217,7 @@ def test_what_was_accepted_elsewhere_is_confirmed_without_a_store() -> None:
 
 
 def test_a_publisher_that_is_back_is_not_told_that_nothing_was_published() -> None:
-    """It was, before it went; and the question of the server where it was came late."""
+    """It was published before the move; the other server's question arrives late."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("b", "s")
     net.run()
@@ -233,7 +233,7 @@ def test_a_publisher_that_is_back_is_not_told_that_nothing_was_published() -> No
 
 
 def test_a_question_that_comes_late_ends_no_visit() -> None:
-    """What another server accepted meanwhile would be published a second time."""
+    """A publication accepted elsewhere meanwhile would be published twice."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("a", "s")
     net.run()
@@ -267,7 +267,7 @@ def test_a_question_that_comes_late_ends_no_visit() -> None:
 
 
 def test_an_answer_to_an_earlier_visit_counts_for_no_later_one() -> None:
-    """What its publisher published since, where it had been asked for, would come again."""
+    """A publication at the answering server since then would be repeated."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("a", "s")
     net.run()
@@ -290,7 +290,7 @@ def test_an_answer_to_an_earlier_visit_counts_for_no_later_one() -> None:
 
 
 def test_no_question_is_asked_again_while_it_is_on_its_way() -> None:
-    """A server that is away for long would have its stream filled with questions."""
+    """A long absence of a server would fill its stream with questions."""
     net = DeliveryNetwork("ab", "ab")
     net.run()
     net.cut("a", "b")
@@ -303,7 +303,7 @@ def test_no_question_is_asked_again_while_it_is_on_its_way() -> None:
 
 
 def test_what_was_accepted_is_confirmed_again_though_its_sequencer_cannot_be_reached() -> None:
-    """A publisher would hear that what all got was published nowhere."""
+    """A delivered publication would be reported as failed."""
     net = DeliveryNetwork("ab", "ab")
     net.run()
     batch = [notice(1, "reliable total:t", "p", 1)]
@@ -330,7 +330,7 @@ def test_what_failed_at_one_server_may_be_published_by_another(
     expected: tuple[int, tuple[int, ...], int],
     order: int,
 ) -> None:
-    """Publishers would hear of what all got that it was published nowhere."""
+    """A delivered publication would be reported as published nowhere."""
     known = Publisher()
     for past in pasts[::order]:
         known.learn(*past)

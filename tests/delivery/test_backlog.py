@@ -1,4 +1,4 @@
-"""What waits for a reader: in which order it leaves, what makes way, and until when it may."""
+"""`Backlog`: the order of removal, by priority and age, and expiry."""
 
 from collections import deque
 
@@ -15,19 +15,19 @@ IDLE = Transmission(0)
 
 
 def names(backlog: Backlog[str]) -> list[str]:
-    """What leaves, in its order."""
+    """Returns the removed entries, in order."""
     return [backlog.popleft()[0] for _ in range(len(backlog))]
 
 
 def test_what_is_urgent_leaves_first_and_equals_in_their_order() -> None:
-    """An alarm would wait behind a backlog of small talk, or events would come in disorder."""
+    """An alarm would wait behind small talk, or events be reordered."""
     backlog = Backlog([("a", 1, None), ("b", 1, IDLE), ("c", 1, URGENT)])
     backlog.extend([("d", 1, None), ("e", 1, URGENT), ("f", 1, Transmission(4, 10))])
     assert names(backlog) == ["c", "e", "a", "d", "f", "b"]
 
 
 def test_what_makes_way_is_the_newest_of_the_lowest() -> None:
-    """What has waited longest, or matters most, would be lost for want of room."""
+    """The oldest, or most urgent, entry would be dropped for lack of room."""
     backlog = Backlog([("a", 1, IDLE), ("b", 2, IDLE), ("c", 4, None), ("d", 8, URGENT)])
     assert [backlog.size_below(each) for each in (0, 1, 4, 5, 9, 10)] == [0, 3, 3, 7, 7, 15]
     assert [backlog.pop()[0] for _ in range(4)] == ["b", "a", "c", "d"]
@@ -35,7 +35,7 @@ def test_what_makes_way_is_the_newest_of_the_lowest() -> None:
 
 
 def test_what_is_late_is_taken_at_its_very_end() -> None:
-    """A reader would be given what is over, or miss what is still good."""
+    """A reader would get an expired entry, or miss a valid one."""
     backlog = Backlog([("a", 1, Transmission(4, 10)), ("b", 1, None), ("c", 1, HURRIED)])
     assert backlog.expire(9) == []
     assert backlog.expire(10) == [("a", 1, Transmission(4, 10))]
@@ -44,7 +44,7 @@ def test_what_is_late_is_taken_at_its_very_end() -> None:
 
 @pytest.mark.parametrize("take", [Backlog.popleft, Backlog.pop])
 def test_nothing_waits_where_all_has_left(take: object) -> None:
-    """An empty one would answer something, or otherwise than a deque."""
+    """An empty backlog would return an entry, or differ from a deque."""
     assert callable(take)
     with pytest.raises(IndexError):
         take(Backlog())
@@ -53,7 +53,7 @@ def test_nothing_waits_where_all_has_left(take: object) -> None:
 
 
 def test_what_has_left_is_not_remembered_for_its_end() -> None:
-    """A reader that keeps up with what lives for days would fill the memory."""
+    """Removed entries with long times to live would fill the memory."""
     backlog: Backlog[int] = Backlog([(-1, 1, None)])
     for number in range(10_000):
         backlog.append((number, 1, Transmission(9, 10**15 + number)))
@@ -78,7 +78,7 @@ def test_what_has_left_is_not_remembered_for_its_end() -> None:
 def test_best_effort_alone_expires_and_has_a_priority(
     envelope: Envelope, expected: Transmission | None
 ) -> None:
-    """What is promised to come would be dropped, or would overtake what has an order."""
+    """A reliable notification would be dropped, or overtake an ordered one."""
     assert transmission_of(envelope) == expected
 
 
@@ -125,7 +125,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_it_is_the_definition(steps: list[tuple[str, object]]) -> None:
-    """Some order of steps would lose an entry, keep one that is over, or break the order."""
+    """Some sequence of steps would lose an entry, keep an expired one, or break the order."""
     backlog: Backlog[int] = Backlog()
     plain = Plain()
     for number, (name, argument) in enumerate(steps):
@@ -145,5 +145,5 @@ def test_it_is_the_definition(steps: list[tuple[str, object]]) -> None:
 
 
 def all_of(backlog: Backlog[int]) -> list[QueueEntry[int]]:
-    """All that leaves, in its order."""
+    """Removes and returns all entries, in order."""
     return [backlog.popleft() for _ in range(len(backlog))]

@@ -1,4 +1,4 @@
-"""Rows: who has them waits for all that precedes, and for nothing that was taken or is lost."""
+"""`Causality`: an owner waits for all predecessors, and for no taken or lost ones."""
 
 from contrada.delivery.causality import Causality, waits_for
 from contrada.delivery.delivery_limits import DeliveryLimits
@@ -10,12 +10,12 @@ from contrada.delivery.notes import Notes
 def row(
     server: str, count: int, *numbers: tuple[str, int, int], incarnation: int = 1, boot: int = 0
 ) -> CausalRow:
-    """What a server had sent, and was not taken."""
+    """Returns a server's row of untaken numbers."""
     return CausalRow(server, incarnation, boot, count, numbers)
 
 
 def test_the_newest_row_of_each_server_holds() -> None:
-    """What was taken would be waited for; or what is on its way be forgotten."""
+    """A taken shipment would be awaited; or one in flight be forgotten."""
     store = MemoryStore()
     of = Causality("me", Notes(store))
     of.merge((row("a", 2, ("h", 1, 7)), row("me", 9, ("h", 1, 1)), row("b", 1)))
@@ -35,7 +35,7 @@ def test_the_newest_row_of_each_server_holds() -> None:
 
 
 def test_it_waits_for_what_was_sent_here_and_not_taken() -> None:
-    """Something would come before what caused it; or wait for what never comes."""
+    """A shipment would precede its cause; or wait for a lost one."""
     taken = {"a": (1, 6), "h": (1, 2)}
     seven = (row("a", 1, ("h", 1, 7), ("g", 1, 99)),)
     assert waits_for(seven, "h", 1, "b", taken) == "a"
@@ -49,7 +49,7 @@ def test_it_waits_for_what_was_sent_here_and_not_taken() -> None:
 
 
 def test_rows_are_bounded() -> None:
-    """A neighbour could fill the memory with servers that there are not."""
+    """A neighbour could fill the memory with invented servers."""
     of = Causality("me", Notes(None), DeliveryLimits(owners_max=2))
     of.merge(tuple(row(str(n), 1, ("h", 1, 1)) for n in range(5)))
     assert len(of) == 2

@@ -1,4 +1,4 @@
-"""Consumers: clients of any server read any subscription, and know when they no longer do."""
+"""`Consumers`: clients of any server read any subscription, and learn of their closing."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.delivery.network import DeliveryNetwork, notice
 
 
 def made(acks: bool = True, limits: DeliveryLimits = DeliveryLimits()) -> DeliveryNetwork:
-    """A subscription `s` at `b`, known at `a`."""
+    """Returns a network with a subscription `s` at `b`, known at `a`."""
     net = DeliveryNetwork("ab", "ab", acks=acks, limits=limits)
     net.stand("b", "s")
     net.run()
@@ -16,14 +16,14 @@ def made(acks: bool = True, limits: DeliveryLimits = DeliveryLimits()) -> Delive
 
 
 def reasons(net: DeliveryNetwork) -> list[str]:
-    """Why consumers were closed since last asked."""
+    """Returns the reasons of closings since the last call."""
     found = [each.reason for each in net.closed]
     net.closed.clear()
     return found
 
 
 def test_it_reads_from_where_it_says() -> None:
-    """A client at another server could not have again what it had."""
+    """A client at another server could not replay records."""
     net = made()
     net.publish("a", [notice(i, "reliable") for i in range(4)])
     net.run()
@@ -40,7 +40,7 @@ def test_it_reads_from_where_it_says() -> None:
 
 
 def test_who_does_not_read_is_told() -> None:
-    """A client would wait for what never comes; or fill the streams with what means nothing."""
+    """A client would wait forever; or fill the streams with useless messages."""
     net = made()
     for message in (Grant("s", "x", 1), Ack("s", "x", ())):
         net.say("a", "x", message)
@@ -54,7 +54,7 @@ def test_who_does_not_read_is_told() -> None:
 
 
 def test_what_comes_for_one_that_is_gone_comes_to_another() -> None:
-    """Records would be with a consumer that has been closed on their way."""
+    """Records would be held by a consumer that closed during their flight."""
     net = made(acks=False)
     net.read("a", "x", "s")
     net.run()
@@ -64,7 +64,7 @@ def test_what_comes_for_one_that_is_gone_comes_to_another() -> None:
     net.read("b", "y", "s")
     net.run()
     assert (net.got["x"], net.got["y"]) == ([], [1])
-    # Here its server has forgotten it, and says so when records come.
+    # Its server has forgotten it, and answers records with a closing.
     net.close("b", "y", "s")
     net.read("a", "x", "s")
     net.run()
@@ -79,7 +79,7 @@ def test_what_comes_for_one_that_is_gone_comes_to_another() -> None:
 
 @pytest.mark.parametrize("closes", [False, True])
 def test_what_one_has_comes_to_another_where_the_stream_home_is_full(closes: bool) -> None:
-    """The home would think for ever that it is read."""
+    """The owner would hold a consumer open forever."""
     net = made(acks=False, limits=DeliveryLimits(held_max=2))
     net.read("a", "x", "s", credit=1)
     net.run()
@@ -99,7 +99,7 @@ def test_what_one_has_comes_to_another_where_the_stream_home_is_full(closes: boo
 
 
 def test_all_at_a_server_that_is_gone_are_closed() -> None:
-    """What they had would never come again."""
+    """Their records would never be handed out again."""
     net = made(acks=False)
     net.read("a", "x", "s")
     net.run()

@@ -1,4 +1,4 @@
-"""What the words of a delivery class promise."""
+"""`DeliveryClass`: the words of a delivery class."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from contrada.errors import InvalidValueError
     ],
 )
 def test_words_promise(text: str, guarantee: DeliveryClass) -> None:
-    """A publisher would be promised something else than it asked for."""
+    """A publisher would get another guarantee than it requested."""
     assert delivery_class(text) == guarantee
 
 
@@ -37,13 +37,13 @@ def test_words_promise(text: str, guarantee: DeliveryClass) -> None:
     ],
 )
 def test_other_words_are_refused(text: str) -> None:
-    """A publisher would take a word for a promise that nobody knows."""
+    """A publisher would rely on an unknown guarantee."""
     with pytest.raises(InvalidValueError):
         delivery_class(text)
 
 
 def test_causal_order_is_fifo_and_both_are_orders() -> None:
-    """What has an order would be overtaken by what has a higher priority."""
+    """An ordered notification would be overtaken by priority."""
     assert delivery_class("reliable causal").is_ordered
     assert delivery_class("reliable total:a").is_ordered
     assert not delivery_class("certified").is_ordered

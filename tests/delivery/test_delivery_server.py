@@ -1,4 +1,4 @@
-"""The whole server: what was accepted comes once, in its order, whatever crashes and breaks."""
+"""`DeliveryServer`: accepted notifications are delivered once, in order, despite crashes."""
 
 import pytest
 
@@ -16,7 +16,7 @@ LINE = "ab bc"
 
 
 def test_what_is_published_comes_once_over_a_server_between() -> None:
-    """The first thing that a delivery server is for would be broken."""
+    """The first purpose of a delivery server would fail."""
     net = DeliveryNetwork("abc", LINE)
     net.stand("c", "s")
     net.stand("b", "t", "i > 1")
@@ -34,7 +34,7 @@ def test_what_is_published_comes_once_over_a_server_between() -> None:
 
 
 def test_what_a_link_lost_is_sent_again_by_another_way() -> None:
-    """A notification would be lost with a link, or with a server between."""
+    """A notification would be lost with a link, or with a server in between."""
     net = DeliveryNetwork("abcd", "ab bd ac cd")
     net.stand("d", "s")
     net.run()
@@ -57,7 +57,7 @@ def test_what_a_link_lost_is_sent_again_by_another_way() -> None:
 
 
 def test_a_large_batch_comes_whole_here_and_elsewhere() -> None:
-    """What finds no room among what came early would be lost; or never be its turn."""
+    """Early shipments without room would be lost; or never have their turn."""
     net = DeliveryNetwork("ab", "ab", limits=DeliveryLimits(early_max=3, resend_max=2))
     for name in "ab":
         net.stand(name, name)
@@ -69,13 +69,13 @@ def test_a_large_batch_comes_whole_here_and_elsewhere() -> None:
     for i in range(20, 40):
         net.publish("a", [notice(i, "reliable")])
         if i == 20:
-            net.lose_shipments("a", "b")  # what follows comes early
+            net.lose_shipments("a", "b")  # later ones arrive early
     net.run(40)
     assert net.got == {"a": [*range(40)], "b": [*range(40)]}
 
 
 def test_what_waits_at_its_own_server_is_tried_again() -> None:
-    """What a full store could not take would stay in a stream that has no way."""
+    """A shipment refused by a full store would stay in a stream without a route."""
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s", is_durable=True)
     net.read("a", "x", "s")
@@ -92,7 +92,7 @@ def test_what_waits_at_its_own_server_is_tried_again() -> None:
 
 
 def test_what_cannot_be_read_is_read_when_its_time_has_come() -> None:
-    """A reader would stand still until something else happens."""
+    """A reader would stop until another event."""
     store = AwayStore()
     server = DeliveryServer("a", incarnation=1, store=store)
     server.create_subscription("s", all_of(), 0, is_durable=True)
@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_read_when_its_time_has_come() -> None:
 
 @pytest.mark.parametrize("delivery", ["reliable", "certified", "certified causal"])
 def test_what_is_certified_outlives_crashes_of_both_ends(delivery: str) -> None:
-    """What was accepted would be lost with a server that comes back with its disk."""
+    """An accepted notification would be lost with a server that restarts with its disk."""
     net = DeliveryNetwork("abc", LINE, "ac")
     net.stand("c", "s", is_durable=True)
     net.run()
@@ -139,7 +139,7 @@ def test_what_is_certified_outlives_crashes_of_both_ends(delivery: str) -> None:
 
 
 def test_nobody_waits_for_what_was_lost_in_a_crash() -> None:
-    """Causal order would hold up what follows for ever, since a server lost what was reliable."""
+    """Causal successors of a lost reliable notification would wait forever."""
     net = DeliveryNetwork("abh", "ab bh", "abh")
     net.stand("h", "s", is_durable=True)
     net.stand("b", "t", is_durable=True)
@@ -163,7 +163,7 @@ def test_nobody_waits_for_what_was_lost_in_a_crash() -> None:
 
 
 def test_nobody_waits_for_a_server_that_was_given_up() -> None:
-    """What follows it causally would wait for ever; also after a restart."""
+    """Its causal successors would wait forever; also after a restart."""
     net = DeliveryNetwork("abh", "ab bh ah", "abh")
     net.stand("h", "s", is_durable=True)
     net.stand("b", "t", is_durable=True)
@@ -180,7 +180,7 @@ def test_nobody_waits_for_a_server_that_was_given_up() -> None:
     assert net.got["x"] == [], "it waits for what a has sent"
     net.do("h", net.servers["h"].forget("a", net.now_us))
     assert net.got["x"] == [2]
-    net.do("b", net.servers["b"].forget("a", net.now_us))  # or it would tell h of it again
+    net.do("b", net.servers["b"].forget("a", net.now_us))  # or it would announce it to h again
     net.publish("b", [notice(3, "certified causal")])
     net.crash("h")
     net.start("h")
@@ -188,7 +188,7 @@ def test_nobody_waits_for_a_server_that_was_given_up() -> None:
     net.mend("b", "h")
     net.run(5)
     assert net.got["x"] == [2, 3]
-    net.start("a")  # it was back all the same
+    net.start("a")  # it returned anyway
     net.mend("a", "h")
     net.run(5)
     net.publish("h", [notice(4, "certified causal")])
@@ -199,7 +199,7 @@ def test_nobody_waits_for_a_server_that_was_given_up() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_no_publisher_waits_for_a_sequencer_that_was_given_up(restarts: bool) -> None:
-    """All that it publishes in order would fail, for good."""
+    """All ordered publications would fail for good."""
     net = DeliveryNetwork("sab", "sa ab", "a")
     net.stand("b", "q")
     net.run()
@@ -222,7 +222,7 @@ def test_no_publisher_waits_for_a_sequencer_that_was_given_up(restarts: bool) ->
 
 
 def test_numbers_are_not_given_again_to_who_was_forgotten() -> None:
-    """What is new would be taken for old by a server that is back after all."""
+    """New shipments would count as old at a server that does return."""
     net = DeliveryNetwork("ab", "ab", "ab")
     net.stand("b", "s", is_durable=True)
     net.run()
@@ -242,7 +242,7 @@ def test_numbers_are_not_given_again_to_who_was_forgotten() -> None:
 
 
 def test_a_server_that_lost_its_memory_begins_anew() -> None:
-    """What is held for its earlier life would be held for ever, or come to another log."""
+    """Shipments for its earlier incarnation would be held forever, or reach another log."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("b", "s")
     net.run()
@@ -265,7 +265,7 @@ def test_a_server_that_lost_its_memory_begins_anew() -> None:
 
 
 def test_what_was_sent_before_a_restart_comes_before_what_follows_from_it() -> None:
-    """Who reads it from its log would publish an answer that overtakes it elsewhere."""
+    """An answer of a log reader would overtake its cause elsewhere."""
     net = DeliveryNetwork("hgk", "hg gk hk", "h", sequencer="g")
     net.stand("h", "one", is_durable=True)
     net.stand("k", "two")
@@ -291,7 +291,7 @@ def test_what_was_sent_before_a_restart_comes_before_what_follows_from_it() -> N
 
 
 def test_consumers_share_and_move_between_servers() -> None:
-    """A durable subscription would be bound to one server, or one consumer have all."""
+    """A durable subscription would be bound to one server, or one consumer get all records."""
     net = DeliveryNetwork("abc", LINE, "c", acks=False)
     net.stand("c", "s", is_durable=True)
     net.run()
@@ -318,7 +318,7 @@ def test_consumers_share_and_move_between_servers() -> None:
 
 
 def test_restarts_of_either_end_leave_no_consumer_behind() -> None:
-    """Records would be with a consumer that is not there, and come to nobody."""
+    """Records would be held by a lost consumer."""
     net = DeliveryNetwork("ab", "ab", "ab", acks=False)
     net.stand("b", "s", is_durable=True)
     net.run()
@@ -340,7 +340,7 @@ def test_restarts_of_either_end_leave_no_consumer_behind() -> None:
     net.read("a", "z", "s")
     net.run(3)
     assert net.got["z"] == [1]
-    # What a told b of a consumer comes after b has restarted: it is not there any more.
+    # a's message about a consumer arrives after b's restart: it is unknown there.
     net.lose_shipments("a", "b")
     net.close("a", "z", "s")
     net.run(3)
@@ -356,7 +356,7 @@ def test_restarts_of_either_end_leave_no_consumer_behind() -> None:
 
 
 def test_what_cannot_be_done_closes_a_consumer() -> None:
-    """A client would wait for records of nothing."""
+    """A client would wait for records in vain."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("b", "s")
     net.run()
@@ -383,7 +383,7 @@ def test_what_cannot_be_done_closes_a_consumer() -> None:
 
 
 def test_a_consumer_cannot_fill_the_stream_to_a_home() -> None:
-    """What a client says while the home is away would be held without end."""
+    """A client's messages during the owner's absence would grow without bound."""
     net = DeliveryNetwork("ab", "ab", acks=False, limits=DeliveryLimits(held_max=10))
     net.stand("b", "s")
     net.run()
@@ -408,7 +408,7 @@ def test_a_consumer_cannot_fill_the_stream_to_a_home() -> None:
 
 
 def test_dead_letters_are_a_subscription() -> None:
-    """They would fill a log without limits that nobody can read."""
+    """They would fill an unlimited, unreadable log."""
     net = DeliveryNetwork("ab", "ab", "b", acks=False)
     retention = Retention(attempts_max=1, dead_letter="dead")
     server = net.servers["b"]
@@ -437,7 +437,7 @@ def test_dead_letters_are_a_subscription() -> None:
 
 
 def test_a_full_subscription_refuses_publishers_everywhere() -> None:
-    """A publisher at another server would be told that something is kept that is not."""
+    """A publisher at another server would get a wrong confirmation."""
     net = DeliveryNetwork("ab", "ab", acks=False)
     server = net.servers["b"]
     net.do("b", server.create_subscription("s", all_of(), net.now_us, Retention(records_max=2)))
@@ -456,7 +456,7 @@ def test_a_full_subscription_refuses_publishers_everywhere() -> None:
 
 
 def test_a_publisher_that_moves_is_neither_heard_twice_nor_out_of_order() -> None:
-    """What it published again at another server would come twice, or before what it was after."""
+    """Repetitions at another server would be doubled, or precede earlier ones."""
     net = DeliveryNetwork("abc", LINE, "ab")
     net.stand("c", "s")
     net.run()
@@ -475,7 +475,7 @@ def test_a_publisher_that_moves_is_neither_heard_twice_nor_out_of_order() -> Non
 
 
 def test_what_waits_of_a_publisher_that_moved_is_given_up() -> None:
-    """It would be published by its old server after its new one has."""
+    """Its old server would publish after its new one."""
     net = DeliveryNetwork("abz", "ab", sequencer="z")
     net.stand("b", "s")
     net.mend("z", "a")
@@ -490,7 +490,7 @@ def test_what_waits_of_a_publisher_that_moved_is_given_up() -> None:
 
 @pytest.mark.parametrize("stores", ["", "a"])
 def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
-    """A publisher could publish nowhere, since what was asked was lost in a crash."""
+    """A question lost in a crash would block a publisher."""
     net = DeliveryNetwork("ab", "ab", stores)
     net.stand("b", "s")
     net.run()
@@ -510,7 +510,7 @@ def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
 
 
 def test_what_cannot_stand_leaves_nothing_behind() -> None:
-    """A log would be kept for a subscription that nobody knows."""
+    """A log would be kept for an unknown subscription."""
     net = DeliveryNetwork("ab", "ab", "a")
     net.stand("a", "s")
     net.run()
@@ -530,7 +530,7 @@ def test_what_cannot_stand_leaves_nothing_behind() -> None:
 
 
 def test_what_is_kept_at_best_effort_is_in_the_log() -> None:
-    """A durable subscription would miss what is published without a promise."""
+    """A durable subscription would miss best-effort publications."""
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s", is_durable=True)
     net.do("a", net.servers["a"].append("s", [notice(1, "best-effort")], net.now_us))
@@ -543,7 +543,7 @@ def test_what_is_kept_at_best_effort_is_in_the_log() -> None:
 
 
 def test_end_and_drop_oldest_are_obeyed_for_other_servers_publishers() -> None:
-    """A home would hang on what its log can never hold, or forget to say that one has ended."""
+    """An owner would retry an impossible append, or not announce an end."""
     net = DeliveryNetwork("ab", "ab")
     for name, on_full in (("d", OnFull.DROP_OLDEST), ("e", OnFull.END)):
         retention = Retention(bytes_max=1, on_full=on_full)
@@ -561,7 +561,7 @@ def test_end_and_drop_oldest_are_obeyed_for_other_servers_publishers() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_certified_comes_whatever_crashes(seed: int) -> None:
-    """What was accepted would be lost, come twice, or leave its order, in some rare case."""
+    """An accepted notification would be lost, doubled, or reordered in some rare case."""
     net = DeliveryNetwork("abcd", "ab bc cd da", "abcd", seed=seed)
     for name in "bd":
         net.stand(name, name, is_durable=True)
@@ -605,7 +605,7 @@ def test_certified_comes_whatever_crashes(seed: int) -> None:
 
 
 def _fault(net: DeliveryNetwork, ring: list[tuple[str, str]]) -> None:
-    """Perhaps a server crashes or is back, a link breaks or is mended."""
+    """A random crash or restart, or a broken or repaired link."""
     chance = net.rng.random()
     if chance < 0.1 and net.servers:
         net.crash(net.rng.choice(sorted(net.servers)), net.rng.randrange(2))

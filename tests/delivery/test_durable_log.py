@@ -1,4 +1,4 @@
-"""Durable subscriptions: nothing is lost, nothing handed out that was acknowledged."""
+"""`DurableLog`: no record is lost, and no acknowledged one is handed out."""
 
 from collections import Counter
 from typing import Any
@@ -20,20 +20,20 @@ CONSUMERS = ("x", "y")
 def subscription(
     limits: DeliveryLimits = DeliveryLimits(), **retention: Any
 ) -> tuple[DurableLog, MemoryStore]:
-    """A durable subscription with nothing in it."""
+    """Returns an empty log with its store."""
     store = MemoryStore()
     return DurableLog("s", store, Retention(**retention), limits), store
 
 
 def append(of: DurableLog, *records: str, time_us: int = 1) -> None:
-    """Keeps some records."""
+    """Appends records."""
     packed = [each.encode() for each in records]
     of.check_room(packed)
     of.append(packed, time_us)
 
 
 def taken(of: DurableLog, consumer: str = "x", credit: int = 100) -> list[str]:
-    """What a consumer gets, each with how often it came; a damaged record as its position."""
+    """Returns a consumer's records, each with its attempt; a damaged record as its position."""
     of.grant(consumer, credit)
     handed = of.take(consumer)
     return [
@@ -45,7 +45,7 @@ def taken(of: DurableLog, consumer: str = "x", credit: int = 100) -> list[str]:
 
 
 def test_what_cannot_be_read_now_is_read_later() -> None:
-    """A database that is restarted would take records out of the hands of readers."""
+    """A restart of the database would take records from readers."""
     store = AwayStore()
     of = DurableLog("s", store, Retention(records_max=3, on_full=OnFull.DROP_OLDEST))
     of.open("x")
@@ -67,7 +67,9 @@ def test_what_cannot_be_read_now_is_read_later() -> None:
 
 
 class DurableMachine(RuleBasedStateMachine):
-    """Against a set of what is not acknowledged, with crashes that lose what was not synced."""
+    """A comparison with the set of unacknowledged records, with crashes that lose unsynced
+    changes.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,14 +81,14 @@ class DurableMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4))
     def append(self, count: int) -> None:
-        """Publishes some."""
+        """Appends some."""
         append(self.of, *(str(self.next + n) for n in range(count)))
         self.pending |= set(range(self.next, self.next + count))
         self.next += count
 
     @rule(consumer=st.sampled_from(CONSUMERS))
     def open(self, consumer: str) -> None:
-        """A consumer comes."""
+        """Opens a consumer."""
         if consumer in self.has:
             with pytest.raises(DeliveryError, match="already"):
                 self.of.open(consumer)
@@ -97,7 +99,7 @@ class DurableMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.has)
     @rule(credit=st.integers(0, 5), data=st.data())
     def take(self, credit: int, data: Any) -> None:
-        """A consumer gets what it has credit for."""
+        """Takes records within a consumer's credit."""
         consumer = data.draw(st.sampled_from(sorted(self.has)))
         self.of.grant(consumer, credit)
         free = self.pending.difference(*self.has.values())
@@ -112,7 +114,7 @@ class DurableMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(self.has.values()))
     @rule(data=st.data(), upto=st.booleans())
     def acknowledge(self, data: Any, upto: bool) -> None:
-        """A consumer is done with one, or with all up to it."""
+        """Acknowledges one record, or all up to it."""
         held = sorted(set().union(*self.has.values()))
         position = data.draw(st.sampled_from(held))
         first = 1 if upto else position
@@ -125,7 +127,7 @@ class DurableMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.has)
     @rule(data=st.data(), leaves=st.booleans())
     def nack(self, data: Any, leaves: bool) -> None:
-        """A consumer gives something back, or goes."""
+        """Nacks a record, or closes a consumer."""
         consumer = data.draw(st.sampled_from(sorted(self.has)))
         if leaves:
             self.of.close(consumer)
@@ -138,19 +140,19 @@ class DurableMachine(RuleBasedStateMachine):
     @precondition(lambda self: not any(self.has.values()))
     @rule(back=st.integers(0, 5))
     def replay(self, back: int) -> None:
-        """What is kept is read again."""
+        """Replays the log."""
         at = self.of.seek(max(1, self.of._cursor - back))
         assert at >= self.of.extent.first
 
     @rule()
     def sync(self) -> None:
-        """All is on stable storage."""
+        """Syncs the store."""
         self.store.sync()
         self.synced = set(self.pending), self.next
 
     @rule(survived=st.integers(0, 3))
     def crash(self, survived: int) -> None:
-        """The server comes back with its disk."""
+        """Restarts with the disk."""
         self.store.crash(survived)
         self.of = DurableLog("s", self.store, Retention(replay_max=2))
         self.has.clear()
@@ -171,7 +173,7 @@ class DurableMachine(RuleBasedStateMachine):
         self.of.validate()
 
     def teardown(self) -> None:
-        """In the end a consumer gets all that is left."""
+        """Finally a consumer gets all remaining records."""
         for each in list(self.has):
             self.of.close(each)
         self.of.open("last")
@@ -187,7 +189,7 @@ TestDurable = DurableMachine.TestCase
 
 
 def test_what_came_before_its_client_is_there() -> None:
-    """A client that was away would miss what was published meanwhile."""
+    """A client would miss publications during its absence."""
     of, store = subscription()
     append(of, "a", "b")
     store.sync()
@@ -201,7 +203,7 @@ def test_what_came_before_its_client_is_there() -> None:
 
 
 def test_each_goes_to_one_of_n_and_comes_again() -> None:
-    """Two consumers would do one thing twice; or what a dead one had be lost."""
+    """Two consumers would get one record; or a lost one's records be lost."""
     of, _ = subscription()
     of.open("x")
     of.open("y")
@@ -220,7 +222,7 @@ def test_each_goes_to_one_of_n_and_comes_again() -> None:
 
 
 def test_it_is_read_again_from_a_position_or_a_time() -> None:
-    """A replay would leave out what was acknowledged, or what is to come."""
+    """A replay would omit acknowledged records, or later ones."""
     of, _ = subscription(replay_max=3)
     of.open("x")
     for time_us, record in enumerate("abcde", 10):
@@ -252,7 +254,7 @@ def test_it_is_read_again_from_a_position_or_a_time() -> None:
 
 
 def test_a_full_one_does_as_it_says() -> None:
-    """A log would grow without end, or a publisher think that something is kept."""
+    """A log would grow without bound, or a publisher get a wrong confirmation."""
     of, _ = subscription(records_max=3)
     append(of, *"abc")
     with pytest.raises(CannotPublishError, match="'s' is full: it keeps 3 records, 3 bytes"):
@@ -271,7 +273,7 @@ def test_a_full_one_does_as_it_says() -> None:
     of.validate()
     with pytest.raises(CannotPublishError):
         append(of, "ffffff")
-    of.append([b"ffffff", b"g"], 1)  # its publisher knew of no limit
+    of.append([b"ffffff", b"g"], 1)  # its publisher did not know the limit
     assert of.extent == Extent(4, 7, 5)
     assert of.statistics.dropped == 4
     of.append([*map(bytes, [[n] for n in range(9)])], 1)
@@ -287,7 +289,7 @@ def test_a_full_one_does_as_it_says() -> None:
 
 
 def test_what_comes_too_often_goes_to_the_dead_letters() -> None:
-    """One record that no consumer can take would hold up all others for ever."""
+    """One unusable record would block all others forever."""
     of, _ = subscription(attempts_max=2, dead_letter="dead")
     of.open("x")
     append(of, "a", "b", time_us=7)
@@ -305,7 +307,7 @@ def test_what_comes_too_often_goes_to_the_dead_letters() -> None:
 
 
 def test_a_damaged_record_is_told_and_holds_up_nothing() -> None:
-    """A consumer would wait for it for ever, or not know that it is missing."""
+    """A consumer would wait for it forever, or not notice the gap."""
     of, store = subscription()
     append(of, *"abc")
     store.sync()
@@ -334,7 +336,7 @@ def test_what_is_not_there_yet_cannot_be_acknowledged() -> None:
 
 
 def test_what_was_handed_out_before_a_restart_is_acknowledged_after_it() -> None:
-    """What a consumer has worked off while its server was away would come to it again."""
+    """A record processed during the restart would be handed out again."""
     of, store = subscription()
     append(of, *"abc")
     of.open("x")
@@ -347,7 +349,7 @@ def test_what_was_handed_out_before_a_restart_is_acknowledged_after_it() -> None
 
 
 def test_it_is_read_again_right_after_a_restart() -> None:
-    """Who lost its own state together with its server could read nothing of what is kept."""
+    """A reader that lost its state together with its server could not replay the log."""
     of, store = subscription(replay_max=9)
     append(of, *"abcd")
     of.open("x")

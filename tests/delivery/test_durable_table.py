@@ -1,4 +1,4 @@
-"""The table of what stands: of each home what it announced with one version, wherever it comes."""
+"""`DurableTable`: one version of each owner's announcements."""
 
 import pytest
 from hypothesis import given
@@ -20,13 +20,13 @@ def made(
     boot: int = 0,
     limits: DeliveryLimits = DeliveryLimits(),
 ) -> DurableTable:
-    """A table of a server where nothing stands."""
+    """Returns an empty table of a server."""
     own = LogOwner(incarnation, boot, 0, store is not None, True)
     return DurableTable(name, own, Notes(store), limits)
 
 
 def held(of: DurableTable) -> dict[str, dict[int, str]]:
-    """What a table holds: by home the names by number."""
+    """Returns the names by owner and number."""
     return {
         name: {number: each.name for number, each in owner.entries.items()}
         for name, owner in of.owners.items()
@@ -41,7 +41,7 @@ def held(of: DurableTable) -> dict[str, dict[int, str]]:
 def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
     changes: list[tuple[int, bool]], cuts: set[int], restarts: set[int]
 ) -> None:
-    """What is published elsewhere would miss a subscription, or come for one that has ended."""
+    """Publications elsewhere would miss a subscription, or reach an ended one."""
     owner, store = made("h"), MemoryStore()
     other = made("o", store)
     wire: list[AnnounceOwner] = [*owner.announcements()]
@@ -71,7 +71,7 @@ def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
 
 
 def test_only_what_is_newer_holds() -> None:
-    """An announcement that took a long way would bring back what has ended."""
+    """A late announcement would restore an ended subscription."""
     of = made("o")
     assert of.learn(AnnounceOwner("h", 2, 1, 3, True, ((1, DurableEntry("s", all_of())),)))
     for older in ((1, 9, 9), (2, 0, 9), (2, 1, 3)):
@@ -85,7 +85,7 @@ def test_only_what_is_newer_holds() -> None:
 
 
 def test_each_is_addressed_to_the_homes_of_what_matches() -> None:
-    """A home would miss something, or get what nobody there wants."""
+    """An owner would miss a notification, or get one in vain."""
     of = made("o")
     of.change(1, DurableEntry("mine", all_of("i > 1")))
     many = ((1, DurableEntry("s", all_of("i > 2"))), (2, DurableEntry("t", all_of("i = 3"))))
@@ -115,7 +115,7 @@ def test_names_are_found() -> None:
 
 
 def test_who_is_known_by_a_change_alone_is_not_known() -> None:
-    """It would be a home to which nothing can be sent, and others would hear of it."""
+    """An unreachable owner would be announced to others."""
     of = made("o")
     assert not of.learn(AnnounceOwner("h", 1, 0, 7, False, ((5, DurableEntry("s", all_of())),)))
     assert [*of.owners] == ["o"]
@@ -123,7 +123,7 @@ def test_who_is_known_by_a_change_alone_is_not_known() -> None:
 
 
 def test_what_is_known_is_bounded() -> None:
-    """Another server could fill the memory; or what it says raise here."""
+    """Another server could fill the memory; or its announcement raise here."""
     of = made("o", limits=DeliveryLimits(durable_subscriptions_max=2, owners_max=2))
     of.change(1, DurableEntry("mine", all_of()))
     many = tuple((n, DurableEntry(f"s{n}", all_of())) for n in range(3))

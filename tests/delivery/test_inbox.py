@@ -1,4 +1,4 @@
-"""The inbox: what comes is used once and in order, after what precedes it, within limits."""
+"""`Inbox`: shipments are used once, in order, after their predecessors, within limits."""
 
 from collections.abc import Sequence
 
@@ -18,13 +18,13 @@ ME = "me"
 def arrival(
     number: int, before: int | None = None, context: Context = (), incarnation: int = 1
 ) -> ArrivedShipment:
-    """A parcel for this server that has come."""
+    """Returns a shipment for this server."""
     address = Destination(ME, incarnation, number - 1 if before is None else before, number, (1,))
     return address, Shipment((address,), Notice(notice(number, "reliable")), context)
 
 
 class Used:
-    """Uses what it gets, so many at most."""
+    """Uses shipments, up to a limit."""
 
     def __init__(self) -> None:
         self.room = 1_000
@@ -38,7 +38,7 @@ class Used:
 
 
 def made(store: MemoryStore | None = None, limits: DeliveryLimits = DeliveryLimits()) -> Inbox:
-    """An inbox that has met `a` and `b`."""
+    """Returns an inbox that knows `a` and `b`."""
     of = Inbox(ME, 1, Notes(store), limits)
     of.learn_start("a", 1, 0)
     of.learn_start("b", 1, 0)
@@ -46,7 +46,7 @@ def made(store: MemoryStore | None = None, limits: DeliveryLimits = DeliveryLimi
 
 
 class InboxMachine(RuleBasedStateMachine):
-    """A source that sends, repeats and restarts; a receiver that has room or not, and restarts."""
+    """A source that sends, repeats and restarts; a receiver with varying room, and restarts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class InboxMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3))
     def send(self, count: int) -> None:
-        """The source numbers some more."""
+        """Numbers some more at the source."""
         for _ in range(count):
             self.before[self.next] = self.last
             self.last, self.next = self.next, self.next + 1
@@ -69,21 +69,21 @@ class InboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.before)
     @rule(data=st.data())
     def put(self, data: st.DataObject) -> None:
-        """Some of them come, in the order of their numbers."""
+        """Delivers some of them, in the order of their numbers."""
         numbers = data.draw(st.sets(st.sampled_from(sorted(self.before)), max_size=6))
         arrivals = [arrival(each, self.before[each]) for each in sorted(numbers)]
         self.of.receive("a", 1, self.boot, arrivals)
 
     @rule(room=st.integers(0, 5))
     def take(self, room: int) -> None:
-        """So many can be used."""
+        """Uses so many."""
         self.used.room = room
         self.of.use_ready(self.used)
         self.store.sync()
 
     @rule(data=st.data())
     def restart_source(self, data: st.DataObject) -> None:
-        """The source loses some, and goes on with others and new numbers."""
+        """The source loses some, and continues with new numbers."""
         kept = data.draw(st.sets(st.sampled_from(sorted(self.before) or [0]))) & set(self.before)
         self.lost |= self.before.keys() - kept
         self.boot += 1
@@ -97,7 +97,7 @@ class InboxMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """The receiver comes back with what it has used."""
+        """The receiver restarts after its last used number."""
         self.store.crash()
         self.of = made(self.store)
         self.of.learn_start("a", 1, self.boot)
@@ -109,7 +109,7 @@ class InboxMachine(RuleBasedStateMachine):
         assert used == sorted(set(used))
 
     def teardown(self) -> None:
-        """In the end all is used that its source did not lose."""
+        """Finally all are used that the source did not lose."""
         arrivals = [arrival(each, self.before[each]) for each in sorted(self.before)]
         self.used.room = 1_000
         self.of.receive("a", 1, self.boot, arrivals)
@@ -122,7 +122,7 @@ TestInbox = InboxMachine.TestCase
 
 
 def test_what_came_early_for_another_start_is_not_waited_with() -> None:
-    """A source that lost what is missing would send the rest for ever."""
+    """A source that lost the missing ones would resend the rest forever."""
     of, used = made(), Used()
     of.receive("a", 1, 0, [arrival(3)])
     of.learn_start("a", 1, 1)
@@ -136,7 +136,7 @@ def test_what_came_early_for_another_start_is_not_waited_with() -> None:
 
 
 def test_what_was_lost_in_a_crash_is_not_waited_for_in_a_circle() -> None:
-    """Two streams would wait for each other for ever, each behind what waits for the other one."""
+    """Two streams would wait for each other forever."""
     of, used = made(), Used()
     lost, first = CausalRow("a", 1, 0, 1, ((ME, 1, 1),)), CausalRow("b", 1, 0, 1, ((ME, 1, 1),))
     of.receive("b", 1, 0, [arrival(1, context=(lost,))])
@@ -148,7 +148,7 @@ def test_what_was_lost_in_a_crash_is_not_waited_for_in_a_circle() -> None:
 
 
 def test_the_missing_one_always_finds_room() -> None:
-    """What came early would fill the inbox, and keep out what all of it waits for."""
+    """Early shipments would fill the inbox, and exclude the missing one."""
     of, used = made(limits=DeliveryLimits(early_max=3)), Used()
     of.receive("a", 1, 0, [arrival(each) for each in range(2, 9)])
     assert (of.waiting, of.dropped) == (3, 4)
@@ -168,7 +168,7 @@ def test_the_missing_one_always_finds_room() -> None:
 
 
 def test_it_waits_for_what_precedes() -> None:
-    """An answer would come before its question; or wait for what will never come."""
+    """An answer would precede its question; or wait for a lost one."""
     of, used = made(), Used()
     row = CausalRow("b", 1, 0, 1, ((ME, 1, 2),))
     of.receive("a", 1, 0, [arrival(1), arrival(2, context=(row,)), arrival(3)])
@@ -185,7 +185,7 @@ def test_it_waits_for_what_precedes() -> None:
 
 
 def test_a_forgotten_source_is_known_again_when_it_is_back() -> None:
-    """What it sends again would be taken twice, or for ever dropped."""
+    """Its shipments would be taken twice, or dropped forever."""
     store = MemoryStore()
     of, used = made(store), Used()
     of.receive("b", 1, 0, [arrival(1)])

@@ -1,4 +1,4 @@
-"""What a standing subscription keeps of best effort, and what it stands for."""
+"""Best-effort notifications of a durable subscription, and its terms."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def notifications(count: int) -> list[Notification]:
 
 
 def test_best_effort_finds_no_room_where_publishers_are_refused() -> None:
-    """A log that nobody reads would grow without end by what is published at best effort."""
+    """Best-effort publications would fill an unread log without bound."""
     server = DeliveryServer("a", incarnation=1, store=MemoryStore())
     server.create_subscription("s", FILTERS, 1, Retention(records_max=3), is_durable=True)
     server.append("s", notifications(5), 2)
@@ -27,7 +27,7 @@ def test_best_effort_finds_no_room_where_publishers_are_refused() -> None:
 
 
 def test_what_the_store_has_no_room_for_is_counted() -> None:
-    """Best effort would mean silent."""
+    """Best effort would mean silent losses."""
     store = MemoryStore()
     server = DeliveryServer("a", incarnation=1, store=store)
     server.create_subscription("s", FILTERS, 1, is_durable=True)
@@ -37,7 +37,7 @@ def test_what_the_store_has_no_room_for_is_counted() -> None:
 
 
 def test_what_is_too_large_for_a_log_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would end the task that keeps what comes at best effort."""
+    """It would end the task that appends best-effort notifications."""
     monkeypatch.setattr("contrada.delivery.store.RECORD_BYTES_MAX", 300)
     server = DeliveryServer("a", incarnation=1, store=MemoryStore())
     server.create_subscription("s", FILTERS, 1, is_durable=True)
@@ -47,7 +47,7 @@ def test_what_is_too_large_for_a_log_is_counted(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_subscription_cannot_take_the_name_of_the_spool() -> None:
-    """Its consumers would be handed what waits for other servers, and acknowledge it."""
+    """Its consumers would receive shipments for other servers, and acknowledge them."""
     server = DeliveryServer("a", incarnation=1, store=MemoryStore())
     with pytest.raises(InvalidValueError, match="spool"):
         server.create_subscription(SPOOL, FILTERS, 1, is_durable=True)
@@ -57,7 +57,7 @@ def test_a_subscription_cannot_take_the_name_of_the_spool() -> None:
 
 
 def test_it_says_what_it_stands_for_after_a_restart() -> None:
-    """Who opens it again could not be told that it stands for something else."""
+    """A reader with other terms could not be refused."""
     store, retention = MemoryStore(), Retention(replay_max=3, on_full=OnFull.DROP_OLDEST)
     server = DeliveryServer("a", incarnation=1, store=store)
     server.create_subscription("s", FILTERS, 1, retention, is_durable=True)
@@ -74,13 +74,13 @@ def test_it_says_what_it_stands_for_after_a_restart() -> None:
     "wrong", [{"records_max": 0}, {"replay_max": -1}, {"attempts_max": 1.5}, {"on_full": "wait"}]
 )
 def test_a_retention_that_means_nothing_is_refused(wrong: dict[str, object]) -> None:
-    """A word with a slip would be taken, and nothing done when the log is full."""
+    """A misspelt word would be accepted, and have no effect on a full log."""
     with pytest.raises(InvalidValueError, match=next(iter(wrong))):
         Retention(**wrong)  # type: ignore[arg-type]
     assert Retention(on_full="end").on_full is OnFull.END  # type: ignore[arg-type]
 
 
 def test_keeping_for_what_does_not_stand_is_an_error() -> None:
-    """What came for a subscription that has ended would seem kept."""
+    """Notifications for an ended subscription would seem stored."""
     with pytest.raises(DeliveryError, match="'s'"):
         DeliveryServer("a", incarnation=1).append("s", notifications(1), 1)

@@ -1,4 +1,4 @@
-"""The store in memory, and the failures that are made there."""
+"""`MemoryStore`, and its simulated failures."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ TestMemoryStore = MemoryStoreMachine.TestCase
 
 @given(st.integers(0, 6))
 def test_a_crash_takes_an_end(survived: int) -> None:
-    """What was synced would be lost, or what came last survive what came first."""
+    """A synced change would be lost, or a later change survive an earlier one."""
     store = MemoryStore()
     store.append("a", [b"0"], 1)
     store.sync()
@@ -40,7 +40,7 @@ def test_a_crash_takes_an_end(survived: int) -> None:
 
 @pytest.mark.parametrize("survived", [0, 1])
 def test_a_group_survives_whole_or_not_at_all(survived: int) -> None:
-    """A notification would be in the log, and not counted as taken, or the reverse."""
+    """A notification would be in the log, but not counted as taken, or vice versa."""
     store = MemoryStore()
     store.append("a", [b"one"], 1)
     store.note("taken", b"1")
@@ -49,7 +49,7 @@ def test_a_group_survives_whole_or_not_at_all(survived: int) -> None:
 
 
 def test_what_comes_to_the_disk_after_a_crash_was_lost() -> None:
-    """A write that the crash took would be there again."""
+    """A write lost in the crash would reappear."""
     store = MemoryStore()
     store.append("a", [b"one"], 1)
     late = store.seal()
@@ -60,7 +60,7 @@ def test_what_comes_to_the_disk_after_a_crash_was_lost() -> None:
 
 
 def test_what_is_not_to_survive_holds_no_past() -> None:
-    """The steps of a store that never syncs would fill the memory."""
+    """The steps of a store without syncs would fill the memory."""
     store = MemoryStore(survives=False)
     store.append("a", [b"one"], 1)
     store.truncate("a", 2)
@@ -69,7 +69,7 @@ def test_what_is_not_to_survive_holds_no_past() -> None:
 
 
 def test_what_is_damaged_is_reported_and_not_served() -> None:
-    """A record that is not the one that was written would be delivered."""
+    """A changed record would be delivered."""
     store = MemoryStore()
     store.append("a", [b"one", b"two", b"three", b"four"], 7)
     store.sync()
@@ -88,7 +88,7 @@ def test_what_is_damaged_is_reported_and_not_served() -> None:
 
 
 def test_a_full_store_takes_nothing() -> None:
-    """Half of what was to be appended would be there."""
+    """Half of the records would be appended."""
     store = MemoryStore(bytes_max=10)
     store.append("a", [b"12345"], 1)
     with pytest.raises(StoreFullError):
@@ -102,7 +102,7 @@ def test_a_full_store_takes_nothing() -> None:
 
 
 def test_limits_are_named() -> None:
-    """A log without end of holes would fill the memory; an odd name be no name of a file's row."""
+    """A log with many gaps would fill the memory; an odd name be no key of a database."""
     store = MemoryStore()
     with pytest.raises(InvalidValueError, match="printable"):
         store.append("a\n", [b""], 1)

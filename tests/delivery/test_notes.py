@@ -1,4 +1,4 @@
-"""Notes: what a part of a server wrote is what it reads after a crash."""
+"""`Notes`: the values of a server's parts survive a crash."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.delivery.network import all_of
 
 
 def test_notes_are_read_by_kind() -> None:
-    """One part of a server would read what another has written."""
+    """One part of a server would read another's notes."""
     store = MemoryStore()
     notes = Notes(store)
     notes.put("a", "x/y", (1, True))

@@ -1,4 +1,4 @@
-"""Orders over whole servers: sequences that move, and causes that come first."""
+"""Orders over whole servers: hand-overs of sequences, and causal order."""
 
 import pytest
 
@@ -12,7 +12,7 @@ LINE = "ab bc"
 
 
 def test_all_get_a_sequence_in_one_order_also_when_it_moves() -> None:
-    """Two subscriptions would disagree on what came first."""
+    """Two subscriptions would have different orders."""
     for seed in range(10):
         net = DeliveryNetwork("abcd", "ab bc cd da", "abcd", seed=seed)
         net.stand("a", "s", is_durable=True)
@@ -78,7 +78,7 @@ def test_who_does_not_know_what_it_passed_on_gives_no_order(source: str) -> None
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_what_was_sent_to_a_sequencer_is_not_overtaken_after_a_restart(knows: bool) -> None:
-    """FIFO would break for a publisher whose server restarts while a sequence moves."""
+    """FIFO would break in a restart during a hand-over."""
     net = DeliveryNetwork("abc", "ab bc", "abc", sequencer="c")
     net.stand("b", "s", is_durable=True)
     net.run()
@@ -93,17 +93,17 @@ def test_what_was_sent_to_a_sequencer_is_not_overtaken_after_a_restart(knows: bo
         net.crash("a")
     net.start("a")
     net.mend("a", "b")
-    while net.wires["b", "a"]:  # a learns that b gives the order now
+    while net.wires["b", "a"]:  # a learns that b is the sequencer
         message = net.wires["b", "a"].popleft()
         net.do("a", net.servers["a"].receive(Neighbour("b"), message, net.now_us))
-    net.lose_shipments("a", "b")  # what was sent again is lost once more
+    net.lose_shipments("a", "b")  # the repetition is lost, too
     net.publish("a", [notice(2, "certified fifo total:t", "p", 2)], "p")
     net.run(10)
     assert net.got["x"] == [1, 2]
 
 
 def test_a_sequence_waits_for_its_sequencer_a_bounded_time() -> None:
-    """A publisher would wait for ever, or one be asked to put in order who cannot."""
+    """A publisher would wait forever, or another server order the sequence."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("b", "s")
     net.run()
@@ -133,7 +133,7 @@ def test_a_sequence_waits_for_its_sequencer_a_bounded_time() -> None:
 
 
 def test_who_has_no_room_to_know_a_sequence_does_not_give_it_away() -> None:
-    """Two servers would give the order of one sequence."""
+    """Two servers would order one sequence."""
     net = DeliveryNetwork("ab", "ab", limits=DeliveryLimits(sequences_max=1))
     net.stand("b", "s")
     net.run()
@@ -153,7 +153,7 @@ def test_who_has_no_room_to_know_a_sequence_does_not_give_it_away() -> None:
 @pytest.mark.quick_every(5)
 @pytest.mark.parametrize("seed", range(25))
 def test_causes_come_before_what_follows_from_them(seed: int) -> None:
-    """An answer would come before its question; or two would wait for one another for ever."""
+    """An answer would precede its question; or two would wait for each other forever."""
     net = DeliveryNetwork("abcd", "ab bc cd da ac", "bd", seed=seed)
     for name in "abcd":
         net.stand(name, name, is_durable=name in "bd")

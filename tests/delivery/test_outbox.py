@@ -1,4 +1,4 @@
-"""The outbox: what was posted is held until it was taken; what is certified also over a crash."""
+"""`Outbox`: posted shipments are held until taken; certified ones survive a crash."""
 
 import pytest
 from hypothesis import strategies as st
@@ -17,12 +17,12 @@ HOMES = ("a", "b")
 
 
 def posting(i: int, *owners: str) -> Posting:
-    """Something for the subscription 1 of homes."""
+    """Returns a posting for the subscription 1 of owners."""
     return Posting(Notice(notice(i, "certified")), dict.fromkeys(owners, (1,)))
 
 
 def made(store: MemoryStore | None = None, limits: DeliveryLimits = DeliveryLimits()) -> Outbox:
-    """An outbox that has met two homes."""
+    """Returns an outbox that knows two owners."""
     of = Outbox("me", store, limits)
     for owner in HOMES:
         of.learn_start(owner, 1)
@@ -30,7 +30,7 @@ def made(store: MemoryStore | None = None, limits: DeliveryLimits = DeliveryLimi
 
 
 def again(of: Outbox, now_us: int) -> list[tuple[str, int, int]]:
-    """What is sent again: the home, the number, what."""
+    """Returns the resent shipments: the owner, the number, the body."""
     return [
         (to.owner, to.number, _number(shipment))
         for shipment in of.resend_due(now_us)
@@ -39,7 +39,7 @@ def again(of: Outbox, now_us: int) -> list[tuple[str, int, int]]:
 
 
 def due(of: Outbox) -> int | None:
-    """When something is to be sent again."""
+    """Returns the time of the next resending."""
     return of.due_us
 
 
@@ -49,7 +49,7 @@ def _number(shipment: Shipment) -> int:
 
 
 class OutboxMachine(RuleBasedStateMachine):
-    """Posts, acknowledgements and crashes at any sync point, against plain sets."""
+    """Posts, acknowledgements and crashes at any sync point, compared with plain sets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class OutboxMachine(RuleBasedStateMachine):
         self.seal()
 
     def seal(self) -> None:
-        """What is now is what a crash that keeps all groups so far comes back with."""
+        """Records the state that a crash restores with all groups so far."""
         held = {owner: dict(of) for owner, of in self.held.items()}
         self.groups.append((held, dict(self.last)))
 
@@ -93,7 +93,7 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @rule(owner=st.sampled_from(HOMES), part=st.floats(0, 1))
     def acknowledge(self, owner: str, part: float) -> None:
-        """A home has taken some."""
+        """Acknowledges some at an owner."""
         numbers = sorted(self.held[owner])
         taken = numbers[: int(len(numbers) * part)]
         if taken:
@@ -103,20 +103,20 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        """All is on stable storage; only then others have heard of it."""
+        """Syncs the store; only then others know of the changes."""
         self.store.sync()
         self.groups.clear()
         self.seal()
 
     @rule()
     def end_group(self) -> None:
-        """The group of what survives together ends."""
+        """Ends a group."""
         self.store.seal()
         self.seal()
 
     @rule(survived=st.integers(0, 4))
     def crash(self, survived: int) -> None:
-        """The server comes back with the first few groups."""
+        """Restarts with the first few groups."""
         self.store.crash(survived)
         if survived >= len(self.groups):
             self.seal()  # also what was not sealed
@@ -129,20 +129,20 @@ class OutboxMachine(RuleBasedStateMachine):
         for owner, of in held.items():
             for number, each in of.items():
                 assert each not in self.certified or (owner, number, each) in found, "it is lost"
-        # What some home had not taken is for all of its homes again.
+        # A shipment untaken by one owner is sent to all of its owners again.
         self.held = {owner: {at: each for to, at, each in found if to == owner} for owner in HOMES}
         self.groups = []
         self.seal()
 
     def found(self) -> list[tuple[str, int, int]]:
-        """What is sent again when there is a way."""
+        """Returns the resent shipments on a route."""
         self.now_us += 10**9
         self.of.change_routes({owner: owner for owner in HOMES}, 0)
         return again(self.of, self.now_us)
 
     @invariant()
     def holds(self) -> None:
-        """What is held is what was posted and not taken."""
+        """The held shipments are the posted, untaken ones."""
         found = self.found()
         assert found == [
             (owner, number, each)
@@ -161,7 +161,7 @@ TestOutbox = OutboxMachine.TestCase
 
 
 def test_what_is_not_taken_is_sent_again_more_and_more_seldom() -> None:
-    """What a link lost would never come; or a home that is away fill the links."""
+    """A shipment lost on a link would stay lost; or an absent owner fill the links."""
     of = made()
     of.change_routes({"a": "x"}, 0)
     of.post([posting(1, "a", "b")], 0, spools=False)
@@ -188,7 +188,7 @@ def test_what_is_not_taken_is_sent_again_more_and_more_seldom() -> None:
 
 
 def test_what_is_for_itself_needs_no_way() -> None:
-    """What a server could not take of its own would stay in its spool for ever."""
+    """A server's own untaken shipments would stay in its spool forever."""
     of = made()
     of.learn_start("me", 1)
     of.post([posting(1, "me")], 0, spools=False)
@@ -198,7 +198,7 @@ def test_what_is_for_itself_needs_no_way() -> None:
 
 
 def test_who_is_far_behind_catches_up_at_once() -> None:
-    """What was held while a home was away would come a small part at a time, with long breaks."""
+    """The backlog of an absent owner would be sent in small parts with long pauses."""
     of = made(limits=DeliveryLimits(resend_max=2))
     of.post([posting(i, "a") for i in range(5)], 0, spools=False)
     of.change_routes({"a": "a"}, 7)
@@ -214,7 +214,7 @@ def test_who_is_far_behind_catches_up_at_once() -> None:
 
 
 def test_a_home_with_a_new_life_gets_nothing_of_the_old() -> None:
-    """What was for a log that is gone would be held for ever, or come to another."""
+    """Shipments for a lost log would be held forever, or reach another one."""
     store = MemoryStore()
     of = made(store)
     of.post([posting(1, "a", "b")], 0, spools=True)
@@ -248,7 +248,7 @@ def test_who_is_forgotten_stays_forgotten_over_a_restart() -> None:
 
 
 def test_after_a_restart_homes_learn_that_nothing_else_comes() -> None:
-    """Who waits for what was lost would wait for ever."""
+    """Owners would wait forever for lost shipments."""
     store = MemoryStore()
     of = made(store)
     of.post([posting(1, "a")], 0, spools=False)
@@ -261,7 +261,7 @@ def test_after_a_restart_homes_learn_that_nothing_else_comes() -> None:
 
 
 def test_what_finds_no_room_is_not_held() -> None:
-    """A publisher would be told that something is held, or be refused and have it held."""
+    """A publisher would get a wrong confirmation, or a wrong refusal."""
     store = MemoryStore()
     of = made(store, DeliveryLimits(held_max=1))
     store.is_full = True
@@ -288,7 +288,7 @@ def test_a_damaged_spool_is_counted_and_stops_nothing() -> None:
 
 
 def test_letting_go_one_by_one_costs_each_the_same() -> None:
-    """A long spool would be gone through again for each that is taken."""
+    """Each release would scan a long spool."""
     store = MemoryStore(survives=False)
     of = made(store)
     of.post([posting(1, "a")] * 5_000, 0, spools=True)
@@ -299,7 +299,7 @@ def test_letting_go_one_by_one_costs_each_the_same() -> None:
 
 
 def test_what_cannot_be_let_go_of_now_goes_with_the_next() -> None:
-    """A database that is restarted would end a server that only wants to give something up."""
+    """A restart of the database would stop a server during a release."""
     store = AwayStore()
     of = made(store)
     of.post([posting(1, "a")], 0, spools=True)

@@ -1,4 +1,4 @@
-"""Logs: all or none of something is kept, shared fairly, and there after a crash."""
+"""`OwnedLogs`: appended as a whole or not at all, shared fairly, and restored after a crash."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ PLENTY = Retention()
 
 
 def made(store: MemoryStore | None = None, *names: str, **retention: Any) -> OwnedLogs:
-    """Logs, some durable where there is a store."""
+    """Returns logs, some durable with a store."""
     of = OwnedLogs(store)
     for name in names:
         of.create(name, all_of(), Retention(**retention), is_durable=store is not None)
@@ -23,18 +23,18 @@ def made(store: MemoryStore | None = None, *names: str, **retention: Any) -> Own
 
 
 def read(of: OwnedLogs, consumer: str, credit: int, name: str = "s", server: str = "h") -> None:
-    """A consumer opens a subscription and may have some."""
+    """Opens a subscription for a consumer with credit."""
     assert [*of.consume(server, OpenLog(name, consumer))] == []
     assert [*of.consume(server, Grant(name, consumer, credit))] == []
 
 
 def keep(of: OwnedLogs, *numbers: int, ids: tuple[int, ...] = (1,)) -> bool:
-    """Keeps notifications."""
+    """Appends notifications."""
     return of.append([(ids, notice(each, "reliable")) for each in numbers], 5)
 
 
 def pushed(of: OwnedLogs, away: str = "") -> dict[str, list[int]]:
-    """What consumers get now, where their server is not away."""
+    """Returns the records for consumers, except at absent servers."""
     found: dict[str, list[int]] = {}
     for (_, consumer), records in of.push(lambda server: server != away, 5):
         for each in records.records:
@@ -44,7 +44,7 @@ def pushed(of: OwnedLogs, away: str = "") -> dict[str, list[int]]:
 
 
 def test_consumers_take_turns_within_their_credit() -> None:
-    """One of several would have all, and the others wait."""
+    """One of several would get all records, and the others wait."""
     of = made(None, "s")
     for consumer, credit in (("x", 5), ("y", 5), ("z", 1)):
         read(of, consumer, credit)
@@ -61,7 +61,7 @@ def test_consumers_take_turns_within_their_credit() -> None:
 
 
 def test_a_consumer_whose_server_has_no_room_gets_it_later() -> None:
-    """Records would be taken from their log to be held in memory."""
+    """Records would be taken from their log and held in memory."""
     of = made(None, "s")
     read(of, "x", 5, server="g")
     keep(of, 1)
@@ -70,7 +70,7 @@ def test_a_consumer_whose_server_has_no_room_gets_it_later() -> None:
 
 
 def test_all_is_kept_or_nothing() -> None:
-    """What is tried again since one log had no room would be twice in another."""
+    """A retry for one full log would double records in another."""
     store = MemoryStore()
     of = made(store, "s")
     number, _ = of.create("v", all_of(), PLENTY, is_durable=False)
@@ -86,7 +86,7 @@ def test_all_is_kept_or_nothing() -> None:
 
 
 def test_durable_ones_come_back_and_no_number_is_given_twice() -> None:
-    """A parcel on its way would come to another subscription."""
+    """A shipment in flight would reach another subscription."""
     store = MemoryStore()
     of = made(store, "s", records_max=1)
     of.create("v", all_of(), PLENTY, is_durable=False)
@@ -110,7 +110,7 @@ def test_durable_ones_come_back_and_no_number_is_given_twice() -> None:
 
 
 def test_names_are_checked() -> None:
-    """Two would share a log, or one be taken for the server's own."""
+    """Two would share a log, or one use a log of the server itself."""
     store = MemoryStore()
     of = made(store, "s")
     with pytest.raises(DeliveryError, match="'s' here already"):
@@ -145,7 +145,7 @@ def test_what_a_consumer_cannot_do_closes_it() -> None:
     keep(of, 1, 2)
     read(of, "x", 9)
     assert pushed(of) == {"x": [1, 2]}
-    read(of, "x", 9)  # its server restarted, and says so by opening again
+    read(of, "x", 9)  # its server restarted, and opens again
     assert pushed(of) == {"x": [1, 2]}
     nonsense = [(3, 1), (-5, 0), (1, 2)]
     assert [*of.consume("h", Ack("s", "x", tuple(nonsense)))] == []
@@ -157,7 +157,7 @@ def test_what_a_consumer_cannot_do_closes_it() -> None:
 
 
 def test_dead_letters_come_to_their_subscription() -> None:
-    """They would be in a log without limits that nobody can read."""
+    """They would fill an unlimited, unreadable log."""
     of = OwnedLogs(None)
     of.create("s", all_of(), Retention(attempts_max=1, dead_letter="d"), is_durable=False)
     limits = Retention(records_max=2, on_full=OnFull.DROP_OLDEST)
@@ -177,7 +177,7 @@ def test_dead_letters_come_to_their_subscription() -> None:
 
 
 def test_dead_letters_that_find_no_room_are_lost() -> None:
-    """A disk that is full would stop a server, by what is in memory."""
+    """A full disk would stop a server."""
     store = MemoryStore()
     of = OwnedLogs(store)
     limits = Retention(attempts_max=1, dead_letter="d")
@@ -193,7 +193,7 @@ def test_dead_letters_that_find_no_room_are_lost() -> None:
 
 
 def test_dead_letters_that_their_subscription_refuses_are_lost() -> None:
-    """A subscription would grow beyond the room that its owner has given it."""
+    """A subscription would exceed its room."""
     of = OwnedLogs(None)
     limits = Retention(attempts_max=1, dead_letter="d")
     of.create("s", all_of(), limits, is_durable=False)
@@ -210,7 +210,7 @@ def test_dead_letters_that_their_subscription_refuses_are_lost() -> None:
 
 
 def test_room_is_asked_for_before() -> None:
-    """A publisher would not be refused where a subscription is full."""
+    """A publisher would not be refused by a full subscription."""
     of = made(None, "s", records_max=2)
     of.check_room([((1, 99), notice(1, "reliable"))] * 2)
     with pytest.raises(CannotPublishError, match="'s'"):

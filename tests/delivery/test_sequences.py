@@ -1,4 +1,4 @@
-"""Who gives the order of a sequence: one server at a time, as all learn in the end."""
+"""`Sequences`: one sequencer at a time, eventually known to all."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from contrada.errors import LimitError
 
 
 def test_the_higher_epoch_holds() -> None:
-    """An old word would bring back a sequencer that has passed a sequence on."""
+    """Old news would restore a former sequencer."""
     of = Sequences("first", Notes(None))
     assert of.sequencer_of("t") == (0, "first")
     assert not of.have_moved
@@ -31,7 +31,7 @@ def test_the_higher_epoch_holds() -> None:
 
 
 def test_it_is_known_after_a_crash() -> None:
-    """A sequencer that has passed a sequence on would give its order again."""
+    """A former sequencer would order its sequence again."""
     store = MemoryStore()
     Sequences("first", Notes(store)).move("t", 1, "b")
     store.sync()

@@ -1,4 +1,4 @@
-"""What comes from neighbours may be anything: nothing that they say raises, or stops the rest."""
+"""`ShipmentHandler`: no message of a neighbour raises, or blocks the rest."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ OWN_LIFE = 1_000_001
 
 @st.composite
 def message(draw: st.DrawFn) -> Any:
-    """Anything a neighbour may say; parcels mostly as they would be used."""
+    """Returns any message of a neighbour; shipments mostly valid."""
     numbers = draw(st.integers(0, 4))
     bodies = draw(st.lists(BODIES, min_size=1, max_size=4))
     context = tuple(draw(st.lists(ROWS, max_size=2)))
@@ -124,7 +124,7 @@ def test_nothing_that_a_neighbour_says_raises(messages: list[Any], has_store: bo
 
 
 def carry(net: DeliveryNetwork, *bodies: Any) -> None:
-    """`b` sends things to `a`, under its next numbers."""
+    """Sends bodies from `b` to `a`, with its next numbers."""
     taken = net.servers["a"]._inbox.taken("b")[1]
     shipments = tuple(
         Shipment((Destination("a", OWN_LIFE, at, at + 1, (1,)),), each)
@@ -135,7 +135,7 @@ def carry(net: DeliveryNetwork, *bodies: Any) -> None:
 
 
 def test_what_never_can_be_done_holds_up_nothing() -> None:
-    """One parcel that makes no sense would stop a stream for ever."""
+    """One invalid shipment would stop a stream forever."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("a", "s")
     net.run()
@@ -150,7 +150,7 @@ def test_what_never_can_be_done_holds_up_nothing() -> None:
 
 
 def test_what_is_too_large_for_a_log_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever its server does next would raise."""
+    """Every later step of its server would raise."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("a", "s")
     net.stand("a", "t")
@@ -164,7 +164,7 @@ def test_what_is_too_large_for_a_log_holds_up_nothing(monkeypatch: pytest.Monkey
 
 
 def test_what_comes_together_with_an_end_is_told_of_it() -> None:
-    """What one consumer says after another has ended a subscription would stop its server."""
+    """A message after another consumer's end of a subscription would stop its server."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("a", "s")
     net.run()
@@ -180,7 +180,7 @@ def test_what_comes_together_with_an_end_is_told_of_it() -> None:
 
 
 def test_what_cannot_be_done_now_is_done_later_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a full store could not take would be lost, or overtaken."""
+    """A shipment refused by a full store would be lost, or overtaken."""
     net = DeliveryNetwork("ab", "ab", "a")
     net.stand("a", "s", is_durable=True)
     net.run()
@@ -200,7 +200,7 @@ def test_what_cannot_be_done_now_is_done_later_in_order(monkeypatch: pytest.Monk
 
 
 def test_parcels_of_many_sequences_fill_no_table() -> None:
-    """A neighbour could fill the memory, or what was sent go to and fro for ever."""
+    """A neighbour could fill the memory, or shipments bounce forever."""
     net = DeliveryNetwork("ab", "ab", sequencer="b", limits=DeliveryLimits(sequences_max=1))
     net.stand("a", "s")
     net.run()

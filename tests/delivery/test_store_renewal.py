@@ -1,4 +1,4 @@
-"""Restored stores: what a copy had is neither lost nor doubled, and no number is given twice."""
+"""Restored stores: the copy's contents are neither lost nor doubled, and no number is reused."""
 
 from copy import deepcopy
 
@@ -12,7 +12,7 @@ from tests.delivery.network import DeliveryNetwork, notice
 
 
 def restore(net: DeliveryNetwork, name: str, copy: MemoryStore) -> None:
-    """A server dies with its disk, and starts on a copy."""
+    """Stops a server with its disk, and starts it on a copy."""
     net.crash(name)
     copy = deepcopy(copy)
     renew(copy)
@@ -22,14 +22,14 @@ def restore(net: DeliveryNetwork, name: str, copy: MemoryStore) -> None:
 
 
 def copied(net: DeliveryNetwork, name: str) -> MemoryStore:
-    """What is on the disk of a server now."""
+    """Returns the present disk of a server."""
     store = deepcopy(net.stores[name])
     store.crash()
     return store
 
 
 def test_positions_given_after_the_copy_are_given_to_nothing_else() -> None:
-    """A reader that keeps positions would take new records for those that it has done."""
+    """A reader with stored positions would skip new records as processed."""
     net = DeliveryNetwork("a", "", "a", acks=False)
     net.stand("a", "s", is_durable=True)
     for i in range(3):
@@ -48,7 +48,7 @@ def test_positions_given_after_the_copy_are_given_to_nothing_else() -> None:
 
 
 def test_an_access_point_on_a_copy_loses_and_doubles_nothing_that_the_copy_held() -> None:
-    """What was certified before a backup would be lost, or come a second time."""
+    """A certified notification before a backup would be lost, or doubled."""
     net = DeliveryNetwork("ab", "ab", "ab")
     net.stand("b", "s", is_durable=True)
     net.run()
@@ -75,7 +75,7 @@ def test_an_access_point_on_a_copy_loses_and_doubles_nothing_that_the_copy_held(
 
 
 def test_a_home_that_it_met_after_the_copy_takes_what_is_new() -> None:
-    """Its numbers begin anew at an access point that has forgotten it: all would be repeats."""
+    """Numbers would restart at an access point without memory of an owner: all would be repeats."""
     net = DeliveryNetwork("ab", "", "ab")
     copy = copied(net, "a")
     net.mend("a", "b")
@@ -94,7 +94,7 @@ def test_a_home_that_it_met_after_the_copy_takes_what_is_new() -> None:
 
 @pytest.mark.parametrize("order", ["", " fifo", " causal"])
 def test_a_home_on_a_copy_takes_what_others_hold_and_what_comes(order: str) -> None:
-    """Streams to it would stand still: it waits for what it has taken and forgotten."""
+    """Streams to it would stop: it waits for numbers taken before the restore."""
     net = DeliveryNetwork("abc", "ab bc", "abc")
     net.stand("b", "s", is_durable=True)
     net.stand("c", "t", is_durable=True)
@@ -126,7 +126,7 @@ def test_a_home_on_a_copy_takes_what_others_hold_and_what_comes(order: str) -> N
 
 
 def test_subscriptions_begun_after_the_copy_leave_their_numbers_to_none() -> None:
-    """What others hold for one that is gone would come to another."""
+    """Shipments for a lost subscription would reach another one."""
     net = DeliveryNetwork("ab", "ab", "ab")
     net.stand("b", "s", "i < 100", is_durable=True)
     net.run()
@@ -151,7 +151,7 @@ def test_subscriptions_begun_after_the_copy_leave_their_numbers_to_none() -> Non
 
 
 def left_out() -> DurableLog:
-    """A log of three records, many positions that are none's, and three records."""
+    """Returns a log of three records, many left-out positions, and three records."""
     store = MemoryStore()
     of = DurableLog("s", store, Retention(records_max=6))
     of.append([b"1", b"2", b"3"], 1)
@@ -162,7 +162,7 @@ def left_out() -> DurableLog:
 
 
 def test_positions_that_are_left_out_cost_nothing() -> None:
-    """A log would count as full, or its reader walk through what never was."""
+    """A log would count as full, or its reader walk over missing records."""
     of = left_out()
     begin = 4 + 10**15
     assert of.is_full()
@@ -201,7 +201,7 @@ def test_what_is_read_again_goes_over_what_was_left_out() -> None:
 
 
 def test_what_is_kept_to_be_read_again_are_records() -> None:
-    """After a restore nothing could be read again until as many came as were left out."""
+    """After a restore no replay would be possible until as many records as were left out."""
     store = MemoryStore()
     of = DurableLog("s", store, Retention(replay_max=3))
     for number in range(1, 6):
@@ -232,12 +232,12 @@ def test_what_is_kept_to_be_read_again_are_records() -> None:
     ],
 )
 def test_positions_left_out_are_no_loss(read: int, position: int, count: int) -> None:
-    """A reader would be told of a loss of a billion; the last one read more than the copy has."""
+    """A reader would see a loss of a billion records."""
     assert records_between(read, position) == count
 
 
 def test_the_oldest_go_before_and_behind_what_was_left_out() -> None:
-    """A full log that drops its oldest would grow without end."""
+    """A full log that drops its oldest would grow without bound."""
     store = MemoryStore()
     keep = Retention(records_max=3, on_full="drop-oldest")  # type: ignore[arg-type]
     of = DurableLog("s", store, keep)

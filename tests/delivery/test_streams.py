@@ -1,4 +1,4 @@
-"""Streams: each item once and in order, whatever is lost, repeated, out of order, or crashes."""
+"""`Outgoing` and `Incoming`: each item once and in order, despite losses and crashes."""
 
 import pytest
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from contrada.errors import ProtocolError
 
 
 class StreamMachine(RuleBasedStateMachine):
-    """Two ends, runs on their way in any order, and a sender that crashes and keeps some items."""
+    """Two ends, runs in flight in any order, and a sender that crashes and keeps some items."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 4), spools=st.booleans())
     def send(self, count: int, spools: bool) -> None:
-        """Sends some; what is spooled survives a crash."""
+        """Sends some; spooled items survive a crash."""
         items = list(range(self.sent, self.sent + count))
         self.sent += count
         run = self.outgoing.send(items, 10 * count)
@@ -39,7 +39,7 @@ class StreamMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.wire)
     @rule(at=st.integers(0, 20), stays=st.booleans())
     def arrive(self, at: int, stays: bool) -> None:
-        """One comes, and may come again."""
+        """Delivers one run, perhaps repeatedly."""
         run = self.wire[at % len(self.wire)]
         self.taken += self.incoming.take(run)
         if not stays:
@@ -48,28 +48,28 @@ class StreamMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.wire)
     @rule(at=st.integers(0, 20))
     def lose(self, at: int) -> None:
-        """One is lost on its way."""
+        """Loses one run."""
         self.wire.pop(at % len(self.wire))
 
     @rule(count=st.integers(1, 3))
     def again(self, count: int) -> None:
-        """What was not taken is sent again."""
+        """Resends untaken items."""
         self.wire += self.outgoing.again(count)
 
     @rule()
     def answer(self) -> None:
-        """The other end says what it has taken."""
+        """The other end acknowledges."""
         self.answers.append(self.incoming.taken)
 
     @precondition(lambda self: self.answers)
     @rule(at=st.integers(0, 20))
     def learn(self, at: int) -> None:
-        """That arrives, in any order."""
+        """Delivers an acknowledgement, in any order."""
         self.outgoing.acknowledge(self.answers.pop(at % len(self.answers)))
 
     @rule()
     def crash(self) -> None:
-        """The sender comes back with what it had spooled, and new numbers."""
+        """The sender restarts with its spooled items, and new numbers."""
         held = [*self.outgoing.rest()]
         self.lost |= {each for each in held if each not in self.spooled}
         self.wire.clear()
@@ -80,7 +80,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        """What was taken is in order, each once; what was not is held or was lost in a crash."""
+        """Taken items are in order, each once; others are held or were lost in a crash."""
         assert self.taken == sorted(set(self.taken))
         rest = [*self.outgoing.rest()]
         assert rest == sorted(rest)
@@ -90,7 +90,7 @@ class StreamMachine(RuleBasedStateMachine):
         assert rest or self.outgoing.held_bytes == 0
 
     def teardown(self) -> None:
-        """In the end all is taken that was not lost."""
+        """Finally all items are taken that were not lost."""
         for run in self.outgoing.again(1_000):
             self.taken += self.incoming.take(run)
         assert set(self.taken) >= set(range(self.sent)) - self.lost
@@ -102,7 +102,7 @@ TestStream = StreamMachine.TestCase
 
 
 def test_each_is_taken_once() -> None:
-    """A notification would come twice when it is sent again."""
+    """A resent notification would be doubled."""
     outgoing: Outgoing[str] = Outgoing()
     incoming: Incoming[str] = Incoming()
     assert incoming.take(outgoing.send("abc", 3)) == "abc"
@@ -116,7 +116,7 @@ def test_each_is_taken_once() -> None:
 
 
 def test_what_cannot_have_been_taken_is_refused() -> None:
-    """An end that lost its memory would be taken for one that is ahead."""
+    """An end that lost its memory would seem to be ahead."""
     outgoing: Outgoing[str] = Outgoing()
     outgoing.send("abc", 3)
     for taken in (4, -1):
@@ -128,7 +128,7 @@ def test_what_cannot_have_been_taken_is_refused() -> None:
 
 
 def test_what_is_held_is_bounded() -> None:
-    """A home that does not come back would fill the memory."""
+    """An absent owner would fill the memory."""
     outgoing: Outgoing[str] = Outgoing(limits=DeliveryLimits(held_max=3, held_bytes_max=100))
     outgoing.send("ab", 2)
     assert outgoing.has_room()
@@ -144,7 +144,7 @@ def test_what_is_held_is_bounded() -> None:
 
 
 def test_nothing_is_sent_as_behind_an_item_that_there_never_was() -> None:
-    """After a crash the other end would wait for it for ever."""
+    """After a crash the other end would wait for it forever."""
     outgoing, incoming = Outgoing[str](6), Incoming[str]()
     outgoing.send([], 0)
     assert incoming.take(outgoing.send(["a"], 10)) == ["a"]

@@ -1,4 +1,4 @@
-"""Transit: each message goes once over each link that it needs, and no further than it may."""
+"""`Transit`: each message crosses each needed link once, up to the hop limit."""
 
 from contrada.delivery.delivery_messages import (
     AnnounceOwner,
@@ -15,12 +15,12 @@ from tests.delivery.network import notice
 
 
 def to(*owners: str) -> tuple[Destination, ...]:
-    """Addresses."""
+    """Returns destinations."""
     return tuple(Destination(owner, 1, 0, 1) for owner in owners)
 
 
 def test_one_message_goes_over_each_link() -> None:
-    """A link would carry a notification once for each home behind it, or one not at all."""
+    """A link would carry a notification once per owner behind it, or not at all."""
     of = Transit("me")
     of.routes = {"b": "x", "c": "x", "d": "y"}
     first = Shipment(to("b", "c", "d", "me", "gone"), Notice(notice(1, "reliable")))
@@ -36,7 +36,7 @@ def test_one_message_goes_over_each_link() -> None:
 
 
 def test_what_goes_in_circles_ends() -> None:
-    """Ways that are not agreed on would keep a message going for ever."""
+    """Inconsistent routes would keep a message in a loop forever."""
     of = Transit("me")
     of.routes = {"b": "x"}
     shipment = Shipment(to("b"), Notice(notice(1, "reliable")))
@@ -49,7 +49,7 @@ def test_what_goes_in_circles_ends() -> None:
 
 
 def test_what_all_are_to_know_goes_to_all_others() -> None:
-    """A server would not learn what stands, or be told what it said itself."""
+    """A server would miss announcements, or receive its own."""
     of = Transit("me")
     message = AnnounceOwner("h", 1, 0, 1, True, ())
     for name in "xyz":

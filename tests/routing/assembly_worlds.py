@@ -1,9 +1,9 @@
-"""Seeded worlds for patterns in the network, and the central matcher that says what must come.
+"""Seeded worlds of patterns in a network, compared with one central matcher.
 
 A world is a small network in virtual time: links of different delay that keep order, publishers
-whose advertisements come and go while others publish, quiet servers, and clients with patterns.
-Timestamps are coarse and skewed, so that many are equal and few come in order; the slack is the
-least one that makes nothing late: twice the skew, the grain, and the longest way.
+with changing advertisements, quiet servers, and clients with patterns. Timestamps are coarse and
+skewed, so that many are equal and few arrive in order; the slack is the least one without late
+notifications: twice the skew, the grain, and the longest path.
 
     python -m tests.routing.assembly_worlds 10000      as many worlds, in two processes
 """
@@ -62,7 +62,7 @@ WITHIN_US: Final = (None, None, 5, 20, 60, 200)
 
 
 class Server:
-    """A router, and what it asks to be done."""
+    """A router, with its effects."""
 
     def __init__(self, name: int, network: "Network", router: Router) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class Server:
         self._network = network
 
     def tell(self, event: Event) -> None:
-        """An event reaches the router."""
+        """Handles an event."""
         self._do(self.router.handle(event, self._network.now_us))
         self._network.checked(self)
 
@@ -87,13 +87,13 @@ class Server:
             self._do(self.router._perform(self.assembler.hand_back(*chance.choice(delegates))))
 
     def delegated(self, client: str) -> list[Span]:
-        """Which places of a client's pattern are assembled by whom."""
+        """The delegates of a client's pattern, by place."""
         known = self.assembler.by_origin[Client(client)]["it"]
         segments = known.segments.values() if isinstance(known, SplitPattern) else ()
         return sorted(each.span for each in segments if each.phase is DelegationPhase.DELEGATED)
 
     def is_settled(self) -> bool:
-        """Whether no part of a pattern changes hands."""
+        """Whether no part of a pattern is being handed over."""
         gathers = any(each.gathers for each in self.assembler._split.values())
         return not gathers and all(
             each.phase is DelegationPhase.DELEGATED for each in self.segments
@@ -162,13 +162,13 @@ class Network:
             self.servers[b].tell(LinkUp(Neighbour(str(a)), role_of_a))
 
     def cut(self, a: int, b: int) -> None:
-        """Takes a link down, with what is on its way over it."""
+        """Takes a link down, with the messages in flight."""
         self._epoch[a, b] = self._epoch[b, a] = self._epoch.get((a, b), 0) + 1
         self.servers[a].tell(LinkDown(Neighbour(str(b))))
         self.servers[b].tell(LinkDown(Neighbour(str(a))))
 
     def at(self, time_us: int, do: Callable[[], None]) -> None:
-        """Does something later."""
+        """Arranges an action."""
         heapq.heappush(self._queue, (time_us, next(self._count), do))
 
     def send(self, a: int, to: Neighbour, message: Message) -> None:
@@ -194,12 +194,12 @@ class Network:
         self.at(arrival_us, arrive)
 
     def say(self, server: int, client: str, message: Message) -> None:
-        """A client's message reaches its server."""
+        """Sends a client's message to its server."""
         self.given.setdefault(client, [])
         self.servers[server].tell(Received(Client(client), message))
 
     def step(self) -> bool:
-        """Does what comes next; whether there was something."""
+        """Runs the next action. Returns whether there was one."""
         if not self._queue:
             return False
         self.now_us, _, do = heapq.heappop(self._queue)
@@ -207,28 +207,28 @@ class Network:
         return True
 
     def settle(self) -> None:
-        """Does all that there is to do."""
+        """Runs all actions."""
         while self.step():
             pass
         assert self.is_settled(), "a segment never came to rest"
 
     def is_settled(self) -> bool:
-        """Whether no change is on its way: of subscriptions, advertisements or splits."""
+        """Whether no subscription, advertisement or hand-over is in flight."""
         return not self._changing and all(each.is_settled() for each in self.servers)
 
     def is_quiet(self) -> bool:
-        """Whether nothing is on its way."""
+        """Whether no message is in flight."""
         return not self._flying and self.is_settled()
 
     def checked(self, server: Server) -> None:
-        """Checks a server's invariants, where that is wanted."""
+        """Checks a server's invariants, if requested."""
         if self._validate:
             server.router.validate()
 
 
 @dataclass
 class Publisher:
-    """A client that publishes what it has advertised, when that has settled."""
+    """A client that publishes within its settled advertisements."""
 
     server: int
     name: str
@@ -239,7 +239,7 @@ class Publisher:
 
     @property
     def numbers(self) -> bool:
-        """Whether it numbers what it publishes."""
+        """Whether it numbers its publications."""
         return self.name != "p0"
 
 
@@ -288,7 +288,7 @@ class World:
         return [(a, a + 1, shape == "hierarchical") for a in range(self.brokers - 1)]
 
     def _longest_way_us(self) -> int:
-        """The longest way between two servers, by the delays of its links; at most, in a mesh."""
+        """Returns the longest path between two servers, by delay; an upper bound in a mesh."""
         if self.is_general:
             return sum(self.delays.values())
         far = {(a, a): 0 for a in range(self.brokers)}
@@ -303,7 +303,7 @@ class World:
     # --- what happens -------------------------------------------------------------------------
 
     def advertise(self, publisher: Publisher) -> None:
-        """A publisher offers other kinds; it is silent until that has settled."""
+        """Changes a publisher's advertisement; it is silent until that has settled."""
         network = self.network
         old = publisher.number
         publisher.kinds = "".join(self.chance.sample(KINDS, self.chance.choice((1, 1, 2, 2, 3))))
@@ -316,14 +316,14 @@ class World:
             network.say(publisher.server, publisher.name, Unadvertise(str(old)))
 
     def withdraw(self, publisher: Publisher) -> None:
-        """A publisher offers nothing any more."""
+        """Withdraws a publisher's advertisement."""
         if publisher.number:
             message = Unadvertise(str(publisher.number))
             self.network.say(publisher.server, publisher.name, message)
         publisher.kinds, publisher.number = "", 0
 
     def subscribe(self) -> None:
-        """A new client asks for a pattern."""
+        """Subscribes a new client to a pattern."""
         chance, number = self.chance, len(self.patterns)
         parts = []
         for _ in range(chance.choice((2, 2, 3, 3, 4, 5))):
@@ -343,7 +343,7 @@ class World:
         self.network.say(server, name, SubscribePattern("it", pattern))
 
     def publish(self) -> None:
-        """A publisher whose advertisement has settled says something."""
+        """Publishes within a settled advertisement."""
         if self.joining and not self._has_joined():
             return
         if self.network.is_settled():
@@ -366,7 +366,7 @@ class World:
         envelope = Envelope(
             id=f"{publisher.name}.{number}",
             publisher=publisher.name,
-            # Not all number what they publish.
+            # Not all number their publications.
             sequence=number if publisher.numbers else 0,
             time_us=time_us,
         )
@@ -377,7 +377,7 @@ class World:
         self.network.say(publisher.server, publisher.name, Publish((notification,)))
 
     def _has_joined(self) -> bool:
-        """A client that comes later asks when nothing is on its way; publishers wait for it."""
+        """Subscribes a late client on a quiet network; publishers wait for it."""
         if self.network.is_quiet():
             if self.joining == 2:
                 self.subscribe()
@@ -394,7 +394,7 @@ class World:
             self.matched_until[name] = len(self.network.given[name])
 
     def happen(self) -> None:
-        """Something happens: most often a publisher says something."""
+        """Performs a random action: most often a publication."""
         draw = self.chance.random()
         if draw < (0.82 if self.is_busy else 0.9):
             self.publish()
@@ -410,7 +410,7 @@ class World:
             self.leave()
 
     def run(self) -> None:
-        """All that happens, until nothing is on its way and every pattern has seen the end."""
+        """Runs the world until every pattern has seen the end."""
         chance, network = self.chance, self.network
         beginning: list[Callable[[], None]] = [
             *(partial(self.advertise, each) for each in self.publishers),
@@ -440,7 +440,7 @@ class World:
     # --- what must hold -----------------------------------------------------------------------
 
     def check(self) -> int:
-        """Compares with a central matcher; how many matches there were."""
+        """Compares with a central matcher. Returns the number of matches."""
         count = 0
         for name, (_, pattern) in self.patterns.items():
             should, given = central(pattern, self.seen[name]), self.network.given[name]
@@ -460,7 +460,7 @@ class World:
         return count
 
     def end(self) -> None:
-        """Everybody leaves; nothing may be left."""
+        """Withdraws everything; all tables must be empty."""
         for name in sorted(self.patterns.keys() - self.left):
             self.network.say(self.patterns[name][0], name, UnsubscribePattern("it"))
         for publisher in self.publishers:
@@ -475,7 +475,7 @@ class World:
 
 
 def central(pattern: Pattern, notifications: Iterable[Notification]) -> list[Match[str]]:
-    """What one matcher finds that sees all of it in order."""
+    """Returns the matches of one matcher with all notifications in order."""
     matcher: PatternMatcher[str] = PatternMatcher()
     matcher.add("it", pattern)
     found = []
@@ -491,7 +491,7 @@ def text_of(match: Match[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def run_world(seed: int, *, validate: bool = False) -> tuple[int, int]:
-    """Runs a world; how many matches there were, and how many patterns were delegated."""
+    """Runs a world. Returns the numbers of matches and of delegated patterns."""
     world = World(seed, validate=validate)
     try:
         world.run()
@@ -503,7 +503,7 @@ def run_world(seed: int, *, validate: bool = False) -> tuple[int, int]:
 
 
 def main(count: int) -> int:
-    """Runs as many worlds, in two processes; tells what they held, or which failed."""
+    """Runs many worlds in two processes; prints their totals, or the failed one."""
     totals: Counter[str] = Counter()
     with ProcessPoolExecutor(2) as pool:
         for seed, result in enumerate(pool.map(run_world, range(count), chunksize=50), start=1):

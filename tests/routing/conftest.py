@@ -1,4 +1,4 @@
-"""What the tests of routing share: how the tables of their routers are held."""
+"""Fixtures of the routing tests: the representation of tables."""
 
 import pytest
 

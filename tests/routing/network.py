@@ -1,6 +1,7 @@
-"""A small network of routers with links that keep order, and what must hold of it.
+"""A small network of routers with ordered links, and its invariants.
 
-The network is settled when no message is on its way. Which link moves next is drawn from a seed.
+The network is settled when no message is in flight. A seeded generator chooses the next link to
+move.
 """
 
 import random
@@ -33,7 +34,7 @@ Edges = list[tuple[int, int, bool]]
 Delivery = tuple[str, str, str]
 """A client, the identity of its subscription, the id of a notification.
 
-Or its source, and the identity of a question.
+Or its source, and the identity of a query.
 """
 
 TREES: Final = ("hierarchical", "acyclic", "hybrid")
@@ -44,8 +45,8 @@ SHARED: Final = {"shared": "general", "shared mixed": "mixed", "shared loops": "
 LOOPED: Final = ("looped", "looped mesh")
 
 TOLD_BETWEEN = 5
-"""Of so many events one is followed by a look at the invariants of the router that got it; those of
-all that got one are looked at when nothing is on its way."""
+"""Events per check of the invariants of the receiving router; those of all receivers are checked
+when no message is in flight."""
 
 ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
 
@@ -79,9 +80,9 @@ def mesh(chance: random.Random, brokers: int, shape: str) -> Edges:
 
 
 def looped(chance: random.Random, brokers: int, shape: str) -> Edges:
-    """A network to which links are added that close loops where none may be.
+    """Returns a network with additional links that close forbidden loops.
 
-    These are links between peers of a tree, or in a mesh one more server that is a parent.
+    These are links between peers of a tree, or in a mesh one more server as a parent.
     """
     if shape == "looped mesh":
         edges = mesh(chance, brokers, "mixed")
@@ -107,11 +108,11 @@ def edges_of(chance: random.Random, brokers: int, shape: str) -> Edges:
 
 
 TRANSIENT: Final = {Reason.DUPLICATE, Reason.LOOP, Reason.UNCONFIRMED}
-"""Why servers refuse what comes while they do not know the same links yet."""
+"""Permitted refusals while servers know different links."""
 
 
 class Network:
-    """Routers, the links between them with what is on its way, and what clients were given."""
+    """Routers, the links between them with their messages, and the deliveries of clients."""
 
     def __init__(
         self,
@@ -151,31 +152,31 @@ class Network:
         )
 
     def link(self, a: int, b: int, is_parent: bool) -> None:
-        """A link comes up at both ends."""
+        """Brings a link up at both ends."""
         self.links[a, b], self.links[b, a] = deque(), deque()
         role_of_b, role_of_a = ROLES[is_parent]
         self.tell(a, LinkUp(Neighbour(f"{b}"), role_of_b))
         self.tell(b, LinkUp(Neighbour(f"{a}"), role_of_a))
 
     def cut(self, a: int, b: int) -> None:
-        """A link goes down at both ends, with what is on its way."""
+        """Takes a link down at both ends, with its messages."""
         del self.links[a, b], self.links[b, a]
         self.tell(a, LinkDown(Neighbour(f"{b}")))
         self.tell(b, LinkDown(Neighbour(f"{a}")))
 
     def crash(self, broker: int) -> None:
-        """A server fails, with its links and all that it knew."""
+        """Stops a server, with its links and all its tables."""
         self.routers[broker] = self._new(broker)
         for a, b in [link for link in self.links if broker == link[0]]:
             del self.links[a, b], self.links[b, a]
             self.tell(b, LinkDown(Neighbour(f"{a}")))
 
     def say(self, broker: int, client: str, message: Message) -> None:
-        """A client's message reaches its server."""
+        """Sends a client's message to its server."""
         self.tell(broker, Received(Client(client), message))
 
     def tell(self, broker: int, event: Event) -> None:
-        """An event reaches a router; what it asks for is done."""
+        """Hands an event to a router, and performs the effects."""
         effects = self.routers[broker].handle(event, 0)
         self._told += 1
         self._to_validate.add(broker)
@@ -204,7 +205,7 @@ class Network:
                     self.refused.append(effect)
 
     def step(self) -> bool:
-        """Moves one message over one link; whether there was one."""
+        """Moves one message over one link. Returns whether there was one."""
         waiting = sorted(link for link, messages in self.links.items() if messages)
         if not waiting:
             return False
@@ -213,7 +214,7 @@ class Network:
         return True
 
     def settle(self, allowed: Collection[Reason] = ()) -> None:
-        """Moves messages until none is on its way. Nothing may be refused but for these reasons."""
+        """Moves all messages. Only these refusals are permitted."""
         while self.step():
             pass
         for broker in self._to_validate:
@@ -224,7 +225,7 @@ class Network:
         self.refused.clear()
 
     def round(self) -> bool:
-        """One delay passes: what is on its way arrives; whether there was something."""
+        """Moves all messages in flight once. Returns whether there were any."""
         waiting = [(link, len(messages)) for link, messages in self.links.items() if messages]
         for (a, b), count in waiting:
             for _ in range(count):
@@ -232,6 +233,6 @@ class Network:
         return bool(waiting)
 
     def taken(self) -> Counter[Delivery]:
-        """What clients were given since this was asked last."""
+        """Returns the deliveries since the last call."""
         given, self.given = self.given, Counter()
         return given

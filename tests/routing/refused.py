@@ -1,4 +1,4 @@
-"""What a check refuses, for tests."""
+"""The refusals of checks, for tests."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from contrada.routing.router_messages import Reason
 
 
 def refused(check: Callable[..., object], *args: object) -> RefusedError | None:
-    """The refusal that a call raises; None where it raises none."""
+    """Returns the refusal of a call, or None."""
     try:
         check(*args)
     except RefusedError as refusal:
@@ -16,6 +16,6 @@ def refused(check: Callable[..., object], *args: object) -> RefusedError | None:
 
 
 def reason_of(check: Callable[..., object], *args: object) -> Reason | None:
-    """Why a call refuses; None where it does not."""
+    """Returns the reason of a call's refusal, or None."""
     refusal = refused(check, *args)
     return None if refusal is None else refusal.reason

@@ -1,4 +1,4 @@
-"""Holds `accumulating`: what is held of a group's values, by itself; see test_combining too."""
+"""Accumulators of single groups; see also test_aggregation."""
 
 import math
 import sys
@@ -39,7 +39,7 @@ def taken(held: Accumulator, *given: object) -> Accumulator:
 
 
 def restored(held: Accumulator, new: Accumulator) -> Accumulator:
-    """What is read of what an accumulator says of itself."""
+    """Decodes the encoding of an accumulator."""
     new.restore(msgspec.Raw(msgspec.msgpack.encode(held.packed())))
     return new
 
@@ -88,13 +88,13 @@ def test_a_sum_of_integers_is_one() -> None:
 
 
 def test_what_is_no_number_is_skipped_and_counted() -> None:
-    """A text would be added, or be forgotten in silence."""
+    """A text would be added, or dropped in silence."""
     held = taken(Total(), 1, "2", None, True, math.nan, datetime(2026, 1, 1, tzinfo=UTC), b"\xff")
     assert (held.result(), held.skipped) == (1, 6)
 
 
 def test_infinities() -> None:
-    """An infinity would end the question, or be forgotten."""
+    """An infinity would end the query, or be dropped."""
     assert taken(Total(), 1, math.inf).result() == math.inf
     assert taken(Total(), MAX, -math.inf).result() == -math.inf
     assert math.isnan(taken(Total(), math.inf, -math.inf).result())
@@ -112,7 +112,7 @@ def test_the_line_orders_extremes() -> None:
 
 
 def test_best_with_ties() -> None:
-    """Which of equal items is kept would depend on their order."""
+    """The choice among equal items would depend on their order."""
     items = [Notification({"a": 1, "n": n}) for n in range(9)]
     for order in (items, items[::-1], items[4:] + items[:4]):
         held = Best("a", 3, least=False)
@@ -122,14 +122,14 @@ def test_best_with_ties() -> None:
 
 
 def test_distinct_is_exact_as_far_as_it_says() -> None:
-    """Few values would be estimated, or bytes and numbers be taken for one another."""
+    """Few values would be estimated, or bytes and numbers be confused."""
     several = [*range(1000), *map(str, range(1000)), b"\xff", "ÿ", None, True, 1.5, 5.0]
     held = taken(Distinct(), *several, *several)
     assert (held.result(), held.bounds) == (2005, None)
 
 
 def test_distinct_is_estimated_beyond() -> None:
-    """An estimate would lie outside of its stated error, or depend on the order of parts."""
+    """An estimate would exceed its stated error, or depend on the order of parts."""
     count = 5 * 2**SKETCH_HASHES_LOG2
     whole = taken(Distinct(), *range(count))
     assert abs(whole.result() - count) <= 3 * 0.016 * count
@@ -145,7 +145,7 @@ def test_distinct_is_estimated_beyond() -> None:
 
 @given(st.lists(st.integers(0, 2**14)), st.binary(max_size=40), st.integers(0, 60))
 def test_hostile_sketches(some: list[int], junk: bytes, at: int) -> None:
-    """A sketch that is none would be read, or would end the process."""
+    """An invalid sketch would be decoded, or would end the process."""
     data = taken(Distinct(), *some).packed()
     for hostile in (junk, data[:at], data + junk, data[:at] + junk + data[at + len(junk) :]):
         try:
@@ -156,7 +156,7 @@ def test_hostile_sketches(some: list[int], junk: bytes, at: int) -> None:
 
 
 class _Said(Counted):
-    """Says something of itself."""
+    """An encoding under test."""
 
     def __init__(self, said: object) -> None:
         super().__init__(every=True)
@@ -185,13 +185,13 @@ def test_a_large_sketch_is_held_to_its_hashes() -> None:
     ],
 )
 def test_hostile_sums(said: object) -> None:
-    """A sum from elsewhere would take any memory."""
+    """A decoded sum would take unbounded memory."""
     with pytest.raises(msgspec.DecodeError):
         restored(_Said(said), Total())
 
 
 def test_hostile_bests() -> None:
-    """Items from elsewhere would be too many, or count without what they are best in."""
+    """Decoded items would be too many, or lack the attribute."""
     held = taken(Best("a", 3, least=True), 1, 2, 3)
     with pytest.raises(EncodingError):
         restored(held, Best("a", 2, least=True))
@@ -202,7 +202,7 @@ def test_hostile_bests() -> None:
 
 @given(values())
 def test_keys_come_back(value: object) -> None:
-    """A value would be another one at the server that combines."""
+    """A value would change at the combining server."""
     key = key_of(value)  # type: ignore[arg-type]
     read = read_key(msgspec.msgpack.decode(msgspec.msgpack.encode(key)))
     assert (read, type(read[1])) == (key, type(key[1]))
@@ -212,6 +212,6 @@ def test_keys_come_back(value: object) -> None:
     "packed", [(0, 1), (2, 1), (4, math.nan), (4, 2**63), (4, True), (5, 1.0), (6, "a"), (7, 0)]
 )
 def test_no_keys(packed: tuple[int, object]) -> None:
-    """What is no value would be compared with values."""
+    """An invalid key would be compared with values."""
     with pytest.raises(EncodingError):
         read_key(packed)

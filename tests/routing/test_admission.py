@@ -1,4 +1,4 @@
-"""What may come from whom: by the version, the link, the home, the hops, the length of names."""
+"""`Admission`: permitted messages by version, link, owner, hops and lengths of names."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def admission(name: str = "", *, general: bool = False) -> Admission:
 def test_a_request_is_taken_from_whom_it_may_come(
     origin: Origin, message: StateMessage, reason: Reason | None
 ) -> None:
-    """A stranger could change what is held, or one server speak for another."""
+    """A stranger could change tables, or one server impersonate another."""
     assert reason_of(admission().check, origin, message) is reason
 
 
@@ -79,7 +79,7 @@ def test_a_request_is_taken_from_whom_it_may_come(
     ],
 )
 def test_a_mesh_names_homes(origin: Origin, owner: str, reason: Reason | None) -> None:
-    """What goes along the tree of one home would go along another's, or round."""
+    """A message of one owner's tree would follow another's, or loop."""
     it = admission("me", general=True)
     assert reason_of(it.check, origin, Subscribe("1", SOME, owner=owner)) is reason
 
@@ -94,14 +94,14 @@ def test_a_mesh_names_homes(origin: Origin, owner: str, reason: Reason | None) -
     ],
 )
 def test_what_goes_round_ends(hops: int, reason: Reason | None) -> None:
-    """A notification would go round for ever, where links close a loop."""
+    """A notification would loop forever over links in a ring."""
     it = admission()
     assert reason_of(it.check_forwarded, PEER, Publish((Notification({}),), hops)) is reason
     assert reason_of(it.check_query, PEER, ask(Query("a = 1"), "1", hops=hops)) is reason
 
 
 def test_nothing_published_comes_over_a_link_that_is_not_used() -> None:
-    """A notification would come on two ways; but in a mesh it is known again, and taken."""
+    """A notification would arrive twice; in a mesh it must be recognised and accepted."""
     for general, reasons in ((False, [Reason.UNCONFIRMED] * 2), (True, [None, Reason.UNCONFIRMED])):
         it = admission("me", general=general)
         source = "x" if general else ""
@@ -124,12 +124,12 @@ def test_nothing_published_comes_over_a_link_that_is_not_used() -> None:
     ],
 )
 def test_a_question_asks_for_something(question: Ask, reason: Reason | None) -> None:
-    """Every server would be asked what nobody can answer."""
+    """Every server would receive a query without an answer."""
     assert reason_of(admission().check_query, C, question) is reason
 
 
 def test_what_travels_is_taken_once_where_servers_have_names() -> None:
-    """It would be delivered as often as it comes; or a question suppress a notification."""
+    """Copies would be delivered; or a query would suppress a notification."""
     it = admission("me")
     assert reason_of(it.check_duplicate, Publish, "p", "1") is None
     assert reason_of(it.check_duplicate, Publish, "p", "1") is Reason.DUPLICATE

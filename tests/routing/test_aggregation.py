@@ -1,4 +1,4 @@
-"""Holds `combining`: parts in any grouping and order give what plain Python gives of all items."""
+"""`Partial`: parts in any grouping and order give the result of plain Python."""
 
 import math
 from collections import Counter, defaultdict
@@ -55,7 +55,7 @@ items = st.lists(
 
 
 def partial_of(items: Sequence[Notification], combination: Combination = ALL) -> Partial:
-    """The partial result of some items."""
+    """Returns the partial result of items."""
     partial = Partial(combination)
     partial.add_all(items)
     return partial
@@ -65,7 +65,7 @@ def partial_of(items: Sequence[Notification], combination: Combination = ALL) ->
 def test_any_grouping_in_any_order_is_one(
     items: list[Notification], parts: list[int], chance: Any
 ) -> None:
-    """What a question gives would depend on the servers that it went through."""
+    """A result would depend on the path of the query."""
     whole = partial_of(items).to_bytes()
     divided: dict[int, list[Notification]] = defaultdict(list)
     for number, item in enumerate(items):
@@ -83,7 +83,7 @@ def test_any_grouping_in_any_order_is_one(
 
 
 def by_hand(items: list[Notification]) -> dict[str, Any]:
-    """All results of one group, as plain Python says them."""
+    """Returns all results of one group by plain Python."""
     keys = [key for item in items if "v" in item for key in item.keys_of("v")]
     numbers: list[Any] = [key[1] for key in keys if key[0] == 4]
     infinite = {number for number in numbers if isinstance(number, float) and math.isinf(number)}
@@ -117,7 +117,7 @@ def by_hand(items: list[Notification]) -> dict[str, Any]:
 
 @given(items)
 def test_results_are_those_by_hand(items: list[Notification]) -> None:
-    """A result would not be what one gets of all items by hand."""
+    """A result would differ from a plain computation over all items."""
     groups: dict[Any, list[Notification]] = defaultdict(list)
     for item in items:
         for key in item.keys_of("g"):
@@ -143,7 +143,7 @@ def test_results_are_those_by_hand(items: list[Notification]) -> None:
 
 
 def test_without_groups_there_is_one_result() -> None:
-    """Nobody would learn that nothing was there."""
+    """An empty result would be invisible."""
     combination = Combination((Aggregate(AggregateKind.COUNT), Aggregate(AggregateKind.MAX, "v")))
     assert Partial(combination).results() == [{"count": 0, "max(v)": None}]
     assert partial_of([Notification({"v": 3})], combination).results() == [
@@ -160,7 +160,7 @@ def test_mappings_are_items() -> None:
 
 
 def test_more_groups_than_allowed_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups would take all memory, or be left out in silence."""
+    """Groups would take all memory, or be dropped in silence."""
     monkeypatch.setattr(aggregation, "GROUPS_MAX", 2)
     partial = partial_of([Notification({"g": 1}), Notification({"g": 2})])
     with pytest.raises(LimitError, match="GROUPS_MAX"):
@@ -199,13 +199,13 @@ def test_more_bytes_than_allowed_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_no_aggregates(kind: Any, attribute: str, number: int) -> None:
-    """What cannot be computed would fail far away."""
+    """An invalid aggregate would fail far away."""
     with pytest.raises(InvalidCombinationError):
         Aggregate(kind, attribute, number)
 
 
 def test_no_combinations() -> None:
-    """Two results would stand under one name, or nothing be asked for."""
+    """Two results would share one name, or there would be none."""
     count, total = Aggregate(AggregateKind.COUNT), Aggregate(AggregateKind.SUM, "v")
     wrong: list[tuple[Any, str]] = [
         ((), ""),
@@ -232,7 +232,7 @@ def test_a_combination_travels() -> None:
 
 @given(items, st.binary(max_size=30), st.integers(0, 300))
 def test_hostile_bytes(items: list[Notification], junk: bytes, at: int) -> None:
-    """Bytes from a stranger would raise what nobody catches, or be read as something else."""
+    """Bytes of a stranger would raise unexpected errors, or be misread."""
     data = partial_of(items).to_bytes()
     for hostile in (junk, data[:at], data[:at] + junk + data[at + len(junk) :], data + junk):
         try:
@@ -254,7 +254,7 @@ def test_hostile_bytes(items: list[Notification], junk: bytes, at: int) -> None:
     ],
 )
 def test_groups_from_elsewhere(groups: Any) -> None:
-    """A group would be there twice, or have what was not asked for."""
+    """A group would appear twice, or have unrequested results."""
     combination = Combination((Aggregate(AggregateKind.COUNT),), by="g")
     with pytest.raises(EncodingError):
         Partial.from_bytes(combination, msgspec.msgpack.encode(groups))

@@ -1,4 +1,4 @@
-"""Splitting patterns, and what the hand-shakes between servers do at limits and with bad input."""
+"""Splitting patterns, and hand-shakes between servers at limits and with invalid messages."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -94,7 +94,7 @@ class Line(Network):
         self.settle()
 
     def found(self, server: int = 0) -> list[str]:
-        """What the client was given once later times were learned where it is."""
+        """Returns the client's matches once its server has learned later times."""
         self.servers[server].tell(TimePassed(10_000))
         self.settle()
         given, self.given["c"] = self.given["c"], []
@@ -121,12 +121,12 @@ class Line(Network):
 def test_maximal_runs_of_parts_are_delegated(
     sources: list[set[Neighbour | None]], spans: list[Span]
 ) -> None:
-    """What comes from one neighbour only would be assembled here, or what does not there."""
+    """A part with one source would be assembled here, or one with several delegated."""
     assert spans_of(map(frozenset, sources)) == spans
 
 
 def test_a_pattern_is_assembled_where_it_comes_from() -> None:
-    """Single notifications would travel though only the match is of interest."""
+    """Single notifications would travel instead of matches."""
     network = Line(["", "", "ab"])
     network.subscribe(0, "ab")
     assert network.spans() == [(0, 2, "1")]
@@ -139,7 +139,7 @@ def test_a_pattern_is_assembled_where_it_comes_from() -> None:
 
 
 def test_parts_of_several_neighbours_are_joined() -> None:
-    """A sub-pattern and single notifications would not be put in order."""
+    """A sub-pattern and single notifications would not be ordered."""
     network = Line(["x", "", "ab"])
     network.subscribe(0, "xabx")
     assert network.spans() == [(1, 3, "1")]
@@ -150,7 +150,7 @@ def test_parts_of_several_neighbours_are_joined() -> None:
 
 
 def test_a_quiet_delegate_holds_nothing_up() -> None:
-    """A match would wait until the delegate's own clients say something."""
+    """A match would wait for the delegate's own clients."""
     network = Line(["xy", "", "ab"])
     network.subscribe(0, "xyab")
     network.publish(0, "x y")
@@ -161,7 +161,7 @@ def test_a_quiet_delegate_holds_nothing_up() -> None:
 
 
 def test_runs_go_on_when_the_split_changes() -> None:
-    """What was gathered before an advertisement came or went would be lost."""
+    """Pieces from before a change of advertisements would be lost."""
     network = Line(["", "", "abc"])
     network.subscribe(0, "abc")
     network.publish(2, "a")
@@ -180,7 +180,7 @@ def test_runs_go_on_when_the_split_changes() -> None:
 
 
 def test_a_full_delegate_hands_back() -> None:
-    """A delegate would fill its memory, lose what it has, or refuse without a count."""
+    """A delegate would fill its memory, lose pieces, or refuse without a count."""
     network = Line(["", "", "ab"], PatternLimits(runs_max=3))
     network.subscribe(0, "ab", every=True)
     network.publish(2, "a a a a")
@@ -201,7 +201,7 @@ def test_a_full_delegate_hands_back() -> None:
 
 
 def test_who_handed_back_is_asked_again_when_its_link_comes_back() -> None:
-    """A delegate that was full once would never be of use again."""
+    """A delegate that was full once would never be used again."""
     network = Line(["", "", "ab"], PatternLimits(runs_max=3))
     network.subscribe(1, "ab", every=True)
     assert network.spans(1) == [(0, 2, "2")]
@@ -216,7 +216,7 @@ def test_who_handed_back_is_asked_again_when_its_link_comes_back() -> None:
 
 
 def test_a_delegation_that_goes_round_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers that know different things would delegate a pattern to one another for ever."""
+    """Servers with different link states would delegate a pattern to one another forever."""
     monkeypatch.setattr(assembler, "DELEGATIONS_MAX", 1)
     network = Line(["", "", "ab"])
     network.subscribe(0, "ab")
@@ -228,7 +228,7 @@ def test_a_delegation_that_goes_round_ends(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_link_that_comes_back_serves_again() -> None:
-    """After a failure a pattern would wait for a delegate that has forgotten it."""
+    """After a failure a pattern would wait for a delegate without its pieces."""
     network = Line(["", "", "ab"])
     network.subscribe(0, "ab")
     network.publish(2, "a")
@@ -245,7 +245,7 @@ def test_a_link_that_comes_back_serves_again() -> None:
 
 
 def test_a_client_that_goes_leaves_nothing() -> None:
-    """Patterns of clients that are gone would be assembled for nobody."""
+    """Patterns of disconnected clients would still be assembled."""
     network = Line(["x", "", "ab"])
     network.subscribe(0, "xab")
     network.servers[0].tell(ClientGone(Client("c")))
@@ -257,7 +257,7 @@ def test_a_client_that_goes_leaves_nothing() -> None:
 
 
 def test_subscription_forwarding_assembles_at_the_access_point() -> None:
-    """Where nothing is known of sources, matches would be looked for where only some come by."""
+    """With unknown sources, a pattern would be assembled away from some of them."""
     network = Network(2, {(0, 1): 5}, strategy=Strategy.SUBSCRIPTIONS, slack_us=20)
     network.link([(0, 1, False)])
     network.say(0, "c", SubscribePattern("it", Pattern("kind = 'a' -> kind = 'b'")))
@@ -297,7 +297,7 @@ A = Notification({"kind": "a"}, envelope=Envelope(id="a", publisher="p", time_us
     ],
 )
 def test_what_does_not_fit_is_refused(said: PatternMessage, reason: Reason) -> None:
-    """A neighbour that errs would change what is held, or stop the server."""
+    """A faulty neighbour would change tables, or stop the server."""
     router = asked_router()
     router.handle(Received(N, SubscribePattern("known", AB)), 0)
     effects = router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
@@ -315,7 +315,7 @@ def test_what_does_not_fit_is_refused(said: PatternMessage, reason: Reason) -> N
 
 
 def test_answers_for_what_was_withdrawn_change_nothing() -> None:
-    """What crosses a withdrawal on its way would be taken for an error, or for something else."""
+    """An answer that crosses a withdrawal would be an error, or affect another pattern."""
     router = asked_router()
     router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
     router.handle(Received(Client("c"), UnsubscribePattern("it")), 0)
@@ -327,7 +327,7 @@ def test_answers_for_what_was_withdrawn_change_nothing() -> None:
 
 
 def test_clients_that_err_are_refused() -> None:
-    """A client could take another's identity, or speak as if it were a server."""
+    """A client could take another's identity, or act as a server."""
     router = asked_router()
     client = Client("c")
     router.handle(Received(client, SubscribePattern("it", AB)), 0)
@@ -348,7 +348,7 @@ def test_clients_that_err_are_refused() -> None:
 
 
 def told(effects: Iterable[Effect], kind: type[Said]) -> list[Said]:
-    """The messages of a kind that are sent."""
+    """Returns the sent messages of a kind."""
     sent = [each.message for each in effects if isinstance(each, Send)]
     return [each for each in sent if isinstance(each, kind)]
 
@@ -360,7 +360,7 @@ def of_kind(kind: str, time_us: int) -> Notification:
 
 
 def delegate() -> Router:
-    """A router that n has asked for a -> b, and at which a client publishes both."""
+    """Returns a router with a delegated pattern a -> b of n, and a client that publishes both."""
     router = Router(Strategy.ADVERTISEMENTS, slack_us=10)
     router.handle(LinkUp(N, Role.PEER), 0)
     router.handle(Received(Client("p"), Advertise("p", Advertisement("kind any"))), 0)
@@ -374,7 +374,7 @@ def publish(router: Router, kind: str, time_us: int) -> list[Effect]:
 
 
 def test_what_the_asker_has_had_already_is_not_taken_again() -> None:
-    """A match would be found twice: by who asks, before it handed over, and by its delegate."""
+    """A match would be found twice: by the asker, before the hand-over, and by its delegate."""
     router = delegate()
     for time_us in (50, 70):
         publish(router, "a", time_us)
@@ -388,7 +388,7 @@ def test_what_the_asker_has_had_already_is_not_taken_again() -> None:
 
 
 def test_what_the_asker_has_gone_past_is_late() -> None:
-    """A delegate would report what its asker has to drop."""
+    """A delegate would report matches that its asker must drop."""
     assembly = SplitPattern(0, N, "it", AB, RunBudget(PatternLimits()))
     assert not assembly.is_late(59)
     assembly.begin(60, ())
@@ -396,7 +396,7 @@ def test_what_the_asker_has_gone_past_is_late() -> None:
 
 
 def test_a_watermark_tells_of_a_time() -> None:
-    """A match would wait here for a time that a neighbour has told of already."""
+    """A match would wait here for a time that a neighbour has reported."""
     router = asked_router()
     effects = router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
     [asked] = told(effects, SubscribePattern)
@@ -406,7 +406,7 @@ def test_a_watermark_tells_of_a_time() -> None:
 
 
 def test_what_is_recalled_reports_no_more() -> None:
-    """Matches would be reported for what is handed back in single notifications, too."""
+    """Matches would be reported in addition to the returned notifications."""
     router = delegate()
     router.handle(Received(Client("p"), Unadvertise("p")), 0)
     router.handle(LinkUp(M, Role.PEER), 0)
@@ -426,7 +426,7 @@ def test_what_is_recalled_reports_no_more() -> None:
 
 
 def test_a_split_follows_links_and_clients() -> None:
-    """What comes from one neighbour only would be gathered here, since another way ended or came.
+    """A part would be collected here although it has one source left, or delegated with several.
 
     Nothing is advertised at these moments.
     """
@@ -450,7 +450,7 @@ def test_a_split_follows_links_and_clients() -> None:
 
 
 def test_what_nobody_asks_for_tells_the_time() -> None:
-    """A match would wait although later things are published where its client is."""
+    """A match would wait despite later publications at its client's server."""
     network = Line(["z", "", "ab"])
     network.subscribe(0, "ab")
     network.publish(2, "a b")
@@ -460,7 +460,7 @@ def test_what_nobody_asks_for_tells_the_time() -> None:
 
 
 def test_a_time_far_ahead_of_the_clock_is_not_believed() -> None:
-    """One wrong clock would make everything late that comes after, at every server."""
+    """One wrong clock would make all later notifications late, at every server."""
     router = Router()
     router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
     publish(router, "z", CLOCK_AHEAD_MAX_US + 1)
@@ -480,7 +480,7 @@ def test_a_time_far_ahead_of_the_clock_is_not_believed() -> None:
 
 
 def test_time_is_learned_where_no_pattern_is_asked_for() -> None:
-    """One that is asked for later would take late ones, or find all late by a wrong clock."""
+    """A later pattern would accept late notifications, or find all late by a wrong clock."""
     router = Router()
     publish(router, "z", 50)
     publish(router, "z", CLOCK_AHEAD_MAX_US + 1)
@@ -490,7 +490,7 @@ def test_time_is_learned_where_no_pattern_is_asked_for() -> None:
 
 
 def test_a_clock_that_jumps_is_refused() -> None:
-    """What waits would come too early, or what comes after be late."""
+    """Waiting matches would be early, or later notifications late."""
     router = Router()
     assert router.handle(TimePassed(100), 100) == []
     for event, now_us in ((TimePassed(99), 99), (TimePassed(CLOCK_AHEAD_MAX_US + 201), 200)):
@@ -501,7 +501,7 @@ def test_a_clock_that_jumps_is_refused() -> None:
 
 
 def test_what_is_late_is_counted() -> None:
-    """What is matched would hang on whether something else was due, or be lost in silence."""
+    """A match would depend on unrelated deadlines, or be lost in silence."""
     router = Router(slack_us=10)
     router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
     publish(router, "b", 200)
@@ -515,7 +515,7 @@ def test_what_is_late_is_counted() -> None:
 
 
 def test_a_delegate_says_each_time_that_something_waits() -> None:
-    """Its asker would not tell it the time again, and a match would wait there for ever."""
+    """Its asker would not send the time again, and a match would wait forever."""
     router = delegate()
     router.handle(Received(N, HandOver("it", 0, ())), 0)
     waits = [told(publish(router, "a", 50), ReportMatches)]
@@ -526,7 +526,7 @@ def test_a_delegate_says_each_time_that_something_waits() -> None:
 
 
 def test_a_delegate_is_asked_one_question_at_a_time() -> None:
-    """Each later time would be told to a delegate that has not answered yet."""
+    """Each later time would be sent to a delegate that has not answered yet."""
     router = asked_router()
     abc = Pattern("kind = 'a' -> kind = 'b' -> kind = 'c'")
     router.handle(Received(Client("p"), Advertise("p", Advertisement("kind = 'c'"))), 0)
@@ -543,7 +543,7 @@ def test_a_delegate_is_asked_one_question_at_a_time() -> None:
 
 @pytest.mark.parametrize("recalled", [False, True])
 def test_who_only_gathers_drops_the_newest(recalled: bool) -> None:
-    """Memory would have no bound while a pattern changes hands, or more would be lost than need."""
+    """Memory would be unbounded during a hand-over, or too much be lost."""
     budget = RunBudget(PatternLimits(pending_max=2))
     assembly = SplitPattern(0, N, "it", AB, budget)
     if recalled:
@@ -556,7 +556,7 @@ def test_who_only_gathers_drops_the_newest(recalled: bool) -> None:
 
 
 def test_who_assembles_goes_on_without_the_silent() -> None:
-    """A neighbour that says nothing would fill this server's memory, or stop it."""
+    """A silent neighbour would fill this server's memory, or stop it."""
     assembly = SplitPattern(0, Client("c"), "it", AB, RunBudget(PatternLimits(pending_max=2)))
     for place, kind, time_us in ((0, "a", 10), (1, "b", 20), (0, "a", 30)):
         assembly.hold(place, (of_kind(kind, time_us),))

@@ -1,4 +1,4 @@
-"""Patterns in the network match what one central matcher does, whatever changes meanwhile."""
+"""Patterns in the network have the matches of one central matcher, under all changes."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.routing.assembly_worlds import run_world
     "seeds", [range(40), pytest.param(range(40, 300), marks=pytest.mark.slow)], ids=["few", "more"]
 )
 def test_the_network_matches_as_one_matcher(seeds: range) -> None:
-    """A match would be lost, invented or doubled where a pattern is delegated, or handed over."""
+    """A match would be lost, invented or doubled by a delegation or a hand-over."""
     matches = delegated = 0
     for seed in seeds:
         found = run_world(seed, validate=seed % 5 == 0)

@@ -1,4 +1,4 @@
-"""Among what a front finds is all that covers a product, or that it covers, and not much else."""
+"""`CoveringIndex` finds all covering and covered products, and few others."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -63,21 +63,21 @@ OFFERS = [
 
 
 def covering(front: Any, held: Mapping[int, Product], product: Product) -> list[int]:
-    """What a front finds that covers a product."""
+    """Returns the products that cover a product."""
     found = front.covering(product, example_of(product.sides))
     assert found == sorted(set(found))
     return [number for number in found if product_covers(held[number], product)]
 
 
 def covered(front: Any, held: Mapping[int, Product], product: Product) -> list[int]:
-    """What a front finds that a product covers."""
+    """Returns the products that a product covers."""
     found = front.covered(product)
     assert found == sorted(set(found))
     return [number for number in found if product_covers(product, held[number])]
 
 
 def asked_of(front: Any, products: list[Product]) -> None:
-    """Every product asked against every other, also after some have gone."""
+    """Compares every pair of products, also after removals."""
     for number, product in enumerate(products):
         front.add(number, product, example_of(product.sides))
     front.validate()
@@ -100,13 +100,13 @@ def asked_of(front: Any, products: list[Product]) -> None:
     ids=["filters", "offers"],
 )
 def test_it_answers_as_asking_each_would(make: Callable[[], Any], products: list[Product]) -> None:
-    """What is covered would be sent, or, worse, what is not covered would be kept back."""
+    """A covered filter would be sent, or, worse, an uncovered one held back."""
     asked_of(make(), products)
 
 
 @given(st.lists(strategies.filters(), min_size=2, max_size=12, unique=True))
 def test_any_filters(filters: list[Filter]) -> None:
-    """A kind of set would be filed where nobody looks for it, or found where it is not."""
+    """A kind of set would be filed under the wrong key."""
     front = FilterCoveringIndex()
     usable = [each for each in filters if not each.is_empty]
     for number, each in enumerate(usable):
@@ -135,7 +135,7 @@ def test_few_are_looked_at() -> None:
 
 
 def test_an_unknown_operator_covers_nothing() -> None:
-    """A filter that cannot be understood here would keep others back, or be kept back."""
+    """A filter with an unknown operator would hold others back, or be held back."""
     unknown = ValueSet(EMPTY, Literal(Atom("elsewhere", b"x"), positive=True))
     strange = Filter.of_sets({"a": unknown})
     front = FilterCoveringIndex()

@@ -1,4 +1,4 @@
-"""What is delegated to whom, and what is said to delegates."""
+"""`DelegatedSegments`: delegated segments, and the messages to delegates."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ ABCD = Pattern("kind = 'a' -> kind = 'b' -> kind = 'c' -> kind = 'd'")
 
 
 def offered(*spans: Span) -> tuple[DelegatedSegments, SplitPattern, list[Segment]]:
-    """A pattern of which these spans have been offered."""
+    """Returns a pattern with offers of these spans."""
     segments = DelegatedSegments()
     pattern = SplitPattern(0, Client("c"), "it", ABCD, RunBudget(PatternLimits()), hops=4)
     for span in spans:
@@ -30,12 +30,12 @@ def offered(*spans: Span) -> tuple[DelegatedSegments, SplitPattern, list[Segment
 
 
 def said(actions: Sequence[Action]) -> list[tuple[Neighbour, Message]]:
-    """What is said to whom."""
+    """Returns the sent messages with their receivers."""
     return [(each.to, each.message) for each in actions if isinstance(each, Send)]
 
 
 def test_an_offer_is_known_where_its_answer_comes() -> None:
-    """An answer would be taken for another segment's, or for none."""
+    """An answer would be matched to another segment, or to none."""
     segments = DelegatedSegments()
     pattern = SplitPattern(0, Client("c"), "it", ABCD, RunBudget(PatternLimits()), hops=4)
     [(to, message)] = said(segments.offer(pattern, Span(0, 2, N)))
@@ -50,7 +50,7 @@ def test_an_offer_is_known_where_its_answer_comes() -> None:
 
 
 def test_what_was_gathered_goes_to_the_delegate() -> None:
-    """A delegate would begin without what came before, or the asker keep it too."""
+    """A delegate would begin without earlier pieces, or the asker keep them too."""
     segments, pattern, [segment] = offered(Span(1, 3, N))
     note = Notification({"kind": "b"}, envelope=Envelope(id="b", time_us=50))
     pattern.hold(1, (note,))
@@ -64,7 +64,7 @@ def test_what_was_gathered_goes_to_the_delegate() -> None:
 
 
 def test_a_delegate_is_asked_only_where_its_answer_is_awaited() -> None:
-    """Delegates would be asked for ever what they have said, or cannot say yet."""
+    """Delegates would be asked repeatedly for known or impossible answers."""
     segments, _, [segment] = offered(Span(1, 3, N))
     assert segments.ask_watermark(segment, 90, 100) == [], "it assembles nothing yet"
     segment.phase = DelegationPhase.DELEGATED
@@ -80,7 +80,7 @@ def test_a_delegate_is_asked_only_where_its_answer_is_awaited() -> None:
 
 
 def test_the_way_back_is_by_withdrawing_or_recalling() -> None:
-    """A neighbour would gather for nobody, or be forgotten with what it holds."""
+    """A neighbour would collect in vain, or its pieces be lost."""
     segments, pattern, [one, other] = offered(Span(0, 2, N), Span(2, 4, N))
     withdrawn = said(segments.withdraw(pattern, one))
     assert withdrawn == [(N, UnsubscribePattern(one.identity))]
@@ -94,7 +94,7 @@ def test_the_way_back_is_by_withdrawing_or_recalling() -> None:
 
 
 def test_a_pattern_that_goes_tells_all_who_know_it() -> None:
-    """Delegates would assemble for nobody; or be told twice, who were told to stop."""
+    """Delegates would assemble in vain; or receive a second stop."""
     segments, pattern, [one, other] = offered(Span(0, 2, N), Span(2, 4, M))
     other.phase = DelegationPhase.RETURNING
     assert said(segments.forget(pattern)) == [(N, UnsubscribePattern(one.identity))]

@@ -1,4 +1,4 @@
-"""What servers say about patterns: told apart by kind and direction, equal by what they say."""
+"""Messages about patterns: distinct by kind and direction, equal by content."""
 
 from typing import Any, get_args
 
@@ -24,7 +24,7 @@ A = Notification({"a": 1}, envelope=Envelope(id="a"))
 
 
 def test_every_message_goes_one_way() -> None:
-    """A server could not tell what it was asked from what it was answered."""
+    """A server could not distinguish a request from an answer."""
     demands, answers = set(get_args(Demand)), set(get_args(DelegateMessage))
     assert not demands & answers
     assert demands | answers == set(get_args(PatternMessage))
@@ -32,7 +32,7 @@ def test_every_message_goes_one_way() -> None:
 
 @pytest.mark.parametrize("kind", get_args(PatternMessage))
 def test_every_message_names_its_pattern_first_and_its_version_last(kind: Any) -> None:
-    """What is refused for its identity or its version could not be found there."""
+    """The checks of identity and version would read other fields."""
     names = kind.__struct_fields__
     assert (names[0], names[-1]) == ("identity", "version")
     assert kind.__struct_defaults__[-1] == VERSION
@@ -40,7 +40,7 @@ def test_every_message_names_its_pattern_first_and_its_version_last(kind: Any) -
 
 
 def test_messages_are_values() -> None:
-    """A message would change on its way, or two that say the same be told apart."""
+    """A message would change in flight, or equal ones differ."""
     piece = Piece(0, None, A)
     assert HandOver("1", 5, (piece,)) == HandOver("1", 5, (Piece(0, None, A),))
     there: Demand | DelegateMessage = ReturnPattern("1", 5, (piece,))

@@ -1,4 +1,4 @@
-"""How far a pattern is delegated: both ends go through the same phases, and nothing else fits."""
+"""`DelegationPhase`: both ends follow the same phases, and reject other messages."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -31,7 +31,7 @@ ANSWERS: Final = {AcceptPattern, ReportMatches, HandBack, ReturnPattern}
 
 
 def test_each_end_hears_only_the_other() -> None:
-    """A server would act on what its own end says."""
+    """A server would react to messages of its own side."""
     assert {message for _, message in AT_DELEGATE} == DEMANDS
     assert {message for _, message in AT_ASKER} == ANSWERS
     beginning_and_end = {SubscribePattern, UnsubscribePattern}
@@ -60,7 +60,7 @@ OFFERED, DELEGATED, RETURNING = (
 def test_a_delegate_takes_what_fits(
     messages: list[type[Demand]], phases: list[DelegationPhase | None]
 ) -> None:
-    """A delegate would assemble what it was not handed, or return what it never had."""
+    """A delegate would assemble without a hand-over, or return unknown pieces."""
     assert walk(AT_DELEGATE, messages) == phases
 
 
@@ -82,14 +82,14 @@ def test_a_delegate_takes_what_fits(
 def test_who_asks_takes_what_fits(
     messages: list[type[DelegateMessage]], phases: list[DelegationPhase | None]
 ) -> None:
-    """Matches would be taken from a delegate that has nothing, or pieces that nobody asked back."""
+    """Matches would be accepted from a delegate without pieces, or pieces without a recall."""
     assert walk(AT_ASKER, messages) == phases
 
 
 def walk(
     table: Transitions, messages: Sequence[type[Demand | DelegateMessage]]
 ) -> list[DelegationPhase | None]:
-    """The phases that messages lead through, from the first offer on; None where one misfits."""
+    """Returns the phases after messages, from the first offer on; None after an invalid one."""
     phase: DelegationPhase | None = OFFERED
     found = []
     for message in messages:
@@ -100,7 +100,7 @@ def walk(
 
 
 def test_who_has_asked_to_be_rid_of_a_pattern_assembles_it_until_it_is_recalled() -> None:
-    """A full delegate would stop, and what it has be lost."""
+    """A full delegate would stop, and its pieces be lost."""
     for message in (AskWatermark, RecallPattern):
         full, before = DelegationPhase.HANDED_BACK, DelegationPhase.DELEGATED
         after, otherwise = AT_DELEGATE[full, message], AT_DELEGATE[before, message]
@@ -109,7 +109,7 @@ def test_who_has_asked_to_be_rid_of_a_pattern_assembles_it_until_it_is_recalled(
 
 
 def test_every_phase_is_left_and_the_end_is_not() -> None:
-    """A segment would stay in a hand-shake for ever, or come back after its end."""
+    """A segment would stay in a hand-shake forever, or return after its end."""
     for table in (AT_ASKER, AT_DELEGATE):
         assert all(phase is not DelegationPhase.OVER for phase, _ in table)
     steps = [*AT_ASKER.items(), *AT_DELEGATE.items()]

@@ -1,4 +1,4 @@
-"""Holds `alternatives`: an item answers by its sets, and by what is equal in it."""
+"""`Disjunct`: an item matches by its sets, and by equal values."""
 
 import math
 from typing import Any
@@ -45,7 +45,7 @@ def answers_by_hand(sets: Filter, same: list[list[str]], item: Notification) -> 
 def test_an_item_answers_for_some_choice_of_values(
     sets: Filter, same: list[list[str]], item: Notification
 ) -> None:
-    """An item would be left out, or be given though its values differ."""
+    """An item would be left out, or returned though its values differ."""
     one = alternative(sets.sets, same)
     assert one.matches(item) == answers_by_hand(sets, same, item)
     if one.matches(item):  # The sets alone, which routing sees, are wider.
@@ -62,7 +62,7 @@ def test_an_item_answers_for_some_choice_of_values(
 def test_what_came_is_decided_as_it_is(
     sets: Filter, same: list[list[str]], item: Notification
 ) -> None:
-    """A source would trust that a stranger's alternative is in normal form."""
+    """A source would trust a stranger's disjunct to be in normal form."""
     distinct = [tuple(dict.fromkeys(group)) for group in same[:1]]
     raw = Disjunct(alternative(sets.sets).query, tuple(distinct))
     assert raw.matches(item) == answers_by_hand(sets, [list(each) for each in distinct], item)
@@ -80,7 +80,7 @@ def test_values_are_equal_as_in_the_model() -> None:
 
 
 def test_normal_form() -> None:
-    """Routing would go to sources that cannot answer."""
+    """A query would be routed to sources without an answer."""
     one = alternative(Filter("a < 5 and b > 3").sets, [("b", "a"), ("c", "b"), ("d",)])
     assert one.same == (("a", "b", "c"),)
     assert str(one.query) == str(
@@ -93,7 +93,7 @@ def test_normal_form() -> None:
 
 
 def test_refused() -> None:
-    """Names of a stranger would take any time."""
+    """A stranger's names would take unbounded time."""
     with pytest.raises(LimitError):
         alternative({}, [[f"a{n}" for n in range(SAME_NAMES_MAX + 1)]])
     with pytest.raises(InvalidNameError):
@@ -103,7 +103,7 @@ def test_refused() -> None:
 
 
 def test_it_is_packed_with_its_query() -> None:
-    """It would not travel as other messages do."""
+    """It would be encoded differently from other messages."""
     one = alternative(Filter("a < 5").sets, [("b", "c")])
     packed = msgspec.msgpack.Encoder(enc_hook=to_msgpack).encode(one)
     assert msgspec.msgpack.decode(packed) == [to_msgpack(one.query), [["b", "c"]]]

@@ -1,11 +1,11 @@
-"""What has come is known again, for long enough."""
+"""`Duplicates`: recent copies are recognised."""
 
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.router_limits import RouterLimits
 
 
 def test_a_notification_is_new_once() -> None:
-    """It would be delivered as often as it comes; or one client could suppress another's."""
+    """Copies would be delivered; or one client could suppress another's."""
     known = Duplicates()
     assert known.is_new("p", "1")
     assert not known.is_new("p", "1")
@@ -17,7 +17,7 @@ def test_a_notification_is_new_once() -> None:
 
 
 def test_the_last_ones_are_remembered() -> None:
-    """The table would grow without bound, or forget at once all that it knew."""
+    """The table would grow without bound, or be emptied at once."""
     known = Duplicates(RouterLimits(remembered_max=10))
     for number in range(1_000):
         assert known.is_new("p", f"{number}")

@@ -1,4 +1,4 @@
-"""Merging changes in how many filters something is said, and never what is delivered."""
+"""`FilterMerger`: fewer filters are sent, and deliveries stay the same."""
 
 import random
 from collections import Counter
@@ -65,7 +65,7 @@ class MergingNetwork(Network):
 
 
 class MergingWorld(World):
-    """A world whose routers merge; nothing else is otherwise."""
+    """A world of merging routers, otherwise the same."""
 
     def fresh(self) -> Network:
         network = MergingNetwork(
@@ -81,7 +81,9 @@ class MergingWorld(World):
 
 
 def mergeable(chance: random.Random) -> Filter:
-    """Filters that often can be joined: points and spans of the attributes of `World.publish`."""
+    """Returns filters that can often be merged: points and spans of the attributes of
+    `World.publish`.
+    """
     low = chance.randrange(12)
     parts = [chance.choice((f"a = {low}", f"a = {low}", f"a between {low} and {low + 2}"))]
     parts += [f"b = '{chance.choice(('x', 'xx', 'yx'))}'"] if chance.random() < 0.6 else []
@@ -102,9 +104,9 @@ KINDS: Final = [
 def test_merging_changes_no_delivery(
     seed: int, shape: str, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is merged would match more or less; tables would keep what is gone, or lack something.
+    """Merged filters would match more or less; tables would keep removed ones, or lack some.
 
-    The same is said to a network that merges and to one that does not.
+    The same messages are sent to a merging network and to another one.
     """
     monkeypatch.setattr(test_router, "random_filter", mergeable)
     if seed % 2:
@@ -139,7 +141,7 @@ def test_merging_changes_no_delivery(
 
 
 def subscribe(world: World) -> None:
-    """A client asks for two things that may be joined with others."""
+    """Subscribes a client to two filters that may be merged."""
     client = f"{world.chance.choice('rs')}"
     broker = world.chance.randrange(world.brokers)
     key = (broker, f"{broker}{client}", f"{client}{world.chance.randrange(1_000_000)}")
@@ -150,7 +152,7 @@ def subscribe(world: World) -> None:
 
 
 def refilled(world: World) -> Network:
-    """A fresh network to which only what is left was ever said."""
+    """Returns a fresh network with only the remaining registrations."""
     fresh = world.fresh()
     said: list[tuple[int, str, Message]] = [
         *((*key[:2], Subscribe(key[2], filters)) for key, filters in world.wishes.items()),
@@ -164,7 +166,7 @@ def refilled(world: World) -> Network:
 
 
 def assert_same_tables(world: World, one: Network, other: Network) -> None:
-    """Per link and home both hold filters that match the same, of what is advertised there."""
+    """Compares filters by link and owner, within the advertisements there."""
     for a, b in one.links:
         here, there = one.routers[a], other.routers[a]
         next_hops = {*here.next_hops_of(Neighbour(f"{b}")), *there.next_hops_of(Neighbour(f"{b}"))}
@@ -177,12 +179,12 @@ def assert_same_tables(world: World, one: Network, other: Network) -> None:
 
 
 def parents(world: World) -> Set[tuple[int, int, bool]]:
-    """The links to a parent, the child first: there advertisements prune nothing."""
+    """Returns the links to a parent, the child first: advertisements prune nothing there."""
     return {(child, parent, True) for parent, child, is_parent in world.edges if is_parent}
 
 
 def within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
-    """Of what filters match, what is advertised."""
+    """Returns the part of filters within advertisements."""
     names = {name for each in (*filters.filters, *offers) for name in each.sets}
     return FilterSet(
         Filter.of_sets({name: each.set_of(name) & offer.set_of(name) for name in names})
@@ -195,7 +197,7 @@ def within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
 
 
 class Told:
-    """A poset with merging behind it, and what each neighbour knows at each moment."""
+    """A poset with merging, and the filters that each neighbour knows at each moment."""
 
     def __init__(self) -> None:
         self.poset: Poset[Filter] = Poset(FilterCoveringIndex())
@@ -205,7 +207,9 @@ class Told:
         self.messages = 0
 
     def want(self, wanted: dict[Filter, Set[NextHop]]) -> None:
-        """Has filters wanted on these ways; on none: they go. Nobody may miss anything."""
+        """Sets the next hops of filters; without any they are removed. No neighbour may miss
+        one.
+        """
         nodes: dict[Node[Filter], Set[NextHop]] = {}
         before = dict(self.wanted)
         for product, next_hops in wanted.items():
@@ -234,7 +238,7 @@ class Told:
         self.merging.validate()
 
     def sent(self, next_hop: NextHop = WAYS[0]) -> list[Filter]:
-        """What a neighbour knows."""
+        """Returns the filters of a neighbour."""
         return list(self.tables[next_hop].values())
 
 
@@ -243,7 +247,7 @@ class Told:
 def test_a_neighbour_knows_all_that_is_wanted_and_nothing_else(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While groups change a neighbour would miss something, or be told of what nobody wants."""
+    """During changes a neighbour would miss filters, or hold unneeded ones."""
     monkeypatch.setattr(module, "MERGED_SIZE_MAX", (2, 4, MERGED_SIZE_MAX)[seed % 3])
     chance = random.Random(seed)
     told = Told()
@@ -268,12 +272,12 @@ def test_a_neighbour_knows_all_that_is_wanted_and_nothing_else(
 
 
 def filters(*texts: str) -> dict[Filter, Set[NextHop]]:
-    """Filters wanted on one way."""
+    """Returns filters for one next hop."""
     return {Filter(text): frozenset(WAYS[:1]) for text in texts}
 
 
 def gone(*texts: str) -> dict[Filter, Set[NextHop]]:
-    """Filters that nobody wants any longer."""
+    """Returns filters without next hops."""
     return {Filter(text): frozenset() for text in texts}
 
 
@@ -291,7 +295,7 @@ def test_roots_that_differ_in_one_attribute_are_joined() -> None:
 
 
 def test_a_group_shrinks_as_its_members_go() -> None:
-    """A neighbour would go on sending what nobody wants."""
+    """A neighbour would continue to send unneeded notifications."""
     told = Told()
     told.want(filters("s = 'A'", "s = 'B'", "s = 'C'"))
     told.want(gone("s = 'B'"))
@@ -303,7 +307,7 @@ def test_a_group_shrinks_as_its_members_go() -> None:
 
 
 def test_a_member_that_changes_nothing_is_not_told() -> None:
-    """Neighbours would be told of every filter although they know all of it."""
+    """Neighbours would receive redundant filters."""
     told = Told()
     told.want(filters("a between 1 and 4", "a between 3 and 8"))
     assert told.sent() == [Filter("a between 1 and 8")]
@@ -314,7 +318,7 @@ def test_a_member_that_changes_nothing_is_not_told() -> None:
 
 
 def test_what_may_be_anything_is_asked_for_no_longer() -> None:
-    """Two halves of a line would not become the filter that does not ask."""
+    """Two halves of a line would not become the filter without the attribute."""
     told = Told()
     told.want(filters("a any and b = 1", "a absent and b = 1"))
     assert told.sent() == [Filter("b = 1")]
@@ -332,7 +336,7 @@ def test_a_root_is_in_one_group_the_largest() -> None:
 
 @pytest.mark.slow
 def test_groups_are_bounded_and_join_again_when_they_shrink() -> None:
-    """A filter would grow without limit; or after most has gone, many small ones would stay."""
+    """A filter would grow without limit; or many small groups would remain after removals."""
     told = Told()
     texts = [f"a = {2 * number}" for number in range(3 * MERGED_SIZE_MAX)]
     for text in texts[:-10]:
@@ -346,7 +350,7 @@ def test_groups_are_bounded_and_join_again_when_they_shrink() -> None:
 
 
 def test_groups_that_would_be_too_large_together_stay_apart() -> None:
-    """A group would grow past its limit where two are joined that have shrunk."""
+    """Two shrunken groups would join and exceed the limit."""
     told = Told()
     texts = [f"a = {2 * number}" for number in range(2 * MERGED_SIZE_MAX)]
     told.want(filters(*texts))
@@ -363,7 +367,7 @@ def test_groups_that_would_be_too_large_together_stay_apart() -> None:
 
 
 def test_operators_on_text_count_for_more() -> None:
-    """Deciding about what is merged would take more than merging saves."""
+    """Decisions about merged filters would cost more than merging saves."""
     told = Told()
     for number in range(2 * MERGED_SIZE_MAX // ATOM_SIZE):
         told.want(filters(f"a suffix '.{number}'"))
@@ -371,7 +375,7 @@ def test_operators_on_text_count_for_more() -> None:
 
 
 def test_what_cannot_be_united_stays_apart() -> None:
-    """An operator that is unknown here would take those that are known out of covering."""
+    """An unknown operator would exclude known ones from covering."""
     told = Told()
     strange = Filter.of_sets({"a": ValueSet((), Literal(Atom("nobody's", b"x"), positive=True))})
     told.want({strange: frozenset(WAYS[:1]), **filters("a = 1", "a = 2")})
@@ -379,7 +383,7 @@ def test_what_cannot_be_united_stays_apart() -> None:
 
 
 def test_what_is_new_is_sent_before_what_it_replaces_is_withdrawn() -> None:
-    """A neighbour would for a moment not know a subscription that stands."""
+    """A neighbour would miss an existing subscription for a moment."""
     router = Router(merging=True)
     router.handle(LinkUp(L, Role.PEER), 0)
     (first,) = said(router, ME, Subscribe("1", Filter("a = 1")))
@@ -391,14 +395,14 @@ def test_what_is_new_is_sent_before_what_it_replaces_is_withdrawn() -> None:
 
 
 def said(router: Router, client: Client, message: Message) -> list[Any]:
-    """What a router tells its neighbour L about a message."""
+    """Returns a router's messages to its neighbour L about a message."""
     effects = router.handle(Received(client, message), 0)
     router.validate()
     return [each.message for each in effects if isinstance(each, Send) and each.to == L]
 
 
 def test_several_values_match_a_merged_filter_as_its_members() -> None:
-    """A notification with two values of an attribute would come where nobody asked, or not come."""
+    """A notification with two values of an attribute would be sent in vain, or be missed."""
     network = MergingNetwork(2, [(0, 1, False)])
     network.say(1, "ann", Subscribe("1", Filter("a = 1 and b = 1")))
     network.say(1, "ann", Subscribe("2", Filter("a = 2 and b = 1")))

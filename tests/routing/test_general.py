@@ -1,4 +1,4 @@
-"""Networks with cycles: nothing is lost or comes twice, whatever links and servers do."""
+"""Networks with cycles: no losses and no duplicates, whatever links and servers do."""
 
 from collections import Counter, deque
 from typing import Final
@@ -37,7 +37,7 @@ FORWARDING: Final = (Strategy.SUBSCRIPTIONS, Strategy.ADVERTISEMENTS)
 
 
 class Changing(World):
-    """A world in which links and servers come and go."""
+    """A world with failing links and servers."""
 
     def __init__(self, seed: int, shape: str, strategy: Strategy, *, covering: bool = True) -> None:
         super().__init__(seed, shape, strategy, covering=covering)
@@ -45,7 +45,7 @@ class Changing(World):
         self.up = set(range(self.brokers))
 
     def fail(self) -> None:
-        """A link or a server fails or comes back."""
+        """A link or a server fails or is restored."""
         kind = self.chance.random()
         down = [
             each for each in self.all_edges if each not in self.edges and self.up >= {*each[:2]}
@@ -60,17 +60,17 @@ class Changing(World):
             self.up.add(self.chance.choice(sorted(set(range(self.brokers)) - self.up)))
 
     def cut(self, edge: tuple[int, int, bool]) -> None:
-        """A link goes down."""
+        """Takes a link down."""
         self.edges.remove(edge)
         self.network.cut(*edge[:2])
 
     def join(self, edge: tuple[int, int, bool]) -> None:
-        """A link comes up."""
+        """Brings a link up."""
         self.edges.append(edge)
         self.network.link(*edge)
 
     def crash(self, broker: int) -> None:
-        """A server fails; its clients are gone."""
+        """Stops a server with its clients."""
         self.up.discard(broker)
         self.edges = [each for each in self.edges if broker not in each[:2]]
         self.network.crash(broker)
@@ -79,14 +79,14 @@ class Changing(World):
                 del table[key]
 
     def repair(self) -> None:
-        """All that was there at first is there again."""
+        """Restores all initial links and servers."""
         self.up = set(range(self.brokers))
         for edge in self.all_edges:
             if edge not in self.edges:
                 self.join(edge)
 
     def joined(self, broker: int) -> set[int]:
-        """The servers that can be reached from one."""
+        """Returns the reachable servers of one."""
         found, waiting = {broker}, [broker]
         while waiting:
             here = waiting.pop()
@@ -97,7 +97,7 @@ class Changing(World):
         return found
 
     def delivers(self, times: int) -> None:
-        """What is published is delivered to all who want it where links lead, once, in peace."""
+        """Each publication is delivered once to all reachable subscribers, in a settled network."""
         for _ in range(times):
             published = self.publish()
             self.network.settle()
@@ -116,7 +116,7 @@ class Changing(World):
 def test_links_and_servers_come_and_go(
     seed: int, shape: str, strategy: Strategy, covering: bool
 ) -> None:
-    """A part of the network would stay cut off, get things twice, or keep what nobody wants."""
+    """A part of the network would stay cut off, get duplicates, or keep unneeded tables."""
     world = Changing(seed, shape, strategy, covering=covering)
     for _ in range(10):
         for _ in range(world.chance.randint(1, 3)):
@@ -143,7 +143,7 @@ def test_links_and_servers_come_and_go(
 def test_any_single_failure_loses_nothing_afterwards(
     seed: int, shape: str, strategy: Strategy
 ) -> None:
-    """A redundant link or server would be no help when another one fails."""
+    """A redundant link or server would not help after a failure."""
     world = Changing(3_000 + seed, shape, strategy)
     for _ in range(12):
         world.change()
@@ -169,7 +169,7 @@ def test_any_single_failure_loses_nothing_afterwards(
 
 
 def farthest(edges: Edges, servers: set[int]) -> int:
-    """The links of the longest of all shortest paths between these servers."""
+    """Returns the links of the longest of all shortest paths between these servers."""
     longest = 0
     for start in servers:
         steps, waiting = {start: 0}, deque([start])
@@ -188,7 +188,7 @@ def farthest(edges: Edges, servers: set[int]) -> int:
 @pytest.mark.parametrize("strategy", FORWARDING)
 @pytest.mark.parametrize("seed", range(6))
 def test_convergence_is_bounded(seed: int, strategy: Strategy) -> None:
-    """After a failure nobody could say when nothing is lost any longer."""
+    """The end of losses after a failure would be unknown."""
     world = Changing(4_000 + seed, "general", strategy)
     trees = 1 if strategy is Strategy.SUBSCRIPTIONS else 2
     for _ in range(15):
@@ -227,7 +227,7 @@ def ring(brokers: int, *, general: bool, strategy: Strategy = Strategy.SUBSCRIPT
 
 
 def test_a_loop_in_a_topology_declared_acyclic_is_not_used() -> None:
-    """Notifications would go round until they have come over too many links."""
+    """Notifications would loop up to the hop limit."""
     network = ring(5, general=False)
     used = [router.statistics().links_used for router in network.routers]
     assert sorted(used) == [1, 1, 2, 2, 2]
@@ -243,7 +243,7 @@ def test_a_loop_in_a_topology_declared_acyclic_is_not_used() -> None:
 
 
 def test_a_refused_link_comes_into_use_when_another_goes() -> None:
-    """A redundant link would be of no use where no cycle may be."""
+    """A redundant link would be useless in an acyclic topology."""
     network = ring(4, general=False)
     network.say(0, "c", Subscribe("1", WIDE))
     network.settle()
@@ -261,7 +261,7 @@ def test_a_refused_link_comes_into_use_when_another_goes() -> None:
 
 
 def test_nothing_that_comes_over_a_refused_link_has_an_effect() -> None:
-    """A confused neighbour would close the cycle that this server has refused."""
+    """A faulty neighbour would close a refused cycle."""
     network = ring(3, general=False)
     broker = next(each for each in range(3) if network.routers[each].statistics().links_used == 1)
     router = network.routers[broker]
@@ -280,7 +280,7 @@ def test_nothing_that_comes_over_a_refused_link_has_an_effect() -> None:
 
 
 def test_links_to_parents_close_no_cycle() -> None:
-    """Each of three servers would be the client of another, and all go round for ever."""
+    """Each of three servers would be the client of another, and messages loop."""
     edges = [(0, 1, True), (1, 2, True), (2, 0, True)]
     network = Network(3, edges, named=True)
     network.settle(TRANSIENT)
@@ -294,7 +294,7 @@ def test_links_to_parents_close_no_cycle() -> None:
 
 
 def test_a_link_is_not_used_until_the_other_end_names_it() -> None:
-    """Something would be lost at who does not know of the link, or has it for another."""
+    """Messages would be lost at an end that does not know the link, or knows another role."""
     router = Router(name="a")
     router.handle(LinkUp(Neighbour("b"), Role.PEER), 0)
     assert router.handle(Received(ANN, Subscribe("1", WIDE)), 0) == []
@@ -305,7 +305,7 @@ def test_a_link_is_not_used_until_the_other_end_names_it() -> None:
 
 
 def test_two_servers_of_one_name_do_not_harm_the_others() -> None:
-    """The network would be flooded until one of them goes, or others be cut off."""
+    """The network would be flooded until one of them stops, or others be cut off."""
     edges = [(0, 1, False), (1, 2, False), (2, 3, False)]
     network = Network(4, named=True, general=True)
     network.routers[3] = Router(name="0", general=True)
@@ -324,7 +324,7 @@ def test_two_servers_of_one_name_do_not_harm_the_others() -> None:
 
 
 def test_a_server_that_restarts_is_believed() -> None:
-    """What it says after a restart would be taken for older than what it said before."""
+    """A link state after a restart would count as older than one before it."""
     network = ring(4, general=True)
     for _ in range(5):
         network.cut(0, 1)
@@ -341,7 +341,7 @@ def test_a_server_that_restarts_is_believed() -> None:
 
 
 def test_with_flooding_everything_goes_everywhere_once() -> None:
-    """There would be nothing to compare the strategies with."""
+    """The strategies would have no baseline."""
     network = ring(6, general=True, strategy=Strategy.FLOODING)
     before = network.sent.copy()
     network.say(4, "c", Subscribe("1", WIDE))
@@ -353,7 +353,7 @@ def test_with_flooding_everything_goes_everywhere_once() -> None:
 
 
 def test_of_several_paths_the_cheapest_is_taken() -> None:
-    """A slow link would carry what a detour brings sooner."""
+    """A slow link would be preferred to a faster detour."""
     routers = {name: Router(name=name, general=True) for name in "abc"}
     costs = {("a", "b"): 5, ("b", "c"): 2, ("a", "c"): 2}
     waiting: deque[tuple[str, Received]] = deque()
@@ -409,7 +409,7 @@ def test_of_several_paths_the_cheapest_is_taken() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(event: Event, reason: Reason) -> None:
-    """A confused neighbour could harm what others rely on, unseen."""
+    """A faulty neighbour could damage tables unseen."""
     router = ring(4, general=True).routers[0]
     before = router.statistics()
     effects = [each for each in router.handle(event, -1) if not _is_reply(each)]
@@ -421,12 +421,12 @@ def test_what_makes_no_sense_is_refused(event: Event, reason: Reason) -> None:
 
 
 def _is_reply(effect: Effect) -> bool:
-    """Whether a neighbour is told that its message was taken, whatever was in it."""
+    """Whether a message acknowledges link states."""
     return isinstance(effect, Send) and effect.message == AckLinks()
 
 
 def test_a_notification_that_comes_again_is_refused() -> None:
-    """While paths change it would be delivered twice, or go round."""
+    """While paths change it would be delivered twice, or loop."""
     router = ring(4, general=True).routers[0]
     router.handle(Received(ANN, Subscribe("1", WIDE)), 0)
     first, again = (Received(Neighbour(each), Publish((ONE,), 1, "2")) for each in "13")
@@ -436,14 +436,14 @@ def test_a_notification_that_comes_again_is_refused() -> None:
 
 @pytest.mark.parametrize("general", [True, False])
 def test_what_could_not_be_known_again_is_refused(general: bool) -> None:
-    """Without an identity it would be delivered twice while links come and go."""
+    """Without an identity it would be delivered twice while links change."""
     router = ring(3, general=general).routers[0]
     event = Received(ANN, Publish((Notification({"a": 1}),)))
     assert router.handle(event, 0) == [Refused(event, Reason.NO_IDENTITY)]
 
 
 def test_a_server_without_a_name_takes_no_link_states() -> None:
-    """It would pass on what it cannot understand."""
+    """It would forward link states that it cannot use."""
     router = Router()
     router.handle(LinkUp(Neighbour("1"), Role.PEER), 0)
     event = Received(Neighbour("1"), AnnounceLinks((LinkState("1", 1, ()),)))
@@ -452,7 +452,7 @@ def test_a_server_without_a_name_takes_no_link_states() -> None:
 
 
 def test_it_tells_what_is_on_offer() -> None:
-    """A client could not see what is advertised, or would see what a parent only may publish."""
+    """A client could not see the advertisements, or would see those implied by a parent."""
     edges = [(0, 1, False), (1, 2, True), (3, 1, True)]
     network = Network(4, edges, Strategy.ADVERTISEMENTS, named=True, general=True)
     network.settle(TRANSIENT)
@@ -468,7 +468,7 @@ def test_it_tells_what_is_on_offer() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_notification_takes_the_shortest_paths_and_no_other_link(seed: int) -> None:
-    """It would be sent to servers from which nobody who wants it is reached."""
+    """It would be sent to servers without a path to a subscriber."""
     world = Changing(5_000 + seed, "general", Strategy.SUBSCRIPTIONS)
     network = world.network
     weights = weights_of(
@@ -498,5 +498,5 @@ def test_a_notification_takes_the_shortest_paths_and_no_other_link(seed: int) ->
 
 
 def ordered(edges: Edges) -> Edges:
-    """The same links, each with the lesser name first."""
+    """Returns the same links, each with the lesser name first."""
     return [(min(a, b), max(a, b), is_parent) for a, b, is_parent in edges]

@@ -1,4 +1,4 @@
-"""The patterns of one server as notifications and time go on, alone and with delegates."""
+"""`HeldPatterns`: the progress of patterns, alone and with delegates."""
 
 from collections.abc import Collection, Sequence
 
@@ -24,23 +24,23 @@ AB = Pattern("kind = 'a' -> kind = 'b'")
 
 
 class Sources(SourceMap):
-    """An outlook that is told what comes from where."""
+    """A source map with given sources."""
 
     def __init__(self, *, is_known: bool, sources: Collection[Neighbour] = ()) -> None:
         super().__init__(Topology(), () if is_known else None)
         self._sources = frozenset(sources)
 
     def sources(self, part: Filter, requester: Origin) -> frozenset[Neighbour | None]:
-        """The same for each part."""
+        """Returns the same for each part."""
         return frozenset(self._sources)
 
     def counts(self, origin: Origin, requester: Origin) -> bool:
-        """What comes from who asks does not."""
+        """Excludes the requester's own notifications."""
         return origin != requester
 
 
 def assembler(*, is_known: bool, slack_us: int = 10) -> Assembler:
-    """An assembler to which nothing was said yet."""
+    """Returns an assembler without patterns."""
     return Assembler(Sources(is_known=is_known), slack_us=slack_us)
 
 
@@ -50,7 +50,7 @@ def of_kind(kind: str, time_us: int) -> Notification:
 
 
 def push(it: Assembler, kind: str, time_us: int, origin: Origin = Client("p")) -> list[Action]:  # noqa: B008
-    """A notification comes, with the numbers of the filters that it matches."""
+    """Pushes a notification, with the numbers of its filters."""
     notification = of_kind(kind, time_us)
     numbers = [each.number for each in it._filters if each.filter.matches(notification)]
     actions = it.push(notification, origin, numbers)
@@ -59,7 +59,7 @@ def push(it: Assembler, kind: str, time_us: int, origin: Origin = Client("p")) -
 
 
 def matched(actions: Sequence[Action]) -> list[str]:
-    """The matches that are handed out, as kinds and times."""
+    """Returns the delivered matches, as kinds and times."""
     return [
         " ".join(f"{each['kind']}{each.envelope.at_us}" for each in action.match.notifications)
         for action in actions
@@ -69,7 +69,7 @@ def matched(actions: Sequence[Action]) -> list[str]:
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["all in one buffer", "each by itself"])
 def test_what_is_known_of_sources_changes_no_match(is_known: bool) -> None:
-    """A match would hang on the strategy of the network."""
+    """A match would depend on the strategy of the network."""
     it = assembler(is_known=is_known)
     wants = it.subscribe(C, "it", AB)
     assert {each.filter for each in wants if isinstance(each, SubscribeSegment)} == set(AB.filters)
@@ -92,7 +92,7 @@ def test_what_is_known_of_sources_changes_no_match(is_known: bool) -> None:
 
 
 def test_equal_filters_of_all_patterns_are_wanted_once() -> None:
-    """A server would be subscribed to a filter as often as patterns have it, or lose it early."""
+    """A server would subscribe to a filter repeatedly, or unsubscribe early."""
     it = assembler(is_known=False)
     assert len(it.subscribe(C, "1", AB)) == 2
     [want] = it.subscribe(C, "2", Pattern("kind = 'b' -> kind = 'c'"))
@@ -108,7 +108,7 @@ def test_equal_filters_of_all_patterns_are_wanted_once() -> None:
 
 
 def test_a_pattern_sees_what_comes_after_it() -> None:
-    """A pattern that comes when others are gone would go by what they had waited for."""
+    """A new pattern would inherit the state of removed ones."""
     it = assembler(is_known=False)
     it.subscribe(C, "1", AB)
     push(it, "a", 50)
@@ -133,7 +133,7 @@ def test_a_time_far_ahead_is_not_learned() -> None:
 
 
 def test_a_delegate_gathers_then_reports() -> None:
-    """A neighbour's pattern would be assembled before all is there, or be reported to nobody."""
+    """A neighbour's pattern would be assembled before the hand-over, or never reported."""
     it = assembler(is_known=True)
     accepted = it.subscribe(N, "it", AB)
     assert [each.message for each in accepted if isinstance(each, Send)] == [AcceptPattern("it")]
@@ -147,7 +147,7 @@ def test_a_delegate_gathers_then_reports() -> None:
 
 
 def test_a_pattern_is_handed_back_once() -> None:
-    """A neighbour would be told again and again, or before it has handed over."""
+    """A neighbour would receive it repeatedly, or before its hand-over."""
     it = assembler(is_known=True)
     it.subscribe(N, "it", AB)
     assert it.hand_back(N, "it") == [], "there is nothing to hand back yet"

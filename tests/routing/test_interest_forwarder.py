@@ -1,4 +1,4 @@
-"""One router by itself: what it sends, in which order, and what it refuses."""
+"""`InterestForwarder` in a single router: its messages, their order, and its refusals."""
 
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ def router_with(
     strategy: Strategy = Strategy.SUBSCRIPTIONS,
     limits: RouterLimits = RouterLimits(),
 ) -> Router:
-    """A router with these links, to which nothing was said yet."""
+    """Returns a router with these links."""
     router = Router(strategy, limits=limits)
     for neighbour, role in roles:
         router.handle(LinkUp(neighbour, role), 0)
@@ -50,7 +50,7 @@ def router_with(
 
 
 def told(router: Router, origin: Client | Neighbour, message: Message) -> list[Effect]:
-    """What a router does about a message, its invariants checked."""
+    """Returns the effects of a message, with checked invariants."""
     effects = router.handle(Received(origin, message), 0)
     router.validate()
     return effects
@@ -60,7 +60,7 @@ PEERS: Final = ((L, Role.PEER), (M, Role.PEER), (N, Role.PEER))
 
 
 def test_each_link_gets_one_copy() -> None:
-    """A notification would be sent once per subscription, or back to where it came from."""
+    """A notification would be sent once per subscription, or back to its sender."""
     router = router_with(*PEERS)
     for identity, text in enumerate(("a > 0", "a > 1", "a = 7")):
         told(router, M, Subscribe(f"{identity}", Filter(text)))
@@ -74,7 +74,7 @@ def test_each_link_gets_one_copy() -> None:
 
 
 def test_what_becomes_uncovered_is_sent_before_the_withdrawal() -> None:
-    """A neighbour would for a moment not know a subscription that stands."""
+    """A neighbour would miss an existing subscription for a moment."""
     router = router_with((L, Role.PEER))
     (first,) = told(router, ANN, Subscribe("w", WIDE))
     assert told(router, BOB, Subscribe("n", NARROW)) == []
@@ -88,7 +88,7 @@ def test_what_becomes_uncovered_is_sent_before_the_withdrawal() -> None:
 
 
 def test_a_wider_filter_replaces_what_it_covers() -> None:
-    """Neighbours would keep every narrow filter that was ever sent."""
+    """Neighbours would keep every narrow filter ever sent."""
     router = router_with((L, Role.PEER))
     (first,) = told(router, ANN, Subscribe("n", NARROW))
     assert isinstance(first, Send)
@@ -110,7 +110,7 @@ def test_a_subscription_is_kept_from_where_only_its_like_comes_from() -> None:
 
 
 def test_a_parent_gets_every_notification_and_a_child_what_it_wants() -> None:
-    """A hierarchy would lose what its parent alone can pass on, or flood its children."""
+    """A hierarchy would lose notifications above a parent, or flood its children."""
     router = router_with((P, Role.PARENT), (L, Role.CHILD), (M, Role.CHILD))
     (up,) = told(router, L, Subscribe("1", WIDE))
     assert isinstance(up, Send)
@@ -125,7 +125,7 @@ def test_a_parent_gets_every_notification_and_a_child_what_it_wants() -> None:
 
 
 def test_subscriptions_follow_advertisements() -> None:
-    """Subscriptions would go where nothing that they match is published."""
+    """Subscriptions would be sent to servers without matching publishers."""
     router = router_with(*PEERS, strategy=Strategy.ADVERTISEMENTS)
     assert told(router, ANN, Subscribe("w", WIDE)) == []
     onward = told(router, L, Advertise("1", Advertisement("a < 9")))
@@ -144,7 +144,7 @@ def test_subscriptions_follow_advertisements() -> None:
 
 
 def test_saying_the_same_again_changes_nothing() -> None:
-    """A message that comes twice would be refused, or counted as two."""
+    """A repeated message would be refused, or counted as two."""
     router = router_with((L, Role.PEER), strategy=Strategy.ADVERTISEMENTS)
     told(router, L, Advertise("1", Advertisement("a any")))
     assert told(router, L, Advertise("1", Advertisement("a any"))) == []
@@ -155,7 +155,7 @@ def test_saying_the_same_again_changes_nothing() -> None:
 
 @pytest.mark.parametrize("is_pattern_first", [True, False])
 def test_one_identity_is_not_for_a_filter_and_a_pattern(is_pattern_first: bool) -> None:
-    """A client could not tell for which of the two it is given something."""
+    """A client could not distinguish the deliveries of the two."""
     router = router_with((L, Role.PEER))
     pattern = SubscribePattern("1", Pattern("a > 0 -> a > 5"))
     first, second = (pattern, Subscribe("1", WIDE))[:: 1 if is_pattern_first else -1]
@@ -198,7 +198,7 @@ IN_USE: Final = FilterSet([WIDE, Filter("b = 1")])
     ],
 )
 def test_what_makes_no_sense_is_refused(event: Event, reason: Reason) -> None:
-    """A stranger or a confused client could harm what others rely on, unseen."""
+    """A stranger or a faulty client could damage tables unseen."""
     router = router_with((L, Role.PEER), (P, Role.PARENT), strategy=Strategy.ADVERTISEMENTS)
     told(router, ANN, Subscribe("1", IN_USE))
     told(router, ANN, Advertise("1", Advertisement("a any")))
@@ -215,7 +215,7 @@ def test_what_makes_no_sense_is_refused(event: Event, reason: Reason) -> None:
 
 
 def test_a_client_that_goes_leaves_nothing() -> None:
-    """The network would go on serving who is not there."""
+    """The network would serve a disconnected client."""
     router = router_with((L, Role.PEER), strategy=Strategy.ADVERTISEMENTS)
     told(router, L, Advertise("1", Advertisement("a any")))
     told(router, ANN, Subscribe("1", WIDE))
@@ -231,7 +231,7 @@ def test_a_client_that_goes_leaves_nothing() -> None:
 
 
 def test_a_client_by_the_name_of_the_server_itself_is_unknown() -> None:
-    """Who takes this name could end the patterns of all, or use what the server asks for them."""
+    """A client of this name could end all patterns, or use the server's own subscriptions."""
     router = router_with((L, Role.PEER))
     told(router, ANN, SubscribePattern("1", Pattern("a > 0 -> a > 5")))
     before = router.statistics().subscriptions
@@ -245,7 +245,7 @@ def test_a_client_by_the_name_of_the_server_itself_is_unknown() -> None:
 
 
 def test_it_counts_what_it_does() -> None:
-    """Nobody could see what a router has to do, or what covering saves."""
+    """The load of a router, and the savings of covering, would be invisible."""
     router = router_with((L, Role.PEER))
     told(router, ANN, Subscribe("1", WIDE))
     told(router, BOB, Subscribe("1", NARROW))
@@ -265,6 +265,8 @@ def test_it_counts_what_it_does() -> None:
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], why: str) -> None:
-    """Unnamed, a server would route wrongly; what covers another would be merged with it."""
+    """Without a name a server would route wrongly; without covering it would merge covered
+    filters.
+    """
     with pytest.raises(InvalidValueError, match=why):
         Router(**options)

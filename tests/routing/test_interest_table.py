@@ -1,4 +1,4 @@
-"""A table of what is asked for: all of it is taken or none, and withdrawn as it was asked."""
+"""`InterestTable`: registrations are accepted as a whole or not at all, and withdrawn exactly."""
 
 import pytest
 
@@ -39,7 +39,7 @@ from tests.routing.test_interest_forwarder import (
 
 
 def test_a_full_table_refuses() -> None:
-    """A table would grow without bound, or what does not fit would be half there."""
+    """A table would grow without bound, or a refused registration remain in part."""
     limits = RouterLimits(registrations_max=1, neighbours_max=1, filters_per_subscription_max=1)
     router = router_with((L, Role.PEER), limits=limits)
     assert isinstance(told(router, ANN, Subscribe("1", IN_USE))[0], Refused)
@@ -51,7 +51,7 @@ def test_a_full_table_refuses() -> None:
 
 
 def test_filters_of_all_subscriptions_are_bounded() -> None:
-    """Subscriptions of many filters would fill the memory before there are too many of them."""
+    """Few subscriptions of many filters would fill the memory."""
     router = router_with((L, Role.PEER), limits=RouterLimits(filters_max=3))
     told(router, ANN, Subscribe("1", IN_USE))
     (refused,) = told(router, BOB, Subscribe("1", IN_USE))
@@ -66,7 +66,7 @@ def test_filters_of_all_subscriptions_are_bounded() -> None:
 
 
 class Narrow(Index[int]):
-    """An index that takes no filter on `z`."""
+    """An index that refuses filters on `z`."""
 
     def add(self, key: int, subscription: Selects | Rule) -> None:
         if isinstance(subscription, Filter) and "z" in subscription.sides:
@@ -75,7 +75,7 @@ class Narrow(Index[int]):
 
 
 def test_a_full_index_leaves_nothing_half_done() -> None:
-    """A subscription that was refused would be served in part, or never go."""
+    """A refused subscription would be served in part, or remain."""
     router = Router(index=Narrow)
     router.handle(LinkUp(L, Role.PEER), 0)
     told(router, BOB, Subscribe("1", WIDE))
@@ -88,7 +88,7 @@ def test_a_full_index_leaves_nothing_half_done() -> None:
 
 
 def test_what_is_asked_twice_stands_until_both_have_withdrawn() -> None:
-    """A withdrawal would take away what another still wants, or under another identity."""
+    """A withdrawal would remove another party's registration, or another identity's."""
     table: InterestTable[Filter] = InterestTable(Index(), FilterCoveringIndex())
     (node,) = table.register(ANN, "1", [WIDE])
     assert table.register(ANN, "1", [WIDE]) == (), "it is known"
@@ -105,7 +105,7 @@ def test_what_is_asked_twice_stands_until_both_have_withdrawn() -> None:
 
 
 def test_one_identity_stands_for_one_thing() -> None:
-    """What is withdrawn would be something else than what was asked for first."""
+    """A withdrawal would remove other filters than the registered ones."""
     table: InterestTable[Filter] = InterestTable(Index(), None)
     table.register(ANN, "1", [WIDE, NARROW])
     assert table.register(ANN, "1", [NARROW, WIDE]) == ()
@@ -115,7 +115,7 @@ def test_one_identity_stands_for_one_thing() -> None:
 
 
 def test_a_neighbour_is_asked_for_on_all_its_ways() -> None:
-    """Of what a neighbour offers for several homes only one part would be seen."""
+    """Only one of a neighbour's several owners would be seen."""
     table: InterestTable[Advertisement] = InterestTable(Index(), OfferCoveringIndex())
     one, other = Advertisement("a any"), Advertisement("b any")
     table.register(NextHop(Neighbour("n"), "x"), "1", [one])

@@ -1,4 +1,4 @@
-"""Adjacency states: the newest is kept, whoever says it, and nonsense is not."""
+"""`LinkStates`: the newest state wins, from any sender, and invalid ones are refused."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def peer(*names: str) -> tuple[Adjacency, ...]:
 
 
 def test_a_newer_state_is_passed_on_and_an_older_is_not() -> None:
-    """A state would go round for ever, or what is long past would be believed."""
+    """A state would loop forever, or an old one be believed."""
     states = LinkStates("a")
     first, second = LinkState("b", 1, peer("a")), LinkState("b", 2, peer("c"))
     assert states.learn(second) is second
@@ -26,7 +26,7 @@ def test_a_newer_state_is_passed_on_and_an_older_is_not() -> None:
 
 
 def test_a_link_counts_when_both_ends_name_it_alike() -> None:
-    """Something would be sent to who does not know of the link, or takes it for another."""
+    """Messages would be sent to an end that does not know the link, or knows another role."""
     states = LinkStates("a")
     states.announce(
         [Adjacency("b", Role.PEER, 2), Adjacency("c", Role.PARENT), Adjacency("d", Role.PARENT)]
@@ -52,7 +52,7 @@ def test_a_link_counts_when_both_ends_name_it_alike() -> None:
 
 @pytest.mark.parametrize(("here", "there"), [(2, 3), (3, 2)])
 def test_a_link_costs_what_its_dearer_end_says(here: int, there: int) -> None:
-    """Each end would go by its own cost, and they would take different ways for the shortest."""
+    """Each end would use its own cost, and they would choose different shortest paths."""
     for name, other, costs in (("a", "b", (here, there)), ("b", "a", (there, here))):
         states = LinkStates(name)
         states.announce([Adjacency(other, Role.PEER, costs[0])])
@@ -62,7 +62,7 @@ def test_a_link_costs_what_its_dearer_end_says(here: int, there: int) -> None:
 
 
 def test_after_a_restart_a_server_goes_on_from_its_old_number() -> None:
-    """Its new links would be taken for older than its old ones, and not be believed."""
+    """Its new links would count as older than its old ones."""
     states = LinkStates("a")
     states.announce(peer("b"))
     assert states.learn(LinkState("a", 9, peer("c"))) == LinkState("a", 10, peer("b"))
@@ -71,7 +71,7 @@ def test_after_a_restart_a_server_goes_on_from_its_old_number() -> None:
 
 
 def test_two_states_of_one_number_are_decided_alike() -> None:
-    """After a restart one half of the network would believe the old state for ever."""
+    """After a restart one half of the network would keep the old state forever."""
     old, new = LinkState("b", 2, peer("x")), LinkState("b", 2, peer("y"))
     for one, other in ((old, new), (new, old)):
         states = LinkStates("a")
@@ -85,7 +85,7 @@ def test_two_states_of_one_number_are_decided_alike() -> None:
 
 
 def test_two_servers_of_one_name_do_not_outbid_each_other_for_ever() -> None:
-    """They would flood the network until one of them goes."""
+    """They would flood the network until one of them stops."""
     one, other = LinkStates("a"), LinkStates("a")
     one.announce(peer("b"))
     said: LinkState | None = other.announce(peer("c"))
@@ -105,7 +105,7 @@ def test_two_servers_of_one_name_do_not_outbid_each_other_for_ever() -> None:
 
 @pytest.mark.parametrize("number", [NUMBER_MAX // 2, NUMBER_MAX - 1])
 def test_a_number_that_leaves_no_room_is_not_outbid(number: int) -> None:
-    """A server would number its own states past what others take, and be cut off for good."""
+    """A server would exceed the largest number, and be cut off for good."""
     states = LinkStates("a")
     states.announce(peer("b"))
     assert reason_of(states.check, LinkState("a", number, ())) is Reason.NAME_IN_USE
@@ -116,7 +116,7 @@ def test_a_number_that_leaves_no_room_is_not_outbid(number: int) -> None:
 
 
 def test_what_cannot_be_reached_goes_first() -> None:
-    """The table would grow without bound, or servers that are there would be forgotten."""
+    """The table would grow without bound, or existing servers be forgotten."""
     states = LinkStates("a", limits=RouterLimits(servers_max=3))
     states.announce(peer("b"))
     for state in (LinkState("b", 1, peer("a")), LinkState("x", 1, peer("y"))):
@@ -133,7 +133,7 @@ def test_what_cannot_be_reached_goes_first() -> None:
 
 
 def test_a_new_neighbour_is_told_first_what_the_rest_hangs_on() -> None:
-    """Where room runs out meanwhile, servers would be forgotten that are about to be reached."""
+    """Without room, soon reachable servers would be forgotten."""
     limits = RouterLimits(servers_max=5)
     old = LinkStates("b", limits=limits)
     old.learn(LinkState("d", 1, peer("c")))
@@ -150,7 +150,7 @@ def test_a_new_neighbour_is_told_first_what_the_rest_hangs_on() -> None:
 
 
 def test_links_that_are_known_are_bounded() -> None:
-    """A neighbour that tells of servers all linked to one another would use up the memory."""
+    """A neighbour that reports a full mesh would fill the memory."""
     states = LinkStates("a", limits=RouterLimits(known_links_max=4))
     states.announce(peer("b", "c", "d", "e", "f"))
     for state in (
@@ -189,7 +189,7 @@ def test_links_that_are_known_are_bounded() -> None:
     ],
 )
 def test_nonsense_is_refused(state: LinkState) -> None:
-    """A confused server could make others compute without end, or lose their paths."""
+    """A faulty server could make others compute forever, or lose their paths."""
     states = LinkStates("a")
     assert reason_of(states.check, state) is Reason.WRONG_LINK_STATE
     states.validate()

@@ -1,4 +1,4 @@
-"""Who wants a notification: once each, in order, and as subscriptions are now."""
+"""`NextHopCache`: each recipient once, in order, and current."""
 
 import itertools
 
@@ -23,14 +23,14 @@ SEVEN = Notification({"a": 7})
 
 
 def told(router: Router, client: Client, message: Message) -> list[Effect]:
-    """What a router does about a message, its invariants checked."""
+    """Returns the effects of a message, with checked invariants."""
     effects = router.handle(Received(client, message), 0)
     router.validate()
     return effects
 
 
 def test_what_is_kept_goes_when_a_subscription_comes_or_goes() -> None:
-    """A client would get nothing yet, or still something, where others get the same."""
+    """A client would receive nothing yet, or still something."""
     router = Router()
     told(router, BOB, Subscribe("1", Filter("a > 0")))
     assert told(router, ANN, Publish((SEVEN,))) == [Deliver(BOB, ("1",), (SEVEN,))]
@@ -52,7 +52,7 @@ def test_a_subscription_of_several_filters_is_named_once() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    """Notifications that all match something else would fill the memory."""
+    """Notifications with different matches would fill the memory."""
     router = Router(limits=RouterLimits(cached_next_hops_max=2, cached_filters_max=6))
     for number in range(6):
         told(router, ANN, Subscribe(f"{number}", Filter({"a": number})))
@@ -67,7 +67,7 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_parts_of_patterns_come_in_one_order() -> None:
-    """A server would say the same in another order in each process, with its salt of texts."""
+    """The order would differ between processes, by the salt of text hashes."""
     router = Router(Strategy.ADVERTISEMENTS)
     told(router, ANN, Advertise("offer", Advertisement("a any")))
     told(router, BOB, SubscribePattern("pattern", Pattern("a > 0 -> a > 1 -> a > 2 -> a > 3")))

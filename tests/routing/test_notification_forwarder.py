@@ -1,4 +1,4 @@
-"""Several notifications that are published together give what they give one by one."""
+"""`NotificationForwarder`: a batch has the effects of its notifications."""
 
 import itertools
 from collections import defaultdict
@@ -36,7 +36,7 @@ PUBLISHER = Client("p")
 
 
 def subscribed(wishes: Iterable[tuple[int, int]], name: str = "") -> Router:
-    """A router with two links, at which parties ask for `a` up to some number."""
+    """Returns a router with two links, and subscriptions for `a` up to some number."""
     router = Router(name=name)
     for neighbour in LINKS:
         router.handle(LinkUp(neighbour, Role.PEER), 0)
@@ -47,7 +47,7 @@ def subscribed(wishes: Iterable[tuple[int, int]], name: str = "") -> Router:
 
 
 def received(effects: Iterable[Effect]) -> dict[Any, list[str]]:
-    """What each subscription and each link gets, in order."""
+    """Returns the notifications of each subscription and link, in order."""
     got: dict[Any, list[str]] = defaultdict(list)
     for effect in effects:
         if isinstance(effect, Deliver):
@@ -82,7 +82,7 @@ def test_a_batch_gives_what_its_notifications_give(
 
 
 def test_one_that_is_refused_costs_the_others_nothing() -> None:
-    """A notification that came twice would take those that travel with it along."""
+    """A duplicate would suppress the rest of its batch."""
     one, two = (Notification({"a": 1}, envelope=Envelope(id=each)) for each in ("1", "2"))
     router = subscribed([(0, 4)], name="here")
     effects = router.handle(Received(PUBLISHER, Publish((one, one, two))), 0)
@@ -95,7 +95,7 @@ def test_one_that_is_refused_costs_the_others_nothing() -> None:
 
 
 def test_what_was_too_much_work_comes_again_as_if_for_the_first_time() -> None:
-    """What was looked at before the work ran out would be a duplicate then, and lost."""
+    """A retried notification would be a duplicate, and lost."""
     router = Router(Strategy.ADVERTISEMENTS, name="here")
     offer = Filter("t matches '(a|b)*c(a|b){50,90}'")
     router.handle(Received(PUBLISHER, Advertise("1", offer)), 0)
@@ -120,7 +120,7 @@ def test_what_was_too_much_work_comes_again_as_if_for_the_first_time() -> None:
 
 
 def test_times_that_are_not_believed_are_counted_one_by_one() -> None:
-    """One wrong clock in a batch would hide the right times beside it, or not be counted."""
+    """One wrong clock in a batch would hide correct times, or not be counted."""
     times_us = [10, 2 * CLOCK_AHEAD_MAX_US, 20, None, 3 * CLOCK_AHEAD_MAX_US]
     batch = tuple(Notification({}, envelope=Envelope(time_us=each)) for each in times_us)
     together, singly = subscribed([]), subscribed([])
@@ -139,7 +139,7 @@ def timed(id_: str, ttl_us: int | None, delivery: str = "best-effort") -> Notifi
 
 
 def test_what_comes_too_late_goes_nowhere_and_is_counted() -> None:
-    """A reader would get what is over, or what is good or promised would be dropped."""
+    """A reader would get an expired notification, or a valid or reliable one would be dropped."""
     router = subscribed([(0, 4), (2, 4)])
     late, good, sure = timed("late", 10), timed("good", 11), timed("sure", 1, "reliable")
     every = late, good, timed("any", None), sure
@@ -158,7 +158,7 @@ def test_what_comes_too_late_goes_nowhere_and_is_counted() -> None:
     st.integers(0, 5),
 )
 def test_where_it_would_go_is_where_it_goes(wishes: list[tuple[int, int]], value: int) -> None:
-    """Whoever asks why a notification went somewhere would be told of another way."""
+    """An inspection would show other recipients than the delivery."""
     router = subscribed(wishes)
     notification = Notification({"a": value}, envelope=Envelope(id="n", publisher="p"))
     matching, neighbours = router.recipients_of(notification)
@@ -171,7 +171,7 @@ def test_where_it_would_go_is_where_it_goes(wishes: list[tuple[int, int]], value
 
 
 def test_it_is_said_why_a_link_is_not_used() -> None:
-    """Nobody could see why nothing goes over a link that is there."""
+    """The disuse of a link would have no visible reason."""
     assert subscribed([], "here").links() == [
         (Adjacency(each.name, Role.PEER), Reason.UNCONFIRMED) for each in LINKS
     ]
@@ -179,7 +179,7 @@ def test_it_is_said_why_a_link_is_not_used() -> None:
 
 
 def test_a_client_may_not_say_where_its_publication_came_from() -> None:
-    """A message that was forged, or is of another version, would pass for one that begins here."""
+    """A forged message, or one of another version, would pass as a local publication."""
     router, it = Router(), Notification({"a": 1})
     for message, reason in (
         (Publish((it,), source="x"), Reason.WRONG_OWNER),

@@ -1,4 +1,4 @@
-"""The poset forwards what the paper's formula says, whatever came and went before."""
+"""`Poset`: forwarding equals the paper's formula, after all changes."""
 
 import random
 from collections.abc import Callable, Mapping, Set
@@ -47,7 +47,7 @@ def random_filter(chance: random.Random) -> Filter:
 
 
 class World:
-    """A poset, the products wanted, and the tables of the neighbours as they were told."""
+    """A poset, its wanted products, and the tables of the neighbours."""
 
     def __init__(self, *, covering: bool = True) -> None:
         self.poset: Poset[Filter] = Poset(FilterCoveringIndex() if covering else None)
@@ -56,7 +56,7 @@ class World:
         self.products: dict[int, Filter] = {}
 
     def want(self, wanted: Wanted) -> None:
-        """Has products wanted on these ways; on none: it goes."""
+        """Sets the next hops of products; without any one is removed."""
         nodes: dict[Node[Filter], Set[NextHop]] = {}
         for product, next_hops in wanted.items():
             node = self.poset.add_subscriber(product, ME, "1")
@@ -69,7 +69,7 @@ class World:
         self.apply(nodes)
 
     def apply(self, nodes: Mapping[Node[Filter], Set[NextHop]]) -> None:
-        """Tells the neighbours, in order; at no time may one miss what it had and still needs."""
+        """Applies changes at the neighbours, in order; none may miss a needed product meanwhile."""
         needed = {
             next_hop: [
                 p
@@ -93,7 +93,7 @@ class World:
 @pytest.mark.quick_every(5)
 @pytest.mark.parametrize("seed", range(25))
 def test_it_is_the_formula(seed: int) -> None:
-    """Something wanted would not be forwarded, or something covered would be."""
+    """A wanted product would not be forwarded, or a covered one would be."""
     chance = random.Random(seed)
     world = World()
     for _ in range(60):
@@ -114,7 +114,7 @@ def test_it_is_the_formula(seed: int) -> None:
 
 
 def test_without_covering_all_is_forwarded() -> None:
-    """Measuring what covering saves would compare it with itself."""
+    """The savings of covering would be measured against themselves."""
     world = World(covering=False)
     next_hops = frozenset(WAYS)
     world.want(
@@ -157,7 +157,7 @@ def test_a_new_subscription(case: Callable[[World], None]) -> None:
 
 
 def test_a_withdrawn_wide_filter_brings_the_narrower_back() -> None:
-    """Who asked for less than another would get nothing once the other has gone."""
+    """A narrower subscription would get nothing after the wider one is withdrawn."""
     world = World()
     next_hops = frozenset(WAYS[:1])
     for text in ("a > 3", "a > 2", "a > 1 and b any", "a > 0", "a > 7"):
@@ -171,7 +171,7 @@ def test_a_withdrawn_wide_filter_brings_the_narrower_back() -> None:
 
 
 class Full(FilterCoveringIndex):
-    """A front that takes no filter on `b`."""
+    """An index that refuses filters on `b`."""
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
         if "b" in product.sides:
@@ -195,7 +195,7 @@ def test_what_the_front_cannot_take_is_forwarded() -> None:
 
 @pytest.mark.slow
 def test_a_chain_is_withdrawn_from_its_wide_end() -> None:
-    """Each that goes would have all the others ask for a root again."""
+    """Each removal would let all others search for a root again."""
     world = World()
     next_hops = frozenset(WAYS[:1])
     chain = [Filter({"a": gt(low)}) for low in range(200)]
@@ -217,7 +217,7 @@ def test_a_chain_is_withdrawn_from_its_wide_end() -> None:
 
 
 def test_filters_of_numbers_of_one_hash_are_found_at_once() -> None:
-    """A stranger could have each look-up go through all filters: some thousands take seconds."""
+    """A stranger could make each lookup pass over all filters: some thousands take seconds."""
     of_one_hash = [plain_number(2.0 ** (61 * n)) for n in range(-6, 7)]
     lines = [tuple((NUMBER, n) for n in each) for each in combinations(of_one_hash, 4)]
     assert len(set(map(hash, lines))) == 1

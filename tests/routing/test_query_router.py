@@ -1,4 +1,6 @@
-"""Questions reach all sources whose descriptions they meet, and nobody else; answers come back."""
+"""`QueryRouter`: queries reach all sources with matching descriptions, and no others; answers
+return.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -56,11 +58,11 @@ WARM: Final = Query("temperature > 20")
 SENSOR: Final = Advertisement("temperature > 0 and room any")
 SECOND: Final = 1_000_000
 FURTHER: Final = 950_000
-"""What is left of a second for those below."""
+"""The time left of a second for the next hop."""
 
 
 def ask(query: Query, identity: str = "7", **options: Any) -> Ask:
-    """A question for a second."""
+    """Returns a query with a second."""
     options = {"asker": "", "timeout_us": SECOND, "window": ANSWER_WINDOW, **options}
     return Ask((Disjunct(query),), identity=identity, **options)
 
@@ -71,7 +73,7 @@ def described(
     links: str = "ns",
     limits: RouterLimits = RouterLimits(),
 ) -> Router:
-    """A router with links, at which these have described warm rooms."""
+    """Returns a router with links, and descriptions of warm rooms."""
     router = Router(name=name, limits=limits)
     for each in links:
         router.handle(LinkUp(Neighbour(each), Role.PEER), 0)
@@ -86,12 +88,12 @@ def items(*numbers: int) -> tuple[Notification, ...]:
 
 
 def report(name: str, state: SourceState, count: int = 0, reason: str = "") -> SourceReport:
-    """What is known of a source."""
+    """Returns the report of a source."""
     return SourceReport(name, state, count, reason)
 
 
 def answer(*, identity: str = "7", **parts: Any) -> Answer:
-    """What has come of a question."""
+    """Returns an answer."""
     return Answer("", identity, **parts)
 
 
@@ -99,7 +101,7 @@ COUNTED: Final = Combination((Aggregate(AggregateKind.COUNT),), "source")
 
 
 def told(*reports: SourceReport) -> NotifyClient:
-    """What who asked is told at last."""
+    """Returns the last answer to the asker."""
     return NotifyClient(BOB, answer(reports=reports, is_last=True))
 
 
@@ -109,7 +111,7 @@ LOST, STOPPED = SourceState.LOST, SourceState.STOPPED
 
 
 class Describing(Changing):
-    """A world in which what is advertised is described, too, as data that is there."""
+    """A world with descriptions equal to its advertisements."""
 
     def fresh(self) -> Network:
         network = super().fresh()
@@ -134,7 +136,7 @@ class Describing(Changing):
 def test_whoever_described_what_it_meets_is_asked_once(
     seed: int, shape: str, strategy: Strategy, covering: bool
 ) -> None:
-    """A source would never be asked, be asked twice, or be asked for what it does not have."""
+    """A source would be missed, asked twice, or asked in vain."""
     world = Describing(seed, shape, strategy, covering=covering)
     for number in range(12):
         for _ in range(world.chance.randint(1, 4)):
@@ -162,7 +164,7 @@ def test_whoever_described_what_it_meets_is_asked_once(
 
 
 class Asked:
-    """A question at a client: what is left of each of its sources, and how much may be sent."""
+    """A query at a client: the rest of each source, and its credit."""
 
     def __init__(self, left: dict[str, int], may: int) -> None:
         self.left = left
@@ -171,7 +173,7 @@ class Asked:
 
 
 class Answering(Describing):
-    """A world in which sources answer, a few items at a time, in any order."""
+    """A world with sources that answer, a few items at a time, in any order."""
 
     def __init__(self, seed: int, shape: str, *, combined: bool, covering: bool) -> None:
         super().__init__(seed, shape, Strategy.SUBSCRIPTIONS, covering=covering)
@@ -183,11 +185,11 @@ class Answering(Describing):
         self.under_way: dict[tuple[int, str, str], Asked] = {}
 
     def count_of(self, source: str) -> int:
-        """How many items a source has: more than a window, some of them."""
+        """Returns the items of a source: more than a window, for some."""
         return int(source) * 37 % 600
 
     def look(self) -> None:
-        """Takes in what sources and askers are told."""
+        """Handles the messages to sources and askers."""
         for broker, asked in self.network.asked:
             left = {source: self.count_of(source) for source in asked.sources}
             key = (broker, asked.client.name, asked.question.identity)
@@ -205,7 +207,7 @@ class Answering(Describing):
         self.network.told.clear()
 
     def take(self, broker: int, client: str, message: Answer) -> None:
-        """Who asked gets something, and asks for more."""
+        """Takes items at the asker, and grants more."""
         self.came.update(item.envelope.id for item in message.items)
         self.partials += [message.partial] if message.partial else []
         self.reports += message.reports
@@ -218,7 +220,7 @@ class Answering(Describing):
             self.network.say(broker, client, More("", message.identity, 100))
 
     def send(self) -> bool:
-        """One of the sources that may sends something; whether there was one."""
+        """Sends from a random source with credit. Returns whether there was one."""
         ready = [
             (key, source)
             for key, asked in self.under_way.items()
@@ -252,7 +254,7 @@ class Answering(Describing):
         return True
 
     def count(self, key: tuple[int, str, str], source: str) -> None:
-        """One of the sources has counted its items; the last of a client tells for all."""
+        """Counts the items of a source; the last of a client reports for all."""
         asked = self.under_way[key]
         del asked.left[source]
         asked.counted.append(source)
@@ -270,7 +272,7 @@ class Answering(Describing):
         self.network.say(key[0], key[1], said)
 
     def ask(self, at: int, query: Query, identity: str, *, fails: bool) -> None:
-        """A question is asked and answered, while links and servers fail."""
+        """Runs a query during failures of links and servers."""
         self.came.clear()
         self.reports.clear()
         self.partials.clear()
@@ -298,7 +300,7 @@ class Answering(Describing):
 def test_all_answers_come_once_and_what_is_missing_is_told(
     seed: int, shape: str, fails: bool, combined: bool
 ) -> None:
-    """Answers would be lost, come twice, or be missing without a word."""
+    """Answers would be lost, doubled, or missing without a report."""
     world = Answering(5_000 + seed, shape, combined=combined, covering=seed % 2 == 0)
     for _ in range(20):
         world.change()
@@ -338,7 +340,7 @@ def test_all_answers_come_once_and_what_is_missing_is_told(
 
 
 def test_a_question_goes_only_where_something_meets_it() -> None:
-    """Every source would see every question, which is what descriptions are for."""
+    """Every source would see every query, despite descriptions."""
     router = described((NORTH, "1"), (ANN, "1"))
     router.handle(Received(SOUTH, Describe("1", (Advertisement("temperature < 0"),))), 0)
     router.handle(Received(ANN, Describe("2", (Advertisement("temperature any"),))), 0)
@@ -362,14 +364,14 @@ def test_a_question_goes_only_where_something_meets_it() -> None:
 
 
 def test_what_may_be_published_is_no_data() -> None:
-    """Publishers would be asked for what they do not keep."""
+    """Publishers would be queried for data that they do not keep."""
     router = Router()
     router.handle(Received(ANN, Advertise("1", SENSOR)), 0)
     assert router.handle(Received(BOB, ask(WARM)), 0) == [NotifyClient(BOB, answer(is_last=True))]
 
 
 def test_what_is_not_described_is_not_there() -> None:
-    """A source would be asked for attributes that it does not have; an open one may have them."""
+    """A source would be queried for missing attributes; an open one may have them."""
     router = described((ANN, "1"), links="")
     router.handle(Received(BOB, Describe("1", (Filter("temperature > 0"),))), 0)
     effects = router.handle(Received(BOB, ask(Query("temperature > 20 and height = 3"))), 0)
@@ -377,7 +379,7 @@ def test_what_is_not_described_is_not_there() -> None:
 
 
 def test_any_alternative_and_any_description_is_enough() -> None:
-    """A source would be asked twice, or not, where it says several things of its data."""
+    """A source with several descriptions would be asked twice, or not at all."""
     router = Router()
     offers = (Advertisement("a = 1"), Advertisement("a = 2"))
     router.handle(Received(ANN, Describe("1", offers)), 0)
@@ -389,7 +391,7 @@ def test_any_alternative_and_any_description_is_enough() -> None:
 
 
 def test_a_question_goes_no_farther_than_it_may() -> None:
-    """One that is meant for nearby sources would reach all of a network."""
+    """A query for nearby sources would reach the whole network."""
     router = described((NORTH, "1"), (ANN, "1"))
     for hops, onward in ((1, []), (0, [NORTH])):
         effects = router.handle(Received(SOUTH, ask(WARM, f"{hops}", hops=hops, hops_max=1)), 0)
@@ -398,14 +400,14 @@ def test_a_question_goes_no_farther_than_it_may() -> None:
 
 
 def took(router: Router, origin: Client | Neighbour, message: Message) -> list[Effect]:
-    """What a router does about a message; its invariants hold."""
+    """Returns the effects of a message, with checked invariants."""
     effects = router.handle(Received(origin, message), 0)
     router.validate()
     return effects
 
 
 def test_a_report_stands_behind_the_items_it_speaks_of() -> None:
-    """A source would be taken for one that has answered, while its items are still to come."""
+    """A source would count as answered before its items arrive."""
     router = described((ANN, "1"), links="")
     took(router, BOB, ask(WARM, window=2))
     said = answer(items=items(21, 22, 23), reports=(report("1", ANSWERED, 3),), is_last=True)
@@ -419,7 +421,7 @@ def test_a_report_stands_behind_the_items_it_speaks_of() -> None:
 
 
 def test_nobody_is_granted_more_than_a_limit() -> None:
-    """One who asks for all and reads nothing would fill a server's memory."""
+    """An asker with unlimited credit and no reads would fill a server's memory."""
     router = described((ANN, "1"), links="", limits=RouterLimits(items_granted_max=3))
     took(router, BOB, ask(WARM, window=10**9))
     counts = [len(items_to_bob(took(router, ANN, answer(items=items(*range(8))))))]
@@ -428,7 +430,7 @@ def test_nobody_is_granted_more_than_a_limit() -> None:
 
 
 def items_to_bob(effects: list[Effect]) -> tuple[Notification, ...]:
-    """What comes to one who asked."""
+    """Returns the items for the asker."""
     return tuple(
         item
         for each in effects
@@ -438,7 +440,7 @@ def items_to_bob(effects: list[Effect]) -> tuple[Notification, ...]:
 
 
 def test_a_branch_gets_more_as_its_items_leave() -> None:
-    """A fast source would fill a server's memory, or stand still for ever."""
+    """A fast source would fill a server's memory, or stop forever."""
     router = described((ANN, "1"), links="")
     took(router, BOB, ask(WARM, window=10))
     took(router, ANN, answer(items=items(*range(ANSWER_WINDOW))))
@@ -465,7 +467,7 @@ def test_a_branch_gets_more_as_its_items_leave() -> None:
 
 
 def test_a_limit_stops_what_goes_on() -> None:
-    """Sources would go on with what nobody wants."""
+    """Sources would continue in vain."""
     router = described((ANN, "1"), (EVE, "2"), (NORTH, "1"))
     took(router, BOB, ask(WARM, limit=3))
     took(router, ANN, answer(items=items(1), reports=(report("1", ANSWERED, 1),), is_last=True))
@@ -480,7 +482,7 @@ def test_a_limit_stops_what_goes_on() -> None:
 
 
 def test_at_its_deadline_it_is_told_what_is_missing() -> None:
-    """Who asked would wait for ever, or take a part for the whole."""
+    """The asker would wait forever, or take a part for the whole."""
     router = described((ANN, "1"), (EVE, "2"), (NORTH, "1"))
     took(router, BOB, ask(WARM))
     took(router, NORTH, answer(reports=(report("x", ASKED), report("y", ASKED))))
@@ -507,7 +509,7 @@ def test_at_its_deadline_it_is_told_what_is_missing() -> None:
 
 
 def test_what_found_no_room_at_the_deadline_did_not_answer() -> None:
-    """A source would be told to have answered, although its items never left a server."""
+    """A source would count as answered, although its items never left a server."""
     router = described((ANN, "1"), links="")
     took(router, BOB, ask(WARM, window=1))
     said = answer(items=items(1, 2), reports=(report("1", ANSWERED, 2),), is_last=True)
@@ -518,7 +520,7 @@ def test_what_found_no_room_at_the_deadline_did_not_answer() -> None:
 
 
 def test_there_is_no_time_to_ask_anyone() -> None:
-    """A question would come back from below when nobody waits any more."""
+    """A query would return after its asker's deadline."""
     router = described((ANN, "1"), (NORTH, "1"))
     assert took(router, BOB, ask(WARM, timeout_us=2_000)) == [
         NotifyClient(
@@ -532,7 +534,7 @@ def test_there_is_no_time_to_ask_anyone() -> None:
     [(LinkDown(NORTH), ["x", "@n"]), (ClientGone(ANN), ["1"])],
 )
 def test_who_is_gone_is_reported(event: LinkDown | ClientGone, gone: list[str]) -> None:
-    """A question would wait for one who never answers, and nobody would know what is missing."""
+    """A query would wait for a lost source, and the gap be unknown."""
     router = described((ANN, "1"), (NORTH, "1"))
     took(router, BOB, ask(WARM))
     took(router, NORTH, answer(reports=(report("x", ASKED), report("y", ASKED))))
@@ -547,7 +549,7 @@ def test_who_is_gone_is_reported(event: LinkDown | ClientGone, gone: list[str]) 
 
 @pytest.mark.parametrize("how", ["cancel", "link down"])
 def test_nobody_answers_one_who_does_not_wait(how: str) -> None:
-    """Sources would work for one who is gone."""
+    """Sources would work for a disconnected asker."""
     router = described((ANN, "1"), (NORTH, "1"))
     took(router, SOUTH, ask(WARM))
     event = Received(SOUTH, Cancel("", "7")) if how == "cancel" else LinkDown(SOUTH)
@@ -562,7 +564,7 @@ def test_nobody_answers_one_who_does_not_wait(how: str) -> None:
 
 
 def test_a_client_may_ask_its_own_sources() -> None:
-    """It would be told nothing when its source has ended, or its question be held for ever."""
+    """It would miss the end of its source, or its query be held forever."""
     router = described((ANN, "1"), (BOB, "2"), links="")
     took(router, ANN, ask(WARM))
     took(router, ANN, answer(reports=(report("1", EMPTY),), is_last=True))
@@ -576,7 +578,7 @@ def test_a_client_may_ask_its_own_sources() -> None:
 
 
 def test_only_who_asked_says_more_or_cancels() -> None:
-    """A client could end, or see, what another one asked."""
+    """A client could end, or see, another client's query."""
     router = described((ANN, "1"), links="")
     took(router, BOB, ask(WARM))
     for message in (Cancel("", "7"), More("", "7", 3), answer(is_last=True)):
@@ -585,7 +587,7 @@ def test_only_who_asked_says_more_or_cancels() -> None:
 
 
 def test_a_client_speaks_for_its_own_sources_only() -> None:
-    """One source could say that another one has answered."""
+    """One source could report another one as answered."""
     router = described((ANN, "1"), (EVE, "2"), links="")
     took(router, BOB, ask(WARM))
     assert took(router, ANN, answer(reports=(report("2", EMPTY), report("3", ASKED)))) == []
@@ -595,7 +597,7 @@ def test_a_client_speaks_for_its_own_sources_only() -> None:
 
 
 def test_one_who_passed_it_on_is_answered_whatever_happens() -> None:
-    """A server would wait for a neighbour that has refused its question."""
+    """A server would wait for a neighbour that has refused its query."""
     router = described((ANN, "1"))
     again = ask(WARM)
     took(router, BOB, again)
@@ -636,7 +638,7 @@ def test_one_who_passed_it_on_is_answered_whatever_happens() -> None:
 def test_what_makes_no_sense_is_refused(
     origin: Client | Neighbour, question: Ask, reason: Reason
 ) -> None:
-    """A question would go round, be answered twice, or come from nobody."""
+    """A query would loop, be answered twice, or have no origin."""
     router = Router(name="s")
     router.handle(Received(ANN, ask(WARM, "known")), 0)
     event = Received(origin, question)
@@ -646,7 +648,7 @@ def test_what_makes_no_sense_is_refused(
 
 
 def test_a_question_and_a_notification_may_have_one_identity() -> None:
-    """One of them would be lost as if it had come already."""
+    """One of them would be dropped as a duplicate."""
     router = Router(name="s")
     notification = Notification({"a": 1}, envelope=Envelope(id="1", publisher=""))
     for message in (Publish((notification,)), ask(WARM, "1")):
@@ -655,7 +657,7 @@ def test_a_question_and_a_notification_may_have_one_identity() -> None:
 
 
 def test_a_refusal_says_what_is_wrong_with_a_question() -> None:
-    """Who asked would have to guess."""
+    """The asker would have to guess."""
     router = Router()
     nothing = Query("temperature > 20 and temperature < 10")
     (refused,) = router.handle(Received(ANN, ask(nothing)), 0)
@@ -686,7 +688,7 @@ def test_tables_have_limits(limit: str, made: Callable[[Router], object]) -> Non
 
 
 def test_deadlines_of_what_has_ended_are_forgotten() -> None:
-    """A server would hold something for each question that was ever asked, until its time."""
+    """A server would hold the deadline of each ended query."""
     router = described((ANN, "1"), links="")
     for number in range(1_000):
         took(router, BOB, ask(WARM, f"{number}"))
@@ -696,7 +698,7 @@ def test_deadlines_of_what_has_ended_are_forgotten() -> None:
 
 
 def counted(*rooms: str) -> bytes:
-    """What is counted of items of these sources."""
+    """Returns the count of items of these sources."""
     partial = Partial(COUNTED)
     partial.add_all(Notification({"source": each}) for each in rooms)
     return partial.to_bytes()
@@ -706,7 +708,7 @@ def counted(*rooms: str) -> bytes:
 def test_what_is_combined_beyond_a_limit_fails_as_a_whole(
     limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Groups of who is reported as failed would be in the result, or an error end the server."""
+    """Groups of failed sources would be in the result, or an error end the server."""
     router = described((ANN, "a"), (EVE, "e"), (NORTH, "n"))
     router.handle(Received(BOB, ask(WARM, combination=COUNTED, window=0)), 0)
     first = answer(reports=(report("a", ANSWERED, 2),), partial=counted("1", "2"), is_last=True)
@@ -730,7 +732,7 @@ def test_what_is_combined_beyond_a_limit_fails_as_a_whole(
 
 
 def test_what_cannot_be_combined_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server without the library of sketches would fail at a neighbour's question."""
+    """A server without the library of sketches would fail at a neighbour's query."""
     error = MissingRequirementError("datasketches", "install it")
 
     def missing() -> None:
@@ -747,7 +749,7 @@ def test_what_cannot_be_combined_here_is_refused(monkeypatch: pytest.MonkeyPatch
 
 
 def test_looking_for_whom_a_question_meets_is_counted_as_work() -> None:
-    """A client could hold a server up by a question of many alternatives."""
+    """A client could block a server by a query of many disjuncts."""
     router = described((ANN, "a"))
     many = ask(WARM)
     many = replace(many, alternatives=many.alternatives * 1_000)

@@ -1,4 +1,4 @@
-"""Who is refused something is told the limit, or the value, that was in the way."""
+"""Refusals carry the exceeded limit, or the invalid value."""
 
 import pytest
 
@@ -34,7 +34,9 @@ LONG = "i" * 300
 
 
 def answer(message: Message, limits: RouterLimits = RouterLimits()) -> Refused:
-    """What a router with one subscription and one advertisement says to a client's message."""
+    """Returns the refusal of a client's message by a router with one subscription and one
+    advertisement.
+    """
     router = Router(limits=limits)
     router.handle(Received(Client("a"), Subscribe("held", SOME)), 0)
     router.handle(Received(Client("a"), Advertise("held", SOME)), 0)
@@ -71,7 +73,7 @@ def test_a_limit_is_named(
     limit: str,
     size: int | None,
 ) -> None:
-    """A client could not tell which of its limits it has met, or would be told another."""
+    """A client could not identify the exceeded limit, or would see another one."""
     limits = RouterLimits(filters_per_subscription_max=1, registrations_max=1)
     refusal = answer(message, limits)
     assert refusal.reason is reason
@@ -80,7 +82,7 @@ def test_a_limit_is_named(
 
 
 def test_the_filters_of_a_server_are_a_limit_of_their_own() -> None:
-    """A client would be told that it has too many subscriptions, where filters are too many."""
+    """The limit of subscriptions would be reported instead of the limit of filters."""
     refusal = answer(Subscribe("1", Filter("b = 1")), RouterLimits(filters_max=1))
     assert isinstance(refusal.error, LimitError)
     assert (refusal.error.limit, refusal.error.size) == ("filters_max", 2)
@@ -96,7 +98,7 @@ def test_the_filters_of_a_server_are_a_limit_of_their_own() -> None:
     ],
 )
 def test_what_cannot_match_is_shown(message: Message, value: Product | Pattern) -> None:
-    """A client could not tell which of its filters is wrong."""
+    """A client could not identify its wrong filter."""
     refusal = answer(message)
     assert refusal.reason is Reason.UNSATISFIABLE
     assert isinstance(refusal.error, UnsatisfiableFilterError)
@@ -115,13 +117,13 @@ def test_what_cannot_match_is_shown(message: Message, value: Product | Pattern) 
     ],
 )
 def test_where_the_reason_says_it_all_nothing_is_added(message: Message, reason: Reason) -> None:
-    """A client would be told of a limit that it has not met."""
+    """A client would see a limit that it has not exceeded."""
     refusal = answer(message)
     assert (refusal.reason, refusal.error) == (reason, None)
 
 
 def test_a_link_too_many_names_its_limit() -> None:
-    """Who runs a server could not tell which of its tables is full."""
+    """An operator could not identify the full table."""
     router = Router(limits=RouterLimits(neighbours_max=0))
     (effect,) = router.handle(LinkUp(Neighbour("b"), Role.PEER), 0)
     assert isinstance(effect, Refused)
@@ -130,7 +132,7 @@ def test_a_link_too_many_names_its_limit() -> None:
 
 
 def test_the_longest_label_counts() -> None:
-    """A label that is too long would pass behind a short one, or one of just that length not."""
+    """A long label would pass behind a short one, or one of just that length not."""
     assert refused(check_label, "i" * 255, "") is None
     refusal = refused(check_label, "a", "i" * 256, "b")
     assert refusal is not None
@@ -139,7 +141,7 @@ def test_the_longest_label_counts() -> None:
 
 
 def test_an_error_is_told_without_its_frames() -> None:
-    """An answer that is kept would keep all alive that was on the way to it."""
+    """A stored answer would keep all frames of its traceback alive."""
     with pytest.raises(LimitError) as caught:
         raise LimitError("NAME", 1)
     assert caught.value.__traceback__ is not None

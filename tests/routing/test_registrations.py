@@ -1,4 +1,4 @@
-"""The ledger gives back exactly what was asked for under an identity."""
+"""`Registrations`: exactly the entries of an identity are returned."""
 
 from contrada.errors import LimitError
 from contrada.routing.router_limits import RouterLimits
@@ -21,7 +21,7 @@ def test_entries_are_kept_by_origin_and_identity() -> None:
 
 
 def test_the_unknown_is_not_there() -> None:
-    """Withdrawing something twice would go unnoticed."""
+    """A second withdrawal would go unnoticed."""
     registrations: Registrations[str] = Registrations()
     registrations.add(Client("a"), "1", "x")
     assert registrations.remove(Client("a"), "2") is None
@@ -34,7 +34,7 @@ def test_the_unknown_is_not_there() -> None:
 
 
 def test_all_of_an_origin_are_removed_together() -> None:
-    """A client that is gone would go on being served."""
+    """A disconnected client would still be served."""
     registrations: Registrations[str] = Registrations()
     for identity in "123":
         registrations.add(Client("a"), identity, identity)
@@ -59,7 +59,7 @@ def test_full_registrations_take_no_more() -> None:
 
 
 def test_ways_are_found_by_their_neighbour() -> None:
-    """When a link goes, what came over it for some home would stay."""
+    """The registrations of some owner would remain after their link is down."""
     registrations: Registrations[str] = Registrations()
     link = Neighbour("a")
     next_hop = registrations.next_hop(link, "h")

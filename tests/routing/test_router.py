@@ -1,4 +1,4 @@
-"""Networks of routers deliver what filters match, once, whatever came and went before."""
+"""Networks of routers deliver matching notifications once, after all changes."""
 
 import random
 from collections import Counter
@@ -41,7 +41,7 @@ Key = tuple[int, str, str]
 
 
 def random_offer(chance: random.Random) -> Offer:
-    """Advertisements that often cover one another and leave something out."""
+    """Returns advertisements that often cover one another and leave values out."""
     if chance.random() < 0.1:
         return Filter({})
     low = chance.randrange(8)
@@ -52,7 +52,7 @@ def random_offer(chance: random.Random) -> Offer:
 
 
 class World:
-    """A network with clients, and what was asked of it."""
+    """A network with clients, and their registrations."""
 
     def __init__(self, seed: int, shape: str, strategy: Strategy, *, covering: bool) -> None:
         self.chance = random.Random(seed)
@@ -69,7 +69,7 @@ class World:
         self._numbered = 0
 
     def fresh(self) -> Network:
-        """A network of this world to which nobody has said anything."""
+        """Returns a network of this world without registrations."""
         network = Network(
             self.brokers,
             self.edges,
@@ -89,7 +89,7 @@ class World:
         return broker, f"{broker}{self.chance.choice('pq')}", f"{self._numbered}"
 
     def change(self) -> None:
-        """A client subscribes or advertises, or withdraws, or goes away."""
+        """A client subscribes or advertises, withdraws, or disconnects."""
         kind = self.chance.random()
         if kind < 0.3 or not (self.wishes and self.offers):
             key = self._new_key()
@@ -115,7 +115,9 @@ class World:
                     del table[key]
 
     def publish(self) -> tuple[Notification, list[Key]] | None:
-        """Something that its client has advertised, if that must be; and under which keys."""
+        """Publishes, within its client's advertisements if needed. Returns the keys of the
+        subscriptions.
+        """
         self._numbered += 1
         values: dict[str, object] = {"a": self.chance.randrange(12)}
         values |= {"b": self.chance.choice(("x", "xx", "yx"))} if self.chance.random() < 0.7 else {}
@@ -134,7 +136,7 @@ class World:
         return notification, able
 
     def tables(self, network: Network) -> dict[tuple[int, NextHop], tuple[FilterSet, list[Offer]]]:
-        """What each router holds of each way."""
+        """Returns the tables of each router by next hop."""
         return {
             (a, next_hop): (
                 network.routers[a].filters_of(next_hop),
@@ -146,7 +148,7 @@ class World:
 
 
 def deliveries(wishes: Mapping[Key, FilterSet], notification: Notification) -> Counter[Delivery]:
-    """Who must be given it, if these subscriptions are in force."""
+    """Returns the required deliveries of these subscriptions."""
     return Counter(
         (client, identity, notification.envelope.id)
         for (_, client, identity), filters in wishes.items()
@@ -168,7 +170,7 @@ WORLDS: Final = [
 def test_what_matches_is_delivered_once(
     seed: int, shape: str, strategy: Strategy, covering: bool
 ) -> None:
-    """A notification would be lost, come twice, or come to who did not ask for it."""
+    """A notification would be lost, doubled, or delivered in vain."""
     world = World(seed, shape, strategy, covering=covering)
     for _ in range(12):
         for _ in range(world.chance.randint(1, 4)):
@@ -186,7 +188,7 @@ def test_what_matches_is_delivered_once(
 
 
 def same_as_fresh(world: World) -> None:
-    """The tables are those of a network to which only what is left was ever said."""
+    """Compares the tables with those of a network with only the remaining registrations."""
     fresh = world.fresh()
     said: list[tuple[Key, Subscribe | Advertise]] = [
         *((key, Subscribe(key[2], filters)) for key, filters in world.wishes.items()),
@@ -205,7 +207,7 @@ def same_as_fresh(world: World) -> None:
 
 
 def withdraw_all(world: World) -> None:
-    """When all is withdrawn, nothing is held."""
+    """Withdraws everything; all tables must be empty."""
     for broker, client, identity in list(world.wishes):
         world.network.say(broker, client, Unsubscribe(identity))
     for broker, client, identity in list(world.offers):
@@ -228,7 +230,7 @@ def withdraw_all(world: World) -> None:
 def test_nothing_is_lost_while_others_come_and_go(
     seed: int, shape: str, strategy: Strategy, covering: bool
 ) -> None:
-    """A subscription that stays would miss what is published while others are withdrawn."""
+    """A lasting subscription would miss publications while others are withdrawn."""
     world = World(1_000 + seed, shape, strategy, covering=covering)
     for _ in range(12):
         world.network.settle()
@@ -256,7 +258,7 @@ def test_nothing_is_lost_while_others_come_and_go(
 @pytest.mark.parametrize("shape", TREES)
 @pytest.mark.parametrize("seed", range(4))
 def test_links_go_and_come_back(seed: int, shape: str, strategy: Strategy) -> None:
-    """After a failure a part of the network would stay cut off, or keep what nobody wants."""
+    """After a failure a part of the network would stay cut off, or keep unneeded tables."""
     world = World(2_000 + seed, shape, strategy, covering=True)
     network = world.network
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""The messages: values that compare, that carry one version, and that every kind of event has."""
+"""Messages: comparable values with one version, of every kind of event."""
 
 from typing import get_args
 
@@ -28,7 +28,7 @@ from tests.routing.test_query_router import ask
 
 
 def test_all_messages_say_the_same_version() -> None:
-    """A server would refuse some of what another of the same version says."""
+    """A server would refuse some messages of its own version."""
     assert VERSION == delegation.VERSION
     for kind in get_args(Message):
         assert kind.__match_args__[-1] == "version", kind
@@ -39,7 +39,7 @@ def test_all_messages_say_the_same_version() -> None:
 
 
 def test_a_client_is_no_neighbour_of_that_name() -> None:
-    """What a client asks for would be taken for a server's, and the other way round."""
+    """A client's registrations would count as a server's, or vice versa."""
     assert len({Client("a"), Neighbour("a"), NextHop(Neighbour("a"))}) == 3
 
 
@@ -51,14 +51,14 @@ def test_ways_are_in_the_order_of_neighbours_then_homes() -> None:
 
 
 def test_of_two_link_states_the_one_with_the_greater_links_is_told() -> None:
-    """Servers would take different ones of two states that were said under one number."""
+    """Servers would choose different ones of two states with one number."""
     near, far = Adjacency("a", Role.PEER, 1), Adjacency("a", Role.PEER, 2)
     assert near < far < Adjacency("b", Role.CHILD)
     assert LinkState("x", 1, (near,)).links < LinkState("x", 1, (far,)).links
 
 
 def test_what_was_sent_cannot_change_on_its_way() -> None:
-    """One message goes over many links: who changes it would change it for all."""
+    """A change of a message would affect all links that it crosses."""
     for message in (Publish((Notification({}),)), ask(Query("a = 1"))):
         with pytest.raises(AttributeError):
             message.hops = 3  # type: ignore[misc]
@@ -66,7 +66,7 @@ def test_what_was_sent_cannot_change_on_its_way() -> None:
 
 
 def test_refusals_are_the_same_whatever_is_said_of_them() -> None:
-    """A test, or an owner, that looks for a refusal would have to know its error."""
+    """Comparing a refusal would require its error."""
     event = LinkUp(Neighbour("a"), Role.PEER)
     plain, told = Refused(event, Reason.FULL), Refused(event, Reason.FULL, LimitError("X", 1))
     assert plain == told
@@ -74,6 +74,6 @@ def test_refusals_are_the_same_whatever_is_said_of_them() -> None:
 
 
 def test_reasons_are_told_apart() -> None:
-    """What is counted by reason would be counted together."""
+    """Counters of different reasons would be merged."""
     assert len({str(reason) for reason in Reason}) == len(Reason)
     assert all(str(reason) for reason in Reason)

@@ -1,4 +1,4 @@
-"""Trees that all servers share: the same for all, whatever came and went, and connected."""
+"""`SharedTree`: connected, and equal on all servers after any changes."""
 
 import random
 from collections import defaultdict
@@ -11,7 +11,7 @@ Links = dict[tuple[str, str], int]
 
 
 class Mesh:
-    """Links that come and go, and the tree of a number over them."""
+    """Changing links, and the tree of a number over them."""
 
     def __init__(self, number: int, links: Links) -> None:
         self.costs: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -21,18 +21,18 @@ class Mesh:
             self.join(a, b, cost)
 
     def join(self, a: str, b: str, cost: int) -> None:
-        """A link comes."""
+        """Adds a link."""
         self.links[a, b] = cost
         self.costs[a][b] = self.costs[b][a] = cost
         self.tree.add_link(a, b)
 
     def part(self, a: str, b: str) -> None:
-        """A link goes."""
+        """Removes a link."""
         del self.links[a, b], self.costs[a][b], self.costs[b][a]
         self.tree.remove_link(a, b)
 
     def edges(self) -> set[frozenset[str]]:
-        """The links of the tree, which both ends take for that."""
+        """Returns the links of the tree, on which both ends agree."""
         near = {server: self.tree.neighbours_of(server) for server in self.costs}
         edges = {frozenset((a, b)) for a in near for b in near[a]}
         assert all(a in near[b] for a in near for b in near[a])
@@ -40,7 +40,7 @@ class Mesh:
 
 
 def parts(edges: set[frozenset[str]], servers: set[str]) -> set[frozenset[str]]:
-    """Servers that are joined by links."""
+    """Returns the connected parts."""
     found = {server: {server} for server in servers}
     for a, b in map(tuple, edges):
         if found[a] is not found[b]:
@@ -52,7 +52,7 @@ def parts(edges: set[frozenset[str]], servers: set[str]) -> set[frozenset[str]]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_it_depends_on_the_links_alone(seed: int) -> None:
-    """Two servers that learned of links in different orders would go by different trees."""
+    """Two servers that learned links in different orders would use different trees."""
     chance = random.Random(seed)
     servers = [f"s{each}" for each in range(chance.randint(2, 14))]
     mesh = Mesh(seed % 3, {})
@@ -76,7 +76,7 @@ def test_it_depends_on_the_links_alone(seed: int) -> None:
 
 
 def test_it_has_the_shortest_paths_from_the_least_server() -> None:
-    """Notifications would take long ways though there are short ones."""
+    """Notifications would take detours."""
     servers = sorted("abcdef", key=lambda each: rank_of(each, "0"))
     root, near, far, *_ = servers
     short = {(root, near): 1, (near, far): 1}
@@ -85,7 +85,7 @@ def test_it_has_the_shortest_paths_from_the_least_server() -> None:
 
 
 def test_of_two_paths_of_one_length_the_lesser_neighbour_leads() -> None:
-    """Servers would choose by the order in which they heard of the links."""
+    """Servers would choose by the order of link states."""
     servers = sorted("abcd", key=lambda each: rank_of(each, "0"))
     root, last = servers[0], servers[3]
     one, other = sorted(servers[1:3])
@@ -96,7 +96,7 @@ def test_of_two_paths_of_one_length_the_lesser_neighbour_leads() -> None:
 
 
 def test_a_broken_tree_is_mended_where_links_are_left() -> None:
-    """A part of the network would be cut off though links lead there."""
+    """A part of the network would be cut off despite its links."""
     mesh = Mesh(0, {("a", "b"): 1, ("b", "c"): 1, ("c", "d"): 1, ("a", "d"): 1})
     for edge in list(mesh.edges()):
         a, b = sorted(edge)
@@ -106,7 +106,7 @@ def test_a_broken_tree_is_mended_where_links_are_left() -> None:
 
 
 def test_trees_of_other_numbers_have_other_roots() -> None:
-    """All trees would hang on one server."""
+    """All trees would share one root."""
     roots = {min("abcdefgh", key=lambda each: rank_of(each, str(number))) for number in range(8)}
     assert len(roots) > 3
 
@@ -120,7 +120,7 @@ def test_sources_are_spread_over_the_trees() -> None:
 
 
 def test_a_server_without_links_is_near_nobody() -> None:
-    """One that has just begun would fail."""
+    """A newly started server would fail."""
     mesh = Mesh(0, {("a", "b"): 1})
     assert mesh.tree.neighbours_of("x") == frozenset()
     mesh.part("a", "b")

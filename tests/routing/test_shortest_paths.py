@@ -1,4 +1,4 @@
-"""Which links are used and which way is shortest: as asking every path would say."""
+"""Used links and shortest paths, compared with an enumeration of all paths."""
 
 import itertools
 import random
@@ -37,7 +37,7 @@ def random_edges(seed: int, *, trees: bool = False) -> tuple[list[str], list[Con
 def simple_paths(
     edges: list[ConfirmedLink], start: str
 ) -> dict[str, list[tuple[ConfirmedLink, ...]]]:
-    """All paths from a server that visit none twice, by where they end."""
+    """Returns all paths from a server without repetitions, by their ends."""
     found: dict[str, list[tuple[ConfirmedLink, ...]]] = {start: [()]}
 
     def go_on(here: str, path: tuple[ConfirmedLink, ...], seen: frozenset[str]) -> None:
@@ -53,7 +53,7 @@ def simple_paths(
 
 @pytest.mark.parametrize("seed", range(30))
 def test_no_two_paths_weigh_the_same(seed: int) -> None:
-    """Two servers would take two ways, and a notification come twice or not at all."""
+    """Two servers would choose two paths, and a notification arrive twice or not at all."""
     names, edges = random_edges(seed)
     weights = weights_of(edges)
     for start in names:
@@ -68,7 +68,7 @@ def test_no_two_paths_weigh_the_same(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_neighbour_is_below_where_its_path_leads_through_here(seed: int) -> None:
-    """A subscription would not spread along its home's tree."""
+    """A subscription would not spread along its owner's tree."""
     names, edges = random_edges(seed)
     weights = weights_of(edges)
     known = {name: distances(weights, name) for name in names}
@@ -86,7 +86,7 @@ def test_a_neighbour_is_below_where_its_path_leads_through_here(seed: int) -> No
 
 @pytest.mark.parametrize("seed", range(40))
 def test_what_lies_beyond_is_where_the_path_from_a_source_leads(seed: int) -> None:
-    """A notification would go where its tree does not lead, or not where it does."""
+    """A notification would leave its tree, or miss a part of it."""
     names, edges = random_edges(seed)
     weights = weights_of(edges)
     for source in names:
@@ -106,7 +106,7 @@ def test_what_lies_beyond_is_where_the_path_from_a_source_leads(seed: int) -> No
 
 @pytest.mark.parametrize("seed", range(30))
 def test_other_links_do_not_turn_the_scales(seed: int) -> None:
-    """A link that nobody's path needs would send subscriptions other ways when it comes."""
+    """An unrelated new link would change the paths of subscriptions."""
     names, edges = random_edges(seed)
     more = [*edges, ConfirmedLink("x", "y", Role.PEER, 1), ConfirmedLink("y", "z", Role.PEER, 1)]
     assert {name: downstream_neighbours(weights_of(edges), name) for name in names if edges} == {
@@ -117,7 +117,7 @@ def test_other_links_do_not_turn_the_scales(seed: int) -> None:
 @pytest.mark.parametrize("general", [True, False])
 @pytest.mark.parametrize("seed", range(30))
 def test_links_that_are_used_close_no_cycle(seed: int, general: bool) -> None:
-    """Something would go round, or a part of the network be cut off."""
+    """A message would loop, or a part of the network be cut off."""
     _, edges = random_edges(seed, trees=True)
     used = used_edges(edges, {}, general=general)
     assert used == used_edges(list(reversed(edges)), {}, general=general)
@@ -146,7 +146,7 @@ EDGES: Final = st.builds(
 def test_links_that_come_and_go_are_used_as_if_all_came_at_once(
     steps: list[ConfirmedLink], general: bool, is_always_asked: bool
 ) -> None:
-    """Servers that heard of the same links in another order would use others."""
+    """Servers that learned the links in another order would use others."""
     graph = Graph(general=general)
     held: dict[tuple[str, str], ConfirmedLink] = {}
     for each in steps:

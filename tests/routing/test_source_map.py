@@ -1,4 +1,4 @@
-"""From where the parts of a pattern can come, by what is advertised and by the links."""
+"""`SourceMap`: the sources of a pattern's parts, by advertisements and links."""
 
 import pytest
 
@@ -21,7 +21,7 @@ A = Filter("kind = 'a'")
 
 
 def source_map(roles: dict[Neighbour, Role], offers: dict[Party, str]) -> SourceMap:
-    """The outlook of a server with these links, to which these parties have advertised kinds."""
+    """Returns the source map of a server with these links and advertisements."""
     topology = Topology()
     for neighbour, role in roles.items():
         topology.add(Adjacency(neighbour.name, role))
@@ -55,12 +55,14 @@ def test_a_part_comes_from_those_who_advertised_it(
     requester: Client | Neighbour,
     sources: set[Neighbour | None],
 ) -> None:
-    """A part would be left to a neighbour that does not see all of it, or gathered here in vain."""
+    """A part would be delegated to a neighbour that sees only some of it, or collected here in
+    vain.
+    """
     assert source_map(roles, offers).sources(A, requester) == sources
 
 
 def test_a_link_that_is_not_used_is_no_source() -> None:
-    """A part would be delegated over a link that closes a loop, and never come."""
+    """A part would be delegated over a link that closes a loop, and never arrive."""
     topology = Topology("x")
     topology.add(Adjacency("up", Role.PARENT))
     topology.choose_next_hops()
@@ -72,7 +74,7 @@ def test_a_link_that_is_not_used_is_no_source() -> None:
 
 @pytest.mark.parametrize("role", [Role.PEER, Role.CHILD])
 def test_nor_is_one_to_a_peer_or_a_child(role: Role) -> None:
-    """What it advertised is held without effect, until its link is used."""
+    """Its advertisements have no effect until its link is used."""
     topology = Topology("x")
     topology.add(Adjacency("n", role))
     topology.choose_next_hops()
@@ -83,7 +85,7 @@ def test_nor_is_one_to_a_peer_or_a_child(role: Role) -> None:
 
 
 def test_without_advertisements_nothing_is_known() -> None:
-    """Patterns would be split by what nobody has told."""
+    """Patterns would be split without information."""
     unknown = SourceMap(Topology(), None)
     assert not unknown.is_known
     assert unknown.sources(A, C) == frozenset()

@@ -1,4 +1,4 @@
-"""One pattern at one server: what of it others assemble, what counts here, and how far time is."""
+"""`SplitPattern`: delegated segments, local pieces, and the watermark."""
 
 from itertools import pairwise
 
@@ -32,7 +32,7 @@ def split(requester: Origin = C) -> SplitPattern:
 def with_segment(
     phase: DelegationPhase, watermark_us: int = TIME_MIN_US
 ) -> tuple[SplitPattern, Segment]:
-    """The same, of which N has the two parts in the middle, or is to have them."""
+    """Returns the same pattern with the two middle parts delegated to N, or offered."""
     pattern, segment = split(), Segment("1", Span(1, 3, N), phase, watermark_us)
     pattern.segments["1"] = segment
     return pattern, segment
@@ -47,7 +47,7 @@ def of_kind(kind: str, time_us: int) -> Notification:
 def test_spans_are_the_longest_runs_of_one_source(
     sources: list[frozenset[Neighbour | None]],
 ) -> None:
-    """What comes from one neighbour only would be gathered here, or what does not be delegated."""
+    """A part with one source would be collected here, or one with several delegated."""
     spans = spans_of(sources)
     for first, end, neighbour in spans:
         assert all(each == {neighbour} for each in sources[first:end])
@@ -72,7 +72,7 @@ def test_spans_are_the_longest_runs_of_one_source(
 def test_a_notification_counts_at_one_of_two_servers(
     phase: DelegationPhase, needed: list[int], from_n: bool, from_m: bool
 ) -> None:
-    """It would be missed, or taken without those before it, while a part changes hands."""
+    """It would be missed, or taken without its predecessors, during a hand-over."""
     pattern, _ = with_segment(phase)
     assert pattern.needed_places() == needed
     assert (pattern.accepts(1, N), pattern.accepts(2, M)) == (from_n, from_m)
@@ -91,7 +91,7 @@ def test_a_notification_counts_at_one_of_two_servers(
 def test_the_watermark_is_the_least_of_those_who_hold_something(
     phase: DelegationPhase, watermark_us: int
 ) -> None:
-    """A run would go on before what a delegate may report, or wait for one that has nothing."""
+    """A run would advance before a delegate's report, or wait for one without pieces."""
     pattern, _ = with_segment(phase, 40)
     assert pattern.watermark_at(90) == watermark_us
     pattern.take_matches(90)
@@ -113,7 +113,7 @@ def test_what_a_delegate_reports_is_put_in_order_with_the_rest() -> None:
 
 
 def test_what_waits_elsewhere_waits_here_too() -> None:
-    """Who asked would not tell the time that a delegate further on waits for."""
+    """The asker would not send the time that a further delegate waits for."""
     pattern, segment = with_segment(DelegationPhase.DELEGATED)
     pattern.hold(0, (of_kind("a", 50),))
     assert pattern.waits_us == 50
@@ -123,7 +123,7 @@ def test_what_waits_elsewhere_waits_here_too() -> None:
 
 
 def test_the_end_of_a_segment_leaves_its_notifications() -> None:
-    """What a lost delegate had reported would be lost, or be found by no other run."""
+    """A lost delegate's reports would be lost, or found by no other run."""
     pattern, segment = with_segment(DelegationPhase.DELEGATED)
     pattern.hold_matches(segment, [Match("1", (), (of_kind("b", 20), of_kind("c", 30)))])
     pattern.end_segment(segment)
@@ -133,13 +133,13 @@ def test_the_end_of_a_segment_leaves_its_notifications() -> None:
 
 
 def test_a_part_reports_every_start() -> None:
-    """Which run goes on is known only where all parts are: matches would be lost."""
+    """Only the whole pattern decides which run continues: matches would be lost."""
     part = split().part(Span(1, 3, N))
     assert part == Pattern(ABCD.filters[1:3], within_us=60_000_000, every=True)
 
 
 def test_who_asked_decides_where_it_begins() -> None:
-    """A delegate would assemble before it has what was gathered; or a client wait for ever."""
+    """A delegate would assemble before its hand-over; or a client wait forever."""
     client, delegate = split(), split(N)
     assert (client.phase, client.gathers) == (DelegationPhase.DELEGATED, False)
     assert (delegate.phase, delegate.gathers) == (DelegationPhase.OFFERED, True)

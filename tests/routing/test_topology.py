@@ -1,4 +1,4 @@
-"""A server's links: which may be added, which are used, and where what is asked for goes."""
+"""`Topology`: permitted links, used links, and next hops."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def ring(trees: int = 0, limits: RouterLimits = RouterLimits()) -> Topology:
     ],
 )
 def test_a_link_fits_or_is_refused(name: str, link: Adjacency, reason: Reason | None) -> None:
-    """Others would be told of a link that no server can have, or not hear of a good one."""
+    """An impossible link would be announced, or a correct one be missed."""
     it = topology(name, a=Role.PEER, up=Role.PARENT)
     assert reason_of(it.check, link) is reason
     assert len(it) == 2, "to check adds nothing"
@@ -82,7 +82,7 @@ def test_links_are_bounded() -> None:
 
 
 def test_what_is_asked_for_goes_up_and_to_peers_not_down_nor_back() -> None:
-    """A subscription would go where nothing can come from, or come back to who asked."""
+    """A subscription would be sent where nothing matches, or back to its sender."""
     it = topology(up=Role.PARENT, child=Role.CHILD, a=Role.PEER, b=Role.PEER)
     everywhere = {NextHop(UP), NextHop(A), NextHop(B)}
     assert it.next_hops([]) == set()
@@ -99,7 +99,7 @@ def test_what_is_asked_for_goes_up_and_to_peers_not_down_nor_back() -> None:
 
 
 def test_a_link_goes_and_is_forgotten() -> None:
-    """Something would be sent to who is gone."""
+    """Messages would be sent to a lost neighbour."""
     it = topology(a=Role.PEER, b=Role.PEER)
     assert it.remove(A) == []
     due = [it.has_changed]
@@ -112,14 +112,14 @@ def test_a_link_goes_and_is_forgotten() -> None:
 
 
 def told(sends: list[Send]) -> dict[Neighbour, list[LinkState]]:
-    """What neighbours are told of links. Each is told once."""
+    """Returns the link states for each neighbour. Each is sent once."""
     found = {each.to: each.message for each in sends if isinstance(each.message, AnnounceLinks)}
     assert len(found) == sum(isinstance(each.message, AnnounceLinks) for each in sends)
     return {to: [*message.states] for to, message in found.items()}
 
 
 def settled(name: str, *names: str, limits: RouterLimits = RouterLimits()) -> Topology:
-    """A server with peers that have taken in all that they were told."""
+    """Returns a server with peers that have acknowledged everything."""
     it = topology(name, limits=limits)
     for each in names:
         it.add(Adjacency(each, Role.PEER))
@@ -131,7 +131,7 @@ def settled(name: str, *names: str, limits: RouterLimits = RouterLimits()) -> To
 
 
 def test_a_link_state_goes_to_all_but_its_bearer() -> None:
-    """A state would go back and forth for ever, or not reach all."""
+    """A state would bounce forever, or not reach all."""
     it = settled("me", "a", "b")
     state = LinkState("far", 1, ())
     sends, refused = it.learn(A, [state])
@@ -147,7 +147,7 @@ def test_a_link_state_goes_to_all_but_its_bearer() -> None:
 
 
 def test_what_is_learned_meanwhile_travels_together_and_only_the_newest() -> None:
-    """At its start a large network would be flooded with each state of each server."""
+    """A starting network would be flooded with each state of each server."""
     it = settled("me", "a", "b", limits=RouterLimits(announcements_max=1))
     first, *more = (LinkState(each, 1, ()) for each in "xyz")
     newer = LinkState("y", 2, ())
@@ -161,7 +161,7 @@ def test_what_is_learned_meanwhile_travels_together_and_only_the_newest() -> Non
 
 
 def test_what_is_untold_of_servers_that_are_forgotten_has_a_limit() -> None:
-    """A neighbour that invents servers would fill what waits for one that does not answer."""
+    """A neighbour that invents servers would fill the queue of a silent one."""
     it = settled("me", "a", "b", limits=RouterLimits(announcements_max=1, servers_max=5))
     for number in range(20):
         it.learn(A, [LinkState(f"x{number}", 1, ())])
@@ -169,7 +169,7 @@ def test_what_is_untold_of_servers_that_are_forgotten_has_a_limit() -> None:
 
 
 def test_nobody_is_told_what_it_has_told_itself() -> None:
-    """Where two tell one another the same, each would travel twice."""
+    """States that two neighbours exchange would travel twice."""
     it = settled("me", "a", "b", limits=RouterLimits(announcements_max=1))
     states = [LinkState(each, 1, ()) for each in "xy"]
     it.learn(A, states[:1])
@@ -179,7 +179,7 @@ def test_nobody_is_told_what_it_has_told_itself() -> None:
 
 
 def test_of_a_message_what_cannot_be_is_refused_and_the_rest_is_learned() -> None:
-    """One confused server would cut others off whose states come with its own."""
+    """One faulty server would cut off others with states in the same message."""
     it = settled("me", "a", "b")
     good, bad = LinkState("x", 1, ()), LinkState("y", -1, ())
     sends, refused = it.learn(A, [bad, good])
@@ -188,7 +188,7 @@ def test_of_a_message_what_cannot_be_is_refused_and_the_rest_is_learned() -> Non
 
 
 def test_a_message_of_link_states_is_bounded() -> None:
-    """What a large network knows would not fit into a frame."""
+    """The states of a large network would not fit into a frame."""
     it = settled("me", "a", limits=RouterLimits(announced_links_max=4))
     states = [LinkState(f"x{each}", 1, ()) for each in range(9)]
     it.learn(A, states)
@@ -200,7 +200,7 @@ def test_a_message_of_link_states_is_bounded() -> None:
 
 
 def test_a_link_is_used_once_both_ends_have_named_it() -> None:
-    """A notification would go over a link that the other end does not know."""
+    """A notification would be sent over a link unknown to the other end."""
     it = topology("me", a=Role.PEER)
     assert it.refusal(A) is Reason.UNCONFIRMED
     assert not it.is_active(NextHop(A))
@@ -215,7 +215,7 @@ def test_a_link_is_used_once_both_ends_have_named_it() -> None:
 
 
 def test_of_a_loop_one_link_is_left_out() -> None:
-    """A notification would go round."""
+    """A notification would loop."""
     it = topology("me", a=Role.PEER, b=Role.PEER)
     for one, other in (("a", "b"), ("b", "a")):
         links = (Adjacency(other, Role.PEER), Adjacency("me", Role.PEER))
@@ -227,7 +227,7 @@ def test_of_a_loop_one_link_is_left_out() -> None:
 
 
 def test_in_a_mesh_each_home_has_its_tree() -> None:
-    """What is for one home would go another's way, or over a way that is not the shortest."""
+    """A registration of one owner would follow another's tree, or a detour."""
     it = ring()
     b, c = Neighbour("b"), Neighbour("c")
     assert it.looped == set(), "a mesh may have cycles"
@@ -241,7 +241,7 @@ def test_in_a_mesh_each_home_has_its_tree() -> None:
 
 
 def test_what_is_asked_for_here_goes_along_all_shared_trees_and_what_came_along_one() -> None:
-    """What is published along one tree would not find who asked, or be asked for twice."""
+    """A publication along one tree would miss subscribers, or arrive twice."""
     it = ring(trees=2)
     b, c = Neighbour("b"), Neighbour("c")
     near = {
@@ -264,7 +264,7 @@ def test_what_is_asked_for_here_goes_along_all_shared_trees_and_what_came_along_
 
 
 def test_all_of_a_source_goes_along_one_shared_tree() -> None:
-    """A notification would come along both trees, or go round between them."""
+    """A notification would follow both trees, or loop between them."""
     it = ring(trees=2)
     labels = {
         source: {next_hop.owner for next_hop in it.tree_next_hops(source)} for source in "abcdefgh"
@@ -280,7 +280,7 @@ def test_all_of_a_source_goes_along_one_shared_tree() -> None:
 
 
 def test_what_comes_back_along_a_shared_tree_is_no_fault_of_a_neighbour() -> None:
-    """While trees change a notification may come back, and its neighbour be taken for confused."""
+    """A returning notification during changes would be blamed on its neighbour."""
     assert reason_of(ring().check_source, "a") is Reason.LOOP
     assert reason_of(ring(trees=1).check_source, "a") is None
     assert reason_of(ring(trees=1).check_source, "") is Reason.WRONG_OWNER

@@ -1,4 +1,4 @@
-"""Tests of aggregation up the hierarchy, against participants that gossip sets of events."""
+"""Tests of correlation up the hierarchy, against participants that gossip sets of events."""
 
 import itertools
 import random
@@ -24,7 +24,9 @@ def groups_of(group: Parameters, level: int) -> list[list[int]]:
 
 
 def heard(group: Parameters, rng: random.Random) -> list[dict[int, set[int]]]:
-    """For each level, what each member of a group has heard of, if each publishes one event."""
+    """Returns, for each level, the events known to each member of a group, if each publishes
+    one.
+    """
     knows = {number: {number} for number in range(group.participants)}
     levels = []
     for level in range(1, group.levels + 1):
@@ -50,7 +52,7 @@ def heard(group: Parameters, rng: random.Random) -> list[dict[int, set[int]]]:
     ],
 )
 def test_what_is_gathered_is_what_participants_hear(group: Parameters) -> None:
-    """A pattern would be promised to be noticed that is not."""
+    """An unnoticed pattern would be calculated as noticed."""
     rng, runs = random.Random(5), 60
     found = np.zeros((runs, group.levels))
     pairs = np.zeros((runs, group.levels))
@@ -66,7 +68,7 @@ def test_what_is_gathered_is_what_participants_hear(group: Parameters) -> None:
     expected, error = gathered(group), found.std(axis=0) / runs**0.5
     assert (np.abs(found.mean(axis=0) - expected) < 4 * error + 0.015).all()
     assert (error < 0.02).all()
-    # Events travel together: both are heard of more often than if each came by itself.
+    # Events travel together: both arrive more often than independent ones.
     assert (pairs.mean(axis=0) > expected**2 - 0.03).all()
     both = noticed(group, 2)
     assert both == pytest.approx(float(meeting_levels(group, 2) @ expected**2))
@@ -74,7 +76,7 @@ def test_what_is_gathered_is_what_participants_hear(group: Parameters) -> None:
 
 
 def test_publishers_meet_where_they_share_a_branch_address() -> None:
-    """A pattern would be looked for above or below where its events come together."""
+    """A pattern would be expected above or below the meeting of its events."""
     group, events = Parameters(branching=3, levels=3, redundancy=1), 2
     found = np.zeros(3)
     for one, other in itertools.product(range(27), repeat=events):
@@ -87,7 +89,7 @@ def test_publishers_meet_where_they_share_a_branch_address() -> None:
 
 
 def test_crashes_and_loss_keep_events_from_being_gathered() -> None:
-    """What goes wrong would make no difference."""
+    """Failures would make no difference."""
     base = Parameters(branching=6, redundancy=2, rounds=4)
     fewer = (
         Parameters(branching=6, redundancy=2, rounds=4, **{name: 0.3})  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ def test_the_view_of_figure_6_5() -> None:
 
 
 def test_addresses() -> None:
-    """An address would be taken that no participant can have."""
+    """An impossible address would be accepted."""
     sizes = [256] * 4
     assert addresses(sizes) == 2**32
     assert addresses([16] * 11) == 2**44
@@ -48,7 +48,7 @@ def test_addresses() -> None:
 
 
 def test_delegates_stand_for_their_subsystem() -> None:
-    """A delegate's interest would not be that of those it stands for."""
+    """A delegate's interest would not be that of its subsystem."""
     assert represented([[3, 4], [5, 0]]) == 12
     assert delegate_interest([0.1, 1.0], 2).tolist() == pytest.approx([0.19, 1.0])
     group = Parameters(branching=22, levels=3)
@@ -61,7 +61,7 @@ def test_delegates_stand_for_their_subsystem() -> None:
 
 
 def test_correlated_neighbours() -> None:
-    """Delegates would be thought interested where their subsystems want the same."""
+    """Too many delegates would count as interested in correlated subsystems."""
     pairs = Parameters(branching=2, levels=3, redundancy=1)
     share = sum(weight * each for weight, each in tastes(0.3, 0.6))
     assert share == pytest.approx(0.3)

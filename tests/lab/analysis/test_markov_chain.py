@@ -43,7 +43,7 @@ def test_transitions_are_binomial(n: int, p: float, outsiders: int) -> None:
 @pytest.mark.parametrize("p", [0.0, 0.02, 0.4, 1.0])
 @pytest.mark.parametrize("outsiders", [0, 2])
 def test_a_spread_is_the_power_of_the_chain(p: float, outsiders: int) -> None:
-    """What is left out of tails, or how rows are put together, would change the distribution."""
+    """Dropped tails, or the assembly of rows, would change the distribution."""
     n = 60
     state = np.eye(1, n + 1, 2)[0]
     for each in islice(spreading(n, p, infected=2, outsiders=outsiders), 8):
@@ -56,7 +56,7 @@ def test_a_spread_is_the_power_of_the_chain(p: float, outsiders: int) -> None:
 
 @pytest.mark.slow
 def test_chances_add_up_for_ten_thousand() -> None:
-    """The largest group that is exact would lose what it leaves out."""
+    """The largest exact group would lose probability."""
     last = spread(CHAIN_MAX, reach(CHAIN_MAX, 2), 15)
     assert last.chances.sum() == pytest.approx(1, abs=1e-9)
     assert 0.999 < last.mean / CHAIN_MAX < 1
@@ -65,7 +65,7 @@ def test_chances_add_up_for_ten_thousand() -> None:
 @pytest.mark.quick_first
 @pytest.mark.parametrize("fanout", [0.2, 2.0])
 def test_means_agree_with_the_chain(fanout: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group beyond the limit would be told something else than one below it."""
+    """A group beyond the limit would have other results than one below it."""
     n = 3_000
     p, rounds = reach(n, fanout), 12 if fanout > 1 else 60
     exact = list(islice(spreading(n, p), rounds))
@@ -92,7 +92,7 @@ def test_a_large_group_is_calculated() -> None:
 
 
 def test_rounds_until_all_are_infected() -> None:
-    """What Pittel's asymptote stands for could not be held against it."""
+    """Pittel's asymptote could not be checked."""
     # One other, reached with a chance of 1/4 in each round.
     assert settled(2, 0.25) == pytest.approx(4)
     assert settled(1, 0.0) == 0
@@ -101,7 +101,7 @@ def test_rounds_until_all_are_infected() -> None:
 
 
 def test_impossible_chains_are_refused() -> None:
-    """A distribution would be about nothing."""
+    """A distribution would be meaningless."""
     with pytest.raises(InvalidValueError):
         spread(5, 0.1, 1, infected=6)
     with pytest.raises(InvalidValueError):
@@ -110,7 +110,7 @@ def test_impossible_chains_are_refused() -> None:
 
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 def test_first_transitions_are_choices(loss: float) -> None:
-    """One who chooses F different ones would be taken for one who may choose one twice."""
+    """Distinct choices would be calculated as independent ones."""
     n, size, fanout = 4, 6, 2
     # One infected of 4, an outsider of the other 2, each choosing two of the five others.
     ends = np.zeros(n + 1)

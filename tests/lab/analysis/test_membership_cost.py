@@ -1,4 +1,4 @@
-"""Tests of what membership costs."""
+"""Tests of the cost of membership."""
 
 import math
 
@@ -23,7 +23,7 @@ def view(n: float, levels: float, redundancy: int) -> float:
 
 
 def test_slopes_are_derivatives() -> None:
-    """More levels would be said to make views smaller where they do not."""
+    """The effect of more levels on views would have the wrong sign."""
     n, step = 10_000.0, 1e-5
     for levels in (1.5, 3.0, 8.0):
         change = (n ** (1 / (levels + step)) - n ** (1 / (levels - step))) / (2 * step)
@@ -90,6 +90,6 @@ def test_the_mean_level(group: Parameters) -> None:
 
 
 def test_a_chain_of_one_has_no_logarithm() -> None:
-    """A division by zero would come out as no number."""
+    """A division by zero would return NaN."""
     with pytest.raises(InvalidValueError):
         membership_cost.mean_level_printed(Parameters(branching=1, redundancy=1))

@@ -51,7 +51,7 @@ def test_entities() -> None:
 
 
 def test_the_printed_form_asks_for_too_much() -> None:
-    """What the thesis' equations give would not be what is told of them."""
+    """The deviation of the thesis' equations would be reported wrongly."""
     assert reliability(GROUP, 0.2) == pytest.approx(0.80, abs=0.005)
     printed = dataclasses.replace(GROUP, bottom_redundancy=True)
     assert reliability(printed, 0.2) == pytest.approx(0.885, abs=0.005)
@@ -67,7 +67,7 @@ def test_binomial(count: int, chance: float) -> None:
 
 @pytest.mark.parametrize(("loss", "crashes"), [(0.0, 0.3), (0.3, 0.0), (0.1, 0.2)])
 def test_loss_and_crashes_slow_a_level_down(loss: float, crashes: float) -> None:
-    """The chain would spread as if all messages came, for rounds that are expected of fewer."""
+    """The chain would ignore losses, with rounds that consider them."""
     group = Parameters(branching=30, levels=1, redundancy=1, rounds=3, loss=loss, crashes=crashes)
     q = 1 - 2 * 0.5 / (15 - 1) * (1 - loss) * (1 - crashes)
     chances = [0.0, 1.0, *[0.0] * 14]

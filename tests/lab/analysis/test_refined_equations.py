@@ -1,4 +1,4 @@
-"""Tests of the refined analysis. Against the simulation it is held beside the simulation."""
+"""Tests of the refined analysis."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from contrada.lab.analysis.refined_equations import expectation, reliability
 
 
 def test_a_group_of_two() -> None:
-    """The smallest case would not be what one calculates by hand."""
+    """The smallest case would differ from a calculation by hand."""
     pair = Parameters(branching=2, levels=1, fanout=1, redundancy=1, rounds=2, loss=0.5)
     # It is the publisher, or is reached in two rounds.
     assert reliability(pair, 1.0) == pytest.approx(0.5 + 0.5 * 0.75)
@@ -19,14 +19,14 @@ def test_a_group_of_two() -> None:
 
 
 def test_all_are_reached_where_nothing_is_lost() -> None:
-    """Chances that are left out would be missed."""
+    """Dropped probabilities would show."""
     all_at_once = Parameters(branching=4, levels=3, redundancy=2, fanout=20, rounds=2)
     for interest in (0.1, 0.5, 1.0):
         assert reliability(all_at_once, interest) == pytest.approx(1, abs=1e-5)
 
 
 def test_levels_multiply() -> None:
-    """Where a multicast fails could not be told."""
+    """The failing level of a multicast would be unknown."""
     expected = expectation(Parameters(redundancy=1), 0.3)
     assert [each.level for each in expected.levels] == [3, 2, 1]
     product = 1.0
@@ -50,6 +50,6 @@ def test_more_of_anything_reaches_more() -> None:
 
 
 def test_no_interest_is_refused() -> None:
-    """A share of nobody would be divided by."""
+    """A share of zero would be divided by."""
     with pytest.raises(InvalidValueError):
         expectation(Parameters(), 0.0)

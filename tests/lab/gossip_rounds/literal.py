@@ -1,6 +1,6 @@
 """Figure 6.6 word for word: participants with buffers, one period after another.
 
-Slow and plain, so that the groups of `runs` can be held against it.
+Slow and plain, as a reference for the groups of `gossip_runs`.
 """
 
 import random
@@ -11,7 +11,7 @@ from contrada.gossip.rounds import expected_rounds
 
 
 def view_of(group: Parameters, participant: int, level: int) -> list[int]:
-    """Whom a participant knows at a level, oneself included."""
+    """Returns the members of a participant's view at a level, itself included."""
     width = group.branching ** (level - 1)
     first = participant // (width * group.branching) * group.branching
     step = max(1, width // group.branching)

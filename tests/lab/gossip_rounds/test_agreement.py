@@ -34,7 +34,7 @@ def simulated(group: Parameters, interest: float, runs: int) -> tuple[float, flo
     ],
 )
 def test_the_refined_analysis_is_the_simulation(group: Parameters, interest: float) -> None:
-    """The analysis would promise what figure 6.6 does not keep, at 10,000 participants."""
+    """The analysis would exceed the reliability of figure 6.6, at 10,000 participants."""
     mean, error = simulated(group, interest, 25)
     assert refined_equations.reliability(group, interest) == pytest.approx(mean, rel=WITHIN)
     assert error < WITHIN / 4
@@ -50,14 +50,14 @@ def test_the_refined_analysis_is_the_simulation(group: Parameters, interest: flo
     ],
 )
 def test_the_approximation_for_more_is_near(group: Parameters, interest: float) -> None:
-    """Beyond what is exact the analysis would be of no use, and nobody would know."""
+    """Beyond the exact range the analysis would be wrong unnoticed."""
     mean, error = simulated(group, interest, 10)
     assert refined_equations.reliability(group, interest) == pytest.approx(mean, rel=0.005)
     assert error < 0.003
 
 
 def test_delegates_carry_the_event_down() -> None:
-    """Those of the infected that come from the level above would be forgotten, or count twice."""
+    """The infected delegates of the level above would be ignored, or count twice."""
     group = Parameters(branching=10, levels=4, redundancy=9, fanout=1, rounds=3)
     mean, error = simulated(group, 0.8, 400)
     assert refined_equations.reliability(group, 0.8) == pytest.approx(mean, rel=0.02)
@@ -66,7 +66,7 @@ def test_delegates_carry_the_event_down() -> None:
 
 @pytest.mark.parametrize("interest", [0.2, 1.0])
 def test_a_single_delegate_may_be_down(interest: float) -> None:
-    """With R = 1 a delegate would be taken for a participant, who is up if it counts."""
+    """With R = 1 a delegate would count as a running participant."""
     group = Parameters(branching=10, redundancy=1, crashes=0.2)
     mean, error = simulated(group, interest, 400)
     assert error < 0.01
@@ -82,7 +82,7 @@ def test_small_audiences_too() -> None:
 
 @pytest.mark.parametrize("correlation", [0.5, 0.95])
 def test_correlated_interests(correlation: float) -> None:
-    """Where neighbours want the same, the analysis would be of others than those simulated."""
+    """Analysis and simulation would use different correlations."""
     group, interest = Parameters(), 0.1
     plans = [GossipPlan(group, interest, 11, run, correlation=correlation) for run in range(100)]
     outcomes = [disseminate(plan) for plan in plans]
@@ -99,7 +99,7 @@ def test_correlated_interests(correlation: float) -> None:
 
 @pytest.mark.slow
 def test_rounds_are_those_of_the_simulation() -> None:
-    """The analysis would expect other rounds than are gossiped."""
+    """The analysis would expect other rounds than the simulation runs."""
     group = Parameters(levels=1, branching=2_000)
     taken = [disseminate(GossipPlan(group, 0.5, 11, run)).rounds for run in range(20)]
     assert refined_equations.expectation(group, 0.5).rounds == pytest.approx(
@@ -108,7 +108,7 @@ def test_rounds_are_those_of_the_simulation() -> None:
 
 
 def test_the_printed_analysis_is_not() -> None:
-    """The deviation that is told of the thesis would not be there."""
+    """The stated deviation of the thesis would not exist."""
     mean, _ = simulated(Parameters(), 0.2, 20)
     assert mean == pytest.approx(0.977, abs=0.005)
     assert printed_equations.reliability(Parameters(), 0.2) < mean - 0.15

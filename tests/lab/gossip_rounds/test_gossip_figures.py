@@ -1,4 +1,4 @@
-"""Tests of the thesis' figures, done again."""
+"""Tests of the recomputed figures of the thesis."""
 
 import csv
 import dataclasses
@@ -27,7 +27,7 @@ from contrada.lab.gossip_rounds.gossip_runs import GossipProtocol, disseminate
 
 
 def rows(figure: GossipFigure, runs: int) -> list[FigureRow]:
-    """What a figure shows, run here."""
+    """Returns the rows of a figure, run here."""
     outcomes = {plan: disseminate(plan) for plan in plans_of([figure], runs, 0)}
     return rows_of(figure, runs, 0, outcomes, {each: analyse(each) for each in figure.points})
 
@@ -63,7 +63,7 @@ def test_figures_are_those_of_the_thesis() -> None:
 
 @pytest.mark.slow
 def test_parameters_are_replaced_where_a_figure_does_not_vary_them() -> None:
-    """One could not look at another group."""
+    """No other group could be examined."""
     every = figures({"branching": 6, "fanout": 4, "loss": 0.1, "audience": 5})
     assert {point.parameters.branching for point in every["6.11"].points} == {5, 10, 15, 20, 30, 40}
     assert [point.parameters.fanout for point in every["6.10"].points] == list(range(1, 9))
@@ -83,7 +83,7 @@ def test_parameters_are_replaced_where_a_figure_does_not_vary_them() -> None:
 
 @pytest.mark.slow
 def test_points_have_chance_of_their_own() -> None:
-    """A curve would be bent as a whole, outside of all its intervals, by what one run drew."""
+    """A whole curve would be shifted out of its intervals by one draw."""
     first, second = figures()["6.9"].points[10:12]
     pairs = zip(first.plans(200, 0), second.plans(200, 0), strict=True)
     found = [(disseminate(one).last, disseminate(other).last) for one, other in pairs]
@@ -95,7 +95,7 @@ def test_points_have_chance_of_their_own() -> None:
 
 @pytest.mark.slow
 def test_a_figure_tells_its_group() -> None:
-    """Nobody could tell a chart with loss from one without."""
+    """A chart with loss would look like one without."""
     every = figures({"loss": 0.05})
     assert every["6.7"].group == "a = 22, l = 3, R = 3, F = 2, ε = 0.05"
     assert every["6.12"].group == "a = 22, l = 3, F = 5, ε = 0.05"
@@ -105,7 +105,7 @@ def test_a_figure_tells_its_group() -> None:
 
 @pytest.mark.slow
 def test_simulation_and_analysis_agree_in_a_figure() -> None:
-    """A chart would show two curves of which one is wrong."""
+    """A chart would show two curves, one of them wrong."""
     for row in rows(thinned("6.7", 4), 15):
         assert row.low <= row.simulated <= row.high
         assert 0 <= row.nearly_all <= 1
@@ -116,7 +116,7 @@ def test_simulation_and_analysis_agree_in_a_figure() -> None:
 
 @pytest.mark.slow
 def test_rounds_of_figure_6_9() -> None:
-    """Pittel's asymptote would not be held against how long it takes."""
+    """Pittel's asymptote would not be compared with the simulation."""
     found = rows(thinned("6.9", 10), 40)
     assert found[0].x == 0.01
     assert found[0].printed == 0

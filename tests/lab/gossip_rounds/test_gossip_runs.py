@@ -1,4 +1,4 @@
-"""Tests of whole runs of a group that gossips."""
+"""Tests of whole runs of a gossiping group."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ SMALL = Parameters(branching=6, levels=3, redundancy=2)
 
 
 def test_views_of_the_literal_are_those_of_the_thesis() -> None:
-    """The runs would be held against another hierarchy than that of figure 6.4."""
+    """The reference would use another hierarchy than figure 6.4."""
     assert view_of(SMALL, 215, 1) == [210, 211, 212, 213, 214, 215]
     assert view_of(SMALL, 215, 2)[:4] == [180, 181, 186, 187]
     assert view_of(SMALL, 215, 3) == [part * 36 + each for part in range(6) for each in (0, 6)]
@@ -30,7 +30,7 @@ def test_views_of_the_literal_are_those_of_the_thesis() -> None:
 
 @pytest.mark.parametrize("group", [SMALL, Parameters(branching=4, levels=4, redundancy=3)])
 def test_groups_are_views(group: Parameters) -> None:
-    """Those who gossip together would not be those who know one another."""
+    """The gossiping members of a group would not know one another."""
     run = _DisseminationRun(GossipPlan(group, 0.5, 1), round_arrays.gossip)
     everybody = np.arange(group.participants)
     for level in range(1, group.levels + 1):
@@ -76,7 +76,7 @@ def test_groups_are_figure_6_6(group: Parameters, interest: float) -> None:
     ],
 )
 def test_runs_are_the_same_without_numba(changed: dict[str, object]) -> None:
-    """What a run says would depend on whether Numba is there."""
+    """The result of a run would depend on Numba."""
     kernels = pytest.importorskip("contrada.lab.gossip_rounds.round_kernels")
     chosen: dict[str, object] = {"parameters": Parameters(), "interest": 0.2, "seed": 3, **changed}
     plan = GossipPlan(**chosen)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def test_levels_add_up() -> None:
 
 
 def test_tuning_reaches_small_audiences() -> None:
-    """D, digests, or a flood at the bottom would not mend what the asymptote misses."""
+    """D, digests, or a flood at the bottom would not correct the asymptote."""
 
     def mean(**options: object) -> float:
         parameters = Parameters(**options.pop("group", {}))  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def test_a_reliable_top_reaches_every_subsystem() -> None:
 
 
 def test_the_first_level_is_skipped_when_it_is_the_publishers() -> None:
-    """Delegates at the top would be bothered with what concerns one subsystem."""
+    """Top delegates would gossip events of one subsystem."""
     plans = [GossipPlan(SMALL, 0.01, 8, run, skip_first=True) for run in range(300)]
     skipped = [each for each in map(disseminate, plans) if each.levels[0].rounds == 0]
     own = [each for each in skipped if each.levels[0].wanted == 1 and each.interested]
@@ -154,7 +154,7 @@ def test_the_first_level_is_skipped_when_it_is_the_publishers() -> None:
 
 
 def test_what_cannot_be_run_is_refused() -> None:
-    """A run would fill the memory, or be about nobody."""
+    """A run would fill the memory, or have no participants."""
     with pytest.raises(LimitError):
         GossipPlan(Parameters(branching=GOSSIPERS_MAX + 1, levels=1), 0.5, 1)
     with pytest.raises(InvalidValueError):
@@ -162,7 +162,7 @@ def test_what_cannot_be_run_is_refused() -> None:
 
 
 def test_the_publisher_does_not_crash() -> None:
-    """A group could be told of nothing, since nobody was left to tell it."""
+    """An event would be lost with its publisher."""
     group = Parameters(branching=1, levels=1, redundancy=1, crashes=0.9)
     for run in range(20):
         outcome = disseminate(GossipPlan(group, 1.0, 3, run))
@@ -170,7 +170,7 @@ def test_the_publisher_does_not_crash() -> None:
 
 
 def test_a_digest_comes_if_all_its_three_messages_do() -> None:
-    """A lossy group would be told of small audiences more surely than it is."""
+    """Small audiences would seem better informed than they are."""
     group = Parameters(branching=2, levels=1, redundancy=1, rounds=0, loss=0.4, digest=3)
     outcomes = [disseminate(GossipPlan(group, 1.0, 3, run)) for run in range(2_000)]
     told = sum(each.reached - 1 for each in outcomes) / len(outcomes)

@@ -1,6 +1,6 @@
-"""Groups of real participants: views become right again in time, and events come where they should.
+"""Groups of real participants: views become correct again in time, and events reach their audience.
 
-Views are held against who is really there, line by line: delegates, counts and interests.
+Views are compared with the true group, line by line: delegates, counts and interests.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ def event(number: int = 1, **attributes: Any) -> Notification:
 def populated(
     seed: int, count: int = 100, group: Parameters = GROUP, **options: Any
 ) -> GossipWorld:
-    """A settled group at addresses of chance, half of whom want the event."""
+    """Returns a settled group at random addresses, half of it interested in the event."""
     world = GossipWorld(group, seed, **options)
     rng = random.Random(seed)
     numbers = rng.sample(range(world.space.size), count)
@@ -53,7 +53,7 @@ def populated(
 
 
 def delegates(world: GossipWorld) -> set[LogicalAddress]:
-    """Whoever stands for a subsystem in somebody's view."""
+    """Returns the delegates of a subsystem in any view."""
     return {
         known.contact.address
         for address in world.addresses
@@ -67,7 +67,7 @@ def is_right(world: GossipWorld) -> bool:
 
 
 def right_within(world: GossipWorld, rounds: int) -> bool:
-    """Whether all views become right in so many rounds."""
+    """Whether all views become correct in so many rounds."""
     return world.rounds_until(lambda: is_right(world), rounds) < rounds
 
 
@@ -77,7 +77,7 @@ def right_within(world: GossipWorld, rounds: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_newcomers_join_through_anybody(seed: int) -> None:
-    """A group would not come together, or somebody would know more than R a (l - 1) + a."""
+    """A group would not form, or a view exceed R a (l - 1) + a."""
     rng = random.Random(seed)
     world = GossipWorld(GROUP, seed)
     addresses = list(product(range(6), repeat=3))
@@ -95,7 +95,7 @@ def test_newcomers_join_through_anybody(seed: int) -> None:
 
 
 def test_every_step_leaves_views_as_they_must_be() -> None:
-    """A view would hold what cannot stand in it, while others join, leave, crash and publish."""
+    """A view would contain invalid lines during changes of the group."""
     rng = random.Random(3)
     world = GossipWorld(Parameters(levels=2, branching=8, redundancy=2, loss=0.1), 3, checks=True)
     world.join((0, 0), WANTS)
@@ -130,7 +130,7 @@ def gone(world: GossipWorld, who: str) -> list[LogicalAddress]:
     "who", ["a share of all", "all delegates of two subsystems", "all of a subsystem"]
 )
 def test_who_is_gone_is_forgotten_in_time(how: str, who: str) -> None:
-    """Views would name who is gone, or fewer than R live delegates, for longer than is stated."""
+    """Views would name lost participants, or fewer than R live delegates, longer than stated."""
     for seed in (1, 2):
         world = populated(seed)
         for address in gone(world, who):
@@ -144,7 +144,7 @@ def test_who_is_gone_is_forgotten_in_time(how: str, who: str) -> None:
 
 @pytest.mark.slow
 def test_neighbours_may_be_pinged_before_they_are_given_up() -> None:
-    """Who crashed would be probed for ever, or who only was quiet be given up."""
+    """A crashed participant would be probed forever, or a quiet one dropped."""
     world = populated(3, conduct=GroupPolicy(pings_bottom=True))
     probes: list[str] = []
 
@@ -164,7 +164,7 @@ def test_neighbours_may_be_pinged_before_they_are_given_up() -> None:
 
 @pytest.mark.slow
 def test_two_who_find_a_subsystem_together_find_each_other() -> None:
-    """Each would believe that it is alone there, for ever: each is the other's stranger."""
+    """Each would believe to be alone there forever."""
     world = GossipWorld(GROUP, 4, checks=True)
     world.join((0, 0, 0), WANTS)
     world.join((1, 1, 1), WANTS, (0, 0, 0))
@@ -177,7 +177,7 @@ def test_two_who_find_a_subsystem_together_find_each_other() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [20, 150])
 def test_a_group_that_was_parted_comes_together_again(rounds: int) -> None:
-    """Each half would forget the other, and both go on for ever as groups of their own."""
+    """Each half would forget the other, and stay separate forever."""
     world = populated(1, count=60, checks=True)
     is_parted = True
 
@@ -193,7 +193,7 @@ def test_a_group_that_was_parted_comes_together_again(rounds: int) -> None:
 
 @pytest.mark.slow
 def test_two_groups_that_meet_become_one() -> None:
-    """Groups that were founded apart could not be brought together but by leaving one."""
+    """Separately founded groups could only unite by leaving one."""
     world, rng = GossipWorld(GROUP, 1, checks=True), random.Random(1)
     there = [world.space.of_number(n) for n in rng.sample(range(216), 50)]
     for group in (there[:25], there[25:]):
@@ -212,7 +212,7 @@ def test_two_groups_that_meet_become_one() -> None:
 
 @pytest.mark.slow
 def test_who_was_asleep_for_long_brings_nobody_back_for_good() -> None:
-    """Its old lines would put those who are gone into all views again, for ever."""
+    """Its old lines would restore lost participants in all views forever."""
     world = populated(3, count=40)
     sleeper = world.addresses[10]
     lines = world.participant(sleeper).membership.view.told(1)
@@ -233,7 +233,7 @@ def test_who_was_asleep_for_long_brings_nobody_back_for_good() -> None:
 
 @pytest.mark.slow
 def test_one_who_lies_about_the_time_stops_nobody_from_being_given_up() -> None:
-    """One participant could make all others doubt their clocks, so that nobody grows old."""
+    """One participant could make all others doubt their clocks, so that no line ages."""
     world = populated(9)
     liar = world.addresses[0]
     far = ViewLine(liar[0], START_US + 2**52, packed_interests([]), 0, ())
@@ -251,7 +251,7 @@ def test_one_who_lies_about_the_time_stops_nobody_from_being_given_up() -> None:
 
 @pytest.mark.slow
 def test_views_with_more_lines_than_a_digest_converge(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines beyond the first would never be stamped again by others, and be taken for dead."""
+    """Lines beyond the first would never be refreshed, and count as dead."""
     for module in ("membership", "exchange", "conduct"):
         monkeypatch.setattr(f"contrada.gossip.{module}.LINES_SENT_MAX", 10)
     group = Parameters(levels=1, branching=40, redundancy=2, fanout=3)
@@ -267,7 +267,7 @@ def test_views_with_more_lines_than_a_digest_converge(monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_an_address_is_given_once_and_who_comes_back_has_it_again() -> None:
-    """Two would be one participant; or who restarts would be shut out by its own old line."""
+    """Two participants would share an address; or a restarted one be excluded by its old line."""
     world = populated(5)
     address, other = world.addresses[3], world.addresses[50]
     spot = Contact(address, "elsewhere")
@@ -284,7 +284,7 @@ def test_an_address_is_given_once_and_who_comes_back_has_it_again() -> None:
 
 @pytest.mark.slow
 def test_a_newcomer_learns_that_nobody_answers_only_by_waiting() -> None:
-    """It would take itself for the group, or ask without a pause."""
+    """It would consider itself the group, or ask without a pause."""
     world = GossipWorld(GROUP, 6)
     world.join((0, 0, 0), WANTS, (1, 1, 1))
     world.rounds(30)
@@ -296,7 +296,7 @@ def test_a_newcomer_learns_that_nobody_answers_only_by_waiting() -> None:
 
 @pytest.mark.slow
 def test_interests_that_change_are_known_above() -> None:
-    """Events would go to who no longer wants them, or not to who does now."""
+    """Events would follow outdated interests."""
     world = populated(7, group=dataclasses.replace(GROUP, digest=9))
     last = world.addresses[-1]
     assert last not in delegates(world)
@@ -316,7 +316,7 @@ def event_of(value: int, number: int) -> Notification:
 @pytest.mark.slow
 @pytest.mark.parametrize("by_us", [3_600_000_000, -3_600_000_000, 40_000_000])
 def test_clocks_that_jump_change_nothing(by_us: int) -> None:
-    """A participant whose clock is set would be taken for dead, or take all others for dead."""
+    """A participant with a reset clock would count as dead, or consider all others dead."""
     world = populated(8, count=80)
     world.rounds(15)
     jumped = [world.addresses[0], world.addresses[30], world.addresses[60]]
@@ -335,7 +335,7 @@ def test_clocks_that_jump_change_nothing(by_us: int) -> None:
 
 @pytest.mark.slow
 def test_who_lies_changes_little_and_not_for_long() -> None:
-    """One participant could take others out of all views, or put strangers into them."""
+    """One participant could remove others from all views, or insert strangers."""
     world = populated(9, checks=True)
     victim = next(a for a in world.addresses if sum(b[:2] == a[:2] for b in world.addresses) > 2)
     liar = next(a for a in world.addresses if a[:2] == victim[:2] and a != victim)
@@ -362,7 +362,7 @@ def test_who_lies_changes_little_and_not_for_long() -> None:
     ids=["delegates by interest", "coarser above"],
 )
 def test_whatever_the_conduct_views_converge(conduct: GroupPolicy) -> None:
-    """Participants would not agree on delegates, or on what a subsystem wants."""
+    """Participants would disagree on delegates, or on a subsystem's interests."""
     world = populated(10, conduct=conduct)
     for address in gone(world, "a share of all"):
         world.crash(address)
@@ -374,9 +374,9 @@ def test_whatever_the_conduct_views_converge(conduct: GroupPolicy) -> None:
 
 @pytest.mark.slow
 def test_an_audience_of_one_needs_digests_or_a_threshold() -> None:
-    """It would be said to be reached: Pittel's asymptote has no round for one.
+    """A missed participant would count as reached: Pittel's asymptote has no round for one.
 
-    Where nothing is said participants exchange digests, so that it is.
+    By default participants exchange digests, so that it is reached.
     """
     given = []
     plain = dataclasses.replace(GROUP, digest=0)
@@ -405,7 +405,7 @@ def reached(world: GossipWorld, identity: tuple[str, str]) -> float:
 
 @pytest.mark.slow
 def test_the_interested_are_reached_and_others_only_as_delegates() -> None:
-    """Events would not come, or be known to participants that they are nothing to."""
+    """Events would be lost, or reach uninterested participants."""
     shares = []
     for seed in range(3):
         world = populated(seed, count=150)
@@ -440,7 +440,7 @@ def test_all_options_reach_the_interested(name: str) -> None:
 
 
 def test_what_is_only_announced_is_handed_over_whole() -> None:
-    """A subscriber would get the part of an event that the filters above ask about."""
+    """A subscriber would get only the attributes of the filters above."""
     world = populated(12, conduct=GroupPolicy(announces=True))
     given: list[Notification] = []
     told: list[Notification] = []
@@ -468,7 +468,7 @@ def test_what_is_only_announced_is_handed_over_whole() -> None:
 
 @pytest.mark.slow
 def test_a_surer_protocol_at_the_top_tells_all_delegates() -> None:
-    """A delegate of an interested subsystem would be left out although it is up."""
+    """A running delegate of an interested subsystem would be left out."""
     group = Parameters(levels=2, branching=8, redundancy=2, fanout=1, loss=0.3)
     for sure in (False, True):
         world = populated(13, 60, group, conduct=GroupPolicy(reliable_top=sure, is_static=True))
@@ -487,7 +487,7 @@ def top_of(world: GossipWorld) -> list[Any]:
 
 @pytest.mark.slow
 def test_digests_reach_small_audiences() -> None:
-    """Of a few that want an event some would never hear of it, though neighbours have it."""
+    """Of a few interested participants some would miss an event that neighbours have."""
     shares = []
     for digest in (0, 9):
         group = Parameters(levels=2, branching=8, redundancy=2, fanout=2, loss=0.1, digest=digest)
@@ -502,7 +502,7 @@ def test_digests_reach_small_audiences() -> None:
 
 @pytest.mark.slow
 def test_a_run_is_a_function_of_its_seed() -> None:
-    """What fails once could not be looked at again; or bytes would differ from objects."""
+    """A failure could not be repeated; or bytes would differ from objects."""
     runs = []
     for as_bytes in (False, False, True):
         world = populated(15, as_bytes=as_bytes)
@@ -514,7 +514,7 @@ def test_a_run_is_a_function_of_its_seed() -> None:
 
 @pytest.mark.slow
 def test_nobody_multicasts_before_it_is_in() -> None:
-    """An event would be published to nobody, and nobody would be told."""
+    """An event would be published to nobody, without an error."""
     world = GossipWorld(GROUP, 16)
     world.join((0, 0, 0), WANTS, (1, 1, 1))
     world.multicast((0, 0, 0), event())

@@ -1,4 +1,4 @@
-"""Tests of draws: numbers that depend on nothing but what they are for."""
+"""Tests of draws: numbers that depend only on their purpose."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from contrada.lab.gossip_rounds.random_draws import (
 
 
 def test_a_draw_is_the_sequence_of_splitmix64() -> None:
-    """Arrays and compiled loops would draw other numbers, or such that nobody has looked at."""
+    """Arrays and compiled loops would draw other, untested numbers."""
     # The first outputs of the published generator for the seed 1234567.
     known = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     assert draws(1234567, np.arange(3, dtype=np.uint64)).tolist() == known
@@ -28,7 +28,7 @@ def test_keys_differ() -> None:
 
 
 def test_shares_are_kept() -> None:
-    """More or fewer would be interested than is asked for."""
+    """More or fewer would be interested than requested."""
     assert chosen(1, 100, 1.0).all()
     assert abs(chosen(key_of(2), 200_000, 0.3).mean() - 0.3) < 0.005
     assert not chosen(3, 100, 0.0).any()

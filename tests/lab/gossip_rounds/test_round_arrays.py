@@ -23,7 +23,7 @@ def groups_of(groups: int, members: int, infected: int) -> round_arrays.State:
 def test_compiled_and_by_arrays_alike(
     members: int, fanout: int, outsider: int, loss: float
 ) -> None:
-    """What a simulation says would depend on whether Numba is there."""
+    """The result of a simulation would depend on Numba."""
     kernels = pytest.importorskip("contrada.lab.gossip_rounds.round_kernels")
     rounds = np.arange(40, dtype=np.int64) % 9
     results = []
@@ -35,7 +35,7 @@ def test_compiled_and_by_arrays_alike(
 
 
 def test_who_does_not_count_gets_nothing() -> None:
-    """The uninterested would receive, or who has crashed would go on."""
+    """Uninterested participants would receive, or crashed ones gossip."""
     before = groups_of(50, 30, 2)
     state, last = before.copy(), np.zeros(50, np.int64)
     rounds = np.full(50, 40, np.int64)

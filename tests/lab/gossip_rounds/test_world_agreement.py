@@ -1,10 +1,11 @@
-"""Real participants in step and rounds over arrays reach as many, within what chance allows.
+"""Real participants in step and rounds over arrays reach the same shares, within statistical
+bounds.
 
-Each case is 10 worlds with 10 events each, whose audiences are drawn anew for each event, against
-500 runs of the same plan. The means differ by at most 4 standard errors, which are those of the
-worlds' means, since events of one world share messages: by chance one case in ten thousand would
-fail, and seeds are fixed. Of plain hpmcast and pmcast the distributions are compared too, by
-Kolmogorov and Smirnov, at the same level.
+Each case is 10 worlds with 10 events each, with a new audience for each event, against 500 runs of
+the same plan. The means differ by at most 4 standard errors, which are those of the worlds' means,
+since events of one world share messages: by chance one case in ten thousand would fail, and seeds
+are fixed. For plain hpmcast and pmcast the distributions are compared too, by Kolmogorov and
+Smirnov, at the same level.
 """
 
 import random
@@ -43,7 +44,7 @@ def conduct_of(plan: GossipPlan) -> GroupPolicy:
 
 
 def world_of(plan: GossipPlan, seed: int) -> tuple[list[float], list[int]]:
-    """Of each event of one world the share of the interested that it reached, and bystanders."""
+    """Returns, for each event of one world, the reached share of the interested, and bystanders."""
     rng = random.Random(seed)
     group = replace(plan.hierarchy, digest=plan.hierarchy.digest or 0)
     space = AddressSpace.regular(group.levels, group.branching)
@@ -76,14 +77,16 @@ def world_of(plan: GossipPlan, seed: int) -> tuple[list[float], list[int]]:
 
 
 def errors_apart(groups: list[list[float]], others: list[float]) -> float:
-    """How many standard errors the mean of worlds is from that of runs."""
+    """Returns the distance of the means of worlds and of runs, in standard errors."""
     means = [fmean(each) for each in groups]
     error = (stdev(means) ** 2 / len(means) + stdev(others) ** 2 / len(others)) ** 0.5
     return float((fmean(means) - fmean(others)) / error)
 
 
 def furthest(one: list[float], other: list[float]) -> float:
-    """How far two distributions are apart at most: the statistic of Kolmogorov and Smirnov."""
+    """Returns the largest distance of two distributions: the statistic of Kolmogorov and
+    Smirnov.
+    """
     a, b = sorted(one), sorted(other)
     return max(abs(bisect_right(a, at) / len(a) - bisect_right(b, at) / len(b)) for at in a + b)
 
@@ -113,7 +116,7 @@ CASES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_participants_and_arrays_agree(name: str) -> None:
-    """One of the two would not be the protocol that the other is."""
+    """One of the two would implement another protocol."""
     plan = CASES[name]
     worlds = [world_of(plan, 100 * plan.seed + number) for number in range(WORLDS)]
     runs = [

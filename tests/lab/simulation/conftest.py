@@ -1,4 +1,4 @@
-"""What the tests of simulation share: how the tables of their routers are held."""
+"""Fixtures of the simulation tests: the representation of tables."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Links of different costs in worlds: what must come, and that a wrong cost is found."""
+"""Links of different costs in worlds: required deliveries, and the detection of a wrong cost."""
 
 import pytest
 from msgspec.structs import replace
@@ -33,10 +33,10 @@ SETTLED_US = 10_000_000
 def test_what_must_come_goes_by_the_costs_of_links(
     cost: int, cut: tuple[int, int], must: int
 ) -> None:
-    """A fault on the way would be taken for a server's, or one off the way would excuse it.
+    """A fault on the path would be blamed on a server, or one off the path would excuse it.
 
-    From 0 to 1 there are a link of its own and two by way of 2, each of cost 1. While the
-    notification travels the one or the other is given up.
+    From 0 to 1 there are a direct link and two by way of 2, each of cost 1. While the notification
+    travels, one or the other is closed.
     """
     steps: list[Step] = [
         Connect(0, 0, 1, False, SILENCE_US, cost),
@@ -58,7 +58,7 @@ def test_what_must_come_goes_by_the_costs_of_links(
 def test_a_server_for_which_all_links_cost_the_same_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Worlds would pass though servers do not agree on which ways are the shortest."""
+    """Worlds would pass though servers disagree on shortest paths."""
     choose = Topology._choose_links
 
     def choose_by_number(self: Topology, states: LinkStates) -> None:

@@ -1,4 +1,4 @@
-"""What covering and merging save, on a set of subscriptions."""
+"""The savings of covering and merging, on a set of subscriptions."""
 
 from contrada.lab.simulation.covering_savings import saved
 from contrada.model import Filter, FilterSet

@@ -1,4 +1,4 @@
-"""Worlds with promises: they hold, and each promise that is broken is seen by its checker."""
+"""Worlds with guarantees: they pass, and each broken guarantee is found by its checker."""
 
 import os
 import subprocess
@@ -56,14 +56,14 @@ Way = Callable[..., Any]
 
 
 def promising(seed: int, shape: NetworkShape) -> Script:
-    """A small world in which something is promised."""
+    """Returns a small world with guarantees."""
     return make_script(seed, Kind(shape, Strategy.SUBSCRIPTIONS, reliable=True), BROKERS_MAX)
 
 
 def overtaking(order: str, *, moves: bool) -> Script:
-    """What is published at 0 takes long to get to 2; at 1, which is near both, it is known soon.
+    """Returns a world where a publication at 0 is slow to 2 and quick to 1, which is near both.
 
-    Then something is published there: by who has read the first, or by its publisher, which moves.
+    Then a reader of the first one, or its publisher after a move, publishes at 1.
     """
     kind = Kind("general", Strategy.SUBSCRIPTIONS, reliable=True)
     lines = [(0, 1, 1_000), (1, 2, 1_000), (0, 2, 200_000)]
@@ -101,7 +101,9 @@ def pair(*steps: Step) -> Script:
 @pytest.mark.quick_first
 @pytest.mark.parametrize("shape", SHAPES)
 def test_worlds_with_promises_hold(shape: NetworkShape) -> None:
-    """Something promised would be lost, come twice, unasked or out of order; or nothing is."""
+    """A guaranteed notification would be lost, doubled, spurious or reordered; or the checks be
+    idle.
+    """
     outcomes = [run(promising(seed, shape)) for seed in SEEDS]
     assert [outcome.violations for outcome in outcomes] == [[]] * len(SEEDS)
     assert sum(outcome.must for outcome in outcomes) > 200
@@ -109,7 +111,7 @@ def test_worlds_with_promises_hold(shape: NetworkShape) -> None:
 
 REACHED: list[tuple[Any, str]] = [
     (Outbox, "_restore_shipment"),  # what a crash left unsent
-    (inbox, "waits_for"),  # a parcel, for its causes
+    (inbox, "waits_for"),  # a shipment, for its causes
     (AccessPoint, "_would_overtake"),
     (AccessPoint, "resend_returned"),  # by who is the sequencer no more
     (Publishers, "unsettled_sequencer"),
@@ -118,7 +120,7 @@ REACHED: list[tuple[Any, str]] = [
 
 @pytest.mark.slow
 def test_made_worlds_reach_what_is_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All would hold because nothing ever waited, or was on its way where a server crashed."""
+    """All would pass because nothing ever waited, or was in flight in a crash."""
     reached = dict.fromkeys([name for _, name in REACHED], 0)
 
     def counted(name: str, keep: Way) -> Way:
@@ -165,7 +167,7 @@ for each in (script, from_text(to_text(script), "text")):
 
 @pytest.mark.slow
 def test_a_run_with_promises_is_a_function_of_its_script() -> None:
-    """A fault would be seen once, and never again in another process, nor from its script."""
+    """A fault could not be repeated in another process, nor from its script."""
     said = [
         subprocess.run(
             [sys.executable, "-c", DIGEST],
@@ -289,7 +291,7 @@ def gives_the_record_before(record: Way) -> Way:
 
 BY_READING = overtaking("reliable causal", moves=False)
 BY_MOVING = overtaking("reliable fifo", moves=True)
-UNTOLD = pair(  # that the other server has taken it: it crashes before that is told
+UNTOLD = pair(  # the other server crashes before its ack arrives
     PublishStep(10_000_000, "near", "p", {"a": 1}, delivery="certified"),
     Crash(10_027_500, 1, keeps_store=True),
     Restart(11_000_000, 1),
@@ -373,7 +375,7 @@ def test_what_is_broken_is_seen(
     script: Script,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Worlds would pass whatever a server does with what was promised."""
+    """Worlds would pass despite broken guarantees."""
     monkeypatch.setattr(owner, name, broken(getattr(owner, name)))
     assert what in {each.what for each in run(script).violations}
     monkeypatch.undo()
@@ -381,7 +383,7 @@ def test_what_is_broken_is_seen(
 
 
 def test_what_stands_is_known_where_a_link_is_new() -> None:
-    """What is sent over it at once would come to who does not know yet for whom it is."""
+    """Shipments over a new link would arrive before the announcements."""
     script = Script(
         1017,
         Kind("acyclic", Strategy.SUBSCRIPTIONS, reliable=True),
@@ -408,7 +410,7 @@ X, Y = "log x", "log y"
 def sent(
     id_: str, delivery: str = "reliable", client: str = "c", number: int = 1, **more: Any
 ) -> Sent:
-    """What was published at server 1, accepted, and known to match the log x."""
+    """Returns an accepted publication of server 1 that matches the log x."""
     notification = Notification({"a": 1}, envelope=Envelope(id=id_, publisher=client))
     given: dict[str, Any] = {"brokers": [1], "known": frozenset({X}), "order": 5}
     given |= {"is_accepted": True, **more}
@@ -422,7 +424,7 @@ def check_reads(
     filters: str = "a = 1",
     **subscription: Any,
 ) -> list[str]:
-    """What does not hold; `logs` has what clients have read, from position 1 on."""
+    """Returns the violations; `logs` are the read records, from position 1 on."""
     delivery = SimulatedDeliveryClients(1, Schedule(), NO_LINES, 0, ())
     delivery.sent = {each.id: each for each in published}
     given: dict[str, Any] = {
@@ -441,10 +443,10 @@ def check_reads(
 
 
 class NoLines:
-    """What a network without lines does with messages."""
+    """Lines of a network without links."""
 
     def send_delivery(self, broker: int, to: str, message: object) -> None:
-        """There is nobody."""
+        """Raises: there are no neighbours."""
         raise AssertionError(message)
 
 
@@ -480,12 +482,12 @@ IN_U = sent("p2", "reliable total:u", "c2")
 def test_what_does_not_hold_is_said(
     published: list[Sent], logs: dict[tuple[str, str], list[str]], expected: list[str]
 ) -> None:
-    """A checker would say too little, or call wrong what is promised nowhere."""
+    """A checker would miss a violation, or report a permitted case."""
     assert check_reads(published, logs) == expected
 
 
 def test_what_does_not_match_is_said() -> None:
-    """A log could have what nobody asked for."""
+    """A log could have unmatched notifications."""
     assert check_reads([ONE], {("r", X): ["p1"]}, filters="a = 2") == ["no match"]
 
 
@@ -494,8 +496,8 @@ def test_what_does_not_match_is_said() -> None:
     [
         ("reliable", [(6, 1, True)], True),  # its access point, afterwards
         ("reliable", [(4, 1, True)], False),  # before
-        ("reliable", [(6, 2, True)], False),  # its home, which has its disk
-        ("reliable", [(6, 0, True)], False),  # the sequencer, with which it has nothing to do
+        ("reliable", [(6, 2, True)], False),  # its owner, with its disk
+        ("reliable", [(6, 0, True)], False),  # the sequencer, which is unrelated
         ("reliable total:t", [(6, 0, True)], True),
         ("reliable total:t", [(4, 0, True)], False),
         ("certified", [(6, 1, True)], False),
@@ -508,13 +510,13 @@ def test_what_does_not_match_is_said() -> None:
 def test_what_a_crash_excuses(
     delivery: str, crashes: list[tuple[int, int, bool]], is_excused: bool
 ) -> None:
-    """What is promised would be looked for in vain, or not looked for."""
+    """Excused losses would be reported, or others excused."""
     assert check_reads([sent("p1", delivery)], {}, crashes) == ([] if is_excused else ["lost"])
 
 
 @pytest.mark.parametrize("subscription", [{"has_ended": True}, {"is_lost": True}])
 def test_what_a_subscription_excuses(subscription: dict[str, Any]) -> None:
-    """Whoever ended, or was in memory, would be said to have lost something."""
+    """An ended subscription, or one in memory, would be reported."""
     assert check_reads([ONE], {}, **subscription) == []
 
 
@@ -531,13 +533,13 @@ def test_what_a_subscription_excuses(subscription: dict[str, Any]) -> None:
 def test_only_what_may_have_had_no_room_is_excused(
     on_full: OnFull, room: int, expected: list[str]
 ) -> None:
-    """Half of all subscriptions would lose what they like, since they may drop something."""
+    """Half of all subscriptions could lose anything, since they may drop records."""
     retention = Retention(records_max=room, on_full=on_full)
     assert check_reads([ONE, OTHER], {("r", X): ["p2"]}, retention=retention) == expected
 
 
 def test_who_lost_the_numbers_of_publishers_may_publish_twice() -> None:
-    """What came to a new disk again would be taken for a fault."""
+    """A duplicate after the loss of a disk would be reported."""
     twice = {("r", X): ["p1", "p1"]}
     assert check_reads([ONE], twice, [(6, 1, False)]) == []
     assert check_reads([ONE], twice, [(6, 1, True)]) == ["double"]
@@ -545,7 +547,7 @@ def test_who_lost_the_numbers_of_publishers_may_publish_twice() -> None:
 
 
 def test_what_was_acknowledged_comes_again_only_where_a_crash_may_have_taken_that() -> None:
-    """A server that forgets what was acknowledged would be excused by any crash."""
+    """Any crash would excuse a lost acknowledgement."""
     for crash_us, broker, at, what in (
         (SYNC_US - 1, 0, 0, []),  # its disk did not have it yet
         (SYNC_US, 0, 0, ["double"]),

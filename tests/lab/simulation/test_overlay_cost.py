@@ -1,4 +1,4 @@
-"""Sweeps: every kind of network delivers the same; what differs is what it costs."""
+"""Sweeps: every kind of network delivers the same, at different costs."""
 
 from pathlib import Path
 
@@ -32,10 +32,9 @@ def test_all_kinds_deliver_the_same(costs: list[Cost]) -> None:
 def test_costs_are_as_the_paper_says(costs: list[Cost]) -> None:
     """The report would praise the wrong strategy.
 
-    Flooding spends on notifications and nothing on subscriptions; advertisements spare
-    subscriptions ways to where nothing is published; covering spares what is covered, and all
-    else stays as it was. Advertisements cost only where they are forwarded, also to a central
-    server.
+    Flooding spends on notifications and nothing on subscriptions; advertisements save subscriptions
+    towards servers without publishers; covering saves covered filters, and all else stays the same.
+    Advertisements cost only where they are forwarded, also to a central server.
     """
     for cost in costs:
         assert (cost.per_advertisement > 0) == (cost.plan.kind.strategy is Strategy.ADVERTISEMENTS)

@@ -1,4 +1,4 @@
-"""Patterns in worlds: each match that must come does, no other does; broken servers are found."""
+"""Patterns in worlds: required matches and no others; broken servers are found."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ SECOND_US = 1_000_000
 
 @pytest.mark.slow
 def test_worlds_demand_most_matches() -> None:
-    """Worlds would hold because nothing is asked of patterns."""
+    """Worlds would pass because no match is required."""
     outcomes = [run(weave(make_script(seed, KIND, BROKERS_MAX))) for seed in range(16)]
     assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
     must = sum(outcome.matches_must for outcome in outcomes)
@@ -64,9 +64,9 @@ TOLD = AdvanceTime(TOLD_US)
 
 
 def _played(pattern: str, *steps: Step) -> tuple[int, int]:
-    """A publisher at one server, at another a client with a pattern, which it withdraws at last.
+    """Runs a publisher at one server, and at another a client that finally withdraws its pattern.
 
-    How many matches must come, and how many did.
+    Returns the numbers of required and of delivered matches.
     """
     before: list[Step] = [
         Connect(0, 0, 1, False, 10_000),
@@ -89,26 +89,26 @@ PAIR = _said(1, PUBLISHED_US), _said(2, PUBLISHED_US + 1)
 
 
 def test_a_match_is_demanded_when_the_time_was_told() -> None:
-    """A match could be missing unseen, or a server be blamed that waits for a later time."""
+    """A match could be missing unseen, or required before a later time."""
     assert _played("a = 1 -> a = 2", *PAIR, TOLD) == (1, 1)
     assert _played("a = 1 -> a = 2", *PAIR) == (0, 0)
 
 
 def test_what_is_asked_and_offered_meanwhile_takes_nothing_away() -> None:
-    """Matches would be demanded only where nobody asks for anything."""
+    """Matches would be required only without other changes."""
     other = Announce(PUBLISHED_US, "p", "another offer", "b any")
     assert _played("a = 1 -> a = 2", PAIR[0], other, PAIR[1], TOLD) == (1, 1)
 
 
 def test_what_is_not_sure_to_come_ends_what_is_demanded() -> None:
-    """A server would be blamed for what a notification does that comes or does not."""
+    """A server would be blamed for an unsure notification."""
     gone = Retract(PUBLISHED_US + 2, "p", "offer")
     assert _played("a = 1 -> a = 2", *PAIR, gone, TOLD)[0] == 0
 
 
 def test_without_every_a_match_is_demanded_after_a_pause_or_from_the_first_on() -> None:
-    """A server would be blamed for a match that began before it was known what is given."""
-    early = _said(1, SECOND_US + 1)  # It may come before the subscription, or after.
+    """A server would be blamed for a match with an unknown beginning."""
+    early = _said(1, SECOND_US + 1)  # It may precede the subscription, or follow it.
     after = early, *PAIR, TOLD
     assert _played("a = 1 -> a = 2", *after)[0] == 0
     assert _played("a = 1 -> a = 2 within 5 s", *after)[0] == 0
@@ -130,7 +130,7 @@ KEEPS = "does not withdraw what is delegated"
 
 
 class Broken(Router):
-    """A router that does one thing wrong with patterns."""
+    """A router with one fault in patterns."""
 
     fault = ""
 
@@ -139,7 +139,7 @@ class Broken(Router):
         self.delivered: dict[tuple[Client, str], DeliverMatch] = {}
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
-        """As the router, but for one thing."""
+        """As the router, with the fault."""
         if isinstance(event, TimePassed):
             if self.fault == IS_DEAF:
                 return []
@@ -187,7 +187,7 @@ class Broken(Router):
     ],
 )
 def test_a_broken_server_is_found(fault: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worlds would pass whatever a server does with patterns."""
+    """Worlds would pass despite faults in patterns."""
     monkeypatch.setattr(simulated_network, "Router", Broken)
     monkeypatch.setattr(Broken, "fault", fault)
     scripts = (weave(make_script(seed, KIND, BROKERS_MAX)) for seed in range(60))

@@ -1,4 +1,4 @@
-"""What is spread over processes comes back once each, and ends soon when nobody wants more."""
+"""`in_processes`: one result of each case, and an early end without waiting."""
 
 import signal
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_each_case_has_its_result(tmp_path: Path) -> None:
 
 
 def test_who_ends_early_waits_for_nothing_new(tmp_path: Path) -> None:
-    """After Ctrl-C a person would wait for worlds that had not begun, some seconds each."""
+    """After Ctrl-C a person would wait for worlds that had not begun."""
     cases = [tmp_path / str(number) for number in range(20)]
     results = in_processes(begun, cases, JOBS)
     next(results)
@@ -32,6 +32,6 @@ def test_who_ends_early_waits_for_nothing_new(tmp_path: Path) -> None:
 
 
 def test_processes_end_at_an_interrupt_without_a_word() -> None:
-    """Ctrl-C would be answered by a traceback of each process."""
+    """Ctrl-C would print a traceback of each process."""
     handlers = list(in_processes(signal.getsignal, [signal.SIGINT] * 2, 2))
     assert handlers == [signal.SIG_DFL] * 2

@@ -1,4 +1,4 @@
-"""Virtual time goes on in order, and never back."""
+"""`Schedule`: virtual time increases."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_things_happen_in_order_of_time_then_of_arrangement() -> None:
 
 
 def test_what_never_rests_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A world in which messages go round for ever would never end."""
+    """A world with looping messages would never end."""
     monkeypatch.setattr(module, "HAPPENINGS_MAX", 10)
     schedule = Schedule()
 

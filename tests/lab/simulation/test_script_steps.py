@@ -1,4 +1,4 @@
-"""Scripts can be written and read again."""
+"""`Script`: scripts can be stored and loaded."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from contrada.routing.router import Strategy
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_what_is_written_is_read(strategy: Strategy) -> None:
-    """A script that shows a fault could not be run again."""
+    """A failing script could not be run again."""
     script = make_script(3, Kind("hybrid", strategy, merging=True))
     assert {type(step).__name__ for step in script.steps} >= {
         "Connect",
@@ -33,7 +33,7 @@ def test_what_is_written_is_read(strategy: Strategy) -> None:
     ],
 )
 def test_what_is_no_script_is_refused_with_its_place(found: str, instead: str, said: str) -> None:
-    """A person would not know what is wrong with a script."""
+    """A person would not find the fault in a script."""
     kind = Kind("acyclic", Strategy.SUBSCRIPTIONS)
     text = to_text(Script(1, kind, 2, Faults(), (Crash(5, 1, keeps_store=False),)))
     assert from_text(text, "world.json").brokers == 2

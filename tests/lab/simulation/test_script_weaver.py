@@ -1,4 +1,4 @@
-"""What is woven into made scripts: costs of links, and patterns."""
+"""`weave`: costs of links, and patterns, in made scripts."""
 
 import pytest
 
@@ -21,7 +21,7 @@ WORLDS = range(30)
 
 @pytest.mark.slow
 def test_half_of_the_worlds_with_a_mesh_have_links_of_different_costs() -> None:
-    """Shortest ways would always be those of the fewest links, or never."""
+    """Shortest paths would always be those of the fewest links, or never."""
     costs = [_costs(shape, seed) for shape in ("general", "hybrid") for seed in WORLDS]
     plain = sum(each == {1} for each in costs)
     assert len(costs) / 4 < plain < len(costs) * 3 / 4
@@ -35,7 +35,7 @@ def _costs(shape: str, seed: int) -> set[int]:
 
 
 def test_patterns_come_and_go_and_the_time_is_told() -> None:
-    """Worlds would not look at patterns, or at nothing else."""
+    """Worlds would ignore patterns, or test only them."""
     kind = Kind("acyclic", Strategy.ADVERTISEMENTS)
     scripts = [weave(make_script(seed, kind)) for seed in WORLDS]
     wishes = [[step for step in each.steps if isinstance(step, AddPattern)] for each in scripts]
@@ -49,14 +49,14 @@ def test_patterns_come_and_go_and_the_time_is_told() -> None:
 
 
 def test_what_is_woven_is_a_function_of_the_script_and_can_be_written() -> None:
-    """A world that failed could not be run again."""
+    """A failed world could not be run again."""
     for seed in WORLDS:
         script = make_script(seed, Kind("hybrid", Strategy.FLOODING))
         assert weave(script) == weave(script) == from_text(to_text(weave(script)), "text")
 
 
 def test_a_script_that_says_nothing_of_costs_is_read() -> None:
-    """Scripts that were kept could not be run any more."""
+    """Stored scripts could not be run any more."""
     script = make_script(3, Kind("general", Strategy.SUBSCRIPTIONS))
     text = to_text(script)
     assert from_text(text.replace(',"cost":1', ""), "text") == script

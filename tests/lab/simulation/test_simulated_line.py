@@ -1,4 +1,4 @@
-"""A line keeps its promise: in order, each once or told to be lost, whatever its transport does."""
+"""`Line`: each message in order, once, or reported as lost, over any transport."""
 
 import random
 
@@ -9,7 +9,7 @@ from contrada.lab.simulation.simulated_line import Faults, Line
 
 
 class Ends:
-    """The two ends of a line, and what they saw."""
+    """The two ends of a line, with their events."""
 
     def __init__(self, faults: Faults | None, seed: int = 0) -> None:
         self.schedule = Schedule()
@@ -41,7 +41,7 @@ ROUGH = Faults(loss=0.3, duplication=0.3, late_us=5_000)
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_rough_transport_costs_time_only(seed: int) -> None:
-    """Loss, repetition or overtaking below would show above."""
+    """Faults of the transport would show in the session."""
     ends = Ends(ROUGH, seed)
     ends.line.begin()
     ends.schedule.run(100_000)
@@ -55,7 +55,7 @@ def test_a_rough_transport_costs_time_only(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_every_message_is_taken_in_order_or_lost(seed: int) -> None:
-    """A message would come twice or late, or vanish without a word, when sessions end."""
+    """A message would be doubled, late, or vanish when sessions end."""
     chance = random.Random(seed)
     ends = Ends(chance.choice((ROUGH, Faults())), seed)
     ends.line.begin()
@@ -91,7 +91,7 @@ def test_every_message_is_taken_in_order_or_lost(seed: int) -> None:
 
 
 def test_a_short_cut_is_not_noticed_and_a_long_one_is() -> None:
-    """Every hiccup would end a session, or a dead line would be believed in."""
+    """Every hiccup would end a session, or a dead line be kept."""
     ends = Ends(Faults())
     ends.line.begin()
     ends.schedule.run()
@@ -111,7 +111,7 @@ def test_a_short_cut_is_not_noticed_and_a_long_one_is() -> None:
 
 
 def test_without_faults_a_message_takes_its_delay() -> None:
-    """The cost of sweeps would hold what sessions do, not what routers do."""
+    """Costs of sweeps would include sessions."""
     ends = Ends(None)
     ends.line.begin()
     ends.schedule.run()

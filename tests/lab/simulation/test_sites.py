@@ -1,4 +1,4 @@
-"""Networks of sites are connected, and each shape uses links of them that fit it."""
+"""`Sites`: connected networks, and links that fit each shape."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Worlds with times to live, priorities and pauses: they hold, and what is broken is found."""
+"""Worlds with times to live, priorities and pauses: they pass, and faults are found."""
 
 import itertools
 from collections.abc import Callable
@@ -35,14 +35,14 @@ SEEDS = range(20)
 
 
 def first_of_all(backlog: Backlog[Any]) -> QueueEntry[Any]:
-    """As if nothing had a priority: the oldest."""
+    """Removes the oldest, ignoring priorities."""
     levels = backlog._levels
     number, priority = min((next(iter(levels[each].entries)), each) for each in levels)
     return backlog._remove(priority, number)
 
 
 def drop_timed(backlog: Backlog[Any], now_us: int) -> list[QueueEntry[Any]]:
-    """As if all that has a time to live were over."""
+    """Drops all entries with a time to live."""
     return [backlog._remove(*due[1:]) for due in backlog._expiring if backlog._is_queued(due)]
 
 
@@ -73,7 +73,7 @@ def test_what_is_broken_is_found_with_a_short_script(
     what: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Worlds would pass where what is over is read, or where what is urgent waits."""
+    """Worlds would pass with expired reads, or waiting urgent notifications."""
     monkeypatch.setattr(broken, name, instead)
     script = next(
         script
@@ -89,7 +89,7 @@ def test_what_is_broken_is_found_with_a_short_script(
 
 @pytest.mark.slow
 def test_made_worlds_have_what_is_looked_at() -> None:
-    """All would hold because nobody was in a hurry, or because nothing ever waited."""
+    """All would pass without deadlines, or because nothing ever waited."""
     scripts = [make_script(seed, KIND, BROKERS_MAX) for seed in SEEDS]
     hasty = [any(isinstance(step, Pause) for step in script.steps) for script in scripts]
     assert 5 <= sum(hasty) <= 15
@@ -119,7 +119,7 @@ def ran(script: Script) -> Any:
 
 
 def test_a_client_that_comes_back_reads_what_is_good_by_priority() -> None:
-    """The steps would not say what happens, or old scripts would mean something else."""
+    """The steps would have no effect, or old scripts another meaning."""
     steps = (
         Move(0, "c", 0),
         AddFilter(1, "c", "s", "a any"),
@@ -182,7 +182,7 @@ ENVELOPES = {
     ],
 )
 def test_what_clients_read_is_judged(said: str, expected: list[str]) -> None:
-    """A fault of reading would pass, or what is right be held for a fault."""
+    """A fault of reading would pass, or a correct read be reported."""
     noted = []
     for words in said.split(", "):
         what, *rest = words.split()
@@ -192,7 +192,7 @@ def test_what_clients_read_is_judged(said: str, expected: list[str]) -> None:
 
 
 def test_haste_leaves_the_rest_of_a_script_alone() -> None:
-    """A world would be another one because somebody is in a hurry in it."""
+    """Deadlines would change the rest of a world."""
     for seed in range(6):
         script = make_script(seed, KIND, BROKERS_MAX)
         plain = [

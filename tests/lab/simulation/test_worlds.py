@@ -1,4 +1,4 @@
-"""Seeded worlds: nothing is lost, doubled or sent to who did not ask; broken routers are found."""
+"""Seeded worlds: no losses, duplicates or spurious deliveries; broken routers are found."""
 
 import subprocess
 import sys
@@ -34,10 +34,10 @@ BROKERS_MAX = 14
 @pytest.mark.quick_every(9)
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.name)
 def test_worlds_hold(kind: Kind) -> None:
-    """A notification would be lost, come twice, come unasked, or a table would keep what is gone.
+    """A notification would be lost, doubled, spurious, or a table would keep a removed entry.
 
-    In at least half of the worlds notifications must have met control messages on their way; where
-    there are none of these (one server alone, or flooding), none can.
+    In at least half of the worlds notifications must have met control messages in flight; without
+    any (one server alone, or flooding), none can.
     """
     outcomes = [run(weave(make_script(seed, kind, BROKERS_MAX))) for seed in range(2)]
     assert [outcome.violations for outcome in outcomes] == [[]] * 2
@@ -57,7 +57,7 @@ REMEMBERS = "delivers to who has withdrawn"
 
 
 class Broken(Router):
-    """A router that does one thing wrong."""
+    """A router with one fault."""
 
     fault = ""
 
@@ -66,7 +66,7 @@ class Broken(Router):
         self.withdrawn: list[tuple[Client, str]] = []
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
-        """As the router, but for one thing."""
+        """As the router, with the fault."""
         message = event.message if isinstance(event, Received) else None
         if self.fault == GOES_ON and isinstance(message, Unsubscribe):
             return []
@@ -90,7 +90,7 @@ class Broken(Router):
         return effects
 
     def _given_to_withdrawn(self, event: Event) -> list[Deliver]:
-        """What no table shows: only the oracle can see that nobody asks any more."""
+        """A fault outside of the tables: only the oracle can see it."""
         match event:
             case Received(Client() as client, Unsubscribe(identity)):
                 self.withdrawn.append((client, identity))
@@ -123,7 +123,7 @@ def _sends(effect: Effect, kind: type[object]) -> bool:
 def test_a_broken_router_is_found_with_a_short_script(
     fault: str, what: set[str], steps_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Worlds would pass whatever a router does, or a fault would drown in steps."""
+    """Worlds would pass despite faults, or a fault would be hidden in many steps."""
     monkeypatch.setattr(simulated_network, "Router", Broken)
     monkeypatch.setattr(Broken, "fault", fault)
     kind = Kind("acyclic", Strategy.SUBSCRIPTIONS)
@@ -158,7 +158,7 @@ for shape in ("hierarchical", "general"):
 
 @pytest.mark.slow
 def test_a_run_is_a_function_of_its_script() -> None:
-    """A fault would be seen once, and never again in another process."""
+    """A fault could not be repeated in another process."""
     said = [
         subprocess.run(
             [sys.executable, "-c", DIGEST],
@@ -174,7 +174,7 @@ def test_a_run_is_a_function_of_its_script() -> None:
 
 
 def test_what_is_done_is_recorded() -> None:
-    """Whoever looks for a fault would not see what led to it."""
+    """The events before a fault would be unknown."""
     script = make_script(5, Kind("acyclic", Strategy.SUBSCRIPTIONS))
     here = network_of(script)
     assert not here.history.handled

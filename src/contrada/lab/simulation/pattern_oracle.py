@@ -19,8 +19,7 @@ A stream holds only notifications for which a matcher's input and matches are de
   until the last copy has arrived, none of them travels for longer than the slack, and they have no
   time to live. An unsure one ends a stream, and after it another begins;
 - without `every` a match depends on the end of the one before. So the stream begins with the first
-  notification that the pattern receives at all, or after a pause longer than `within`, which nothing
-  outlasts.
+  notification that the pattern receives at all, or after a pause longer than `within`.
 """
 
 from bisect import bisect_right
