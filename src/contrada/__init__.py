@@ -45,18 +45,25 @@ from contrada.renamed_modules import RenamedModules
 
 if TYPE_CHECKING:
     from contrada.connections import connect, connect_sync
+    from contrada.delivery.delivery_limits import DeliveryLimits
     from contrada.delivery.durable_log import OnFull, Retention
     from contrada.integrations.sources.file_source import FileSource
     from contrada.integrations.sources.table_source import TableSource
+    from contrada.limits import Limits
     from contrada.matching import Index
     from contrada.model.algebra.simplification import simplify
+    from contrada.net.broker.broker_limits import BrokerLimits
+    from contrada.net.client.client_limits import ClientLimits
     from contrada.patterns import Match
     from contrada.patterns.pattern_matcher import PatternMatcher
+    from contrada.patterns.runs import PatternLimits
     from contrada.routing.aggregation import Aggregate
+    from contrada.routing.router_limits import RouterLimits
     from contrada.service import DurableSubscription, Service, Subscription
     from contrada.service.query.source import FunctionSource, RecordSource
     from contrada.service.query.source_query import SourceQuery
     from contrada.service.security.signatures import Signer, Verifier
+    from contrada.service.service_limits import ServiceLimits
     from contrada.service.sync import SyncService
     from contrada.typed import (
         Alias,
@@ -109,6 +116,13 @@ _LATER: Final = {
     "OnFull": "contrada.delivery.durable_log",
     "PatternMatcher": "contrada.patterns.pattern_matcher",
     "Retention": "contrada.delivery.durable_log",
+    "Limits": "contrada.limits",
+    "BrokerLimits": "contrada.net.broker.broker_limits",
+    "ClientLimits": "contrada.net.client.client_limits",
+    "DeliveryLimits": "contrada.delivery.delivery_limits",
+    "PatternLimits": "contrada.patterns.runs",
+    "RouterLimits": "contrada.routing.router_limits",
+    "ServiceLimits": "contrada.service.service_limits",
     "connect": "contrada.connections",
     "connect_sync": "contrada.connections",
     "simplify": "contrada.model.algebra.simplification",
@@ -137,6 +151,13 @@ __all__ = [
     "Filter",
     "FilterSet",
     "Handle",
+    "BrokerLimits",
+    "ClientLimits",
+    "DeliveryLimits",
+    "Limits",
+    "PatternLimits",
+    "RouterLimits",
+    "ServiceLimits",
     "Index",
     "Match",
     "Notification",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # An embedded service needs none of these.
     import ssl
 
     from contrada.delivery.store import Store
+    from contrada.limits import Limits
     from contrada.net.broker.network_settings import NetworkOptions
     from contrada.service.security.signatures import Signer
     from contrada.service.sync import SyncService
@@ -40,6 +41,7 @@ def connect(
     on_connection: Callable[[ConnectionState], object] | None = None,
     tls: "ssl.SSLContext | None" = None,
     token: str = "",
+    limits: "Limits | None" = None,
     **network: "Unpack[NetworkOptions]",
 ) -> Service:
     """A service; use it inside `async with`.
@@ -59,6 +61,7 @@ def connect(
     - `on_connection`: called on the service's event loop with each `ConnectionState`.
     - `tls`: context for "contradas://a:7655"; by default the authorities of this system are
       trusted. `ssl.create_default_context(cafile="authority.pem")` trusts one of your own.
+    - `limits`: bounds of queues, tables and time-outs; the defaults are in docs/limits.md.
     - `token`: "NAME.SECRET" of `contrada user add`, identifies the user to the broker.
 
     Raises AddressError, InputError, ServiceError.
@@ -75,16 +78,24 @@ def connect(
         from contrada.net.wire.endpoint import ConnectOptions
 
         again: dict[str, Any] = {"reconnect": reconnect, "reconnect_wait_s": reconnect_wait_s}
+        if limits is not None:
+            again |= _given(limits=limits.client, service_limits=limits.service)
         return TcpService(address, options=ConnectOptions(tls, token), **again, **own)
     if network:
         from contrada.net.broker.embedded_broker import EmbeddedBroker
         from contrada.net.broker.network_settings import membership_of
 
         membership = replace(membership_of(network), token=token)
+        if limits is not None:
+            own |= _given(limits=limits.broker, core_limits=limits)
         return EmbeddedBroker(membership, store=store, tls=tls, **own)
     from contrada.service.embedded_service import EmbeddedService
 
-    return EmbeddedService(store=store, **own)
+    return EmbeddedService(store=store, limits=limits, **own)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _check(

@@ -33,6 +33,7 @@ from contrada.routing.delegation import (
 from contrada.routing.router import Strategy
 from contrada.service import backoff
 from contrada.service.envelope_factory import EnvelopeFactory
+from contrada.service.service_limits import CoreLimits
 from tests.asynchronous import on_loop, until
 from tests.net.networks import FIVE, Network, network
 from tests.net.test_broker import RawClient
@@ -288,4 +289,4 @@ def test_brokers_of_one_network_wait_alike() -> None:
     """One would take for late what another waits for."""
     assert Membership("a").shared_options() != Membership("a", slack_us=5).shared_options()
     with pytest.raises(ContradaError):
-        Membership("a", slack_us=-1).router()
+        Membership("a", slack_us=-1).router(CoreLimits())

@@ -23,8 +23,10 @@ from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.routing import aggregation
 from contrada.routing.router_messages import SourceReport, SourceState
 from contrada.service import Answers, Service, clock, dispatcher
+from contrada.service.base_service import BaseService
 from contrada.service.query import query_client, query_responder
 from contrada.service.query.source_query import SourceQuery
+from contrada.service.service_limits import ServiceLimits
 from tests.asynchronous import on_loop, until
 from tests.service.ways import known, service_of
 
@@ -427,18 +429,19 @@ async def test_what_makes_no_sense_is_refused(name: str) -> None:
 
 
 @on_loop
-async def test_limits_are_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_limits_are_told(name: str) -> None:
     """One client could fill a server, or its own memory."""
-    monkeypatch.setattr(query_client, "COLLATED_MAX", 3)
-    monkeypatch.setattr(query_responder, "SERVICE_SOURCES_MAX", 1)
     async with service_of(name) as service:
+        for end in (service, getattr(service, "far", service)):
+            assert isinstance(end, BaseService)
+            end.service_limits = ServiceLimits(collated_max=3, sources_max=1)
         many = [{"a": each} for each in range(9)]
         async with service.offer("a any", lambda _: many, name="many"):
             await known(service)
             for options in ({"sort": "a"}, {"distinct": True}):
-                with pytest.raises(LimitError, match="COLLATED_MAX"):
+                with pytest.raises(LimitError, match="collated_max"):
                     await all_of(service.query("a any", **options))
-            with pytest.raises(LimitError, match="SERVICE_SOURCES_MAX"):
+            with pytest.raises(LimitError, match="sources_max"):
                 await service.offer("a any", lambda _: []).open()
 
 

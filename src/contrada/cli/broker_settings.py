@@ -13,6 +13,7 @@ A file without `brokers` describes one broker. Flags override the file. Paths ar
 file.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -21,6 +22,7 @@ from urllib.parse import quote
 from msgspec import Meta, Struct, field, structs
 
 from contrada.errors import AddressError, ContradaError, InputError, ServiceError
+from contrada.limits import Limits, read_limits
 from contrada.net.broker.network_settings import LinkSettings, NetworkSettings
 from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loopback, parse_address
 from contrada.net.wire.tls import Tls
@@ -93,11 +95,16 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
     anyone: bool = False
     token_file: str | None = None
     http: HttpSettings = HttpSettings()
+    limits: dict[str, Any] = field(default_factory=dict)
 
     @property
     def address(self) -> Address:
         """The address of this broker for clients and neighbours."""
         return Address(self.host, self.port, self.tls.certificate is not None)
+
+    def all_limits(self) -> Limits:
+        """Returns the table `limits`, overridden by the environment. Raises InputError."""
+        return read_limits(self.limits, os.environ)
 
     def place(self) -> str | None:
         """The location of the store; None for none."""
@@ -227,6 +234,7 @@ def _resolved(
         _check_reach(resolved)
         resolved.tls.tls()
         resolved.membership()
+        resolved.all_limits()
         check_store(resolved.place())
     except ContradaError as error:
         raise InputError(source, str(error)) from None

@@ -280,6 +280,7 @@ async def _serve(
         _is_in_date(tls, "clients and neighbours will refuse it")
     users = _users(settings)
     token = token_from(settings.token_file) if settings.token_file else ""
+    limits = settings.all_limits()
     broker = Broker(
         settings.host,
         settings.port,
@@ -288,6 +289,8 @@ async def _serve(
         store=settings.place(),
         users=users,
         anyone=settings.anyone,
+        limits=limits.broker or BrokerLimits(),
+        core_limits=limits,
     )
     if jit.is_cached():  # A broker lives long: compiled matching from its first notification on.
         load_beside()

@@ -294,7 +294,8 @@ class EmbeddedService(BaseService):
             from contrada.service.query.query_engine import LocalQueryEngine
 
             self._queries = LocalQueryEngine(
-                self.dispatcher, self.client, self._stamp, self.require_open
+                *(self.dispatcher, self.client, self._stamp, self.require_open),
+                self.service_limits,
             )
         return self._queries
 

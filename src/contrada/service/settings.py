@@ -5,8 +5,11 @@ network.toml: neighbours[0].cost: found 'high', expected int
 
 import re
 import tomllib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import inspect
@@ -100,3 +103,65 @@ def _struct(info: inspect.Type) -> inspect.StructType:
 
 def _members(info: inspect.Type) -> tuple[inspect.Type, ...]:
     return info.types if isinstance(info, inspect.UnionType) else (info,)
+
+
+def sections_of(
+    types: Mapping[str, type],
+    known: Iterable[str],
+    found: Mapping[str, Any],
+    environ: Mapping[str, str],
+    prefix: str,
+    source: str,
+) -> dict[str, Any]:
+    """Dataclasses of numbers by section, from a table of tables and from the environment.
+
+    `types` has the class of each section that occurs, `known` names all sections. The variable
+    `{prefix}{SECTION}_{FIELD}` wins over the table. Raises InputError as `checked`.
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for name, table in found.items():
+        _check_key(source, name, known)
+        if not isinstance(table, Mapping):
+            raise InputError(source, f"{name}: found {table!r}, expected a table")
+        tables[name] = dict(table)
+    for variable, text in environ.items():
+        if variable.startswith(prefix):
+            key = variable.removeprefix(prefix).lower()
+            section = next((each for each in types if key.startswith(f"{each}_")), key)
+            _check_key(variable, section, known)
+            name = key.removeprefix(f"{section}_")
+            _check_key(variable, name, [each.name for each in fields(types[section])])
+            tables.setdefault(section, {})[name] = _number(variable, text)
+    return {name: _filled(types[name], table, f"{source}.{name}") for name, table in tables.items()}
+
+
+def _filled(kind: type[T], table: Mapping[str, Any], source: str) -> T:
+    """A dataclass of numbers, and of such dataclasses."""
+    types = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        _check_key(source, name, types)
+        expected = types[name]
+        if is_dataclass(expected):
+            if not isinstance(value, Mapping):
+                raise InputError(source, f"{name}: found {value!r}, expected a table")
+            value = _filled(expected, value, f"{source}.{name}")  # type: ignore[arg-type]
+        elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise InputError(source, f"{name}: found {value!r}, expected a number from 0")
+        elif expected is int and not isinstance(value, int):
+            raise InputError(source, f"{name}: found {value!r}, expected a whole number")
+        values[name] = value
+    return kind(**values)
+
+
+def _check_key(source: str, name: str, known: Iterable[str]) -> None:
+    keys = [*known]
+    if name not in keys:
+        raise InputError(source, f"found the key {name}, expected one of: {', '.join(keys)}")
+
+
+def _number(source: str, text: str) -> int | float:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    raise InputError(source, f"found {text!r}, expected a number")

@@ -25,13 +25,15 @@ from contrada.routing.router_messages import (
 from contrada.service.query import query_responder as answering
 from contrada.service.query.query_responder import QueryResponder
 from contrada.service.query.source_query import SourceQuery
+from contrada.service.service_limits import ServiceLimits
 from tests.asynchronous import on_loop, until
 
 
 @dataclass
 class Notes:
-    """A port that notes what is said there; whoever describes waits until that is `allowed`."""
+    """A transport that notes each message; a description waits until that is `allowed`."""
 
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
     described: list[Describe | Undescribe] = field(default_factory=list)
     said: list[Answer | More | Cancel] = field(default_factory=list)
     allowed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -76,12 +78,9 @@ async def responder_at(notes: Notes) -> AsyncIterator[QueryResponder]:
 
 
 @on_loop
-async def test_a_refusal_comes_after_the_news_of_who_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_refusal_comes_after_the_news_of_who_is_asked() -> None:
     """Who asks would be told that a source it has not heard of failed, and wait for it for ever."""
-    monkeypatch.setattr(answering, "QUESTIONS_ANSWERED_MAX", 0)
-    notes = Notes()
+    notes = Notes(ServiceLimits(queries_answered_max=0))
     notes.allowed.set()
     async with responder_at(notes) as responder:
         await responder.offer("a any", lambda _: [{"a": 1}], name="s").open()
@@ -90,7 +89,7 @@ async def test_a_refusal_comes_after_the_news_of_who_is_asked(
         await asyncio.sleep(0)
         ((name, state, reason),) = notes.ends()
         assert (name, state) == ("s", SourceState.FAILED)
-        assert "QUESTIONS_ANSWERED_MAX" in reason
+        assert "queries_answered_max" in reason
         assert notes.answers[-1].is_last
 
 

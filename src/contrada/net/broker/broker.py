@@ -40,6 +40,7 @@ from contrada.service.clock import wall_clock_us
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.security.permits import PublishFilters
 from contrada.service.security.principals import NOT_PERMITTED, Principal
+from contrada.service.service_limits import CoreLimits
 from contrada.service.subscription_queue import PUBLISH_WAIT_S
 from contrada.service.timekeeper import Timekeeper
 
@@ -104,6 +105,7 @@ class Broker(Server):
         users: Users | None = None,
         anyone: bool = False,
         limits: BrokerLimits = BrokerLimits(),
+        core_limits: CoreLimits | None = None,
     ) -> None:
         """Port 0 takes a free port; see `address` after the start.
 
@@ -123,6 +125,7 @@ class Broker(Server):
             network or Membership(),
             store,
             limits=limits,
+            core_limits=core_limits,
             client_context=tls.client_context() if tls else None,
             no_store=_NO_STORE,
         )

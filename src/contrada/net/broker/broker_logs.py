@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from contrada.delivery.delivery_class import delivery_class
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import DeliveryMessage
 from contrada.delivery.owned_logs import Since
 from contrada.delivery.store import Store
@@ -68,6 +69,7 @@ class BrokerLogs:
         store: str | Path | Store | None,
         no_store: str,
         limits: BrokerLimits = BrokerLimits(),
+        delivery_limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
         """`store` is a location that is opened and closed here, or an open store; else see
         `no_store`.
@@ -75,6 +77,7 @@ class BrokerLogs:
         self._dispatcher = dispatcher
         self._name, self._sequencer, self._place = name, sequencer, store
         self._no_store, self._limits = no_store, limits
+        self._delivery_limits = delivery_limits
         self.client = dispatcher.client()
         self._clock = EnvelopeFactory(None).now_us
         self._host: DeliveryHost | None = None
@@ -109,6 +112,7 @@ class BrokerLogs:
                 no_store=self._no_store,
                 tell=self._send,
                 acquainted=self.acquainted,
+                limits=self._delivery_limits,
             )
 
         place = self._place

@@ -69,7 +69,13 @@ class EmbeddedBroker(EmbeddedService):
             reason = f"tls is for {SCHEME_TLS}://, and this is {shown_addresses(self._addresses)}"
             raise ServiceError(reason)
         self._server = Server(
-            network, store, client_context=tls, limits=limits, no_store=NO_STORE, tell=self._tell
+            network,
+            store,
+            client_context=tls,
+            limits=limits,
+            core_limits=core_limits,
+            no_store=NO_STORE,
+            tell=self._tell,
         )
         super().__init__(
             publisher=publisher,

@@ -36,6 +36,7 @@ from contrada.routing.router_messages import LABEL_CHARS_MAX, VERSION, LinkUp, N
 from contrada.service import ConnectionState
 from contrada.service.backoff import STEADY_S, Backoff
 from contrada.service.dispatcher import new_router
+from contrada.service.service_limits import CoreLimits
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Membership:
     token: str = field(default="", repr=False)
     """The token of this broker for its outgoing links."""
 
-    def router(self) -> Router:
+    def router(self, limits: CoreLimits) -> Router:
         """Returns a router with these options. Raises InvalidValueError."""
         return new_router(
             strategy=self.strategy,
@@ -80,7 +81,8 @@ class Membership:
             merging=self.merging,
             slack_us=self.slack_us,
             ahead_max_us=self.slack_us // AHEAD_PER_SLACK,
-            pattern_limits=BROKER_PATTERN_LIMITS,
+            pattern_limits=limits.patterns or BROKER_PATTERN_LIMITS,
+            limits=limits.router,
         )
 
     def shared_options(self) -> dict[str, int | str | bool]:

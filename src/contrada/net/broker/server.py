@@ -30,6 +30,7 @@ from contrada.service.dispatcher import Dispatcher
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.security.permits import PublishFilters
 from contrada.service.security.principals import ANYBODY, Principal
+from contrada.service.service_limits import CoreLimits
 from contrada.service.stores.store_location import check_store
 
 _HANDOVER_LOOK_S: Final = 0.01
@@ -44,6 +45,7 @@ class Server:
         store: str | Path | Store | None,
         *,
         limits: BrokerLimits = BrokerLimits(),
+        core_limits: CoreLimits | None = None,
         client_context: ssl.SSLContext | None = None,
         no_store: str,
         tell: Callable[[ConnectionState], object] = lambda _: None,
@@ -63,10 +65,12 @@ class Server:
         self.publish_filters = PublishFilters()
         self.dropped: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self.dispatcher = Dispatcher(network.router())
+        core = core_limits or CoreLimits()
+        self.dispatcher = Dispatcher(network.router(core), core.service)
         check_store(store)
         self.logs = BrokerLogs(
-            self.dispatcher, network.name, network.sequencer, store, no_store, limits
+            *(self.dispatcher, network.name, network.sequencer, store, no_store, limits),
+            core.delivery,
         )
         self.neighbours = Neighbours(self, tell)
         self.hello = Hello(BROKER, "contrada", self.neighbours.capabilities())

@@ -20,6 +20,7 @@ from contrada.net.wire.payload_codec import offer_from
 from contrada.routing.router_messages import Advertise, Follow, Offer, Unadvertise, Unfollow
 from contrada.routing.tables.poset import form_of
 from contrada.service.offers import FollowedOffers
+from contrada.service.service_limits import ServiceLimits
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ class BrokerRequests(Protocol):
     """The requests of a client."""
 
     limits: ClientLimits
+    service_limits: ServiceLimits
 
     @property
     def is_there(self) -> bool:

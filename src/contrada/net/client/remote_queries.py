@@ -27,7 +27,7 @@ class RemoteQueryEngine(QueryEngine):
     def __init__(
         self, client: BrokerRequests, stamp: EnvelopeFactory, reconnection: Reconnection
     ) -> None:
-        super().__init__(stamp)
+        super().__init__(stamp, client.service_limits)
         self._client, self._reconnection = client, reconnection
 
     def require_open(self) -> None:

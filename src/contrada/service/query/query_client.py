@@ -54,14 +54,9 @@ from contrada.service.loop_guards import check_loop, running_loop
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.query_interface import QUESTION_WAIT_S, Answers, Computed
 from contrada.service.requests import reader_of
+from contrada.service.service_limits import ServiceLimits
 
 T = TypeVar("T")
-
-ASKED_WINDOW: Final = 512
-"""Answers that may come before they are read. Beyond it: sources wait."""
-
-COLLATED_MAX: Final = 100_000
-"""Answers that are held to sort them, or to tell which have come already. Beyond it: LimitError."""
 
 UNTOLD: Final = "@service"
 """What is reported where the last answer did not come: other sources may be missing."""
@@ -70,7 +65,9 @@ _LOG: Final = logging.getLogger("contrada.service")
 
 
 class QueryTransport(Protocol):
-    """Where a service asks, and is asked."""
+    """The connection of a service's queries and sources to the servers."""
+
+    limits: ServiceLimits
 
     @property
     def publisher(self) -> str:
@@ -86,11 +83,11 @@ class QueryTransport(Protocol):
         ...
 
     async def ask(self, question: Ask) -> None:
-        """Ask. Raises as `Answers.open`."""
+        """Sends a query. Raises as `Answers.open`."""
         ...
 
     def send(self, message: Answer | More | Cancel) -> None:
-        """Say something of a question; nothing, where there is no connection."""
+        """Sends a message about a query; without a connection it does nothing."""
         ...
 
 
@@ -118,8 +115,13 @@ class QueryClient:
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ServiceError(f"limit = {limit!r}: expected 1 answer or more, or None")
         question = SourceQuery(subject, where)
-        read = AnswerReader(reader_of(subject), question.residue, distinct=distinct)
-        asked = _ask(question, timeout_s, hops, asker)
+        read = AnswerReader(
+            reader_of(subject),
+            question.residue,
+            distinct=distinct,
+            collated_max=self.transport.limits.collated_max,
+        )
+        asked = _ask(question, timeout_s, hops, asker, self.transport.limits.query_window)
         if not sort:
             # What a type cannot read is no answer, so only who reads knows how many are left.
             if limit is not None and read.takes_all and read.reads_all:
@@ -149,7 +151,7 @@ class QueryClient:
             reason = "its predicate asks for more than filters can (`plan` says what); use `query`"
             raise InvalidCombinationError(subject, reason)
         several = (aggregates,) if isinstance(aggregates, Aggregate | str) else aggregates
-        asked = _ask(question, timeout_s, hops, asker)
+        asked = _ask(question, timeout_s, hops, asker, self.transport.limits.query_window)
         combination = Combination(tuple(map(aggregate_of, several)), by)
         return ComputedAnswers(self, replace(asked, window=0, combination=combination))
 
@@ -197,9 +199,11 @@ class AnswerReader:
         residue: Callable[[Notification], bool] | None,
         *,
         distinct: bool,
+        collated_max: int,
     ) -> None:
         self._reader = reader
         self._residue = residue
+        self._collated_max = collated_max
         self._seen: set[Notification] | None = set() if distinct else None
         self.unreadable = 0
 
@@ -221,8 +225,8 @@ class AnswerReader:
             return True
         if item in self._seen:
             return False
-        if len(self._seen) >= COLLATED_MAX:
-            raise LimitError("COLLATED_MAX", COLLATED_MAX)
+        if len(self._seen) >= self._collated_max:
+            raise LimitError("collated_max", self._collated_max)
         self._seen.add(item)
         return True
 
@@ -385,7 +389,7 @@ class AnswersInTurn(HeldAnswers[Any]):
                 break
             item = self._ready.popleft()
             self._since_more += 1
-            if self._since_more >= ASKED_WINDOW // 2:
+            if 2 * self._since_more >= self.asked.window:
                 self._more(self._since_more)
                 self._since_more = 0
             if not self._takes_all and not self._read.is_asked_for(item):
@@ -428,6 +432,7 @@ class SortedAnswers(_AnswersAtEnd):
         self._name = name
         self._limit = limit
         self._is_descending = is_descending
+        self._collated_max = client.transport.limits.collated_max
         self._held: list[Notification] = []
 
     def _take(self, items: Sequence[Notification]) -> None:
@@ -435,8 +440,8 @@ class SortedAnswers(_AnswersAtEnd):
         self._held += filter(self._read.is_asked_for, items)
         if self._limit is not None and len(self._held) >= 2 * self._limit and self._read.reads_all:
             self._held = self._in_order(self._held)[: self._limit]
-        if len(self._held) > COLLATED_MAX:
-            raise LimitError("COLLATED_MAX", COLLATED_MAX)
+        if len(self._held) > self._collated_max:
+            raise LimitError("collated_max", self._collated_max)
 
     def _next(self) -> Any:
         if not self._ended:
@@ -501,7 +506,7 @@ def _read(read: AnswerReader, item: Notification) -> Any:
         return _NOTHING
 
 
-def _ask(question: SourceQuery, timeout_s: float, hops: int, asker: str) -> Ask:
+def _ask(query: SourceQuery, timeout_s: float, hops: int, asker: str, window: int) -> Ask:
     given: object = timeout_s
     most = QUESTION_TIME_MAX_US / 1e6
     if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given <= most:
@@ -512,11 +517,11 @@ def _ask(question: SourceQuery, timeout_s: float, hops: int, asker: str) -> Ask:
     if type(hops) is not int or not 0 <= hops <= QUESTION_HOPS_MAX:
         raise ServiceError(f"hops = {hops!r}: expected 0 to {QUESTION_HOPS_MAX}")
     return Ask(
-        question.alternatives,
+        query.alternatives,
         asker,
         secrets.token_urlsafe(12),
         max(1, round(timeout_s * 1e6)),
-        ASKED_WINDOW,
+        window,
         hops_max=hops,
     )
 

@@ -17,13 +17,15 @@ from contrada.service.dispatcher import Dispatcher
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.query.query_client import QueryClient, QueryTransport
 from contrada.service.query.query_responder import QueryResponder
+from contrada.service.service_limits import ServiceLimits
 
 
 class QueryEngine(QueryTransport):
     """The questions of a service, and its sources."""
 
-    def __init__(self, stamp: EnvelopeFactory) -> None:
+    def __init__(self, stamp: EnvelopeFactory, limits: ServiceLimits) -> None:
         self._stamp = stamp
+        self.limits = limits
         self.client = QueryClient(self)
         self.responder = QueryResponder(self)
 
@@ -59,8 +61,9 @@ class LocalQueryEngine(QueryEngine):
         client: Client,
         stamp: EnvelopeFactory,
         require_open: Callable[[], None],
+        limits: ServiceLimits,
     ) -> None:
-        super().__init__(stamp)
+        super().__init__(stamp, limits)
         self._dispatcher, self._client, self._require_open = dispatcher, client, require_open
         dispatcher.listen(client, self._heard)
 

@@ -45,19 +45,6 @@ from contrada.service.query.source_query import SourceQuery
 from contrada.service.query_interface import Description, SourceLike, SourceOffer
 from contrada.service.requests import filters_of
 
-SERVICE_SOURCES_MAX: Final = 1_000
-"""Sources of a service. Beyond it: LimitError."""
-
-DESCRIPTIONS_MAX: Final = 1_000
-"""Descriptions of one source. Beyond it: LimitError."""
-
-QUESTIONS_ANSWERED_MAX: Final = 1_000
-"""Questions that a service's sources work on at a time. Beyond it: each further one is reported as
-failed."""
-
-SOURCE_THREADS_MAX: Final = 16
-"""Threads on which a service's sources are iterated. Beyond it: they wait for one another."""
-
 ITEMS_PER_ANSWER: Final = 64
 """Items after which an answer goes on its way."""
 
@@ -81,6 +68,7 @@ class QueryResponder:
 
     def __init__(self, transport: QueryTransport) -> None:
         self.transport = transport
+        self.limits = transport.limits
         self._sources: dict[str, HeldSource] = {}
         self._working: dict[tuple[str, str], _AnsweringWork] = {}
         self._threads: ThreadPoolExecutor | None = None
@@ -95,8 +83,17 @@ class QueryResponder:
         if name.startswith("@") or len(name) > LABEL_CHARS_MAX:
             expected = f"up to {LABEL_CHARS_MAX} characters, of which the first is not @"
             raise ServiceError(f"name = {name!r}: expected {expected}")
-        described = None if description is None else offers_of(description)
+        described = None if description is None else self.offers_of(description)
         return HeldSource(self, described, source, name)
+
+    def offers_of(self, description: Any) -> tuple[Offer, ...]:
+        """The alternatives of a description. Raises as `Service.offer`."""
+        offers = _offers_of(description)
+        if not offers:
+            raise ServiceError("an empty description: no query could reach the source")
+        if len(offers) > self.limits.descriptions_max:
+            raise LimitError("descriptions_max", self.limits.descriptions_max, len(offers))
+        return offers
 
     async def enter(self, held: "HeldSource", offers: tuple[Offer, ...]) -> None:
         """A source may be asked from now on, or is described otherwise."""
@@ -104,8 +101,8 @@ class QueryResponder:
         known = self._sources.get(held.name)
         if known not in (None, held):
             raise ServiceError(f"{held.name!r} is the name of another source of this service")
-        if known is None and len(self._sources) >= SERVICE_SOURCES_MAX:
-            raise LimitError("SERVICE_SOURCES_MAX", SERVICE_SOURCES_MAX)
+        if known is None and len(self._sources) >= self.limits.sources_max:
+            raise LimitError("sources_max", self.limits.sources_max)
         self._sources[held.name] = held
         try:
             await self.transport.describe(Describe(held.name, offers))
@@ -133,8 +130,8 @@ class QueryResponder:
         key = (question.asker, question.identity)
         known = [self._sources[each] for each in sources if each in self._sources]
         try:
-            if len(self._working) >= QUESTIONS_ANSWERED_MAX:
-                raise LimitError("QUESTIONS_ANSWERED_MAX", QUESTIONS_ANSWERED_MAX)
+            if len(self._working) >= self.limits.queries_answered_max:
+                raise LimitError("queries_answered_max", self.limits.queries_answered_max)
             work = _AnsweringWork(self, question)
         except ContradaError as error:
             self._refuse(question, known, str(error))
@@ -189,7 +186,7 @@ class QueryResponder:
     def threads(self) -> ThreadPoolExecutor:
         """Where plain sources are iterated."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(SOURCE_THREADS_MAX, "contrada-source")
+            self._threads = ThreadPoolExecutor(self.limits.source_threads_max, "contrada-source")
         return self._threads
 
 
@@ -238,7 +235,9 @@ class HeldSource(SourceOffer):
         async with self._changing:
             if not self._described or self._ended:
                 raise ServiceError("describe a source inside its own `async with`")
-            await self._describe(None if description is None else offers_of(description))
+            await self._describe(
+                None if description is None else self._responder.offers_of(description)
+            )
 
     async def _describe(self, offers: tuple[Offer, ...] | None) -> None:
         if offers is None:
@@ -261,7 +260,8 @@ class HeldSource(SourceOffer):
         if describe is None:
             raise ServiceError(f"{self._name}: say by a description what it can be asked about")
         loop, threads = asyncio.get_running_loop(), self._responder.threads
-        return offers_of(await loop.run_in_executor(threads, describe, wall_clock_us()))
+        described = await loop.run_in_executor(threads, describe, wall_clock_us())
+        return self._responder.offers_of(described)
 
     async def _refresh(self) -> None:
         """Describes the source again, as often as it says that it changes."""
@@ -528,16 +528,9 @@ class _SourceSteps:
                 self._items.close()
 
 
-def offers_of(description: Any) -> tuple[Offer, ...]:
-    """What describes data. Raises as `Service.offer`."""
+def _offers_of(description: Any) -> tuple[Offer, ...]:
     if isinstance(description, Advertisement):
-        offers: tuple[Offer, ...] = (description,)
-    elif isinstance(description, list | tuple | set | frozenset):
-        offers = tuple(offer for each in description for offer in offers_of(each))
-    else:
-        offers = tuple(filters_of(description).filters)
-    if not offers:
-        raise ServiceError("an empty description: nothing could be asked of it")
-    if len(offers) > DESCRIPTIONS_MAX:
-        raise LimitError("DESCRIPTIONS_MAX", DESCRIPTIONS_MAX, len(offers))
-    return offers
+        return (description,)
+    if isinstance(description, list | tuple | set | frozenset):
+        return tuple(offer for each in description for offer in _offers_of(each))
+    return tuple(filters_of(description).filters)
