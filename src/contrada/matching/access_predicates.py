@@ -81,9 +81,7 @@ class AccessPredicate(NamedTuple):
 
 
 class AccessChoice(NamedTuple):
-    """The possible places of a filter by one attribute, and the share of notifications that reach
-    them.
-    """
+    """A filter's places by one attribute, and the share of notifications that reach them."""
 
     cost: float
     attr: int

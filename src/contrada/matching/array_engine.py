@@ -223,9 +223,7 @@ class ArrayEngine(Generic[K]):
         return Notification(select_attributes(attributes, asked)).span
 
     def _verified(self, found: list[int], notification: Notification) -> list[K]:
-        """Returns the keys of found filters, after evaluating inexact ones on the values
-        themselves.
-        """
+        """Returns the keys of found filters; evaluates inexact ones on the values themselves."""
         inexact = bool(self._segment.arrays.counters.inexact[0])
         known: dict[int, bool] = {}
         slots: dict[int, None] = {}
@@ -404,9 +402,7 @@ _SEVERAL: Final = frozenset((list, tuple))
 
 
 def _are_plain(values: Iterable[Any]) -> bool:
-    """Whether the encoder knows the types of values, and of each of several; others it would encode
-    as text.
-    """
+    """Whether the encoder knows the types of values; others it would encode as text."""
     return all(
         type(each) in _PLAIN or (type(each) in _SEVERAL and _PLAIN.issuperset(map(type, each)))
         for each in values

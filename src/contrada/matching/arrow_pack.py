@@ -257,9 +257,7 @@ def constant_piece(rows: int, name: str, packed: bytes) -> ColumnPiece:
 
 
 def _envelope_bytes() -> tuple[bytes, bytes, bytes, bytes]:
-    """Returns the bytes before the attributes, before the time, in place of a time, and after
-    it.
-    """
+    """Returns the bytes before the attributes, before the time, for no time, and after it."""
     packed = to_msgpack(Notification({}, envelope=Envelope(time_us=1)))
     without = to_msgpack(Notification({}))
     attributes_at = packed.index(b"\x94") + 1

@@ -236,8 +236,7 @@ class Assignment:
         return longest if is_worth else -1
 
     def reassign(self, bucket: int, place: int) -> bool:
-        """Reassigns one of a bucket's filters to a much rarer place, if there is one; whether it
-        moved.
+        """Moves one of a bucket's filters to a much rarer place; returns whether there is one.
 
         Any number may choose the filter.
         """

@@ -204,9 +204,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         self._arrays, self._waiting = arrays, list(self._engine)
 
     def _fill(self, units: int) -> None:
-        """Moves up to `units` keys of the plain engine to the arrays; after the last they replace
-        it.
-        """
+        """Moves up to `units` keys to the arrays, which replace the plain engine after the last."""
         assert self._plain is not None
         assert self._arrays is not None
         for _ in range(min(units, len(self._waiting))):
@@ -214,9 +212,7 @@ class Index(Mapping[K, Filter | FilterSet]):
             if key in self._plain and key not in self._arrays:
                 try:
                     self._arrays.add(key, self._plain.members(key))
-                except (
-                    LimitError
-                ):  # the plain engine continues with filters that are too large for the arrays
+                except LimitError:  # too large for the arrays: the plain engine continues
                     self._arrays, self._waiting, self._may_compile = None, [], False
                     return
         if not self._waiting:
@@ -228,9 +224,8 @@ class Index(Mapping[K, Filter | FilterSet]):
     def match(self, notification: Given) -> list[K]:
         """Returns the keys with a filter that matches the notification, each once, unordered.
 
-        A mapping gives the attributes of an unstamped notification; only those that filters name
-        are checked, and the system's names are ignored. Cost: near the size of the answer; see
-        docs/matching.md.
+        Of a mapping, an unstamped notification, only attributes that filters name are checked.
+        Cost: near the size of the answer; see docs/matching.md.
         """
         if self._plain is not None:
             self._compile_in_time()
@@ -238,11 +233,10 @@ class Index(Mapping[K, Filter | FilterSet]):
         return self._residues.filter_keys(found, notification) if self._residues.of else found
 
     def match_span(self, span: bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
-        """As `match`, of one span of msgpack: a map of attributes, checked as a notification's are.
+        """As `match`, of one span of msgpack: a map of checked attributes and type marks.
 
-        It may contain type marks; `@id`, `@publisher` and `@time` are the envelope's. Attributes
-        that filters name are not checked again; bytes that are found to be no such map raise
-        EncodingError or InvalidNotificationError.
+        The envelope has `@id`, `@publisher` and `@time`. Invalid bytes raise EncodingError or
+        InvalidNotificationError, as far as they are read.
         """
         if self._plain is not None:
             self._compile_in_time()
@@ -255,9 +249,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         """As `match_batch`, of spans of msgpack: a list, or an Arrow column of binary values.
 
         NULL is a notification without attributes. `envelope_of` returns the envelope of a span by
-        its number and is called only if `asks_for_envelopes`; without it no span is stamped.
-        Errors: as `match_span`, and TypeError for another column. Cost: one call of compiled code,
-        with compiled kernels.
+        its number; it is called only if `asks_for_envelopes`. Raises TypeError for another column.
         """
         if self._plain is not None:
             self._compile_in_time()
@@ -275,8 +267,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         return bool(self._engine.envelope)
 
     def match_runs(self, notifications: Sequence[Notification]) -> Iterator[tuple[list[K], int]]:
-        """Returns the keys for several notifications, matched by one call, and the length of each
-        run.
+        """Returns the keys for several notifications, and the number of those with the same.
 
         The plain engine's work on several is counted (see `model.languages.work_budget`).
         """

@@ -147,9 +147,7 @@ class Arrays:
         return int(self._bounded(match.match, message))
 
     def match_rows(self, rows: Any, row: int, offsets: Any, found: Any) -> tuple[int, int]:
-        """`match.match_rows` of columns or spans (see `record_batches`); only with compiled
-        kernels.
-        """
+        """`match.match_rows` of columns or spans; only with compiled kernels."""
         of = rows.described, rows.address, rows.starts
         status, row = self._bounded(match.match_rows, *of, row, offsets, found)
         return int(status), int(row)
@@ -240,9 +238,7 @@ class Arrays:
         return row
 
     def sketch_of(self, attr: int, column: int, length: int) -> int:
-        """Returns the sketch of an attribute's values; or of parts of texts, of a column and a
-        length.
-        """
+        """Returns the sketch of an attribute's values, or of parts of its texts."""
         if not length:
             return self.attrs.sketch[attr]  # type: ignore[no-any-return]
         part = attr, column, length
@@ -443,9 +439,7 @@ class Chains:
         return head
 
     def places(self, head: int, at: int) -> Iterator[tuple[int, int]]:
-        """Returns the buckets of a chain of places, each with its entry; of a single one that is
-        `at`.
-        """
+        """Returns the buckets of a chain of places, each with its entry (`at` for a single one)."""
         if head >= 0:
             yield head, at
             return

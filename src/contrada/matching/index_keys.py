@@ -27,9 +27,7 @@ KINDS: Final = ("=", "prefix", "suffix", "contains")
 
 
 class IndexKey(NamedTuple):
-    """One key: `is` a value, with its place on the line; or one of KINDS, with a text, folded for
-    `nocase`.
-    """
+    """One key: `is` a value, or one of KINDS, with a text, folded for `nocase`."""
 
     kind: str
     nocase: bool
@@ -37,9 +35,7 @@ class IndexKey(NamedTuple):
 
 
 def traits_of(of: ValueSet, most: int) -> tuple[IndexKey, ...] | None:
-    """Returns the keys of a set. None if some values have no key, or the set has more than
-    `most`.
-    """
+    """Returns the keys of a set; None if some values have none, or for more than `most`."""
     found = _of_cuts(of.line, most)
     if found is not None and of.text is not None:
         within = _of_language(of.text, most)
@@ -174,9 +170,7 @@ def places_of(of: ValueSet) -> tuple[ValuePlace, ...]:
 
 
 def _cells(domain: int, start: Any, end: Any) -> tuple[ValuePlace, ...]:
-    """Returns the two or three cells, as wide as an interval, that it touches; none if it is too
-    wide.
-    """
+    """Returns the two or three cells, as wide as an interval, that it touches, if any."""
     width = float(end) - float(start)
     finest, widest = CELL_BITS
     if not math.isfinite(width) or (bits := max(finest, math.frexp(width)[1])) > widest:

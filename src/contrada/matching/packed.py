@@ -87,9 +87,7 @@ def reencode(notification: Notification) -> Notification:
 
 
 def select_attributes(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:
-    """Returns those attributes of a mapping that are asked for and are not the system's, all
-    levels.
-    """
+    """Returns those attributes of a mapping that are asked for, without the system's."""
     flat, _ = flatten_mapping(attributes)
     return {n: each for n, each in flat.items() if n in asked and not is_system_name(n)}
 
@@ -207,9 +205,7 @@ class Bundle(Sequence[Notification]):
 
     @property
     def joined_bytes(self) -> int:
-        """The size of its memory beside the encodings: all of them in sequence, also for a
-        slice.
-        """
+        """The bytes of its memory beside the encodings, also for a slice."""
         return len(self._joined)
 
     def spans(self) -> tuple[int, Any, Any]:

@@ -194,8 +194,7 @@ class IndexSegment:
         return self.assignment.filter(number)
 
     def touching(self, product: Product, *, inside: bool) -> list[int]:
-        """Returns the filters that may meet a product, or may lie inside it, by the hulls of its
-        sets.
+        """Returns the filters that may meet a product, or lie inside it, by their hulls.
 
         Cost: a test of every filter.
         """
@@ -214,8 +213,7 @@ class IndexSegment:
         return list(self.arrays.touching(box, closed, inside))
 
     def empty(self) -> set[int]:
-        """Returns the filters that can match nothing: without a set, or without one that can be
-        decided.
+        """Returns the filters that match nothing, or for which that is undecided.
 
         A satisfiable one is decided once, unless its operator may be registered later.
         """
@@ -272,9 +270,7 @@ class IndexSegment:
 
     @property
     def notifications(self) -> int:
-        """The number of matched notifications, those before the last `fade` counted by half, and so
-        on.
-        """
+        """The number of matched notifications, halved at each `fade`."""
         return int(self.arrays.counters.seen[0])
 
     @property

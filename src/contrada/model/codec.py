@@ -131,9 +131,7 @@ def from_msgpack(data: bytes) -> Encodable:
 
 
 def to_json(thing: Encodable) -> str:
-    """Encodes as one line of JSON with sorted keys; identical notifications give identical
-    lines.
-    """
+    """Encodes as one line of JSON; identical notifications give identical lines."""
     kind = _KINDS[type(thing)]
     shown = _json_notification(thing) if isinstance(thing, Notification) else str(thing)
     return msgspec.json.encode({"contrada": VERSION, kind: shown}).decode()
@@ -425,9 +423,7 @@ def _unpack_cuts(packed: _PackedCuts) -> Cuts:
 
 
 def _unpack_cut(packed: _PackedCut) -> Cut:
-    """Returns a cut in its held form: an equal number as an integer; a domain's first cut is
-    shared.
-    """
+    """Returns a cut in its held form: an equal number as an integer."""
     if len(packed) == 1:
         return _FIRST_CUTS.get(packed, packed)  # type: ignore[arg-type]
     if len(packed) == 2 and packed[0] == values.NUMBER and type(packed[1]) is float:

@@ -87,9 +87,7 @@ class Selection(ABC):
         return filter_set(negation(_condition(self)))
 
     def __bool__(self) -> bool:
-        """Raises TypeError: Python's `and`, `or` and `not` would take one filter and drop the
-        other.
-        """
+        """Raises TypeError: `and`, `or` and `not` would take one filter and drop the other."""
         raise TypeError("filters are joined by `&`, `|` and `~`; ask one for is_empty or matches")
 
 

@@ -116,9 +116,7 @@ class HeldProduct(Product):
 
     @staticmethod
     def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
-        """Returns the sets sorted by name, without unrestricted ones; the envelope's in their
-        universe.
-        """
+        """Returns the sets by name, without unrestricted ones, the envelope's in their universe."""
         normal: dict[str, ValueSet] = {}
         for name in sorted(sets):
             value_set = sets[name]

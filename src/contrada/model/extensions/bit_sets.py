@@ -56,9 +56,7 @@ class SetGreaterEqual(ExtendedOperator):
         return bits & _bits(value) == bits
 
     def automaton(self, constant: bytes) -> Automaton:
-        """Returns an automaton with one state per byte of the constant, and two; one without a
-        bit.
-        """
+        """Returns an automaton with at most one state per byte of the constant, and two."""
         return _chain(constant, lambda byte, of: of & ~byte == 0, (False, True, False))
 
 
@@ -72,9 +70,7 @@ class SetIntersect(ExtendedOperator):
         return _bits(value) & _bits(constant) != 0
 
     def automaton(self, constant: bytes) -> Automaton:
-        """Returns an automaton with one state per byte of the constant, and two; one without a
-        bit.
-        """
+        """Returns an automaton with at most one state per byte of the constant, and two."""
         return _chain(constant, lambda byte, of: byte & of == 0, (False, False, True))
 
 

@@ -123,10 +123,10 @@ def unify(a: Term, b: Term) -> dict[Variable, Term] | None:
 
 
 def match(a: Term, b: Term) -> dict[Variable, Term] | None:
-    """Returns the substitution of a's variables that gives b with b's variables as constants, or
-    None.
+    """Returns the substitution of a's variables that gives b, or None.
 
-    One-way unification: if there is one, a is at least as general as b. Cost: linear.
+    One-way unification, with b's variables as constants: if there is one, a is at least as general
+    as b. Cost: linear.
 
     Source: CU-CS-946-03 §7.2, figure 7 (unifies1), without its "variable equivalencing", by which
     `f(_X,_X)` would be as general as `f(_Y,_Z)`.

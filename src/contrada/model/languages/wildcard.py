@@ -86,9 +86,7 @@ class Wildcard(Operator):
         return Atom("contains nocase" if self.nocase else "contains", longest) if longest else None
 
     def first(self, constant: bytes) -> bytes | None:
-        """Returns the shortest text: nothing for a star, the first character for a question
-        mark.
-        """
+        """Returns the shortest text: nothing for a star, one character for a question mark."""
         parts = _tree(constant, nocase=self.nocase).parts[1:-1]
         return first_of(Sequence(parts)) if Anything() in parts else None
 
