@@ -151,7 +151,7 @@ def _decorated(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> ty
     register(cls, name, earlier)
     forget_received_types(cls)
     if not issubclass(cls, Obvent):
-        for taken in ("to_filters", "check_where", "lift", "from_notification"):
-            setattr(cls, taken, classmethod(getattr(Obvent, taken).__func__))
+        for method in ("to_filters", "check_where", "lift", "from_notification"):
+            setattr(cls, method, classmethod(getattr(Obvent, method).__func__))
         cls.to_notification = Obvent.to_notification
     return cls

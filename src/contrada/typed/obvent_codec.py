@@ -305,9 +305,9 @@ class _ReadPlan:
         self._scalars = [each for _, each in pairs]
         self.keys = tuple(each.field.name for each in self._scalars)
         self.plain_types: set[tuple[type, ...]] = set()
-        taken = {name for name, _ in pairs} | set(objects)
+        read = {name for name, _ in pairs} | set(objects)
         known = (MARK_PREFIX, *(f"{name}." for name in objects))
-        self.unknown = [it for it in names if it not in taken and not it.startswith(known)]
+        self.unknown = [it for it in names if it not in read and not it.startswith(known)]
         self.is_whole = False
 
     def values(self, attributes: Mapping[str, Any], type_name: str) -> Values:

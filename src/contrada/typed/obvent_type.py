@@ -62,8 +62,8 @@ class ObventType:
         self.marks = dict.fromkeys(marks_of(cls), True)
         self.required_marks = required_marks_of(cls)
         self.filters = Filter(dict.fromkeys(self.required_marks, True))
-        for taken in RESERVED & self.codec.shape.by_name.keys():
-            raise InvalidObventError(self.name, f"the field name {taken!r} is taken by Obvent")
+        for name in RESERVED & self.codec.shape.by_name.keys():
+            raise InvalidObventError(self.name, f"the field name {name!r} is taken by Obvent")
 
     @cached_property
     def codec(self) -> ObventCodec:

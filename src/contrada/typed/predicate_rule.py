@@ -45,13 +45,13 @@ def shape_rule(
     name = getattr(predicate, "__qualname__", type(predicate).__qualname__)
     if lifted.is_exact:
         return Rule(name, members)
-    asked, takes_envelope = lifted.predicate, lifted.takes_envelope
+    decides, takes_envelope = lifted.predicate, lifted.takes_envelope
 
     def holds(notification: Notification) -> bool:
         # A separate object: the predicate may change it without effect on the subscriber.
         made = read(notification)
         try:
-            return bool(asked(made, notification.envelope) if takes_envelope else asked(made))
+            return bool(decides(made, notification.envelope) if takes_envelope else decides(made))
         except Exception:  # noqa: BLE001 - the subscriber's own code
             failures.add(name)
             return False

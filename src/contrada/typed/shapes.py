@@ -205,12 +205,12 @@ def shape_of(cls: type[Any], type_name: str = "") -> Shape:
 
 
 def _is_positional(cls: type[Any], fields: tuple[Field, ...]) -> bool:
-    taken = [
+    parameters = [
         each.name
         for each in inspect.signature(cls).parameters.values()
         if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
     ]
-    return taken == [each.keyword for each in fields]
+    return parameters == [each.keyword for each in fields]
 
 
 def _make_model(cls: Any, values: Mapping[str, Any]) -> Any:

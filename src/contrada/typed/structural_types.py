@@ -65,12 +65,12 @@ class Structural(Generic[T]):
             raise InvalidObventError(
                 "Structural", "a type argument is missing: Structural[Priced]()"
             )
-        asked = typing.get_args(declared)[0]
-        if typing.get_origin(asked) is tuple:
-            return _TupleType(typing.get_args(asked))
-        if getattr(asked, "_is_protocol", False):
-            return _ProtocolType(asked)
-        raise InvalidObventError(str(asked), "expected a Protocol, or tuple[…] with its types")
+        structure = typing.get_args(declared)[0]
+        if typing.get_origin(structure) is tuple:
+            return _TupleType(typing.get_args(structure))
+        if getattr(structure, "_is_protocol", False):
+            return _ProtocolType(structure)
+        raise InvalidObventError(str(structure), "expected a Protocol, or tuple[…] with its types")
 
     def to_filters(self) -> Filter:
         """Returns the filter for attributes of these names and types."""
@@ -184,12 +184,12 @@ class _ProtocolType:
         own = kind.codec.shape.by_name
         if not all(callable(getattr(kind.cls, each, None)) for each in self.methods):
             return False
-        for asked in self.shape.fields:
-            held = own.get(asked.name)
+        for required in self.shape.fields:
+            held = own.get(required.name)
             if held is None:
-                if not isinstance(inspect.getattr_static(kind.cls, asked.name, None), property):
+                if not isinstance(inspect.getattr_static(kind.cls, required.name, None), property):
                     return False
-            elif not all(_is_within(each, asked.alternatives) for each in held.alternatives):
+            elif not all(_is_within(each, required.alternatives) for each in held.alternatives):
                 return False
         return True
 
@@ -265,9 +265,9 @@ def _filters_of(shape: Shape) -> Filter:
     return found
 
 
-def _is_within(held: TypeOption, asked: tuple[TypeOption, ...]) -> bool:
+def _is_within(held: TypeOption, required: tuple[TypeOption, ...]) -> bool:
     """Whether one alternative of a field is among others; ints are floats."""
-    for each in asked:
+    for each in required:
         if each.type in (Any, held.type):
             return True
         if each.kind is FieldKind.FLOAT and held.kind is FieldKind.INT:

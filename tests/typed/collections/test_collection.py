@@ -36,9 +36,9 @@ class Newest(WeakBag[T]):
     """Drops old elements for a slow consumer."""
 
     def subscribed(
-        self, asked: ElementRule[T], options: DurableOptions
+        self, rule: ElementRule[T], options: DurableOptions
     ) -> Subscription[tuple[Arrival[T], ...]]:
-        subject: Interest[tuple[Arrival[T], ...]] = asked
+        subject: Interest[tuple[Arrival[T], ...]] = rule
         return self.service.subscribe(subject, when_full="drop-oldest")
 
 

@@ -43,10 +43,10 @@ def space(cls: type[Base]) -> CollectionSpace[Base]:
 
 def numbers(cls: type[Base], where: Any, found: ct.Notification) -> list[int]:
     """The elements that a consumer of a type gets from a notification."""
-    asked = space(cls).rule(where)
-    if not asked.matches(found):
+    rule = space(cls).rule(where)
+    if not rule.matches(found):
         return []
-    return [each.obvent.number for each in asked.from_notification(found)]
+    return [each.obvent.number for each in rule.from_notification(found)]
 
 
 def test_parts_are_restored() -> None:
@@ -76,9 +76,9 @@ def test_filters_apply_to_each_part() -> None:
 
 def test_servers_decide_by_type() -> None:
     """All joint notifications would be sent to all subscribers."""
-    asked = space(Right).rule(None)
-    assert not asked.filters.matches(carrier(Left(1)))
-    assert asked.filters.matches(carrier(Left(1), Right(2)))
+    rule = space(Right).rule(None)
+    assert not rule.filters.matches(carrier(Left(1)))
+    assert rule.filters.matches(carrier(Left(1), Right(2)))
 
 
 def test_servers_decide_by_subject() -> None:
@@ -132,10 +132,10 @@ def forged(body: bytes) -> ct.Notification:
 def test_a_damaged_body_is_an_error(body: bytes) -> None:
     """It would be skipped, or end its reader."""
     found = forged(body)
-    asked = space(Left).rule("number = 1")
-    assert asked.matches(found)
+    rule = space(Left).rule("number = 1")
+    assert rule.matches(found)
     with pytest.raises(InvalidObventError):
-        asked.from_notification(found)
+        rule.from_notification(found)
 
 
 def test_a_mark_alone_is_no_joint_notification() -> None:

@@ -170,7 +170,7 @@ class Collection(AsyncResource, Generic[T]):
         return obvent
 
     @abstractmethod
-    def subscribed(self, asked: ElementRule[T], options: DurableOptions) -> Readable[T]:
+    def subscribed(self, rule: ElementRule[T], options: DurableOptions) -> Readable[T]:
         """Returns a subscription for a consumer without a name, with the options of a
         durable one.
         """
@@ -343,13 +343,7 @@ class Collection(AsyncResource, Generic[T]):
         """Holds nothing any more. Consumers are not affected."""
         await self._held.aclose()
 
-    @overload
-    async def clear(self) -> None: ...
-
-    @overload
-    async def clear(self, consumer: Consumer[T] | ElementHandle[T], /) -> None: ...
-
-    async def clear(self, consumer: Consumer[T] | ElementHandle[T] | None = None) -> None:
+    async def clear(self, consumer: Consumer[T] | ElementHandle[T] | None = None, /) -> None:
         """Forgets all held elements; or ends a consumer for good.
 
         The durable subscription of a named consumer ends with it; a queue remains. Raises

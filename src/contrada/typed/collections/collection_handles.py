@@ -31,7 +31,7 @@ class CollectionMembership(Generic[T]):
     owner: object
     service: Service
     subscribed: Callable[[ElementRule[T], DurableOptions], Readable[T]]
-    asked: ElementRule[T]
+    rule: ElementRule[T]
     arrived: Callable[[Sequence[Arrival[T]]], None]
     limits: CollectionLimits
     durable: str = ""
@@ -49,9 +49,9 @@ class CollectionMembership(Generic[T]):
                 options["retention"] = self.retention
             if self.replays:
                 options["from_position"] = 1
-            held: Readable[T] = durable_subscription(self.service, self.asked, options)
+            held: Readable[T] = durable_subscription(self.service, self.rule, options)
         else:
-            held = self.subscribed(self.asked, options)
+            held = self.subscribed(self.rule, options)
         return ElementReader(
             held,
             self.arrived,
@@ -87,8 +87,8 @@ class ElementHandle(Handle[T]):
 
 
 def durable_subscription(
-    service: Service, asked: ElementRule[T], options: DurableOptions
+    service: Service, rule: ElementRule[T], options: DurableOptions
 ) -> Readable[T]:
     """Returns a durable subscription by a rule; raises the errors of `Service.subscribe`."""
-    subject: Interest[tuple[Arrival[T], ...]] = asked
+    subject: Interest[tuple[Arrival[T], ...]] = rule
     return service.subscribe(subject, **options)

@@ -40,9 +40,9 @@ class Quality(StrEnum):
     TOTAL = "total"
 
 
-def with_implied(asked: Iterable[Quality]) -> frozenset[Quality]:
+def with_implied(qualities: Iterable[Quality]) -> frozenset[Quality]:
     """Returns these with all implied ones: causal order implies FIFO, and each implies reliable."""
-    found = frozenset(asked)
+    found = frozenset(qualities)
     if Quality.CAUSAL in found:
         found |= {Quality.FIFO}
     return found | {Quality.RELIABLE} if found else found
@@ -61,9 +61,11 @@ def qualities_of(delivery: str) -> frozenset[Quality]:
     return frozenset(quality for quality, is_given in given.items() if is_given)
 
 
-def check_promises(collection: str, asked: AbstractSet[Quality], name: str, delivery: str) -> None:
+def check_promises(
+    collection: str, required: AbstractSet[Quality], name: str, delivery: str
+) -> None:
     """Raises InvalidObventError if a collection promises more than the delivery of its type."""
-    lacking = [each for each in Quality if each in asked - qualities_of(delivery)]
+    lacking = [each for each in Quality if each in required - qualities_of(delivery)]
     if lacking:
         words = " and ".join(lacking)
         raise InvalidObventError(
@@ -71,13 +73,15 @@ def check_promises(collection: str, asked: AbstractSet[Quality], name: str, deli
         )
 
 
-def delivery_of(asked: AbstractSet[Quality]) -> str:
+def delivery_of(required: AbstractSet[Quality]) -> str:
     """Returns the delivery class with these guarantees, for elements without a type."""
-    if Quality.RELIABLE not in asked:
+    if Quality.RELIABLE not in required:
         return BEST_EFFORT
-    words = [Quality.CERTIFIED if Quality.CERTIFIED in asked else Quality.RELIABLE]
-    words += [Quality.CAUSAL if Quality.CAUSAL in asked else Quality.FIFO] * (Quality.FIFO in asked)
-    total = [f"{Quality.TOTAL}:{ALL_SUBJECTS}"] if Quality.TOTAL in asked else []
+    words = [Quality.CERTIFIED if Quality.CERTIFIED in required else Quality.RELIABLE]
+    words += [Quality.CAUSAL if Quality.CAUSAL in required else Quality.FIFO] * (
+        Quality.FIFO in required
+    )
+    total = [f"{Quality.TOTAL}:{ALL_SUBJECTS}"] if Quality.TOTAL in required else []
     return " ".join([*words, *total])
 
 

@@ -29,11 +29,11 @@ T = TypeVar("T")
 class WeakBag(Collection[T]):
     """Best effort: an element may be lost, or be delivered twice when a broker restarts."""
 
-    def subscribed(self, asked: ElementRule[T], options: DurableOptions) -> Readable[T]:
+    def subscribed(self, rule: ElementRule[T], options: DurableOptions) -> Readable[T]:
         """An ordinary subscription; for stronger guarantees a durable one, in memory."""
         if Quality.RELIABLE in self.promises:
-            return durable_subscription(self.service, asked, {**options, "reliable": True})
-        subject: Interest[tuple[Arrival[T], ...]] = asked
+            return durable_subscription(self.service, rule, {**options, "reliable": True})
+        subject: Interest[tuple[Arrival[T], ...]] = rule
         return self.service.subscribe(subject)
 
 

@@ -103,10 +103,10 @@ def is_together(notification: Notification) -> bool:
 def _common_envelope(parts: Sequence[Notification]) -> Envelope:
     """Returns the envelope of all, with their guarantees."""
     first = parts[0].envelope
-    asked = (first.delivery, first.ttl_us, first.priority)
+    terms = (first.delivery, first.ttl_us, first.priority)
     for each in parts[1:]:
         other = (each.envelope.delivery, each.envelope.ttl_us, each.envelope.priority)
-        if other != asked:
-            reason = f"parts published together need the same guarantees, not {asked} and {other}"
+        if other != terms:
+            reason = f"parts published together need the same guarantees, not {terms} and {other}"
             raise InvalidObventError(TOGETHER, reason)
     return Envelope(delivery=first.delivery, ttl_us=first.ttl_us, priority=first.priority)

@@ -275,8 +275,8 @@ class Invoke(Stage):
         if len(arguments) != len(before) + 1 or not all(type(it) is tuple for it in arguments):
             expected = f"expected a tuple of arguments for each of {len(before) + 1} methods"
             raise InvalidObventError(_name(cls), f"{methods!r} with {arguments!r}: {expected}")
-        for method, taken in zip(before, arguments[:-1], strict=True):
-            nested = Invoke(nested, [method], taken)
+        for method, each in zip(before, arguments[:-1], strict=True):
+            nested = Invoke(nested, [method], each)
         self.function = None if isinstance(last, str) else last
         self.arguments: tuple[Any, ...] = arguments[-1]
         self._of_accessors = any(isinstance(each, Accessor) for each in self.arguments)
@@ -289,8 +289,8 @@ class Invoke(Stage):
             raise TypeError(f"{self.function.__qualname__} is no method of {type(found).__name__}")
         if not self._of_accessors:
             return getattr(found, self.name)(*self.arguments)
-        taken = [it.eval(obvent) if isinstance(it, Accessor) else it for it in self.arguments]
-        return getattr(found, self.name)(*taken)
+        arguments = [it.eval(obvent) if isinstance(it, Accessor) else it for it in self.arguments]
+        return getattr(found, self.name)(*arguments)
 
     @property
     def key(self) -> Hashable:
@@ -317,15 +317,15 @@ class Invoke(Stage):
     def check(self, cls: type[Any]) -> Any:
         """Returns the declared result type of the method."""
         found = self.of.check(cls)
-        taken = [
+        arguments = [
             StandInArgument(it.check(cls)) if isinstance(it, Accessor) else it
             for it in self.arguments
         ]
-        return self.or_default(call_type(found, self.name, self.function, taken, str(self)))
+        return self.or_default(call_type(found, self.name, self.function, arguments, str(self)))
 
     def plain_expression(self, source: ConditionSource) -> ast.expr:
         """`….name(…)`."""
-        taken = [
+        arguments = [
             source.value(each, is_read=False)
             if isinstance(each, Accessor)
             else source.constant(each)
@@ -334,7 +334,7 @@ class Invoke(Stage):
         found = source.value(self.of, is_read=self.function is None)
         if self.function is not None:
             found = source.call(_ConformanceTest(self.function), found)
-        return ast.Call(ast.Attribute(found, self.name, ast.Load()), list(taken), [])
+        return ast.Call(ast.Attribute(found, self.name, ast.Load()), list(arguments), [])
 
     def __str__(self) -> str:
         return self._after(f"{self.name}({', '.join(map(text_of, self.arguments))})")

@@ -108,9 +108,9 @@ def _returned(
         signature = inspect.signature(method)
     except (ValueError, TypeError):  # Some builtins have no signature.
         return Any
-    taken = arguments if is_bound else (StandInArgument(cls), *arguments)
+    values = arguments if is_bound else (StandInArgument(cls), *arguments)
     try:
-        bound = signature.bind(*taken)
+        bound = signature.bind(*values)
     except TypeError as error:
         raise _refusal(cls, f"{place}: {error}") from None
     hints = _hints(method)

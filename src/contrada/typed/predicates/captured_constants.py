@@ -111,8 +111,8 @@ def _membership(base: Any) -> Any:
     within = base.__contains__
 
     def contains(self: Any, item: Any) -> bool:
-        asked = getattr(type(item), "_contrada_is_in", None)
-        answer: bool = within(self, item) if asked is None else asked(item, self)
+        test = getattr(type(item), "_contrada_is_in", None)
+        answer: bool = within(self, item) if test is None else test(item, self)
         return answer
 
     return contains

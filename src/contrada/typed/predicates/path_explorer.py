@@ -134,7 +134,7 @@ class Path:
     """The path of the current run: its forks, and the known sets of the attributes."""
 
     def __init__(self) -> None:
-        self.home: CodePlace | None = None
+        self.origin: CodePlace | None = None
         self.forks: list[Fork] = []
         self.steps: dict[tuple[CodePlace | None, str, str], CompilationStep] = {}
         self.has_weak_tests = False
@@ -229,7 +229,7 @@ class Path:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_builtins is not NO_BUILTINS:
             frame = frame.f_back
-        return self.home if frame is None else CodePlace(frame.f_code, frame.f_lasti)
+        return self.origin if frame is None else CodePlace(frame.f_code, frame.f_lasti)
 
     def explore(self, run: Callable[[], list[Sets]]) -> list[Sets]:
         """Returns the boxes of all runs. `run` returns those of one, after its last fork."""

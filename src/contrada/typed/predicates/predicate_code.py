@@ -86,7 +86,7 @@ BINARY_OP BINARY_SUBSCR BINARY_SLICE UNARY_NEGATIVE UNARY_POSITIVE UNARY_INVERT 
 UNPACK_SEQUENCE UNPACK_EX RAISE_VARARGS LOAD_FAST_LOAD_FAST STORE_FAST_LOAD_FAST
 """
 )
-"""Instructions whose errors are Python's own: an operand that records is asked first."""
+"""Instructions whose errors are Python's own: a recording operand is called first."""
 
 Chain = tuple[str, ...]
 """A name and the attributes read from it."""

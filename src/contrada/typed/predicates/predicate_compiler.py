@@ -197,7 +197,7 @@ class _PredicateCompiler:
         if takes_envelope:
             given += (EnvelopeValue(path, "the envelope"),)
         self.is_exact = True
-        path.home = CodePlace(copy.__code__, 0)
+        path.origin = CodePlace(copy.__code__, 0)
         found = path.explore(lambda: self.run(copy, given))
         is_exact = self.is_exact and not path.has_weak_tests and not path.is_cut
         # Boxes of different attributes do not merge.
@@ -233,7 +233,7 @@ class _PredicateCompiler:
 
     def note(self, reason: str) -> None:
         if self.path.reason is None:
-            self.path.reason = CompilationStep(self.path.home, "", None, reason)
+            self.path.reason = CompilationStep(self.path.origin, "", None, reason)
 
     def copy_of(self, function: FunctionType) -> FunctionType:
         """Returns the copy of a method that a run may call. Ends the run if there is none."""

@@ -388,7 +388,7 @@ class DecimalValue(ScalarValue):
 class MemberValue(ScalarValue):
     """A member of an enumeration without code of its own, as its value or its name.
 
-    Questions that a set of members does not answer are asked of each member, in runs of its own.
+    Tests that a set of members does not express are run for each member.
     """
 
     __slots__ = ("_contrada_class", "_contrada_points", "_contrada_whole")
