@@ -1,8 +1,8 @@
 """Entries of a large document, read in pieces, beside `xml.etree.ElementTree.iterparse` alone.
 
 The document is an index of the alerts of the US National Weather Service (377 entries, 660 kB) of
-the shared data, its entries repeated until it has 200 MB. What is measured makes notifications of
-them, types inferred; the peer only parses, and lets each entry go.
+the shared data, its entries repeated until it has 200 MB. The measured program makes
+notifications of them, with inferred types; the peer only parses, and releases each entry.
 """
 
 import subprocess

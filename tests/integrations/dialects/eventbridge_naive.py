@@ -1,8 +1,8 @@
-"""Event patterns evaluated on JSON events as they are: no filters, no value sets.
+"""Event patterns evaluated directly on JSON events: no filters, no value sets.
 
-An event is its plain values, each with its name and the elements of arrays that it stands in. A
-pattern matches when its fields, in the order of their names, can each take a value that stands in
-no other element than those before it, or ask for absence where there is no such value.
+An event is its plain values, each with its name and the elements of arrays around it. A pattern
+matches if its fields, in the order of their names, can each take a value that is in no other
+element than the previous values, or require absence if there is no such value.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ Elements = dict[int, int]
 Leaf = tuple[str, Any, Elements]
 
 Fields = dict[str, list[Any]]
-"""What must hold together: for each name what is accepted."""
+"""The constraints of a conjunction: the accepted values by name."""
 
 
 def matches(pattern: dict[str, Any], event: dict[str, Any]) -> bool:

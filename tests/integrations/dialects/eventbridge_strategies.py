@@ -76,7 +76,7 @@ OBJECTS = st.recursive(
 
 
 def _with_or(around: dict[str, Any], alternatives: list[dict[str, Any]]) -> dict[str, Any]:
-    """A pattern with alternatives, without the fields that would come twice."""
+    """Returns a pattern with alternatives, without fields that would be duplicates."""
     left = [{k: v for k, v in each.items() if k not in around} for each in alternatives]
     return {**around, "$or": left} if all(left) and len(left) > 1 else around
 

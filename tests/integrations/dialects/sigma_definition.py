@@ -1,7 +1,7 @@
-"""What Sigma rules say, evaluated directly on an event.
+"""Sigma rules evaluated directly on an event.
 
-Knows nothing of value sets or filters: it takes the words of a rule one by one. An event is a
-dictionary with one value per field; a field that is not in it is absent.
+It uses no value sets and no filters, only the words of a rule, one by one. An event is a dictionary
+with one value per field; other fields are absent.
 """
 
 import ipaddress
@@ -160,7 +160,7 @@ def symbols(written: str) -> list[Symbol]:
 
 
 def changed(text: list[Symbol], modifiers: list[str]) -> list[list[Symbol]]:
-    """What modifiers make of a text."""
+    """Returns the texts that modifiers make of a text."""
     any_text: list[Symbol] = [("*", True)]
     texts = [text]
     for name in modifiers:

@@ -73,7 +73,7 @@ def passes(tree: naive.Tree, event: dict[str, Any]) -> bool:
 def test_the_interpreter_agrees_with_a_plain_evaluation(
     tree: naive.Tree, event: dict[str, Any]
 ) -> None:
-    """Nested casts and errors, which no row of the specification has, would go wrong."""
+    """Nested casts and errors, which no row of the specification has, would be wrong."""
     value, error = outcome_of(naive.text_of(tree), ct.Notification(event))
     expected, kind = expected_of(tree, event)
     assert error == kind
@@ -196,7 +196,7 @@ SETS = {
 
 
 @pytest.mark.parametrize("expression", SETS)
-def test_what_is_a_set_leaves_no_residue(expression: str) -> None:
+def test_a_set_leaves_no_residue(expression: str) -> None:
     """Simple expressions would be asked event by event instead of through the index."""
     rule = cesql.read(expression)
     assert (rule.filters, rule.residue) == (ct.FilterSet(SETS[expression]), "")
@@ -217,7 +217,7 @@ RESIDUES = {
 
 
 @pytest.mark.parametrize("expression", RESIDUES)
-def test_only_what_is_no_set_is_the_residue(expression: str) -> None:
+def test_the_residue_has_only_conditions_that_are_no_set(expression: str) -> None:
     """A whole expression would be evaluated for the sake of one part."""
     assert cesql.read(expression).residue == RESIDUES[expression]
 
@@ -280,8 +280,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_an_error_of_syntax_says_where_and_what(text: str) -> None:
-    """People could not find what is wrong with their expressions."""
+def test_a_syntax_error_has_its_place_and_reason(text: str) -> None:
+    """Users could not find the fault in their expressions."""
     with pytest.raises(ParseError) as raised:
         cesql.parse(text)
     error = raised.value
@@ -306,8 +306,10 @@ def test_a_function_that_there_is_not_is_refused() -> None:
 @pytest.mark.parametrize(
     ("literal", "number"), [("0" * 5_000, 0), ("0" * 5_000 + "7", 7), ("-" + "0" * 5_000 + "7", -7)]
 )
-def test_zeros_in_front_of_an_integer_say_nothing(literal: str, number: int) -> None:
-    """An expression with many would raise what nobody catches, and end the reading of its file."""
+def test_leading_zeros_of_an_integer_are_ignored(literal: str, number: int) -> None:
+    """An expression with many zeros would raise an unexpected error, and end the reading of its
+    file.
+    """
     assert cesql.parse(f"a = {literal}") == cesql.parse(f"a = {number}")
 
 
@@ -370,7 +372,7 @@ TOO_MUCH = {
 @pytest.mark.quick_first
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", TOO_MUCH)
-def test_what_is_too_much_is_refused(kind: str) -> None:
+def test_too_much_is_refused(kind: str) -> None:
     """A hostile expression could end the process, or hold it up."""
     text, limit = TOO_MUCH[kind]
     with pytest.raises(LimitError) as raised:
@@ -400,7 +402,7 @@ HOSTILE = {
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_what_is_much_is_bounded(kind: str) -> None:
+def test_large_expressions_are_bounded(kind: str) -> None:
     """A small text could become more filters, or take longer, than a broker can bear."""
     text, filters, has_residue = HOSTILE[kind]
     rule = cesql.read(text)

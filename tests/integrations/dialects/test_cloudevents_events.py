@@ -56,8 +56,8 @@ DATA: st.SearchStrategy[dict[str, Any]] = st.one_of(
 
 
 @given(ATTRIBUTES, DATA)
-def test_events_come_back(attributes: dict[str, Any], data: dict[str, Any]) -> None:
-    """Who gets an event through the service would get another one than was sent."""
+def test_events_survive_a_round_trip(attributes: dict[str, Any], data: dict[str, Any]) -> None:
+    """An event would change on its path through the service."""
     event = {**attributes, **data}
     for given_event in (event, json.dumps(event), json.dumps(event).encode()):
         read = cloudevents.notification(given_event)
@@ -78,7 +78,7 @@ def test_events_come_back(attributes: dict[str, Any], data: dict[str, Any]) -> N
     ],
 )
 def test_json_data_are_attributes(data: Any, attributes: dict[str, Any]) -> None:
-    """No filter could ask for what an event is about."""
+    """No filter could use the content of an event."""
     for event in (
         {**LEAST, "data": data},
         {
@@ -112,13 +112,13 @@ def test_json_data_are_attributes(data: Any, attributes: dict[str, Any]) -> None
     ],
 )
 def test_data_are_the_body(member: dict[str, Any], body: bytes, content_type: str) -> None:
-    """Who knows no CloudEvents could not read the data by their type."""
+    """Readers without CloudEvents could not read the data by their type."""
     read = cloudevents.notification({**LEAST, **member})
     assert (read.body, read.content_type) == (body, content_type)
 
 
 def test_attributes_that_are_null_are_not_set() -> None:
-    """An attribute would exist that the specification says is not there."""
+    """An attribute would exist that is absent by the specification."""
     read = cloudevents.notification({**LEAST, "subject": None, "ext": None})
     assert set(read) == set(LEAST)
 
@@ -154,8 +154,8 @@ def test_attributes_that_are_null_are_not_set() -> None:
         {"data": "x", "datacontenttype": "text/plain; charset=rot13"},
     ],
 )
-def test_what_is_no_event_is_refused(wrong: dict[str, Any]) -> None:
-    """Something that is no CloudEvent would go through as one."""
+def test_other_content_is_refused(wrong: dict[str, Any]) -> None:
+    """Other content would pass as a CloudEvent."""
     with pytest.raises(InvalidNotificationError):
         cloudevents.notification({**LEAST, **wrong})
 
@@ -170,7 +170,7 @@ def test_times_are_those_of_their_standard(time: str) -> None:
 
 
 def test_data_given_twice_are_shown() -> None:
-    """Whoever sent both would not see which data were found beside data_base64."""
+    """The sender of both would not see the data beside data_base64."""
     with pytest.raises(InvalidNotificationError) as error:
         cloudevents.notification({**LEAST, "data": {"a": 1}, "data_base64": ""})
     assert error.value.value == {"a": 1}

@@ -81,7 +81,7 @@ def compares(dialect: str, value: str, text: str) -> bool:
 
 @more(10)
 @given(st.lists(FILTERS, max_size=2), EVENTS)
-def test_rules_pass_what_the_filters_pass(
+def test_rules_pass_the_same_events_as_filters(
     filters: list[dict[str, Any]], event: dict[str, Any]
 ) -> None:
     """A subscription would get other events here than from another producer."""
@@ -119,7 +119,7 @@ def test_a_prefix_of_digits_begins_integers(digits: int, sign: str) -> None:
 
 @more(5)
 @given(st.lists(FILTERS, max_size=2), EVENTS)
-def test_filters_come_back(filters: list[dict[str, Any]], event: dict[str, Any]) -> None:
+def test_filters_survive_a_round_trip(filters: list[dict[str, Any]], event: dict[str, Any]) -> None:
     """Filters that were read and written would pass other events."""
     rule = cloudevents.read(filters)
     if rule.residue:
@@ -152,13 +152,13 @@ def test_filters_come_back(filters: list[dict[str, Any]], event: dict[str, Any])
     ],
 )  # fmt: skip
 def test_filters_are_read(filters: Any, expected: str) -> None:
-    """A subscription would not be what one reads in it."""
+    """A subscription would differ from its plain reading."""
     wanted = FilterSet([Filter({})]) if expected == "everything" else FilterSet(expected)
     assert cloudevents.read(filters).filters == wanted
 
 
-def test_what_is_no_set_stays_as_a_residue() -> None:
-    """Filters that filters say would be evaluated again for every event."""
+def test_conditions_that_are_no_set_stay_as_a_residue() -> None:
+    """Filters that need no residue would be evaluated again for every event."""
     suffix = {"suffix": {"ext": "5"}}
     rule = cloudevents.read([{"prefix": {"type": "a"}}, {"not": suffix}])
     assert rule.residue == json.dumps([{"not": suffix}])
@@ -190,8 +190,8 @@ def test_what_is_no_set_stays_as_a_residue() -> None:
         ([{"sql": 5}], subscription_filters.SQL, "[0].sql"),
     ],
 )
-def test_refusals_say_why_and_where(filters: Any, reason: str, place: str) -> None:
-    """Whoever subscribes would not know what to change."""
+def test_refusals_have_a_reason_and_a_place(filters: Any, reason: str, place: str) -> None:
+    """The subscriber would not know the part to change."""
     with pytest.raises(RefusedRuleError) as refused:
         cloudevents.read(filters)
     assert (refused.value.reason, refused.value.place) == (reason, place)
@@ -208,7 +208,7 @@ def test_expressions_that_cannot_be_read_are_refused() -> None:
     ("expression", "within"),
     [("x =", ", line 1, column 4"), ("EXISTS data", ", line 1, column 8"), ("f(x)", "")],
 )
-def test_the_place_of_an_expression_is_told(expression: str, within: str) -> None:
+def test_refusals_name_the_place_of_an_expression(expression: str, within: str) -> None:
     """Of many expressions nobody could find the one that is wrong."""
     filters = [{"sql": "x = 1"}, {"any": [{"not": {"sql": expression}}]}]
     with pytest.raises(RefusedRuleError) as refused:
@@ -269,7 +269,7 @@ def test_filters_are_written(filters: str, written: list[dict[str, Any]]) -> Non
         ("data.a = 1", cloudevents_writer.UNSAYABLE_NAME),
     ],
 )
-def test_what_no_filters_say_is_refused(filters: str, reason: str) -> None:
+def test_filters_without_an_equivalent_are_refused(filters: str, reason: str) -> None:
     """A subscription elsewhere would pass other events than the filter."""
     with pytest.raises(RefusedRuleError) as refused:
         cloudevents.filters_of(FilterSet(filters))

@@ -47,7 +47,7 @@ def test_several_arrays_give_every_choice() -> None:
     assert found == [{"a.b": b, "c.d": d} for b in (1, 2) for d in (1, 2)]
 
 
-def test_what_nobody_asks_for_is_left_out() -> None:
+def test_unused_attributes_are_left_out() -> None:
     """Arrays that no pattern asks for would multiply the notifications."""
     event = {"a": [{"b": n, "c": 0} for n in range(500)], "d": [{"e": n} for n in range(500)]}
     assert len(attributes(event, {"d.e"})) == 500
@@ -70,7 +70,7 @@ def test_events_of_too_many_notifications_are_refused() -> None:
 
 
 def test_very_many_arrays_are_refused_at_once() -> None:
-    """If it failed, an event could take the memory by a product, or by saying how large it is."""
+    """An event could fill the memory by the product of its arrays, or by reporting its size."""
     arrays = {f"a{n}": [{"b": 1}, {"b": 2}] for n in range(20_000)}
     with pytest.raises(LimitError) as refused:
         eventbridge.notifications(arrays)
@@ -94,7 +94,7 @@ def test_very_many_arrays_are_refused_at_once() -> None:
         ('{"a":' * 200 + "1" + "}" * 200, LimitError),
     ],
 )
-def test_what_is_no_event_is_refused(event: dict[str, Any] | str, error: type[Exception]) -> None:
+def test_other_content_is_refused(event: dict[str, Any] | str, error: type[Exception]) -> None:
     """Something else than the event would be published, or the process end."""
     with pytest.raises(error):
         eventbridge.notifications(event)
@@ -110,8 +110,8 @@ def test_a_number_that_cannot_be_held_is_no_number(number: str) -> None:
 
 
 @given(EVENTS)
-def test_events_come_back(event: dict[str, Any]) -> None:
-    """Who gets a notification would get another event than was sent."""
+def test_events_survive_a_round_trip(event: dict[str, Any]) -> None:
+    """An event would change on its path through a notification."""
     text = json.dumps(event)
     for given_event in (event, text, text.encode()):
         for each in eventbridge.notifications(given_event):

@@ -31,7 +31,7 @@ ROWS: list[dict[str, Any]] = [json.loads(row) for row in ROWS_PATH.read_text("ut
 
 
 def answer(pattern: dict[str, Any], event: dict[str, Any]) -> str:
-    """What the rows and the recorded cases know of a pattern and an event."""
+    """The recorded answer for a pattern and an event."""
     try:
         rule = eventbridge.read(pattern)
     except RefusedRuleError:
@@ -43,7 +43,7 @@ def answer(pattern: dict[str, Any], event: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     "row", [pytest.param(row, id=f"{n} {row['source']}") for n, row in enumerate(ROWS, start=1)]
 )
-def test_patterns_match_as_the_rows_say(row: dict[str, Any]) -> None:
+def test_patterns_match_as_the_rows(row: dict[str, Any]) -> None:
     """A pattern of AWS would match other events here, or be refused."""
     assert answer(row["pattern"], row["event"]) == row["expected"]
     assert (row["aws"] != row["expected"]) == ("why" in row)
@@ -80,7 +80,7 @@ def check_against_the_pattern(case: Case) -> None:
 
 @more(10)
 @given(VALUE_CASES)
-def test_match_expressions_accept_what_they_say(case: Case) -> None:
+def test_match_expressions_accept_the_right_values(case: Case) -> None:
     """A value would be accepted that the match expression does not accept, or not."""
     check_against_the_pattern(case)
 
@@ -140,8 +140,8 @@ def test_filters_match_as_the_pattern_does(pattern: dict[str, Any], event: dict[
         ('{"a": [{"wildcard": "**"}]}', eventbridge_refusals.WILDCARD, "a"),
     ],
 )
-def test_refusals_say_why_and_where(pattern: str, reason: str, place: str) -> None:
-    """Whoever wrote the pattern would not know what to change."""
+def test_refusals_have_a_reason_and_a_place(pattern: str, reason: str, place: str) -> None:
+    """The author of the pattern would not know the part to change."""
     with pytest.raises(RefusedRuleError) as refused:
         eventbridge.read(pattern)
     assert (refused.value.reason, refused.value.place) == (reason, place)
@@ -221,14 +221,14 @@ def test_refused_rules_of_a_file_do_not_stop_the_others() -> None:
 
 
 def test_a_text_that_is_no_file_of_rules_is_refused_once() -> None:
-    """What the text is to blame for would be raised, or passed over."""
+    """A faulty text would raise an error, or be skipped."""
     for text in ("", "{", "[", "[" * 100_000):
         [refused] = eventbridge.read_rules(text)
         assert isinstance(refused, RefusedRule)
 
 
 def test_alternatives_become_filters() -> None:
-    """A pattern would not be what one reads in it."""
+    """A pattern would differ from its plain reading."""
     rule = eventbridge.read(
         '{"source": ["x"], "$or": [{"d": {"n": [{"numeric": [">", 0, "<=", 5]}]}}, {"e": [null]}]}'
     )
@@ -250,7 +250,7 @@ def test_alternatives_become_filters() -> None:
     ],
 )
 def test_one_call_matches_an_event(pattern: Any, event: Any, expected: bool) -> None:
-    """A number would be taken for one that is near, or refuse the event that it stands in."""
+    """A number would be taken for a near one, or refuse its event."""
     assert eventbridge.matches(pattern, event) is expected
     assert eventbridge.matches(eventbridge.read(pattern), event) is expected
 

@@ -74,7 +74,7 @@ def test_filters_are_patterns(filters: str, pattern: dict[str, Any]) -> None:
         ("prefix = 1 or b = 2", eventbridge_refusals.UNSAYABLE_NAME),
     ],
 )
-def test_what_no_pattern_says_is_refused(filters: str, reason: str) -> None:
+def test_filters_without_a_pattern_are_refused(filters: str, reason: str) -> None:
     """A pattern would match other events than the filter."""
     with pytest.raises(RefusedRuleError) as refused:
         eventbridge.pattern_of(FilterSet(filters))
@@ -95,7 +95,7 @@ def same(one: FilterSet, other: FilterSet, event: dict[str, Any]) -> bool:
 
 @more(3)
 @given(st.one_of(VALUE_CASES, ELEMENT_CASES, st.tuples(PATTERNS, EVENTS)))
-def test_patterns_come_back(case: Case) -> None:
+def test_patterns_survive_a_round_trip(case: Case) -> None:
     """A pattern that was read and written would match other events."""
     pattern, event = case
     try:
@@ -108,8 +108,8 @@ def test_patterns_come_back(case: Case) -> None:
 
 
 @given(strategies.value_sets(), st.lists(EVENTS, max_size=3))
-def test_any_set_is_said_or_refused(values: Any, events: list[dict[str, Any]]) -> None:
-    """A set would become a pattern that says something else."""
+def test_any_set_is_written_or_refused(values: Any, events: list[dict[str, Any]]) -> None:
+    """A set would become another pattern."""
     filters = FilterSet([Filter({"a": values})])
     try:
         written = eventbridge.pattern_of(filters)

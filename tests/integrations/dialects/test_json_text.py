@@ -34,7 +34,7 @@ def test_json_is_its_value(text: str | bytes, value: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "NaN", "-Infinity", "1e400", '{"a": 1, "a": 2}', b'"\xff"', "1" * 5_000]
 )
-def test_what_is_no_json_or_says_two_things_is_refused(text: str | bytes) -> None:
+def test_invalid_or_ambiguous_json_is_refused(text: str | bytes) -> None:
     """One of several readings would be taken in silence."""
     with pytest.raises(EncodingError):
         decode_json(text)
@@ -53,7 +53,7 @@ def test_what_is_no_json_or_says_two_things_is_refused(text: str | bytes) -> Non
         ("9" * 500, False),
     ],
 )
-def test_numbers_that_no_double_stands_for_are_told(text: str, held: bool) -> None:
+def test_inexact_numbers_are_marked(text: str, held: bool) -> None:
     """A bound would be another number than was written."""
     if held:
         assert decode_json(text, exact=True) == float(text)
@@ -88,7 +88,7 @@ def test_a_literal_is_a_number_that_can_be_held_or_none(literal: str, number: fl
     ("number", "exact"),
     [(0, True), (2**53, True), (2**53 + 1, False), (10**20, True), (10**400, False), (0.1, True)],
 )
-def test_integers_that_no_double_stands_for_are_known(number: float, exact: bool) -> None:
+def test_inexact_integers_are_recognized(number: float, exact: bool) -> None:
     """A rule would compare with another number than was written."""
     assert is_exact(number) is exact
 
@@ -115,6 +115,6 @@ def test_deep_and_long_texts_are_refused() -> None:
         ("", []),
     ],
 )
-def test_json_lines_are_told_from_json_over_several_lines(text: str, lines: list[str]) -> None:
+def test_json_lines_differ_from_json_over_several_lines(text: str, lines: list[str]) -> None:
     """One broken rule over many lines would be as many broken rules."""
     assert json_lines(text) == lines

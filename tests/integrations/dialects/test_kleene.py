@@ -46,7 +46,7 @@ def test_connectives_are_those_of_kleene(values: tuple[bool | None, bool | None]
     assert value(kleene.certain(TRUTHS[0].true), values) is (values[0] is True)
 
 
-def test_what_is_loose_stays_loose() -> None:
+def test_a_loose_bound_stays_loose() -> None:
     """If it failed, a residue would be left out that decides."""
     loose = TRUTHS[0]._replace(true=TRUTHS[0].true.loose())
     assert not kleene.conjunction([loose, TRUTHS[1]]).true.exact

@@ -35,7 +35,7 @@ MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=":
 
 
 class Comparison(NamedTuple):
-    """What is compared, as it was drawn."""
+    """A comparison as drawn."""
 
     metric: str
     matchers: tuple[tuple[str, str, str], ...]
@@ -190,7 +190,7 @@ def test_samples_are_matched_where_the_query_has_a_result(
         ("and_then > 1", "__name__ = 'and_then' and value > 1"),
     ],
 )
-def test_what_is_written(query: str, expected: str) -> None:
+def test_forms_of_written_conditions(query: str, expected: str) -> None:
     """A way of writing a query would not be read, or as another one."""
     found, wanted = filters(query), ct.FilterSet(expected)
     assert ct.covers(found, wanted)
@@ -235,7 +235,7 @@ def test_what_is_written(query: str, expected: str) -> None:
         ('up{job="a} > 5', "not a comparison of metrics with numbers"),
     ],
 )
-def test_what_is_more_than_a_condition_on_a_sample_is_refused(query: str, reason: str) -> None:
+def test_conditions_beyond_one_sample_are_refused(query: str, reason: str) -> None:
     """A query that needs several samples would be read as one that does not."""
     with pytest.raises(RefusedRuleError) as error:
         filters(query)

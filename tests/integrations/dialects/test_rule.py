@@ -10,7 +10,7 @@ from contrada.model import FilterSet, Notification
 from contrada.model.rule import NOT_FILTERS, RefusedRule, Rule, read_or_refuse
 
 
-def test_a_residue_decides_what_the_filters_leave_open() -> None:
+def test_a_residue_decides_the_rest() -> None:
     """A rule would match where only its filters do."""
     rule = Rule("r", FilterSet("a > 0"), "a = b", lambda n: n["a"] == n["b"])
     assert rule.matches(Notification({"a": 1, "b": 1}))
@@ -49,7 +49,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_dialect_is_read_alike(dialect: str) -> None:
-    """Who knows one dialect would have to look up how the next one is called."""
+    """The function names of each dialect would have to be learned."""
     module, text = import_module(DIALECTS[dialect].module), TEXTS[dialect]
     rule = module.read(text)
     assert isinstance(rule, Rule)
@@ -67,7 +67,7 @@ def test_every_dialect_is_read_alike(dialect: str) -> None:
     ("dialect", "text"), [("cesql", "a = b"), ("cloudevents", '{"suffix": {"a": "5"}}')]
 )
 def test_filters_that_are_not_the_whole_rule_are_refused(dialect: str, text: str) -> None:
-    """Who asks for filters would get some that match more than the rule."""
+    """Filters would match more than the rule."""
     module = import_module(DIALECTS[dialect].module)
     assert module.read(text).residue
     with pytest.raises(RefusedRuleError, match=NOT_FILTERS):

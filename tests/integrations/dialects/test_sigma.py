@@ -1,4 +1,4 @@
-"""Sigma rules against what the specification says, and against a direct evaluation."""
+"""Sigma rules against the specification, and against a direct evaluation."""
 
 import json
 import re
@@ -117,7 +117,7 @@ EVENTS = st.dictionaries(
     CONDITIONS | st.lists(CONDITIONS, min_size=1, max_size=2),
     st.lists(EVENTS, min_size=1, max_size=12),
 )
-def test_rules_match_as_they_say(
+def test_rules_match_the_right_events(
     selections: dict[str, Any], condition: Any, events: list[dict[str, Any]]
 ) -> None:
     """If it failed, a filter set would match other events than its rule."""
@@ -133,7 +133,7 @@ def test_rules_match_as_they_say(
 
 
 @given(MAPS, st.lists(EVENTS, min_size=1, max_size=8))
-def test_one_selection_matches_as_it_says(
+def test_one_selection_matches_the_right_events(
     selection: dict[str, Any], events: list[dict[str, Any]]
 ) -> None:
     """If it failed, a modifier would mean something else than it should."""
@@ -168,7 +168,7 @@ def test_base64_is_found_wherever_it_begins(
 
 
 @given(st.fixed_dictionaries(dict.fromkeys(NAMES, SELECTIONS)), CONDITIONS)
-def test_yaml_says_the_same(selections: dict[str, Any], condition: str) -> None:
+def test_yaml_has_the_same_meaning(selections: dict[str, Any], condition: str) -> None:
     """If it failed, a rule in a file would be another one than the same rule in a program."""
     given = document(condition, **selections)
     [found] = sigma.read_rules(yaml.safe_dump(given, allow_unicode=True, sort_keys=False))
@@ -332,7 +332,7 @@ def test_events_of_windows_become_flat() -> None:
         ("login", "event"),
     ],
 )
-def test_what_is_no_event_is_an_error_with_its_place(event: Any, place: str) -> None:
+def test_an_invalid_event_is_an_error_with_its_place(event: Any, place: str) -> None:
     """A stream of events would end with an error that nobody expects."""
     with pytest.raises(InputError, match="expected a ") as error:
         sigma.attributes_of(event)
@@ -342,7 +342,7 @@ def test_what_is_no_event_is_an_error_with_its_place(event: Any, place: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fields", "most"), [(2, 13), (3, 8)])
 def test_exceptions_with_fields_of_their_own_multiply(fields: int, most: int) -> None:
-    """The documentation would promise what is refused, or the other way round."""
+    """The documentation would promise a refused rule, or the other way round."""
 
     def rule(exceptions: int) -> Any:
         selections = {
@@ -356,8 +356,8 @@ def test_exceptions_with_fields_of_their_own_multiply(fields: int, most: int) ->
         sigma.read(rule(most + 1))
 
 
-def test_a_rule_keeps_what_its_author_says_of_it() -> None:
-    """A match would be shown without the author whom the rule's licence asks to name."""
+def test_a_rule_keeps_its_description() -> None:
+    """A match would lack the author, whose name the rule's licence requires."""
     text = """
 title: Odd logon
 author: [Ann, Bob]
@@ -388,7 +388,7 @@ def test_a_text_with_several_rules_is_not_one() -> None:
 
 
 def test_the_other_rules_of_a_file_stay() -> None:
-    """One rule with YAML that cannot be read would lose all that stand behind it."""
+    """One rule with unreadable YAML would lose all rules behind it."""
     text = "title: {}\ndetection: {{a: {{f: {}}}, condition: a}}\n"
     file = "---\n".join(text.format(n, f) for n, f in (("x", "1" * 5_000), ("y", 1), ("z", "!b c")))
     first, second, third = sigma.read_rules(file)
@@ -416,10 +416,10 @@ IN_YAML: Final = {"=": "", "prefix": "|startswith", "suffix": "|endswith", "cont
     st.lists(st.lists(CONSTRAINTS, min_size=1, max_size=3), max_size=3),
     st.lists(EVENTS, min_size=1, max_size=8),
 )
-def test_prepared_rules_match_as_they_say(
+def test_prepared_rules_match_the_right_events(
     alternatives: list[list[Any]], events: list[dict[str, Any]]
 ) -> None:
-    """If it failed, prepared rules would match other events than they say."""
+    """Prepared rules would match other events."""
     any_of = [
         [[field, negation + operator, constant] for field, (operator, constant), negation in each]
         for each in alternatives
@@ -507,7 +507,7 @@ REFUSED: Final = [
 
 
 @pytest.mark.parametrize(("given", "reason"), REFUSED, ids=str)
-def test_what_cannot_be_read_is_refused(given: Any, reason: str) -> None:
+def test_unreadable_rules_are_refused(given: Any, reason: str) -> None:
     """If it failed, a rule would be changed in silence, or end the reading of its file."""
     with pytest.raises(RefusedRuleError) as refused:
         sigma.read(given)

@@ -35,7 +35,7 @@ EVENTS: Final = 90_700
 PAIRS: Final = 718
 PAIRS_PREPARED: Final = 685
 PAIRS_NOT_TRIED: Final = 8
-"""Pairs of rules with regular expressions or Base64, which what found the pairs left out."""
+"""Pairs of rules with regular expressions or Base64, which the search for pairs left out."""
 
 NOT_TRIED: Final = ("re", "base64", "base64offset", "cidr")
 SOURCES_COMPARED: Final = 1_934
@@ -49,7 +49,7 @@ OWN_EVENTS_UNKNOWN: Final = {
     "a7f3c891-2e4d-4b6a-9f8c-d5e2a1b04c73": [True],
     "beaa66d6-aa1b-4e3c-80f5-e0145369bfaf": [True],
 }
-"""Rules of whose own events nobody recorded what matches, and what is found here."""
+"""Rules without recorded matches of their own events, and the results here."""
 
 
 class Given(NamedTuple):
@@ -166,7 +166,7 @@ def test_rules_match_the_events_that_are_known(
     events: dict[tuple[str, int], ct.Notification],
     pairs: dict[Pair, bool],
 ) -> None:
-    """If it failed, rules from YAML would match other events than in the tools they come from."""
+    """Rules from YAML would match other events than in their own tools."""
     found = matched(for_windows(rules), events)
     assert len(pairs) == PAIRS
     assert pairs.keys() - found == set()
@@ -184,7 +184,7 @@ def test_prepared_rules_match_the_events_that_are_known(
     events: dict[tuple[str, int], ct.Notification],
     pairs: dict[Pair, bool],
 ) -> None:
-    """If it failed, prepared rules would match other events than those they came from."""
+    """Prepared rules would match other events than the originals."""
     read = {}
     refused: Counter[str] = Counter()
     for key, given in prepared.items():

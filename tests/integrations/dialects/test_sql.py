@@ -1,4 +1,4 @@
-"""SQL's conditions and filters, held to what SQLite and DuckDB answer."""
+"""SQL conditions and filters, compared with SQLite and DuckDB."""
 
 import sqlite3
 import time
@@ -107,7 +107,7 @@ conditions = st.recursive(
 @example("NOT (n = 5)", [(None, None, None, None)])
 @example("n NOT IN (1, NULL)", [(2, None, None, None)])
 @example("NOT (n > 1 AND t = 'a')", [(None, "b", None, None), (None, "a", None, None)])
-def test_conditions_are_true_where_databases_say_so(condition: str, given_rows: list[Row]) -> None:
+def test_conditions_are_true_as_in_databases(condition: str, given_rows: list[Row]) -> None:
     """A condition would hold where SQL's logic of three values does not make it true."""
     found = filters(condition)
     ours = [found.matches(notification(row)) for row in given_rows]
@@ -144,7 +144,7 @@ def test_conditions_are_true_where_databases_say_so(condition: str, given_rows: 
         ("a and b", "a = true and b = true"),
     ],
 )
-def test_what_is_written(condition: str, expected: str) -> None:
+def test_forms_of_written_conditions(condition: str, expected: str) -> None:
     """A way of writing a condition would not be read, or as another one."""
     found, wanted = filters(condition), ct.FilterSet(expected)
     assert ct.covers(found, wanted)
@@ -204,8 +204,8 @@ def test_values_of_another_domain_are_unknown(value: ct.Value) -> None:
         (f'"{"x" * 256}" = 1', "a column that no attribute can be called"),
     ],
 )
-def test_what_is_not_read_is_refused(condition: str, reason: str) -> None:
-    """A condition would be read as something that it does not say."""
+def test_unsupported_syntax_is_refused(condition: str, reason: str) -> None:
+    """A condition would get another meaning."""
     with pytest.raises(RefusedRuleError) as error:
         filters(condition)
     assert error.value.reason.startswith(reason)
@@ -240,7 +240,7 @@ def test_numbers_of_many_digits_are_exact(literal: str, number: float) -> None:
     ],
 )
 def test_states_in_one_another_stay_small(step: str, filters_max: int) -> None:
-    """Each level would double what the one inside it is."""
+    """Each level would double the size of the one inside it."""
     condition = "a = 1"
     for n in range(48):
         condition = step.format(inner=condition, n=n)
@@ -268,7 +268,7 @@ def test_states_in_one_another_stay_small(step: str, filters_max: int) -> None:
     ],
 )
 def test_hostile_conditions_end_soon(condition: str) -> None:
-    """A condition would take time or memory without bound, or raise what nobody catches."""
+    """A condition would take unbounded time or memory, or raise an unexpected error."""
     start = time.process_time()
     with suppress(ContradaError):
         filters(condition)
@@ -309,7 +309,7 @@ def test_places_of_refusals_are_lines_of_the_file() -> None:
 
 
 def test_the_reason_of_a_refusal_is_not_found_in_strings() -> None:
-    """Something else would be called wrong than what is wrong."""
+    """The reason would be about another part than the faulty one."""
     for text in ("n = '(select' AND f(y) = 1", 'n = 1 /* ( select */ AND "exists" = f(y)'):
         with pytest.raises(RefusedRuleError) as error:
             filters(text)
@@ -338,7 +338,7 @@ def test_a_name_may_follow_the_semicolon() -> None:
 
 @pytest.mark.parametrize("text", ["", ";", "-- nothing"])
 def test_a_file_without_conditions_is_one_refusal(text: str) -> None:
-    """A file that says nothing would pass as one that was read."""
+    """A file without conditions would pass as a valid one."""
     (found,) = read_rules(text)
     assert not isinstance(found, Rule)
 
@@ -436,7 +436,7 @@ def test_databases_select_the_rows_that_filters_match(
         ("nothing", "1 = 0", ()),
     ],
 )
-def test_what_is_written_is_short(of: str, text: str, parameters: tuple[object, ...]) -> None:
+def test_written_conditions_are_short(of: str, text: str, parameters: tuple[object, ...]) -> None:
     """A condition would be longer than it must be, or its parameters in another order."""
     assert where(ct.FilterSet(of), COLUMNS) == (text, parameters)
 
@@ -458,7 +458,7 @@ def test_columns_may_have_any_name() -> None:
         (r't suffix "\u0000"', "bytes that are no text"),
     ],
 )
-def test_what_sql_cannot_say_is_refused(of: str, reason: str) -> None:
+def test_filters_without_sql_are_refused(of: str, reason: str) -> None:
     """A filter would become a condition that selects other rows."""
     with pytest.raises(RefusedRuleError) as error:
         where(ct.FilterSet(of), COLUMNS)

@@ -25,22 +25,22 @@ from tests import strategies
     ],
 )
 def test_sets_are_taken_apart(values: str, parts: list[tuple[str, str]]) -> None:
-    """A dialect would say a set in a way that no reader expects, or not at all."""
+    """A dialect would write a set in an unexpected way, or not at all."""
     assert sorted(text_parts(ValueSet.parse(values))) == sorted(TextPart(*each) for each in parts)
 
 
 @pytest.mark.parametrize(
     "values", ["< 'm'", "= x'ff'", "not suffix 'a'", "prefix 'a' & suffix 'b'"]
 )
-def test_what_has_no_parts_is_refused(values: str) -> None:
-    """A dialect would say another set."""
+def test_sets_without_parts_are_refused(values: str) -> None:
+    """A dialect would write another set."""
     with pytest.raises(NoPartsError):
         text_parts(ValueSet.parse(values))
 
 
 @given(strategies.value_sets())
 def test_the_parts_are_the_text(values: ValueSet) -> None:
-    """A dialect would say another set."""
+    """A dialect would write another set."""
     text = values & sets.prefix("")
     try:
         parts = text_parts(text)

@@ -14,7 +14,7 @@ from contrada.integrations.dialects.yaml_documents import Document
 
 
 def read(text: str) -> list[Document]:
-    """The documents of a text; raises what stands in place of one that is refused."""
+    """The documents of a text; raises the error of a refused one."""
     found: list[Document] = []
     for each in yaml_documents.documents("sigma", text):
         if isinstance(each, RefusedRuleError):
@@ -41,20 +41,20 @@ VALUES = st.recursive(
 
 
 @given(st.lists(VALUES, max_size=3), st.booleans())
-def test_what_was_written_is_read(values: list[Document], flow: bool) -> None:
+def test_written_conditions_are_read(values: list[Document], flow: bool) -> None:
     """If it failed, rules would be read with other values than they hold."""
     text = yaml.safe_dump_all(values, default_flow_style=flow)
     assert read(text) == values
 
 
 def test_plain_scalars_are_as_other_tools_read_them_but_dates() -> None:
-    """If it failed, a rule would compare with another value than where it came from."""
+    """A rule would compare with another value than in its own tool."""
     assert read("[yes, 0x10, 010, 1:30, ~, '', 1.5, .inf, 1_000, abc, 'yes', 2021-01-01]") == [
         [True, 16, 8, 90, None, "", 1.5, float("inf"), 1000, "abc", "yes", "2021-01-01"]
     ]
 
 
-def test_aliases_stand_for_what_their_anchors_hold() -> None:
+def test_aliases_equal_their_anchors() -> None:
     """If it failed, rules with aliases would lose parts."""
     assert read("a: &x [1, 2]\nb: *x\nc: [*x]") == [{"a": [1, 2], "b": [1, 2], "c": [[1, 2]]}]
 
@@ -85,7 +85,7 @@ def test_unusual_yaml_is_refused(text: str, reason: str) -> None:
 
 
 def test_documents_behind_one_that_is_refused_are_read() -> None:
-    """One rule would take all that stand behind it in a file with it."""
+    """One rule would lose all rules behind it in its file."""
     first, second, third = yaml_documents.documents("sigma", "a: [{b: !c 1}, [2]]\n---\nd\n---\n*e")
     assert isinstance(first, RefusedRuleError)
     assert second == "d"

@@ -83,7 +83,7 @@ def canonical(data: bytes) -> bytes:
 
 
 def canonical_with_beside(data: bytes) -> bytes:
-    """The canonical form of a whole document: also what stands beside its root."""
+    """The canonical form of a whole document, including the siblings of its root."""
     parser = etree.XMLParser(resolve_entities=False, attribute_defaults=False)
     tree = etree.fromstring(data, parser).getroottree()
     return etree.tostring(tree, method="c14n", with_comments=False)

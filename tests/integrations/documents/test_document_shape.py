@@ -1,4 +1,4 @@
-"""Documents that come back from notifications."""
+"""Documents rebuilt from notifications."""
 
 import json
 from collections.abc import Callable
@@ -34,8 +34,8 @@ def rendered(data: bytes, options: ReadOptions, form: str = "xml") -> list[Notif
 
 
 @given(documents(), KEEPING)
-def test_a_document_comes_back(data: bytes, strategy: str) -> None:
-    """Else what a document says beside its values would be lost, or values be put elsewhere."""
+def test_a_document_is_rebuilt(data: bytes, strategy: str) -> None:
+    """Structure without values would be lost, or values be misplaced."""
     (made,) = rendered(data, ReadOptions(strategy=strategy))
     sent = notification_from_msgpack(to_msgpack(made))
     assert canonical_with_beside(document_of(sent)) == canonical_with_beside(data)
@@ -43,7 +43,7 @@ def test_a_document_comes_back(data: bytes, strategy: str) -> None:
 
 
 @given(documents(), KEEPING)
-def test_it_comes_back_whatever_options_say(data: bytes, strategy: str) -> None:
+def test_it_is_rebuilt_with_any_options(data: bytes, strategy: str) -> None:
     """Else a renamed, typed, absent or added attribute would change the document."""
     options = ReadOptions(
         strategy=strategy,
@@ -57,7 +57,7 @@ def test_it_comes_back_whatever_options_say(data: bytes, strategy: str) -> None:
 
 
 @given(objects(), KEEPING)
-def test_an_object_comes_back(content: dict[str, Any], strategy: str) -> None:
+def test_an_object_is_rebuilt(content: dict[str, Any], strategy: str) -> None:
     """Else JSON would be less than XML."""
     data = json.dumps(content).encode()
     if "" in content and not isinstance(content[""], dict):
@@ -77,8 +77,8 @@ def test_values_are_not_in_the_shape() -> None:
     assert b"1.0" in made.body
 
 
-def test_what_is_changed_on_the_way_changes_the_document() -> None:
-    """Else attributes would be shown beside a document that says otherwise."""
+def test_changed_attributes_change_the_document() -> None:
+    """The rebuilt document would contradict the attributes."""
     (made,) = rendered(STORIES, ReadOptions(strategy="daemon"))
     attributes = {**made.attributes, "backslash.story.title~2": "Three"}
     changed = Notification(attributes, body=made.body, content_type=made.content_type)
@@ -89,8 +89,8 @@ def test_what_is_changed_on_the_way_changes_the_document() -> None:
         document_of(lacking)
 
 
-def test_what_is_dropped_is_nowhere() -> None:
-    """Else who may not see a part would read it in the body."""
+def test_dropped_parts_are_nowhere() -> None:
+    """A dropped part would be readable in the body."""
     for strategy in ("index", "daemon"):
         options = ReadOptions(strategy=strategy, drop=frozenset({"backslash.story"}))
         (made,) = rendered(STORIES, options)
@@ -111,7 +111,7 @@ def test_what_is_dropped_is_nowhere() -> None:
     assert json.loads(document_of(made)) == {"c": [{"d": 1}]}
 
 
-def test_with_entries_the_entry_comes_back() -> None:
+def test_with_entries_the_entry_is_rebuilt() -> None:
     """Else a reader of one entry could not have it as it was."""
     for strategy in ("index", "daemon"):
         _, second = rendered(STORIES, ReadOptions(strategy=strategy, entries="story"))
@@ -121,13 +121,13 @@ def test_with_entries_the_entry_comes_back() -> None:
 
 
 def test_two_prefixes_of_one_namespace() -> None:
-    """Else an attribute would come back under another prefix than it was written with."""
+    """An attribute would get another prefix than in its document."""
     data = b'<a xmlns:x="urn:1" xmlns:y="urn:1" y:n="1" x:m="2"/>'
     (made,) = rendered(data, ReadOptions(strategy="index"))
     assert canonical(document_of(made)) == canonical(data)
 
 
-def test_names_say_what_they_stand_for() -> None:
+def test_names_have_their_originals() -> None:
     """Else a naming service would have nothing to record."""
     (made,) = rendered(STORIES, ReadOptions(strategy="daemon"))
     found = names_in(made)
@@ -152,7 +152,7 @@ def test_names_say_what_they_stand_for() -> None:
 
 
 def test_a_shape_that_is_damaged_is_refused() -> None:
-    """Else bytes of a stranger would raise what nobody expects."""
+    """Foreign bytes would raise an unexpected error."""
     (made,) = rendered(STORIES, ReadOptions(strategy="index"))
     (of_json,) = rendered(b'{"a":[1,"x"]}', ReadOptions(strategy="index"), "json")
     with pytest.raises(InputError, match="shape"):
@@ -177,8 +177,8 @@ def _damaged(*bodies: bytes) -> list[bytes]:
     return found
 
 
-def test_the_deepest_document_comes_back() -> None:
-    """Else what may be read could not be given back."""
+def test_the_deepest_document_is_rebuilt() -> None:
+    """A readable document could not be rebuilt."""
     data = b"<a>" * DOCUMENT_DEPTH_MAX + b"x" + b"</a>" * DOCUMENT_DEPTH_MAX
     (made,) = rendered(data, ReadOptions(strategy="daemon", rename={".".join("a" * 64): "deep"}))
     assert document_of(made) == data
@@ -238,13 +238,13 @@ HOSTILE_SHAPES = {
 
 @pytest.mark.parametrize("name", HOSTILE_SHAPES)
 def test_hostile_shapes(name: str) -> None:
-    """Else a stranger's body would end the process, fill the memory, or write what it likes."""
+    """A foreign body would end the process, fill the memory, or write arbitrary XML."""
     for read in (document_of, names_in):
         with pytest.raises(InputError, match="shape"):
             read(HOSTILE_SHAPES[name])
 
 
 def test_a_value_that_xml_cannot_hold() -> None:
-    """Else what comes back would be no document."""
+    """The result would be no document."""
     with pytest.raises(InputError, match="XML cannot hold"):
         document_of(shaped([[], element(0, None), []], "a"))

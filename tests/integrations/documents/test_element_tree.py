@@ -28,7 +28,7 @@ def test_prefixes_are_kept_as_written() -> None:
 
 
 def test_text_is_text() -> None:
-    """Else escapes, CDATA or another encoding would change what is said."""
+    """Escapes, CDATA or another encoding would change the content."""
     assert parse_document(b"<a>x &amp;<![CDATA[<q>]]>&#233;</a>").texts == ("x &<q>é",)
     latin = '<?xml version="1.0" encoding="ISO-8859-1"?><a>caf\xe9</a>'.encode("latin-1")
     assert parse_document(latin).texts == ("café",)
@@ -75,7 +75,7 @@ def test_entities_bring_nothing_in() -> None:
     assert parse_document(b'<!DOCTYPE a SYSTEM "no.dtd"><a>1</a>') == Element("a", texts=("1",))
 
 
-def test_an_entity_stands_for_its_text() -> None:
+def test_an_entity_becomes_its_text() -> None:
     """Else a document with a name of its own for a text would be refused."""
     declared = b"<!DOCTYPE a [<!ENTITY x 'A&#38;amp;B'><!ENTITY y '<b>&x;</b>c'>]>"
     found = parse_document(declared + b"<a n='&x;'>1 &x;&y;</a>")

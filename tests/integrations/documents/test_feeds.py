@@ -31,7 +31,7 @@ def test_every_entry_is_read(
 
 
 def test_alerts_can_be_filtered(shared_data: Callable[..., Path]) -> None:
-    """Else the names and values of an alert would not be what its reader expects."""
+    """The names and values of an alert would surprise its reader."""
     path = shared_data("xml_feeds", "nws_cap_atom_2018-08-15.xml")
     options = ReadOptions(
         entries="entry", types={"feed.entry.cap:effective": "time"}, time="feed.entry.cap:effective"

@@ -65,7 +65,7 @@ DOCUMENTS: dict[str, Callable[[Path], bytes]] = {
 @pytest.mark.quick_first
 @pytest.mark.parametrize("strategy", ["multi", "index"])
 def test_a_small_document_does_not_become_much(strategy: str) -> None:
-    """Each of many small entries would get all that stands around, a thousand times its bytes."""
+    """Each of many small entries would get all values around them, a thousand times its bytes."""
     limits = DocumentLimits(context_added_max=50_000)
     head, entries = b"<r>" + b"<n>1</n>" * 900, b"<e/>" * 500
     data = head + entries + b"</r>"
@@ -88,7 +88,7 @@ def test_a_small_document_does_not_become_much(strategy: str) -> None:
 @pytest.mark.parametrize("name", DOCUMENTS)
 @pytest.mark.parametrize("strategy", ["multi", "index", "daemon"])
 def test_hostile_documents(name: str, strategy: str, tmp_path: Path) -> None:
-    """Else who sends a document could take our time, our memory or our files."""
+    """The sender of a document could take the reader's time, memory or files."""
     # Each value between entries is added to each entry, so fewer of them suffice.
     most = 200 if name == "between entries" else DocumentLimits().context_values_max
     limits = DocumentLimits(context_values_max=most)
@@ -110,7 +110,7 @@ def test_hostile_documents(name: str, strategy: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_between_entries_is_let_go() -> None:
+def test_content_between_entries_is_released() -> None:
     """Else a stream of other elements would be held, and looked through for each entry."""
     data = b"<r>" + b"<e>1</e><n/><m><k>1</k></m>" * 30_000 + b"</r>"
     begin = process_time()
@@ -130,7 +130,7 @@ def sheet(template: bytes, before: bytes = b"") -> bytes:
     return SHEET % (before + b'<xsl:template match="/"><o>' + template + b"</o></xsl:template>")
 
 
-def test_a_stylesheet_comes_first() -> None:
+def test_a_stylesheet_is_applied_first() -> None:
     """Erenkrantz 2001 §6.3: else repetition could not be taken out in one's own way."""
     template = sheet(b'<t><xsl:value-of select="count(//e)"/></t>')
     for strategy in ("xslt", "multi", "index"):
@@ -189,7 +189,7 @@ RELAX = b"""<element name="r" xmlns="http://relaxng.org/ns/structure/1.0">
 DTD = b"<!ELEMENT r (n+)><!ELEMENT n (#PCDATA)>"
 
 
-def test_a_schema_says_types_and_validates() -> None:
+def test_a_schema_declares_types_and_validates() -> None:
     """Erenkrantz 2001 §3.3: else a text would be a number by its looks, or nonsense pass."""
     data = b"<r id='a1'><n>+1.50</n><n>02</n><s>007</s><b>1</b><t>2013-01-01T00:00:00Z</t></r>"
     (found,) = Renderer(ReadOptions(schema=XSD)).render(data)
@@ -235,8 +235,8 @@ TYPED_RELAX = b"""<grammar xmlns="http://relaxng.org/ns/structure/1.0"
 </define></grammar>"""
 
 
-def test_relax_ng_says_types() -> None:
-    """Else a text would be a number by its looks, though its grammar says what it is."""
+def test_relax_ng_declares_types() -> None:
+    """A text would be a number by its form, against its grammar."""
     data = (
         b"<r id='07'><n>+1.50</n><s>007</s><b>1</b><t>2013-01-01T00:00:00Z</t>"
         b"<x y='1'><y>02</y><u>3</u></x></r>"

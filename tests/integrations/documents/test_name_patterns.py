@@ -43,7 +43,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("text", "name", "holds"), PLACES)
-def test_what_a_pattern_stands_for(text: str, name: str, holds: bool) -> None:
+def test_names_that_a_pattern_matches(text: str, name: str, holds: bool) -> None:
     """A subscriber would be asked of other names than he wrote."""
     assert name_pattern(text).matches(name) is holds
 
@@ -91,7 +91,7 @@ def test_wrong_patterns_are_refused_with_their_place(text: str, column: int) -> 
 
 
 def test_a_long_pattern_of_stars_costs_little() -> None:
-    """A name would keep who matches it for longer than anybody lives."""
+    """One name would block the matcher for years."""
     assert not name_pattern("a*" * 120 + "b").matches("a" * 250)
 
 
@@ -108,7 +108,7 @@ def test_filters_get_the_names_that_are_known() -> None:
 
 
 def test_patterns_are_independent_of_one_another() -> None:
-    """Who asks for two things would get only what has both in one place."""
+    """Two conditions would match only if one entry satisfies both."""
     found = expand("`s.*.a` = 1 and `s.*.b` = 2", ["s.0.a", "s.1.a", "s.0.b", "s.1.b"])
     assert len(found) == 4
     assert found.matches({"s.0.a": 1, "s.1.b": 2})
@@ -126,7 +126,7 @@ def test_patterns_are_independent_of_one_another() -> None:
         ("`s.*` > 0 and s.0 = 2", {"s.0": [1, 2]}, True),
     ],
 )
-def test_one_value_meets_all_that_comes_to_lie_on_its_name(
+def test_one_value_meets_all_constraints_on_its_name(
     text: str, attributes: dict[str, int | list[int]], holds: bool
 ) -> None:
     """Offline two values of an attribute would do, where a subscriber needs one."""
@@ -134,8 +134,8 @@ def test_one_value_meets_all_that_comes_to_lie_on_its_name(
     assert expand(text, attributes).matches(attributes) is holds
 
 
-def test_what_holds_without_an_attribute_is_refused() -> None:
-    """What matches would depend on names that others have used."""
+def test_conditions_on_absence_are_refused() -> None:
+    """A match would depend on names that others have used."""
     for text in ("`s.*` absent", "`s.*` none of (1, 2)", "`s.*` = 1 or a = 2 and `s.*` absent"):
         with pytest.raises(InvalidFilterError, match="pattern of names"):
             WildFilters(text)
@@ -168,7 +168,7 @@ CONSTRAINTS = st.tuples(st.sampled_from(PATTERNS), st.integers(0, 3), st.sampled
     st.dictionaries(st.sampled_from(NAMES), VALUES),
     st.lists(CONSTRAINTS, min_size=1, max_size=4, unique_by=lambda each: each[0]),
 )
-def test_the_rule_says_what_the_filters_say(
+def test_the_rule_equals_the_filters(
     attributes: dict[str, int | list[int]], constraints: list[tuple[str, int, str]]
 ) -> None:
     """Documents that are matched offline would not be those that a subscriber gets."""

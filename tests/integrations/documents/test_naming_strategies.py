@@ -1,4 +1,4 @@
-"""What each strategy makes of the paper's example, and of odd documents."""
+"""The strategies on the paper's example, and on odd documents."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def rendered(data: bytes, form: str = "xml", **options: Any) -> list[dict[str, A
 
 
 def test_the_strategies_of_the_paper() -> None:
-    """Erenkrantz 2001 §6: else a strategy would not be what its name says."""
+    """Erenkrantz 2001 §6: a strategy would not match its name."""
     around = {"backslash.e.a.b": 1.0, "backslash.e": "x"}
     first = {
         "backslash.story.b:n": 1,
@@ -78,7 +78,7 @@ def test_the_strategies_of_the_paper() -> None:
     ]
 
 
-def test_what_is_lost_and_what_is_repeated_is_told() -> None:
+def test_lost_and_repeated_names_are_reported() -> None:
     """Erenkrantz 2001 §6.1, §6.2: else a source could not be changed, and loss be silent."""
     renderer = Renderer(ReadOptions(strategy="last"))
     list(renderer.render(STORIES))
@@ -99,7 +99,7 @@ def test_an_attribute_and_an_element_of_one_name() -> None:
 
 @given(documents())
 def test_names_are_unambiguous(data: bytes) -> None:
-    """Else a name would mean several values, and no document come back."""
+    """A name would mean several values, and no document could be rebuilt."""
     several = sum(
         len(value) if isinstance(value, tuple) else 1
         for value in rendered(data, types={"none": "text"})[0].values()
@@ -111,7 +111,7 @@ def test_names_are_unambiguous(data: bytes) -> None:
 
 
 def test_which_element_is_split() -> None:
-    """Else nobody could say which events a document becomes."""
+    """The events of a document would be unpredictable."""
     for data, name, count in (
         (b"<r><a/><b><c>1</c><c>2</c></b></r>", "r.b.c", 2),
         (b"<r><a>1</a><b/><b/><b>3</b><a/></r>", "r.b", 3),
@@ -157,7 +157,7 @@ def test_a_type_of_a_plain_name_holds_for_all() -> None:
     assert rendered(data, strategy="index", types=only) == [{"r.a.0": 1, "r.a.1": "2"}]
 
 
-def test_what_is_refused() -> None:
+def test_refused_patterns() -> None:
     """Else a slip would be found out when events are missing."""
     with pytest.raises(InputError, match="expected one of multi, last"):
         ReadOptions(strategy="first")

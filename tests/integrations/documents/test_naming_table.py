@@ -36,8 +36,8 @@ def test_any_order_and_any_repeats_give_one_table(
 
 
 @given(st.lists(RECORDS, min_size=1))
-def test_the_earliest_word_stands(records: list[NamingRecord]) -> None:
-    """Whoever speaks last could take a name away from those who use it."""
+def test_the_earliest_record_wins(records: list[NamingRecord]) -> None:
+    """The last author could take a name from its users."""
     table = NamingTable(records)
     for record in records:
         standing = table.get(record.kind, record.generated)
@@ -45,8 +45,8 @@ def test_the_earliest_word_stands(records: list[NamingRecord]) -> None:
         assert standing.rank <= record.rank
 
 
-def test_who_gives_a_record_is_told_what_became_of_it() -> None:
-    """Of two who use one name for two things nobody would hear."""
+def test_adding_a_record_returns_its_outcome() -> None:
+    """A conflict between two authors of one name would go unnoticed."""
     table = NamingTable()
     later = ONE._replace(time_us=6)
     other = ONE._replace(original="story.link", time_us=4)
@@ -59,7 +59,7 @@ def test_who_gives_a_record_is_told_what_became_of_it() -> None:
 
 
 def test_both_ways() -> None:
-    """Who knows one of two names would not find the other."""
+    """One of two names would not lead to the other."""
     records = [ONE._replace(generated=f"story.title~{number}") for number in (10, 2, 3)]
     table = NamingTable(records)
     found = [each.generated for each in table.of_original("feed", "story.title")]
@@ -69,7 +69,7 @@ def test_both_ways() -> None:
 
 
 def test_it_is_bounded() -> None:
-    """Who makes up names would fill the memory of all daemons."""
+    """Invented names would fill the memory of all daemons."""
     table = NamingTable([ONE], DocumentLimits(kinds_max=1, kind_names_max=1))
     assert table.take(ONE._replace(generated="x~2")) is NamingOutcome.REFUSED
     assert table.take(ONE._replace(kind="rss")) is NamingOutcome.REFUSED
@@ -95,8 +95,8 @@ def test_a_record_travels() -> None:
         {"who": 7},
     ],
 )
-def test_what_is_no_record_is_refused(change: dict[str, object]) -> None:
-    """A stranger's word would end the daemon, or stand in its table."""
+def test_other_notifications_are_refused(change: dict[str, object]) -> None:
+    """A foreign notification would end the daemon, or enter its table."""
     told = Notification({**ONE.to_notification().attributes, **change})
     with pytest.raises(InvalidNotificationError):
         NamingRecord.from_notification(told)

@@ -34,8 +34,8 @@ def test_one_event_per_story() -> None:
     assert second["backslash.story.section"] == ["ask slashdot"]
 
 
-def test_what_stands_around_an_entry_belongs_to_it() -> None:
-    """Else an observation would not say at which airport it was made."""
+def test_an_entry_includes_its_surroundings() -> None:
+    """An observation would lack its airport."""
     track = b"""<gpx creator="x"><name>n</name><trk no="1"><author><name>deep</name></author>
       <seg><pt lat="1"/><pt lat="2"/></seg><seg><pt lat="3"/></seg></trk><trk><seg/></trk></gpx>"""
     found = texts(track, "pt")
@@ -48,6 +48,6 @@ def test_what_stands_around_an_entry_belongs_to_it() -> None:
 
 
 def test_entries_within_entries_belong_to_the_outer_one() -> None:
-    """Else the inner ones would be told twice."""
+    """The inner entries would appear twice."""
     assert texts(b"<e n='1'><e n='2'/></e>", "e") == [{"e.n": ["1"], "e.e.n": ["2"]}]
     assert texts(b"<a><b/></a>", "e") == []

@@ -27,7 +27,7 @@ TITLE = "backslash.story.title"
 
 
 def made(strategy: str = "daemon", data: bytes = STORIES) -> list[Record | BadRecord]:
-    """What a document becomes."""
+    """The records of the document."""
     return list(Renderer(ReadOptions(strategy=strategy)).render(data))
 
 
@@ -53,8 +53,10 @@ async def test_input_of_a_sender() -> None:
 
 
 @on_loop
-async def test_who_knows_the_names_sees_the_original_ones() -> None:
-    """The point of a naming service: others still work, and who knows it loses nothing."""
+async def test_subscribers_with_names_see_the_original_ones() -> None:
+    """The purpose of a naming service: other subscribers still work, and those with names lose
+    nothing.
+    """
     async with (
         EmbeddedService() as service,
         NamingService(service) as kept,
@@ -81,8 +83,8 @@ async def test_who_knows_the_names_sees_the_original_ones() -> None:
 
 
 @on_loop
-async def test_names_are_told_before_what_has_them() -> None:
-    """Who receives it could not translate it yet."""
+async def test_names_are_registered_before_their_notifications() -> None:
+    """The receiver could not translate the name yet."""
     async with EmbeddedService() as service, service.subscribe("everything") as events:
         await Sender(service, Names(service)).send([*made(), *made()])
         found = [MARK in await events.next(5) for _ in range(4)]
@@ -91,7 +93,7 @@ async def test_names_are_told_before_what_has_them() -> None:
 
 @on_loop
 async def test_names_without_a_shape_are_translated_by_their_kind() -> None:
-    """Only what this package sends could be translated."""
+    """Only notifications of this package could be translated."""
     async with (
         EmbeddedService() as service,
         NamingService(service),
@@ -168,7 +170,7 @@ async def test_a_callback() -> None:
 
 @on_loop
 async def test_patterns_over_real_brokers() -> None:
-    """Whoever asks for any story's title would have to know how many there are."""
+    """Subscribers to any story's title would have to know the number of stories."""
     async with (
         network(2, [(0, 1)]) as brokers,
         connect(brokers[0].address) as north,
@@ -192,10 +194,10 @@ async def test_patterns_over_real_brokers() -> None:
 
 
 @on_loop
-async def test_what_has_new_names_waits_for_who_follows_them(
+async def test_notifications_with_new_names_wait_for_followers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whoever asks by a pattern would mostly miss the first document that has a name."""
+    """Subscribers with a pattern would mostly miss the first document with a new name."""
     async with EmbeddedService() as service:
         alone = Sender(service, Names(service, wait_s=0.05), all_names=True)
         assert await alone.send(made("index")) == 1
@@ -216,8 +218,8 @@ async def test_what_has_new_names_waits_for_who_follows_them(
             assert silent.asked == 0
 
 
-def test_what_a_shape_says_of_names() -> None:
-    """What is told to naming services would not be what documents have."""
+def test_names_in_a_shape() -> None:
+    """Naming services would get other names than the documents have."""
     (record,) = made()
     assert isinstance(record, Record)
     told = names_in(record.notification)

@@ -1,4 +1,4 @@
-"""Feeds as documents: formats, entries, and by what an entry is the same."""
+"""Feeds as documents: formats, entries, and identities."""
 
 import tarfile
 from collections.abc import Callable
@@ -83,22 +83,22 @@ def test_each_format_has_its_entries() -> None:
         (CAP, b"</alert>", b"<info/></alert>", [], [0]),
     ],
 )
-def test_what_makes_an_entry_the_same(
+def test_the_identity_of_an_entry(
     data: bytes, old: bytes, new: bytes, identity: list[int], version: list[int]
 ) -> None:
-    """A changed entry would be a new one, a new one be lost, or blanks make one come again."""
+    """A changed entry would be new, a new one be lost, or blanks repeat one."""
     identities, versions = changed(data, old, new)
     assert [place for place, is_other in enumerate(identities) if is_other] == identity
     assert [place for place, is_other in enumerate(versions) if is_other] == version
 
 
-def test_edits_that_an_entry_says_nothing_of() -> None:
-    """Who wants each corrected word could not have it."""
+def test_edits_without_a_new_date() -> None:
+    """Corrections of a word could not be received."""
     assert changed(ATOM, b"<a:title>x", b"<a:title>y", edits=True)[1] == [True, False]
 
 
-def test_prefixes_and_the_order_of_attributes_say_nothing() -> None:
-    """A feed that is written by another program would come again as a whole."""
+def test_prefixes_and_the_order_of_attributes_are_ignored() -> None:
+    """A feed from another program would be new as a whole."""
     one = b'<rss xmlns:p="urn:x"><item p:a="1" b="2"><p:t/></item></rss>'
     other = b'<rss xmlns:q="urn:x"><item b="2" q:a="1"><q:t></q:t></item></rss>'
     found = [read_feed(data, "f").entries[0][:2] for data in (one, other)]
@@ -121,7 +121,7 @@ def test_any_xml_with_its_entries_named() -> None:
 
 
 def test_only_some_entries() -> None:
-    """What is left out would come, or what stands around be lost."""
+    """Omitted entries would appear, or their surroundings be lost."""
     feed = read_feed(RSS.replace(b"</item>\n<item><link>", b"</item>tail<item><link>"), "f")
     left = etree.fromstring(only(feed, feed.entries[1:2]))
     assert [each.findtext("title") for each in left.iter("item")] == ["two"]
@@ -131,8 +131,8 @@ def test_only_some_entries() -> None:
     assert read_feed(only(feed, feed.entries), "f").entries[0][:2] == feed.entries[0][:2]
 
 
-def test_what_is_broken() -> None:
-    """One broken entry would cost all others, or nobody be told."""
+def test_broken_entries() -> None:
+    """One broken entry would cost all others, or go unreported."""
     broken = RSS.replace(b"<title>two</title>", b"<title>two</titel>")
     feed = read_feed(broken, "f")
     assert len(feed.entries) == 2
@@ -190,8 +190,8 @@ def test_entries_are_those_that_feedparser_finds(
     assert differing == {}
 
 
-def test_what_is_remembered_is_not_the_document() -> None:
-    """The document of a poll would be held beside what its entries become."""
+def test_the_document_is_not_remembered() -> None:
+    """The document of a poll would stay in memory beside its records."""
     found = read_feed(b"<feed><entry><id>1</id></entry></feed>", "s")
     kept = remembered(found)
     assert [each[:2] for each in kept.entries] == [each[:2] for each in found.entries]

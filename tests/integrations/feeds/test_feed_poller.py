@@ -23,7 +23,7 @@ MONDAY = "Mon, 29 Jun 2015 10:35:00 GMT"
 
 
 def rss(*titles: str) -> bytes:
-    """A feed whose entries have these guids, and titles behind a colon."""
+    """A feed of entries with these guids, and titles behind a colon."""
     items = "".join(
         f"<item><guid>{title.partition(':')[0]}</guid><title>{title}</title></item>"
         for title in titles
@@ -37,7 +37,7 @@ async def polled(poller: FeedPoller) -> list[Poll]:
 
 
 def titles(poll: Poll) -> list[object]:
-    """The titles of what a poll gave."""
+    """The titles of a poll's records."""
     found = [each for each in poll.records if isinstance(each, Record)]
     return [each.notification["rss.channel.item.title"] for each in found]
 
@@ -53,8 +53,8 @@ def page(data: bytes, status: int = 200, **headers: str) -> Answer:
 
 
 @on_loop
-async def test_only_what_is_new_or_changed_is_given(tmp_path: Path) -> None:
-    """All entries would come with every poll."""
+async def test_only_new_or_changed_entries_are_given(tmp_path: Path) -> None:
+    """Each poll would yield all entries."""
     path = tmp_path / "feed.xml"
     poller = FeedPoller([str(path)])
     for data, expected, counted in (
@@ -73,7 +73,7 @@ async def test_only_what_is_new_or_changed_is_given(tmp_path: Path) -> None:
 async def test_the_polls_of_one_minute_and_the_next(
     shared_data: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Of real alerts some would be lost, or come again."""
+    """Real alerts would be lost, or repeated."""
     first, second = (
         shared_data("xml_feeds", f"nws_cap_atom_2015-06-29T17{minute}.xml") for minute in (35, 36)
     )
@@ -99,7 +99,7 @@ async def test_the_polls_of_one_minute_and_the_next(
 
 
 @on_loop
-async def test_a_server_is_asked_for_what_it_has_new() -> None:
+async def test_requests_to_a_server_are_conditional() -> None:
     """Each poll would take the whole feed again."""
     asked: list[tuple[str | None, str | None]] = []
 
@@ -124,7 +124,7 @@ async def test_a_server_is_asked_for_what_it_has_new() -> None:
 
 @on_loop
 async def test_another_reading_asks_for_the_whole() -> None:
-    """Whoever mends a wrong `entries` would be told that nothing is new, until the feed changes."""
+    """After a wrong `entries` was corrected, nothing would be new until the feed changes."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         status = 304 if request.headers["If-None-Match"] else 200
@@ -160,7 +160,7 @@ async def test_another_reading_asks_for_the_whole() -> None:
 )
 @pytest.mark.parametrize("status", [429, 503, 500])
 @on_loop
-async def test_a_busy_server_is_left_alone_for_as_long_as_it_says(
+async def test_a_busy_server_is_left_alone_for_its_retry_after(
     said: str, wait_s: float, status: int
 ) -> None:
     """It would be asked the more often the busier it is, and refuse at last for good."""
@@ -185,7 +185,7 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_says(
 
 
 @on_loop
-async def test_a_feed_that_fails_is_told_and_polled_again() -> None:
+async def test_a_failing_feed_is_reported_and_polled_again() -> None:
     """One server that is away would end the polling of all."""
     pages: dict[str, Answer] = {"/good": page(rss("1:a"))}
     with website(pages) as address:
@@ -277,7 +277,7 @@ async def test_no_more_is_unpacked_than_may_be_read() -> None:
 
 
 @on_loop
-async def test_what_was_not_taken_comes_again(tmp_path: Path) -> None:
+async def test_unconsumed_entries_are_repeated(tmp_path: Path) -> None:
     """An entry would be lost where the run ends before it was published."""
     path = tmp_path / "feed.xml"
     path.write_bytes(rss("1:a"))
@@ -320,7 +320,7 @@ async def test_entries_of_a_broken_feed(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_other_xml_with_entries_and_what_makes_them_the_same(tmp_path: Path) -> None:
+async def test_other_xml_with_entries_and_an_identity(tmp_path: Path) -> None:
     """Only news could be polled."""
     path = tmp_path / "g.xml"
     path.write_bytes(b"<g><p id='1'>a</p><p id='2'>b</p></g>")
@@ -334,7 +334,7 @@ async def test_other_xml_with_entries_and_what_makes_them_the_same(tmp_path: Pat
 
 @on_loop
 async def test_it_polls_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes later would not come."""
+    """Later entries would be missed."""
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -352,15 +352,15 @@ async def test_it_polls_again_and_again(tmp_path: Path, monkeypatch: pytest.Monk
         await anext(FeedPoller([str(path)]).polls(0))
 
 
-def test_passwords_are_not_told() -> None:
-    """They would stand in logs and files."""
+def test_passwords_are_not_shown() -> None:
+    """They would be in logs and files."""
     source = "https://me:secret@x.example/f?a@b"  # pragma: allowlist secret
     assert shown_source(source) == "https://x.example/f?a@b"
     assert shown_source("feeds/me@x.xml") == "feeds/me@x.xml"
 
 
 @on_loop
-async def test_many_feeds_at_once_come_in_their_order(tmp_path: Path) -> None:
+async def test_many_feeds_at_once_keep_their_order(tmp_path: Path) -> None:
     """A feed would be left out, or read twice."""
     paths = [tmp_path / f"{number}.xml" for number in range(20)]
     for number, path in enumerate(paths):

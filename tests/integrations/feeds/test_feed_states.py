@@ -1,4 +1,4 @@
-"""What is known of feeds from one poll, and one run, to the next."""
+"""The known entries of feeds, from one poll or run to the next."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def judged(known: SeenFeed, document: FeedDocument, former_max: int = 100) -> li
 
 
 def test_new_changed_and_unchanged() -> None:
-    """An entry would come twice, or its change not at all."""
+    """An entry would appear twice, or its change not at all."""
     known = SeenFeed()
     assert judged(known, feed(("1", "a"), ("2", "b"))) == ["new", "new"]
     assert judged(known, feed(("3", "c"), ("1", "a"), ("2", "B"))) == [
@@ -41,8 +41,8 @@ def test_new_changed_and_unchanged() -> None:
     assert judged(known, feed(("1", "a"), ("3", "c"))) == ["unchanged", "unchanged"]
 
 
-def test_what_a_feed_has_several_times() -> None:
-    """Two entries of one id would be told as changes of one another, for ever."""
+def test_repeated_entries_of_a_feed() -> None:
+    """Two entries of one id would be changes of one another forever."""
     known = SeenFeed()
     twice = feed(("1", "a"), ("1", "b"), ("1", "a"))
     assert judged(known, twice) == ["new", "changed", "unchanged"]
@@ -50,7 +50,7 @@ def test_what_a_feed_has_several_times() -> None:
 
 
 def test_former_entries_are_forgotten_last() -> None:
-    """A feed that flaps would tell all again; or memory grow without end."""
+    """A feed that flaps would repeat all entries, or memory grow without end."""
     known = SeenFeed()
     for number in range(5):
         judged(known, feed((str(number), "t"), ("always", "t")), former_max=2)
@@ -65,7 +65,7 @@ def test_former_entries_are_forgotten_last() -> None:
 
 
 def test_a_file_outlives_its_run(tmp_path: Path) -> None:
-    """Each run would tell all entries again."""
+    """Each run would yield all entries again."""
     path = tmp_path / "feeds.state"
     states = FeedStates(path)
     states.take("http://x/", feed(("1", "a")), Validators("e1", "monday"))
@@ -110,7 +110,7 @@ def test_other_files_are_refused_and_left(tmp_path: Path, data: bytes, message: 
 
 
 def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that is ended while it writes would lose what was known."""
+    """A run that ends during a write would lose its state."""
     path = tmp_path / "s"
     FeedStates(path).take("f", feed(("1", "a")), NOTHING_SAID)
     before = path.read_bytes()
@@ -129,7 +129,7 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_two_runs_with_one_file_do_it_no_harm(tmp_path: Path) -> None:
-    """What one had taken for known would be forgotten, or the file be one that nobody can read."""
+    """The known entries of one run would be forgotten, or the file become unreadable."""
     path = tmp_path / "s"
     one, other = FeedStates(path), FeedStates(path)
     one.take("f", feed(("1", "a")), NOTHING_SAID)
@@ -145,7 +145,7 @@ def test_two_runs_with_one_file_do_it_no_harm(tmp_path: Path) -> None:
 
 
 def test_two_runs_that_write_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both would write into one file, and nobody could read what is left of it."""
+    """Both would write into one file and make it unreadable."""
     path = tmp_path / "s"
     one, other = FeedStates(path), FeedStates(path)
     sync = os.fsync

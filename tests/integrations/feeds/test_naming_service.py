@@ -27,14 +27,14 @@ NAMES = {f"{TITLE}~{number}": (TITLE, f"backslash.story[{number}].title") for nu
 
 
 def said(who: str, time_us: int, original: str = TITLE) -> Notification:
-    """A record that somebody tells."""
+    """The notification of a record."""
     record = NamingRecord("rss", f"{TITLE}~2", original, "p", who, time_us)
     return record.to_notification()
 
 
 @on_loop
 async def test_both_ways() -> None:
-    """Who gets a generated name could not say what it stands for."""
+    """A generated name could not be resolved."""
     async with EmbeddedService(publisher="desk") as service, NamingService(service) as kept:
         names = Names(service)
         assert await names.register("rss", NAMES) == 3
@@ -48,7 +48,7 @@ async def test_both_ways() -> None:
 
 
 @on_loop
-async def test_it_is_told_once_and_asked_once() -> None:
+async def test_names_are_registered_once_and_queried_once() -> None:
     """Each notification would cost a question, and each document all of its names again."""
     now = [0.0]
     async with EmbeddedService() as service, NamingService(service) as kept:
@@ -68,7 +68,7 @@ async def test_it_is_told_once_and_asked_once() -> None:
 
 @on_loop
 async def test_an_unknown_name_is_queried_for_a_while() -> None:
-    """What a naming service has not heard yet would be unknown; or be asked for ever."""
+    """A name that a naming service has not received yet would be unknown, or be queried forever."""
     limits = FeedLimits(names_settle_s=0.05, names_query_again_s=0.001)
     async with EmbeddedService() as service, NamingService(service):
         names = Names(service, limits=limits)
@@ -82,7 +82,7 @@ async def test_an_unknown_name_is_queried_for_a_while() -> None:
 
 
 @on_loop
-async def test_without_a_naming_service_it_says_so() -> None:
+async def test_without_a_naming_service_it_raises_an_error() -> None:
     """It would wait for ever, or answer that nothing is known."""
     async with EmbeddedService() as service:
         names = Names(service, wait_s=0.05)
@@ -116,7 +116,7 @@ async def test_strangers_are_counted_and_do_no_harm() -> None:
 
 @on_loop
 async def test_its_table_is_bounded() -> None:
-    """Who makes up names would fill its memory, in silence."""
+    """Invented names would fill its memory silently."""
     limits = DocumentLimits(kind_names_max=2)
     async with EmbeddedService() as service, NamingService(service, table_limits=limits) as kept:
         await Names(service).register("rss", NAMES)
@@ -195,7 +195,7 @@ async def test_two_at_two_brokers_replicate() -> None:
 
 
 @on_loop
-async def test_what_one_missed_it_catches_up(tmp_path: Path) -> None:
+async def test_missed_records_are_fetched(tmp_path: Path) -> None:
     """A naming service that was away would answer otherwise than the others for ever."""
     async with (
         network(2, [(0, 1)]) as brokers,
@@ -223,8 +223,8 @@ async def test_what_one_missed_it_catches_up(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_it_tells_what_others_lack(tmp_path: Path) -> None:
-    """Two that were never there at one time would not know what the other one heard."""
+async def test_it_publishes_records_that_others_lack(tmp_path: Path) -> None:
+    """Two that were never there at one time would not share their records."""
     async with EmbeddedService() as service:
         async with NamingService(service, tmp_path / "old.db", name="old") as old:
             await Names(service).register("rss", NAMES)
@@ -239,7 +239,7 @@ async def test_it_tells_what_others_lack(tmp_path: Path) -> None:
 
 @on_loop
 async def test_a_lost_connection_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was told while a broker was away would be missing until much later."""
+    """Records published while a broker was away would be missing until much later."""
     monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.02)
     broker = Broker(port=0, store="memory:")
@@ -259,8 +259,8 @@ async def test_a_lost_connection_is_made_up_for(monkeypatch: pytest.MonkeyPatch)
 
 
 @on_loop
-async def test_who_waits_for_its_end_is_told() -> None:
-    """A command would stand there for ever while its broker is gone."""
+async def test_waiting_for_its_end_raises_the_error() -> None:
+    """A command would wait forever after its broker ended."""
     async with Broker(port=0, store="memory:") as broker:
         service = connect(broker.address, reconnect=False)
         async with service, NamingService(service) as kept:

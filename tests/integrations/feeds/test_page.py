@@ -1,4 +1,4 @@
-"""Holds docs/feeds.md: its examples print what it shows, and its commands are there."""
+"""Holds docs/feeds.md: its examples print the text below them, and its commands exist."""
 
 import re
 import shlex
@@ -17,8 +17,8 @@ COMMANDS = re.findall(r"^\$ contrada (.*)$", PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("code", "output"), EXAMPLES, ids=["documents", "feeds"])
-def test_examples_print_what_is_shown(code: str, output: str, tmp_path: Path) -> None:
-    """What a reader tries first would fail, or print something else."""
+def test_examples_print_the_shown_output(code: str, output: str, tmp_path: Path) -> None:
+    """The first example that a reader runs would fail, or print other text."""
     run = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -32,7 +32,7 @@ def test_examples_print_what_is_shown(code: str, output: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_have_the_options_that_are_shown(command: str) -> None:
-    """A reader would be told of an option that is not there."""
+    """The page would show an option that does not exist."""
     words = shlex.split(command, comments=True)
     depth = 2 if words[0] == "xml" else 1
     usage = CliRunner().invoke(main, [*words[:depth], "--help"])

@@ -1,4 +1,4 @@
-"""Subscriptions whose names are patterns."""
+"""Subscriptions with patterns of names."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ def index(*numbers: int) -> dict[str, tuple[str, str]]:
 
 @on_loop
 async def test_names_that_are_given_are_asked_for() -> None:
-    """A broker would have to know what a pattern is, or be asked for everything."""
+    """A broker would have to know patterns, or send everything."""
     async with (
         EmbeddedService() as service,
         WildSubscription(service, "`s.*.title` = 'x'", index(0, 1)) as events,
@@ -45,7 +45,7 @@ async def test_names_that_are_given_are_asked_for() -> None:
 
 @on_loop
 async def test_nothing_known_is_nothing_yet() -> None:
-    """Who subscribes first would be refused, or get everything."""
+    """An early subscriber would be refused, or get everything."""
     async with (
         EmbeddedService() as service,
         WildSubscription(service, "`s.*.title` = 'x' or `t.<0-9>` = 1") as events,
@@ -59,7 +59,7 @@ async def test_nothing_known_is_nothing_yet() -> None:
 
 @on_loop
 async def test_new_names_are_followed_without_a_gap() -> None:
-    """What is published while names come would be lost, or come twice."""
+    """Notifications published while names are added would be lost, or delivered twice."""
     async with (
         EmbeddedService() as service,
         NamingService(service) as kept,
@@ -85,7 +85,7 @@ async def test_new_names_are_followed_without_a_gap() -> None:
 
 @on_loop
 async def test_over_real_brokers() -> None:
-    """Names that are told at one broker would be followed at that one only."""
+    """Names announced at one broker would be followed only there."""
     async with (
         network(2, [(0, 1)]) as brokers,
         connect(brokers[0].address) as north,
@@ -106,7 +106,7 @@ async def test_over_real_brokers() -> None:
 
 @on_loop
 async def test_too_many_names_cost_traffic_only() -> None:
-    """Beyond a limit what is asked for would be missing."""
+    """Beyond a limit notifications would be missed."""
     limits = FeedLimits(names_followed_max=3)
     async with (
         EmbeddedService() as service,
@@ -123,7 +123,7 @@ async def test_too_many_names_cost_traffic_only() -> None:
 
 @on_loop
 async def test_it_is_updated() -> None:
-    """Who wants something else would have to leave and lose what comes meanwhile."""
+    """A subscriber with a new interest would miss notifications in between."""
     async with (
         EmbeddedService() as service,
         WildSubscription(service, "`s.*.title` = 'x'", index(0, 1)) as events,
@@ -163,7 +163,7 @@ async def test_wrong_records_are_passed_over() -> None:
 
 @on_loop
 async def test_it_ends_where_it_cannot_follow() -> None:
-    """It would go on without new names, and nobody knew."""
+    """It would continue without new names, unnoticed."""
     async with Broker(port=0, store="memory:") as broker:
         service = connect(broker.address, reconnect=False)
         async with (

@@ -68,7 +68,7 @@ def test_declared_types_win(kind: str, text: str, value: Value) -> None:
 
 
 def test_nan_can_be_declared() -> None:
-    """Else measurements that are not a number could not be told from texts."""
+    """Measurements that are NaN would be texts."""
     found = CONVERTERS["number"]("NaN")
     assert isinstance(found, float)
     assert math.isnan(found)
@@ -88,7 +88,7 @@ def test_nan_can_be_declared() -> None:
         ("time", "yesterday"),
     ],
 )
-def test_what_is_not_of_the_declared_type_is_refused(kind: str, text: str) -> None:
+def test_cells_of_another_type_are_refused(kind: str, text: str) -> None:
     """Else a mistyped cell would silently become something else."""
     with pytest.raises(InvalidValueError) as caught:
         CONVERTERS[kind](text)
@@ -121,14 +121,14 @@ def test_times_without_a_zone_are_in_the_zone_of_the_source() -> None:
     ],
 )
 def test_times_as_numbers(kind: str, given: Any, time_us: int) -> None:
-    """Else logs and feeds whose times are numbers could not stamp their records."""
+    """Logs and feeds with numeric times could not stamp their records."""
     assert CONVERTERS[kind](given) == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
         microseconds=time_us
     )
 
 
 @pytest.mark.parametrize("given", ["", "x", "1e400", 1e300, float("nan"), "9999999999999999"])
-def test_what_is_no_time_as_a_number(given: Any) -> None:
+def test_invalid_times_as_numbers(given: Any) -> None:
     """Else it would end the reading, or be some time."""
     with pytest.raises(InvalidValueError):
         CONVERTERS["epoch"](given)

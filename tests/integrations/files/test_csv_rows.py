@@ -34,7 +34,7 @@ def test_odd_names_and_values() -> None:
 
 
 def test_bad_rows_are_reported_and_the_others_read() -> None:
-    """Else one broken row would cost the file, or go unseen."""
+    """One broken row would cost the file, or go unnoticed."""
     found = read("a,b", "1", "1,2,3", '1,"2', '1,"2"3', "1,\udcff", "", "5,6")
     bad = [each for each in found if isinstance(each, BadRecord)]
     assert [(each.line, each.column) for each in bad] == [(2, 2), (3, 6), (4, 3), (5, 5), (6, 3)]
@@ -51,7 +51,7 @@ def test_a_cell_not_of_its_declared_type_names_its_column() -> None:
 
 
 @pytest.mark.parametrize("text", ["007", "-01.5", "+5"])
-def test_a_number_that_is_written_otherwise_says_so(text: str) -> None:
+def test_an_unusual_number_has_a_hint(text: str) -> None:
     """Else one would wonder why so small a number does not fit into 64 bits."""
     (found,) = read("a", text, options=ReadOptions(types={"a": "number"}))
     assert isinstance(found, BadRecord)
@@ -73,8 +73,8 @@ def test_an_empty_file_is_malformed() -> None:
     assert found.reason == "found an empty file, expected a line that names the columns"
 
 
-def test_header_errors_carry_what_is_wrong() -> None:
-    """Else the one line about the file would not say which name it is."""
+def test_header_errors_name_the_column() -> None:
+    """The one line about the file would not name the faulty column."""
     with pytest.raises(ParseError, match="'a' twice"):
         CsvRows("a,a", ReadOptions())
     with pytest.raises(InvalidNameError) as caught:

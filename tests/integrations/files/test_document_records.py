@@ -106,7 +106,7 @@ def test_a_document_cut_within_an_entry() -> None:
         b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/hostname">]><a>&x;</a>',
     ],
 )
-def test_what_is_not_guessed_at(data: bytes) -> None:
+def test_types_that_are_not_inferred(data: bytes) -> None:
     """Else entries would be read in a context that nobody knows, or files be read."""
     records, bad = read(data)
     assert records == []

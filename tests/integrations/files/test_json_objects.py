@@ -33,7 +33,7 @@ def test_arrays_of_scalars_are_several_values() -> None:
     assert found.body == b""
 
 
-def test_what_no_attribute_can_hold_stays_in_the_body() -> None:
+def test_content_without_attributes_stays_in_the_body() -> None:
     """Else a part of the record would be lost, or be matched out of its context."""
     line = '{"a":1,"list":[{"b":1}],"deep":{"c":[[1]],"d":2}}'
     found = made(line)
@@ -47,7 +47,7 @@ def test_integers_are_exact() -> None:
 
 
 def test_declared_types_are_applied_to_texts() -> None:
-    """Else times and NaN could not come in by JSON."""
+    """JSON could not carry times and NaN."""
     found = made('{"a":"NaN","b":"12","c":12,"d":["1","x"]}', ReadOptions(types={"a": "number"}))
     value = found["a"]
     assert isinstance(value, float)
@@ -91,7 +91,7 @@ QUAKES = (
 
 
 def test_an_array_in_a_document_is_read_by_its_name() -> None:
-    """Else GeoJSON and what else comes as one document could not be read."""
+    """GeoJSON and other single documents could not be read."""
     first, second, third = read_array(QUAKES, "f.json", ReadOptions(entries="x.features"))
     assert isinstance(first, Record)
     assert (first.number, dict(first.notification)) == (1, {"p.mag": 5.1})
@@ -140,7 +140,7 @@ def test_names_are_dropped_and_changed_before_all_else() -> None:
     assert found.notification.body == b""
 
 
-def test_what_is_dropped_is_not_in_the_body_either() -> None:
+def test_dropped_members_are_not_in_the_body() -> None:
     """A password would travel on in the body of those records that have one."""
     options = ReadOptions(drop=frozenset({"password", "legs.pin"}), rename={"user": "who"})
     # pragma: allowlist nextline secret

@@ -18,7 +18,7 @@ JSON = "application/json"
 
 
 @given(some.notifications())
-def test_what_is_shown_is_read_again(of: Notification) -> None:
+def test_output_is_valid_input(of: Notification) -> None:
     """`sub --json | pub --json` would lose or change something."""
     found = notification_of_shown(shown_text(of))
     assert found.with_envelope(of.envelope) == of
@@ -52,7 +52,7 @@ SHOWN: list[tuple[Notification, str]] = [
 
 @pytest.mark.parametrize(("of", "line"), SHOWN)
 def test_lines_are_easy_to_read(of: Notification, line: str) -> None:
-    """What was sent would not be what is shown, or what is shown would be published otherwise."""
+    """The output would differ from the input, or be published differently."""
     assert shown_text(of) == line
     assert notification_of_shown(line) == of
 

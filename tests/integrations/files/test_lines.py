@@ -60,7 +60,7 @@ def test_blocks_and_parts_hold_the_same_lines(
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    """Else a file that went away would end everything with a traceback."""
+    """A file that was deleted would end everything with a traceback."""
     with pytest.raises(InputError, match="cannot be read"):
         list(open_lines(tmp_path / "none.csv"))
 

@@ -16,7 +16,7 @@ STORIES = b"""<b><story><title>x</title><n>1</n></story><story><title>y</title><
 
 
 def matched(path: Path, wanted: list[str], **options: str) -> list[tuple[int, list[int]]]:
-    """By record of a file what it matches."""
+    """The matches by record of a file."""
     matcher = Matcher([FilterSet(each) for each in wanted], ReadOptions(**options))  # type: ignore[arg-type]
     return [
         (each.record.number, each.positions)
@@ -36,7 +36,7 @@ WANTED = [
 ]
 
 
-def test_names_stand_for_what_documents_have(tmp_path: Path) -> None:
+def test_patterns_match_the_names_of_documents(tmp_path: Path) -> None:
     """Which names a file has, nobody knows before; so some documents would be missed."""
     path = tmp_path / "s.xml"
     path.write_bytes(STORIES)

@@ -1,4 +1,4 @@
-"""What a user may say about a source."""
+"""Options of a source."""
 
 import pickle
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ def test_a_record_without_its_time_is_refused(stamp: str | int | list[object] | 
 
 
 def test_type_marks() -> None:
-    """Else a typed subscriber would not see what a pipeline publishes."""
+    """A typed subscriber would not see the notifications of a pipeline."""
     found = ReadOptions(marks=("StockObvent", "StockQuote")).notification({"price": 1})
     assert found["@is.StockObvent"] is True
     assert found["@is.StockQuote"] is True
@@ -54,7 +54,7 @@ def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
 
 
 def test_options_travel_to_other_processes() -> None:
-    """Else a task on Spark would read in another way than the driver says."""
+    """A task on Spark would read with other options than the driver."""
     options = ReadOptions(types={"a": "time"}, absent=frozenset({"NA"}), entries="e", marks=("T",))
     assert pickle.loads(pickle.dumps(options)) == options
 

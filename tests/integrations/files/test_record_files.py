@@ -23,7 +23,7 @@ from contrada.integrations.files import BadRecord, ReadOptions, check_name_of, f
     ],
 )
 def test_by_suffix(name: str, format_name: str) -> None:
-    """Else the user would have to say what the name already says."""
+    """The user would have to repeat the format in the name."""
     assert format_of(Path(name)) == format_name
 
 

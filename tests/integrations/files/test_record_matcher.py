@@ -1,4 +1,4 @@
-"""Lines read many at once and lines read one by one: the same outcomes, whatever they hold."""
+"""Lines read in batches and lines read one by one have the same outcomes."""
 
 import json
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ WANTED: tuple[Filter | FilterSet, ...] = tuple(
         "c contains ',' or c contains '\"'",
     )
 )
-"""What one may ask of the names below, and of what all records have in common."""
+"""Filters on the names below, and on values that all records share."""
 
 OPTIONS = (
     ReadOptions(),
@@ -179,7 +179,7 @@ KINDS = (
     ),
     st.dates().map(lambda day: f'"{day}"'),
 )
-"""What the values of one attribute are like, mostly."""
+"""Typical values of one attribute."""
 
 
 @st.composite
@@ -215,7 +215,7 @@ def like_texts(draw: st.DrawFn) -> str:
 
 @st.composite
 def quoted_texts(draw: st.DrawFn) -> tuple[str, ReadOptions]:
-    """Files of rows whose cells have line breaks, delimiters and quotes, some of them broken."""
+    """Files of rows with line breaks, delimiters and quotes in cells, some of them broken."""
     delimiter = draw(st.sampled_from(",;\t |"))
     quote = draw(st.sampled_from(['"', '"', "'", ""]))
     inside = st.text(st.sampled_from(f"ab1{quote}{delimiter}\n\r \xe9"), max_size=5)
@@ -237,7 +237,7 @@ Found = tuple[int, int | None, list[Any]]
 
 
 def outcomes(path: Path, kind: str, options: ReadOptions, *, bulk: bool) -> Found:
-    """How many records were read, the largest time, and all that is told of them, in order."""
+    """The number of records read, the largest time, and all matched and bad records, in order."""
     subject = Matcher(WANTED, options, 0 if bulk else 2**62)
     found: list[Outcomes] = list(subject.file(path, kind, "f"))
     told = [told for each in found for told in each.records]
@@ -265,7 +265,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_columns(path: Path, kind: str, options: ReadOptions) -> Found:
-    """The same of a matcher that tells of what matched in columns, one record after another."""
+    """The same from a matcher that packs matched records, one record after another."""
     subject = Matcher(WANTED, options, 0)
     subject.packs = True
     read, told = 0, []
@@ -320,7 +320,7 @@ CELLS_OF_COLUMNS = (
     st.sampled_from(["2013-01-01", "2013-06-01T05:00:00Z", "2013-06-01 05:00:00.25Z", "2013-01"]),
     st.text(st.sampled_from("xy1 é,;\t"), max_size=12),
 )
-"""What the cells of one column are like, mostly."""
+"""Typical cells of one column."""
 
 
 @st.composite
@@ -383,7 +383,7 @@ def test_texts_that_mean_no_value_may_be_many(file: Path) -> None:
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("block_bytes", [FileLimits().block_bytes, 50])
 def test_hostile_cells_beside_others(file: Path, options: ReadOptions, block_bytes: int) -> None:
-    """Else a cell would be read in another way where it stands among many."""
+    """A cell would be read differently among others."""
     options = replace(options, limits=FileLimits(block_bytes=block_bytes))
     for head in ("a,b", "a,t", "n,a", "c,o.p"):
         check(file, f"{head}\n" + "".join(PAIRS), "csv", options)
@@ -393,7 +393,7 @@ def test_hostile_cells_beside_others(file: Path, options: ReadOptions, block_byt
 
 @pytest.mark.slow
 def test_hostile_cells_alone(file: Path) -> None:
-    """Else what stands in the first row, or what makes all of a block doubtful, would be missed."""
+    """The first row, or a block of fallback rows only, would be read differently."""
     for pair in PAIRS:
         check(file, f"n,a\n{pair}", "csv", OPTIONS[2])
 
@@ -410,7 +410,7 @@ def hostile_objects() -> Iterator[str]:
 @pytest.mark.quick_first
 @pytest.mark.parametrize("options", OPTIONS)
 def test_hostile_literals_beside_others(file: Path, options: ReadOptions) -> None:
-    """Else a member of an object would be read in another way where it stands among many."""
+    """A member of an object would be read differently among others."""
     check(file, "".join(hostile_objects()), "json", options)
     clean = [each for each in hostile_objects() if "\udcff" not in each]
     check(file, "".join(clean), "json", options)
@@ -445,7 +445,7 @@ def test_one_hostile_line_among_plain_objects(file: Path, line: str) -> None:
 
 @pytest.mark.slow
 def test_hostile_literals_alone(file: Path) -> None:
-    """Else what makes all of a block doubtful would be missed."""
+    """A block of fallback rows only would be read differently."""
     for one in HOSTILE_LITERALS:
         check(file, f'{{"n":{one}}}\n', "json", OPTIONS[2])
 
@@ -488,8 +488,8 @@ NUMBERS = [
 @pytest.mark.parametrize(
     "numbers", [NUMBERS, [*NUMBERS, "9007199254740993"], ["0.0", "-0.0", "1.5"]]
 )
-def test_numbers_are_told_of_as_they_are_written(file: Path, numbers: list[str]) -> None:
-    """An integer would be told of as a double, or -0.0 as 0.0, where others stand in its column."""
+def test_numbers_keep_their_form(file: Path, numbers: list[str]) -> None:
+    """An integer would be written as a double, or -0.0 as 0.0, beside others in its column."""
     check(file, "".join(f'{{"a":2,"n":{each}}}\n' for each in numbers), "json", ReadOptions())
     check(file, "".join(f'{{"a":{each}}}\n' for each in numbers), "json", ReadOptions())
 
@@ -527,7 +527,7 @@ def test_objects_that_are_too_long_are_bad(file: Path) -> None:
 
 
 def test_a_time_that_means_none_is_missing(file: Path) -> None:
-    """A record would have a time that its source says is none, or be stamped without one."""
+    """A record would have a time that means "no value", or no time at all."""
     for time in (None, "t"):
         for absent in ((), ("2013-01-01",), ("NA", "2013-01-01T00:00Z")):
             options = ReadOptions(types={"t": "time"}, absent=frozenset(absent), time=time)

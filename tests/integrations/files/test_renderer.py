@@ -1,4 +1,4 @@
-"""Documents that come in pieces, and real ones."""
+"""Documents in pieces, and real ones."""
 
 import gzip
 import io
@@ -59,8 +59,8 @@ def streamed(data: bytes, size: int = 2**16, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize("strategy", ["multi", "last", "split", "index", "daemon"])
 @pytest.mark.parametrize("size", [1, 7, 64, 2**16])
-def test_pieces_give_what_the_whole_gives(strategy: str, size: int) -> None:
-    """Else an event would depend on how it came."""
+def test_pieces_equal_the_whole(strategy: str, size: int) -> None:
+    """An event would depend on the size of the pieces."""
     options = {"strategy": strategy, "entries": "entry"}
     whole = taken(Renderer(ReadOptions(**options)).render(FEED, "f"))  # type: ignore[arg-type]
     assert len(whole) == 4
@@ -95,8 +95,8 @@ def test_options_hold_for_pieces_too() -> None:
         assert [e.reason if isinstance(e, BadRecord) else e for e in pieces] == reasons
 
 
-def test_what_stands_behind_entries_is_told() -> None:
-    """Else entries would silently lack what the whole document adds to them."""
+def test_content_behind_entries_is_reported() -> None:
+    """Entries would silently lack values that the whole document adds to them."""
     data = FEED.replace(b"</feed>", b"<title>late</title></feed>")
     *records, bad = streamed(data, 64, entries="entry")
     assert records == streamed(FEED, entries="entry")
@@ -171,7 +171,7 @@ def test_real_feeds_in_pieces(shared_data: Callable[..., Path], name: str) -> No
         assert streamed(data, 1_000, **options) == whole
 
 
-def test_repetition_is_told_of_pieces_too() -> None:
+def test_repetition_is_reported_for_pieces_too() -> None:
     """Erenkrantz 2001 §6.2: else a large source could not be changed."""
     expected = {"feed.link": 2, "feed.entry": 4, "feed.entry.n": 2}
     for strategy in ("multi", "index"):
@@ -188,8 +188,8 @@ OWN_ENTITIES = b"""<?xml version="1.0" encoding="ISO-8859-1"?>
 
 
 @pytest.mark.parametrize("strategy", ["multi", "last", "index", "daemon"])
-def test_entities_of_its_own_stand_for_texts_everywhere(strategy: str) -> None:
-    """Else an event would depend on how a document came, or on a fault in another entry."""
+def test_declared_entities_become_texts_everywhere(strategy: str) -> None:
+    """An event would depend on the size of the pieces, or on a fault in another entry."""
     options = {"strategy": strategy, "entries": "e"}
     render = Renderer(ReadOptions(**options)).render  # type: ignore[arg-type]
     whole = taken(render(OWN_ENTITIES, "f"))

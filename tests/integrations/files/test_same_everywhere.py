@@ -39,7 +39,7 @@ def matched(path: Path, form: str, options: ReadOptions) -> list[Notification]:
 
 @pytest.mark.parametrize("strategy", PLAIN)
 def test_match_renders_as_the_renderer(strategy: str, tmp_path: Path) -> None:
-    """Else a subscription would match otherwise than what is published."""
+    """A subscription to a file would match other documents than one to a service."""
     path, lines = tmp_path / "f.xml", tmp_path / "f.jsonl"
     path.write_bytes(STORIES)
     data = json.dumps(CONTENT).encode()
@@ -92,7 +92,7 @@ def test_every_real_document_renders(shared_data: Callable[..., Path], strategy:
 
 
 def test_values_are_those_of_other_parsers(shared_data: Callable[..., Path]) -> None:
-    """Else all strategies could agree on what is wrong."""
+    """All strategies could agree on a wrong result."""
     path = shared_data("xml_feeds", "nws_cap_atom_2015-06-29T1735.xml")
     root = etree.parse(path).getroot()
     spaces = {"a": "http://www.w3.org/2005/Atom", "c": "urn:oasis:names:tc:emergency:cap:1.1"}

@@ -66,7 +66,7 @@ def is_described(offer: Any, items: list[Notification]) -> bool:
 
 
 def directed(values: Iterable[Any]) -> list[ValueSet]:
-    """Sets whose ends are at these values, and those that leave one out."""
+    """Sets with ends at these values, and those without one of them."""
     found: list[ValueSet] = [ValueSet.parse("any")]
     for value in values:
         for make in (sets.eq, sets.any_but, sets.lt, sets.ge):
@@ -78,7 +78,7 @@ def directed(values: Iterable[Any]) -> list[ValueSet]:
 
 
 BOUNDS: Final = (*NUMBERS, *DOUBLES, 2.0**53 + 2, 0.1, -0.5, math.nan, True, False, *TIMES)
-"""Values to compare with, whatever a column holds."""
+"""Values to compare with, for all columns."""
 
 
 def misanswered(source: Any, names: Iterable[str], bounds: Iterable[Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Holds files as sources: what they answer is what filtering all rows gives."""
+"""Holds files as sources: their answers equal those of filtering all rows."""
 
 import gzip
 import json
@@ -94,7 +94,7 @@ def test_parquet_answers_as_all_rows_filtered(
 
 @cache
 def all_values() -> list[tuple[Any, ...]]:
-    """Rows in which each value of each column stands once."""
+    """Rows with each value of each column once."""
     most = max(len(each) for _, each in COLUMNS.values())
     return [
         tuple(each[n] if n < len(each) else None for _, each in COLUMNS.values())
@@ -150,7 +150,7 @@ def test_arrow_compares_as_the_model(tmp_path: Path) -> None:
 
 
 def test_values_of_parquet(tmp_path: Path) -> None:
-    """A value would stand otherwise in an attribute than it does elsewhere."""
+    """An attribute would have another value than elsewhere."""
     path = written(tmp_path / "f.parquet", all_values()[:1])
     (found,) = FileSource(path).answer(SourceQuery("i = 0"))
     assert found["y"] == "2020-01-01"
@@ -181,7 +181,7 @@ def test_row_groups_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_parquet_is_described_without_its_data(tmp_path: Path) -> None:
-    """Offering a folder would read all of it, or say nothing of it."""
+    """Offering a folder would read all of it, or describe nothing."""
     path = tmp_path / "f.parquet"
     table = pa.table(
         {
@@ -274,7 +274,7 @@ def test_json_answers(tmp_path: Path) -> None:
 
 
 def test_files_are_found_anew(tmp_path: Path) -> None:
-    """A file that came later would not be asked; or one with more columns lose them."""
+    """A later file would be ignored, or one with more columns lose them."""
     pq.write_table(pa.table({"a": [1]}), tmp_path / "1.parquet")
     source = FileSource(str(tmp_path / "*.parquet"))
     assert [dict(item) for item in source.answer(SourceQuery("a any"))] == [{"a": 1}]
@@ -309,8 +309,8 @@ def test_many_intervals_are_decided_here(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(list(FileSource(path).answer(few))) == 500
 
 
-def test_what_is_wrong_is_told(tmp_path: Path) -> None:
-    """Who offers files would learn nothing of what is wrong."""
+def test_faults_are_reported(tmp_path: Path) -> None:
+    """The owner of the files would not learn of a fault."""
     asked = SourceQuery("a any")
     wrong = {
         "none.parquet": None,

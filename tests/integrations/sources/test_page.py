@@ -1,4 +1,4 @@
-"""Holds docs/query.md: its examples run, and give what their comments say."""
+"""Holds docs/query.md: its examples run, and give the results in their comments."""
 
 import ast
 import re
@@ -12,8 +12,8 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
-def test_examples_give_what_they_say(number: int) -> None:
-    """A reader would copy what does not run, or gives something else."""
+def test_examples_give_their_results(number: int) -> None:
+    """A reader would copy an example that fails, or gives another result."""
     names: dict[str, Any] = {}
     exec("from contrada import SourceQuery", names)  # An earlier one has it.
     code = ""

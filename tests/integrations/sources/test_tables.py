@@ -1,4 +1,4 @@
-"""Holds tables as sources: what SQLite and PostgreSQL answer is what filtering all rows gives."""
+"""Holds tables as sources: answers of SQLite and PostgreSQL equal those of filtering all rows."""
 
 import math
 import sqlite3
@@ -55,7 +55,7 @@ sqlite_rows: Final = st.lists(st.tuples(*(st.sampled_from(ANYTHING) for _ in TYP
 
 
 def sqlite_source(rows: list[tuple[Any, ...]], **options: Any) -> tuple[TableSource, Any]:
-    """A table of SQLite in memory with columns of all types, as a source; and what holds it."""
+    """A table of SQLite in memory with columns of all types, as a source; and its connection."""
     name = f"file:m{next(_NUMBERS)}?mode=memory&cache=shared"
     holding = sqlite3.connect(name, uri=True)
     declared = ", ".join(f"{n} {t}" for n, t in zip(COLUMNS, TYPES, strict=True))
@@ -88,7 +88,7 @@ def test_sqlite_answers_as_all_rows_filtered(rows: list[Any], asked: SourceQuery
             assert meets(offer, asked.filters)
 
 
-def test_sqlite_says_where_many_values_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sqlite_describes_the_range_of_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """A description would be narrower than a column of several types."""
     values = (None, *NUMBERS, *TEXTS, *BLOBS)
     for limit in (0, 3, 1000):
@@ -114,7 +114,7 @@ def test_sqlite_compares_as_the_model() -> None:
 
 
 def test_sqlite_uses_its_index(tmp_path: Path) -> None:
-    """A question for few rows would go through all of them."""
+    """A query for few rows would read all of them."""
     path = tmp_path / "data.db"
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE t (price REAL, symbol TEXT, day DATE)")
@@ -212,7 +212,7 @@ def _not(value: str) -> ValueSet:
 
 
 def test_a_database_is_only_read(tmp_path: Path) -> None:
-    """A source would change what it is asked about, or make a file that was not there."""
+    """A source would change its data, or create a missing file."""
     path = tmp_path / "data.db"
     source = TableSource(path, "t")
     with pytest.raises(InputError, match="table t"):
@@ -242,8 +242,8 @@ def test_a_database_is_only_read(tmp_path: Path) -> None:
         connections[1].execute("SELECT 1")
 
 
-def test_what_is_wrong_is_told(tmp_path: Path) -> None:
-    """Who offers a table would learn nothing of what is wrong, or far away."""
+def test_faults_are_reported(tmp_path: Path) -> None:
+    """The owner of a table would not learn of a fault, or only far away."""
     path = tmp_path / "data.db"
     with closing(sqlite3.connect(path)) as db:
         db.execute('CREATE TABLE t (a, "@id")')
@@ -292,7 +292,7 @@ def test_a_long_condition_is_decided_here(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_affinities(declared: str, affinity: str) -> None:
-    """A column would be taken to hold what it does not: SQLite's own rules say it."""
+    """The values of a column would be assumed against SQLite's own rules."""
     assert affinity_of(declared) == affinity
 
 
@@ -325,7 +325,7 @@ pg_rows: Final = st.lists(
 
 
 def all_values() -> list[tuple[Any, ...]]:
-    """Rows in which each value of each column stands once."""
+    """Rows with each value of each column once."""
     most = max(len(each) for _, each in PG_COLUMNS.values())
     return [
         tuple(each[n] if n < len(each) else None for _, each in PG_COLUMNS.values())
@@ -398,7 +398,7 @@ def test_postgres_compares_as_the_model(postgres: Any) -> None:
 @pytest.mark.quick_first
 @needs_postgres
 @pytest.mark.parametrize("limit", [0, 2, 1000])
-def test_postgres_says_where_many_values_lie(
+def test_postgres_describes_the_range_of_many_values(
     postgres: Any, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A description would be narrower than a column."""
@@ -454,7 +454,7 @@ def test_postgres_is_only_read_and_closed(postgres: Any) -> None:
 
 @needs_postgres
 def test_postgres_values(postgres: Any) -> None:
-    """A value of a column would stand otherwise in an attribute than it does elsewhere."""
+    """An attribute would have another value than elsewhere."""
     postgres.execute("DROP TABLE IF EXISTS query_tests.odd")
     postgres.execute("CREATE TABLE query_tests.odd (a timestamp, b interval, c time, d numeric)")
     postgres.execute(
