@@ -142,6 +142,7 @@ def _run(
     from contrada.integrations.spark.pipeline.run_report import write_report
 
     address = asked.publish or described.publish
+    options: dict[str, Any] = {"publish": asked.publish, "on_progress": show}
 
     def check(stop: threading.Event) -> tuple[list[str], list[str]]:
         with asked.session(described) as session:
@@ -158,22 +159,13 @@ def _run(
     def work(stop: threading.Event) -> "PipelineSummary | dict[str, int]":
         with asked.session(described) as session:
             if described.is_stream:
-                return run_stream(
-                    session, described, publish=asked.publish, on_progress=show, stop=stop
-                )
+                return run_stream(session, described, **options, stop=stop)
             if asked.resume:
                 check_places(session, described)
                 if is_done():
                     assert address is not None
                     return publish_rest(session, described, address, show, stop)
-            return run_pipeline(
-                session,
-                described,
-                publish=asked.publish,
-                on_progress=show,
-                stop=stop,
-                resume=asked.resume,
-            )
+            return run_pipeline(session, described, **options, stop=stop, resume=asked.resume)
 
     if asked.dry_run:
         lines, found = run_interruptibly(check)

@@ -12,14 +12,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from contrada.connections import connect_sync
-from contrada.integrations.spark.pipeline import match_publisher
+from contrada.integrations.spark.pipeline import match_publisher, pipeline_description
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
+from contrada.integrations.spark.pipeline.pipeline_limits import PipelineLimits
 from contrada.model import Notification
 from contrada.net import Broker
 from tests.asynchronous import TEST_S_MAX
@@ -130,6 +134,11 @@ def test_the_rest_is_published_after_a_broker_was_lost(
     description.write_text(f'delivery = "reliable"\n{text}')  # The mortal broker has no store.
     command = ["pipeline", "run", str(description), "--cores", "1", "--json"]
     mortal = MortalBroker()
+
+    def limited(*arguments: Any) -> Pipeline:
+        limits = PipelineLimits(published_at_once=20, broker_away_s=1.0)
+        return replace(read_pipeline(*arguments), limits=limits)
+
     save_state = match_publisher._MatchPublisher._save_state
 
     def saved(publisher: match_publisher._MatchPublisher) -> None:
@@ -138,8 +147,7 @@ def test_the_rest_is_published_after_a_broker_was_lost(
             mortal.stop()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(match_publisher, "PUBLISHED_AT_ONCE", 20)
-        patch.setattr(match_publisher, "BROKER_AWAY_S", 1.0)
+        patch.setattr(pipeline_description, "read_pipeline", limited)
         patch.setattr(match_publisher._MatchPublisher, "_save_state", saved)
         run = here(*command, "--publish", mortal.address)
     assert (run.returncode, run.stdout) == (1, "")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from contrada.errors import ConnectionFailedError, ServiceError
 from contrada.integrations.spark.pipeline import match_publisher
 from contrada.integrations.spark.pipeline.match_publisher import publish_rest
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
+from contrada.integrations.spark.pipeline.pipeline_limits import PipelineLimits
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
 from contrada.integrations.spark.pipeline.run_folder import PROGRESS_FILE
 from tests.net.processes import serving
@@ -70,20 +72,24 @@ def published(events: Any, service: Any) -> list[Any]:
 
 @pytest.mark.parametrize("at_once", [7, 1000])
 def test_a_source_is_published_in_its_order(
-    spark: SparkSession, folder: Path, address: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, folder: Path, address: str, at_once: int
 ) -> None:
     """What a subscriber sees of files would be in any order, or depend on how many there are."""
-    monkeypatch.setattr(match_publisher, "PUBLISHED_AT_ONCE", at_once)
-    told: list[tuple[str, int, int]] = []
+    steps_done: list[tuple[str, int, int]] = []
     with connect_sync(address) as service, service.subscribe("n any") as events:
         summary = run_pipeline(
-            spark, described(folder), publish=address, on_progress=lambda *each: told.append(each)
+            spark,
+            replace(described(folder), limits=PipelineLimits(published_at_once=at_once)),
+            publish=address,
+            on_progress=lambda *each: steps_done.append(each),
         )
         found = published(events, service)
     assert found[: FILES * ROWS] == list(range(FILES * ROWS))
     assert sorted(found[FILES * ROWS :]) == list(range(-ROWS, 0))
     assert [each.published for each in summary.sources] == [FILES * ROWS, ROWS]
-    steps = [done for what, done, total in told if (what, total) == ("publish rows", FILES * ROWS)]
+    steps = [
+        done for step, done, total in steps_done if (step, total) == ("publish rows", FILES * ROWS)
+    ]
     assert steps[0] == 0
     assert steps[-1] == FILES * ROWS
     assert len(set(steps)) > (2 if at_once < ROWS else 1)
@@ -103,7 +109,6 @@ def test_what_was_cut_off_is_published_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Matches of a job that was published, and not yet noted, would come twice."""
-    monkeypatch.setattr(match_publisher, "PUBLISHED_AT_ONCE", 13)
     keep = match_publisher._MatchPublisher._save_state
 
     def kept(of: match_publisher._MatchPublisher) -> None:
@@ -111,7 +116,7 @@ def test_what_was_cut_off_is_published_once(
             raise EndedError
         keep(of)
 
-    pipeline = described(folder, delivery)
+    pipeline = replace(described(folder, delivery), limits=PipelineLimits(published_at_once=13))
     with connect_sync(address) as service, service.subscribe("n any") as events:
         with monkeypatch.context() as patch:
             patch.setattr(match_publisher._MatchPublisher, "_save_state", kept)

@@ -45,13 +45,6 @@ from contrada.integrations.spark.pipeline.run_folder import (
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.net.wire.address import parse_addresses, shown_addresses
 
-PUBLISHED_AT_ONCE: Final = 100_000
-"""Notifications that one job publishes. Beyond it: the next job publishes the rest."""
-
-BROKER_AWAY_S: Final = 10.0
-"""Seconds that a run waits for a lost broker. Beyond it: the run ends; `--resume` publishes the
-rest."""
-
 _SILENT: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
 
 _ORDER: Final = ("file", "record", "notification")
@@ -112,7 +105,7 @@ def publish_matches(
     state = read_state(run.path / PROGRESS_FILE, _PublishedState) or _PublishedState()
     state.address = shown_addresses(parse_addresses(address))
     state.query = state.query or secrets.token_hex(8)
-    publisher = _MatchPublisher(session, run, address, pipeline.delivery, state, on_progress)
+    publisher = _MatchPublisher(session, run, address, pipeline, state, on_progress)
     now: dict[str, int] = {}
     # A job is no progress that anybody wants to see; but it has to end where this ends.
     with watch_jobs(session, "publish", _SILENT):
@@ -149,7 +142,7 @@ class _MatchPublisher:
     session: SparkSession
     run: RunFolder
     address: str
-    delivery: str
+    pipeline: Pipeline
     state: _PublishedState
     on_progress: ProgressListener
 
@@ -185,10 +178,10 @@ class _MatchPublisher:
         rows = job.rows.repartition(1).sortWithinPartitions(*_ORDER)
         options = {
             "address": self.address,
-            "delivery": self.delivery,
+            "delivery": self.pipeline.delivery,
             "query": self.state.query,
             "batch": str(place << _JOBS_BITS | job.number),
-            "reconnect_wait": str(BROKER_AWAY_S),
+            "reconnect_wait": str(self.pipeline.limits.broker_away_s),
         }
         rest = rows.offset(behind) if behind else rows  # Another version stopped in between.
         writer = rest.select("notification").write.format("contrada").mode("append")
@@ -200,7 +193,7 @@ class _MatchPublisher:
     def _jobs(self, place: int, name: str, total: int) -> Iterator[_Job]:
         """Splits the rows of a source into jobs, always in the same way."""
         rows = self.rows.where(F.col("source") == name).select(*_ORDER)
-        if total <= PUBLISHED_AT_ONCE:
+        if total <= self.pipeline.limits.published_at_once:
             yield _Job(0, total, rows)
             return
         folder = self.run.place(_SORTED, self.run.name, str(place))
@@ -215,7 +208,8 @@ class _MatchPublisher:
         found = read_state(file_list, _SortedFiles)
         if found is None:
             writer = rows.orderBy(*_ORDER).write.mode("overwrite")
-            writer.option("maxRecordsPerFile", PUBLISHED_AT_ONCE).parquet(folder)
+            writer = writer.option("maxRecordsPerFile", self.pipeline.limits.published_at_once)
+            writer.parquet(folder)
             file = F.col("_metadata.file_name").alias("file")
             counts = self.session.read.parquet(folder).groupBy(file).count().collect()
             found = _SortedFiles(sorted(map(tuple, counts), key=lambda each: _part(each[0])))

@@ -37,6 +37,7 @@ from contrada.integrations.documents.name_patterns import PATTERN
 from contrada.integrations.files import FORMATS, ReadOptions, check_name_of
 from contrada.integrations.files.rule_files import DIALECTS
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath, is_address
+from contrada.integrations.spark.pipeline.pipeline_limits import PipelineLimits
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
     LoadedSubscriptions,
     NamedFilters,
@@ -122,6 +123,7 @@ class Pipeline:
     slack_us: int = 0
     text: str = ""
     spark: Mapping[str, str] = field(default_factory=dict)
+    limits: PipelineLimits = PipelineLimits()
 
     def partitions(self, rows: str) -> tuple[str, ...]:
         """Returns the columns that partition results; matches of patterns have no type."""

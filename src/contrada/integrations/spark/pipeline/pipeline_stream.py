@@ -78,10 +78,6 @@ from contrada.integrations.spark.transforms.detection import SEEN, detection
 from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
 from contrada.model.extensions import load, loaded
 
-BATCH_END_WAIT_S: Final = 30.0
-"""Seconds that a stopping stream waits for its micro-batch. Beyond it: the micro-batch is
-cancelled, and repeated when the stream resumes."""
-
 _SILENT: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
 
 
@@ -209,7 +205,7 @@ class _MicroBatches:
     def end(self, query: StreamingQuery) -> None:
         """Refuses further micro-batches, and waits for the running one."""
         self.is_ending = True
-        if self.turn.acquire(timeout=BATCH_END_WAIT_S):
+        if self.turn.acquire(timeout=self.pipeline.limits.batch_end_wait_s):
             self.turn.release()
 
     def _process(self, frame: DataFrame, batch: int) -> None:
@@ -429,6 +425,6 @@ class _ServedBatches:
 
     def end(self, query: StreamingQuery) -> None:
         """Waits for the running micro-batch; one that starts meanwhile is cancelled."""
-        give_up_s = monotonic() + BATCH_END_WAIT_S
+        give_up_s = monotonic() + self.pipeline.limits.batch_end_wait_s
         while query.isActive and query.status["isTriggerActive"] and monotonic() < give_up_s:
             query.awaitTermination(PROGRESS_S)  # type: ignore[arg-type]

@@ -138,7 +138,7 @@ def local_path(address: str) -> str:
 def open_file(address: str, content: bytes | None = None) -> DataFile:
     """Returns the file at an address. Raises InputError for a scheme that Arrow does not know."""
     if content is not None:
-        return _Content(address, content)
+        return _FileContent(address, content)
     if scheme_of(address) == LOCAL:
         return Path(local_path(address))
     if scheme_of(address) not in SCHEMES:
@@ -150,7 +150,7 @@ def open_file(address: str, content: bytes | None = None) -> DataFile:
 
 
 @dataclass(frozen=True)
-class _Content:
+class _FileContent:
     """A file whose content is in memory."""
 
     address: str

@@ -114,7 +114,7 @@ class Base:
             self.saved = _read_saved(where, digest)
         except FileNotFoundError:
             self.saved = _build(where, digest, keys, asked)
-        if len(keys) <= INTERESTS_KEPT_MAX:
+        if len(keys) <= BASE_FILTERS_KEPT_MAX:
             self.interests = {key: _filters(each) for key, each in zip(keys, asked, strict=True)}
 
     @classmethod
@@ -165,7 +165,7 @@ class Base:
         return self.saved
 
 
-INTERESTS_KEPT_MAX: Final = 1_000
+BASE_FILTERS_KEPT_MAX: Final = 1_000
 """Subscriptions of a base whose filters the driver keeps. Beyond it: they are only in the files,
 and the base is never matched by predicates."""
 
