@@ -174,7 +174,7 @@ def test_the_page_tells_of_each_message() -> None:
 
 def test_the_page_tells_of_each_message_of_promises() -> None:
     """Who speaks another language would not know what to send so that delivery is promised."""
-    section = PAGE.partition("\n## Promises\n")[2].partition("\n## ")[0]
+    section = PAGE.partition("\n## Reliable delivery\n")[2].partition("\n## ")[0]
     found = {row[0]: FIELD.findall(row[1]) for row in map(_cells, section.splitlines()) if row[1:]}
     for each in (
         *get_args(LogRequested),
