@@ -1,4 +1,4 @@
-"""All errors of the package stand in one module."""
+"""All errors of the package are in one module."""
 
 import ast
 from collections.abc import Callable
@@ -16,7 +16,7 @@ SOURCE: Final = Path(errors.__file__).parent
 
 @pytest.mark.slow
 def test_every_error_comes_from_errors() -> None:
-    """A caller could not import what may be raised from the one place that is promised."""
+    """A caller could not import an error from the documented module."""
     known = {name for name, held in vars(errors).items() if isinstance(held, type)}
     elsewhere = [
         f"{module.relative_to(SOURCE)}: {node.name}"
@@ -58,7 +58,7 @@ def test_a_filter_that_nothing_can_match_is_shown_in_part() -> None:
     ],
 )
 def test_an_error_shows_what_was_written(make: Callable[[], object], said: str) -> None:
-    """A person would look for something else in what they wrote."""
+    """A person would search their text for another fault."""
     with pytest.raises(errors.ContradaError) as caught:
         make()
     assert said in str(caught.value)

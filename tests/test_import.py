@@ -23,7 +23,7 @@ print(json.dumps([sorted(sys.modules), dir(contrada)]))
 
 
 def test_importing_loads_nothing_that_can_wait() -> None:
-    """Every command and every short script would wait for what it does not use."""
+    """Every command and every short script would wait for unused modules."""
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, check=True)
     loaded, names = json.loads(done.stdout)
     assert WAITING & set(loaded) == set()
@@ -56,7 +56,7 @@ def test_an_embedded_service_loads_nothing_of_the_broker() -> None:
 
 
 def test_the_pipeline_on_spark_waits_for_spark() -> None:
-    """Who only reads a description of a pipeline would need PySpark and Java."""
+    """A program that only reads a description of a pipeline would need PySpark and Java."""
     probe = (
         "import sys, contrada.integrations.spark;"
         "print({'pyspark', 'pyarrow', 'numpy'} & set(sys.modules))"
@@ -79,7 +79,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_the_front_shows_what_is_public_and_its_version() -> None:
-    """A person who looks for a name would find the tools of the front itself."""
+    """A person who looks for a name would find internal tools."""
     names = dir(contrada)
     assert {name for name in names if name[:2] != "__"} == set(contrada.__all__)
     assert contrada.__version__ == version("contrada")

@@ -1,15 +1,15 @@
-"""What the papers say, row by row.
+"""The claims of the papers, row by row.
 
-Each line of the `.jsonl` files beside this module is one claim: where it stands (`source`), the
-relation and its arguments, what the paper answers (`paper`; null where it is silent or lost in
-the scan) and the right answer (`expected`). Where the two differ, `why` says so.
+Each line of the `.jsonl` files beside this module is one claim: its place (`source`), the relation
+and its arguments, the paper's answer (`paper`; null if it has none or it is lost in the scan) and
+the right answer (`expected`). Where the two differ, `why` explains it.
 
-`text_shapes.jsonl` holds what public specifications say of regular expressions (RE2's syntax page)
-and of IP addresses (RFC); `paper` is then the specification.
+`text_shapes.jsonl` has the claims of public specifications about regular expressions (RE2's syntax
+page) and IP addresses (RFC); `paper` is then the specification.
 
-946 and 948 are the reports CU-CS-946-03 and CU-CS-948-03, PODC is PODC 2000. Values are JSON's
-own, or `{"hex": bytes}`, `{"number": "inf"}`, `{"time": ISO 8601}`. A constraint without its
-attribute's name is `[operator, constant, …]`.
+946 and 948 are the reports CU-CS-946-03 and CU-CS-948-03, PODC is PODC 2000. Values are JSON's own,
+or `{"hex": bytes}`, `{"number": "inf"}`, `{"time": ISO 8601}`. A constraint without its attribute's
+name is `[operator, constant, …]`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """An index on each engine: the plain one, and the arrays with kernels uncompiled and compiled.
 
-And the modules of matching in both kinds, with what tests of kernels need of them.
+Also the modules of matching in both kinds, with helpers for tests of kernels.
 """
 
 import importlib
@@ -26,7 +26,7 @@ COMPILED = [
 """The arrays."""
 
 NEEDS_ROOM = (NEED_TEXT, NEED_VALUES)
-"""What kernels that read answer where an array of the scratch must grow."""
+"""The answers of loading kernels that ask for a larger array of the scratch."""
 
 ENGINES = [pytest.param(None, id="plain"), *COMPILED]
 
@@ -92,7 +92,7 @@ def loaded_index(path: Path, compiled: bool | None) -> ct.Index[Any]:
 
 
 def naive(subscriptions: Any, notification: Any) -> list[Any]:
-    """The keys whose filter matches, by asking every filter."""
+    """The keys with a matching filter, found by testing every filter."""
     return sorted(key for key, each in subscriptions.items() if each.matches(notification))
 
 
@@ -111,7 +111,7 @@ def generation_of(filters: Any, compiled: bool) -> Any:
 
 
 def loaded(segment: Any, span: bytes, compiled: bool) -> int:
-    """Brings a span into the scratch of a segment; what that answers when there is room."""
+    """Loads a span into the scratch of a segment; returns the answer with enough room."""
     memory = segment.arrays.memory
     while (status := inner(compiled).load_span(span, memory)) in NEEDS_ROOM:
         segment.arrays.grow_for(status)

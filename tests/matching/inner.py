@@ -74,7 +74,7 @@ def bin_of(tree: int, domain: int, key: int, memory: Memory) -> Any:
 
 @entry
 def seek(memory: Memory) -> Any:
-    """`checking.seek`: lists the buckets of what was loaded."""
+    """`match.seek`: lists the buckets of the loaded notification."""
     _seek(memory_at(memory))
     return 0
 
@@ -90,14 +90,14 @@ def prefetched(row: int, memory: Memory) -> Any:
 
 @entry
 def guard_passes(guard: int, low: int, high: int, memory: Memory) -> Any:
-    """What both looks at a guard say: `may_pass`, and above it `guarded`."""
+    """The results of both tests of a guard: `may_pass`, and above it `guarded`."""
     m = memory_at(memory)
     return _may_pass(guard, low, high, m) + 2 * _guarded(guard, low, high, m)
 
 
 @entry
 def follow_chains(count: int, memory: Memory) -> Any:
-    """`checking.follow_chains`, of so many that stand at the end of `out`."""
+    """`match.follow_chains`, of this many at the end of `out`."""
     m = memory_at(memory)
     counters = m.counters[0]
     counters.out = 0

@@ -1,6 +1,6 @@
-r"""Prometheus alerts that compare metrics with numbers, as filters; and what they mean.
+r"""Prometheus alerts that compare metrics with numbers, as filters; and their meaning.
 
-Read are the rules whose query is, in whole,
+The rules are those with a query of this form:
 
     query      = comparison { "and" comparison }
     comparison = selector operator number | "(" selector operator number ")"
@@ -8,8 +8,8 @@ Read are the rules whose query is, in whole,
     selector   = metric [ "{" [ matcher { "," matcher } [ "," ] ] "}" ]
     matcher    = label ( "=" | "!=" | "=~" | "!~" ) string
 
-and whose patterns (after `=~` and `!~`, anchored at both ends) are alternatives, grouped or not,
-of plain text with `.*` or `.+` at the ends. A label that is absent is the empty text.
+and with patterns (after `=~` and `!~`, anchored at both ends) of alternatives, grouped or not, of
+plain text with `.*` or `.+` at the ends. An absent label is the empty text.
 
 A notification carries values of metrics by the metrics' names, and labels by theirs.
 """
@@ -51,7 +51,7 @@ _NUMBERS: Final[dict[str, tuple[Callable[[Any], ct.ValueSet], Callable[[Any, Any
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """What a label must be."""
+    """A condition on a label."""
 
     label: str
     how: str
@@ -108,7 +108,7 @@ def queries(path: Path) -> Iterator[str]:
 
 
 def block(lines: Iterable[str], indent: int) -> Iterator[str]:
-    """The lines that are indented more than their key, as far as they go."""
+    """The next lines with more indentation than their key."""
     for line in lines:
         if line.strip() and len(line) - len(line.lstrip()) <= indent:
             return
@@ -116,7 +116,7 @@ def block(lines: Iterable[str], indent: int) -> Iterator[str]:
 
 
 def unquoted(text: str) -> str:
-    """A scalar of YAML in one line. One that goes on in the next line stays as it is."""
+    """A scalar of YAML in one line. One that continues in the next line is unchanged."""
     if text.startswith("'") and text.endswith("'"):
         return text[1:-1].replace("''", "'")
     if text.startswith('"') and text.endswith('"'):
@@ -142,7 +142,7 @@ def parsed(query: str) -> Rule | None:
 
 
 def comparison(found: re.Match[str]) -> Comparison:
-    """What one comparison says."""
+    """The meaning of one comparison."""
     matchers = (
         Matcher(each["label"], each["how"], json.loads(f'"{each["text"]}"'))
         for each in re.finditer(_MATCHER, found["labels"] or "")
@@ -215,9 +215,9 @@ def holds(
     values: Mapping[str, npt.NDArray[np.float64]],
     labels: Mapping[str, list[str | None]],
 ) -> npt.NDArray[np.bool_]:
-    """In which notifications a rule holds, told without any filter.
+    """The notifications in which a rule holds, computed without any filter.
 
-    Given are a column of values per series, NaN where there is none, and one per label.
+    The arguments are a column of values per series, NaN for none, and one per label.
     """
     result: npt.NDArray[np.bool_] = np.ones(len(next(iter(values.values()))), dtype=bool)
     for each in rule:
@@ -246,5 +246,5 @@ def label_values(of: Iterable[Rule]) -> dict[str, list[str | None]]:
 
 
 def plain(value: float) -> float | int:
-    """A whole number as an integer, so that both kinds of numbers come by."""
+    """A whole number as an integer, so that both kinds of numbers occur."""
     return int(value) if math.isfinite(value) and value.is_integer() else value

@@ -19,7 +19,7 @@ Pair = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: its product, the file it came from, and what it matches."""
+    """A rule: its product, its file, and its filters."""
 
     id: str
     product: str | None

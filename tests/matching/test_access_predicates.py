@@ -88,7 +88,7 @@ def test_a_renewal_does_not_make_it_worse(compiled: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_updates_tidy_up_by_themselves(compiled: bool) -> None:
-    """Memory of gone filters would be kept where nobody calls `maintain`."""
+    """Memory of removed filters would be kept without calls of `maintain`."""
     index: ct.Index[int] = new_index(compiled)
     large = "x" * (UNUSED_BYTES_MIN // 256)
     for key in range(1_000):
@@ -165,7 +165,7 @@ NAMES = "abcdef"
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_filters_of_many_wide_ranges_are_pooled(compiled: Any) -> None:
-    """A filter's bit would be lost, or one that is gone would be found, in a pool."""
+    """A filter's bit would be lost, or a removed filter would be found, in a pool."""
     random = Random(7)
     index: ct.Index[int] = new_index(compiled)
     by_key: dict[int, ct.Filter] = {}
@@ -208,7 +208,7 @@ given_values = st.dictionaries(st.sampled_from(NAMES), st.integers(-1, 18) | odd
 
 
 def pooled(filters: list[ct.Filter], compiled: bool) -> Any:
-    """A segment whose filters are all in a pool, whatever it would choose."""
+    """A segment with all filters in a pool, even if it would choose otherwise."""
     segment = generation_of(filters, compiled)
     for number, each in enumerate(filters):
         segment.assignment.unassign(number)
@@ -273,7 +273,7 @@ def test_a_pool_grows_by_words(count: int, compiled: Any) -> None:
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_bit_is_used_again(compiled: Any) -> None:
-    """A pool would grow with each filter that comes and goes; or an old filter's rows remain."""
+    """A pool would grow with each added and removed filter; or an old filter's rows remain."""
     filters = [boxed(dict.fromkeys(NAMES, n)) for n in range(10)]
     segment = pooled(filters, compiled)
     pools, arrays = segment.assignment.pools, segment.arrays

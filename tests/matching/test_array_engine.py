@@ -1,4 +1,4 @@
-"""The array engine: keys, the scratch, renewal in pieces, and what it hands to kernels."""
+"""The array engine: keys, the scratch, renewal in parts, and the arguments of kernels."""
 
 import struct
 from typing import Any
@@ -66,7 +66,7 @@ def test_updates_and_matches_pay_for_a_renewal(compiled: Any) -> None:
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_key_that_takes_a_slot_which_was_renewed_is_kept(compiled: Any) -> None:
-    """A key that comes during a renewal would be lost where another went before it."""
+    """A key added during a renewal would be lost in the slot of a removed one."""
     engine = new_engine(compiled)
     for key in range(20):
         engine.add(key, (ct.Filter({"a": key}),))
@@ -121,7 +121,7 @@ TIME_LONG = b"\xc7\x04\xff" + struct.pack(">I", 1_000)
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("value", [FLOAT32, TIME_LONG, b"\x92\x07" + FLOAT32], ids=bytes.hex)
 def test_a_value_that_others_write_otherwise_is_matched(value: bytes, compiled: Any) -> None:
-    """A client in another language would make its broker fail, and lose what came with it."""
+    """A client in another language would make its broker fail, and lose the rest of the batch."""
     filters = [ct.Filter(each) for each in ("a = 1.5", "a = @1970-01-01T00:16:40Z", "z = 1")]
     filters.append(ct.Filter("@publisher = 'p'"))
     engine = new_engine(compiled)

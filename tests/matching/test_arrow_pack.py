@@ -95,7 +95,7 @@ def test_many_columns_have_a_longer_head() -> None:
 
 @compiled
 def test_types_that_are_not_plain_are_left_to_others() -> None:
-    """What a list holds would be read as something else."""
+    """The items of a list would be read as something else."""
     for column in (pa.array([[1]]), pa.array([b"x"]), pa.array([0], pa.timestamp("us"))):
         assert pieces_of(["a"], [column]) is None
 
@@ -113,7 +113,7 @@ def test_rows_are_taken_in_their_order(strings: list[bytes], data: st.DataObject
 
 @given(STRINGS, STRINGS)
 def test_joined_ones_come_one_behind_another(first: list[bytes], second: list[bytes]) -> None:
-    """What is held and what comes would be mixed."""
+    """Held and new strings would be mixed."""
     assert (
         list(join_blobs([blobs_of(first), blobs_of([]), blobs_of(second)]).each()) == first + second
     )
@@ -138,7 +138,7 @@ def test_a_string_falls_to_one_part(strings: list[bytes], count: int) -> None:
 
 
 def test_parts_are_the_same_in_every_process() -> None:
-    """State that was written down would belong to other parts when a stream goes on."""
+    """Saved state would belong to other parts when a stream continues."""
     assert blobs_of([b"", b"a", b"host-1", b"host-2"]).parts(5).tolist() == [2, 1, 4, 1]
 
 

@@ -1,4 +1,4 @@
-"""Where filters hang, when an index finds that they hang badly, and what it does then."""
+"""Places of filters, their moves from bad places, and the statistics behind them."""
 
 from random import Random
 from typing import Any
@@ -12,7 +12,9 @@ from tests.matching.engines import COMPILED, arrays_of, generation_of, module, n
 
 
 def filters(random: Random, key: int) -> ct.Filter:
-    """Asks for a kind and for an owner, of which there are ten, and for what all but one have."""
+    """Filters on a kind and an owner, of which there are ten, and on a value that all but one
+    have.
+    """
     kind, owner = f"k{random.randrange(10)}", f"o{random.randrange(10)}"
     return ct.Filter({"kind": kind, "owner": owner, "number": ct.ops.none_of(key)})
 
@@ -86,12 +88,12 @@ def test_what_hangs_well_is_left_alone(compiled: bool, monkeypatch: pytest.Monke
 
 
 def test_what_was_seen_counts_after_it_faded() -> None:
-    """Filters would be hung anew by what was seen for a part of the time only, and by chance."""
+    """Filters would be moved by chance, by statistics of a short time."""
     assert module("assignment").FADING_AFTER >= module("kernels.bucket_lookup").NOTIFICATIONS_MIN
 
 
 def test_renewal_moves_filters_to_places_that_are_seldom_visited() -> None:
-    """What notifications were seen would not change where filters hang."""
+    """The statistics would not change the places of filters."""
     index: ct.Index[int] = new_index(False)
     for key in range(200):
         index.add(key, ct.Filter({"common": key % 100, "rare": key % 50}))
@@ -159,7 +161,7 @@ def test_attempts_become_rarer_while_none_helps(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_attempts_are_rarer_the_fewer_a_match_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a match takes no time, most of it would go into hanging filters anew."""
+    """Most of the time of short matches would be spent on moves of filters."""
     drift = module("assignment")
     few = Counted(monkeypatch, [])
     assert waits(few, 1, drift.LOOKED_MIN - 1, drift.SEEN_MIN) == [drift.MATCHES_BETWEEN]
@@ -174,7 +176,7 @@ def test_attempts_are_rarer_the_fewer_a_match_looks_at(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_filter_moves_only_where_that_is_worth_it(compiled: Any) -> None:
-    """A filter would go to and fro between places that are as good."""
+    """A filter would move back and forth between places that are equally good."""
     segment = generation_of([ct.Filter({"a": 1, "b": 2}), ct.Filter({"a": 5})], compiled)
     arrays, hanging = segment.arrays, segment.assignment
     bucket = arrays.filters.place[0]
@@ -193,7 +195,7 @@ def test_a_filter_moves_only_where_that_is_worth_it(compiled: Any) -> None:
 
 
 def told(array: str, field: str, row: Any, value: int) -> Any:
-    """Writes a number into the arrays, at a row that they tell."""
+    """Writes a number into the arrays, at the given row."""
 
     def write(arrays: Any) -> None:
         arrays.of[array][field][row(arrays)] = value

@@ -16,7 +16,7 @@ PADDING = bytes(16)
 
 
 def parts_of(msg: bytes, compiled: bool, begin: int = 0) -> list[int] | None:
-    """What the kernel tells of a notification that stands there."""
+    """The kernel's results for a notification at a position."""
     passing = module("kernels.batch_validate", compiled)
     parts = np.zeros(passing.PARTS, dtype=np.int64)
     names = np.zeros((passing.NAMES_MAX, 2), dtype=np.int64)
@@ -44,7 +44,7 @@ def test_parts_stand_where_it_says(compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_bytes_that_are_cut_off_are_none(compiled: bool) -> None:
-    """It would read what stands behind, and take that for its own."""
+    """The kernel would read the bytes behind the end as a part."""
     data = to_msgpack(Notification({"a": 1, "b": "x", "c": 2.5, "d": None}, envelope=STAMPED))
     assert parts_of(data, compiled) is not None
     for end in range(len(data)):
@@ -69,7 +69,7 @@ def test_two_attributes_of_one_name_are_none(compiled: bool) -> None:
     byte=st.integers(0, 255),
 )
 def test_both_kinds_say_the_same(one: Notification, at: int, byte: int) -> None:
-    """What is tested in plain Python would not be what runs."""
+    """The kernel tested in plain Python would differ from the compiled one."""
     data = bytearray(to_msgpack(one.with_envelope(STAMPED)))
     data[at % len(data)] = byte
     assert parts_of(bytes(data), False) == parts_of(bytes(data), True)

@@ -1,4 +1,4 @@
-"""The index within a budget: what it cannot afford to look at."""
+"""The index within a budget: candidates that it cannot afford to check."""
 
 from collections.abc import Callable
 from typing import Any
@@ -57,7 +57,7 @@ EXACT = [naive(SUBSCRIPTIONS, each) for each in NOTIFICATIONS]
 def test_a_strict_budget_gives_the_exact_answer_or_none(
     compiled: Any, way: Callable[[Any], list[list[str]]]
 ) -> None:
-    """A broker would deliver what a kernel had not looked at to its end, and say nothing."""
+    """A broker would deliver a notification that a kernel had not checked to its end, silently."""
     index = _index(compiled)
     answered = []
     for steps in BUDGETS:

@@ -1,4 +1,4 @@
-"""Kernels that find buckets, and tell how often notifications come by a place."""
+"""Kernels that find buckets, and estimate how many notifications reach a place."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -47,7 +47,7 @@ ends = st.tuples(st.sampled_from([2, 4, 5, 6]), st.integers(-(2**62), 2**62) | s
 @pytest.mark.parametrize("compiled", COMPILED)
 @given(cut_by=st.lists(ends, max_size=2 * PIVOTS), asked=st.lists(ends, max_size=20))
 def test_a_bin_is_that_between_two_pivots(cut_by: Any, asked: Any, compiled: Any) -> None:
-    """A value would come by another bin than the ranges that hold it hang in."""
+    """A value would reach another bin than the ranges that hold it."""
     arrays = generation_of([], compiled).arrays
     tree = arrays.take("trees", 2) + 1
     arrays.set_pivots(tree, cut_by)
@@ -68,7 +68,7 @@ def test_a_bin_is_that_between_two_pivots(cut_by: Any, asked: Any, compiled: Any
 def test_what_matches_hangs_where_the_notification_comes_by(
     filters: Any, notification: Any, compiled: Any
 ) -> None:
-    """A filter would hang where a notification that it matches does not come by."""
+    """A filter would be at a place that a matching notification does not reach."""
     segment = generation_of(filters, compiled)
     arrays = segment.arrays
     loaded(segment, notification.span, compiled)
@@ -84,7 +84,7 @@ def test_what_matches_hangs_where_the_notification_comes_by(
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_ranges_hang_above_the_bins_of_their_values(compiled: Any) -> None:
-    """A range would hang at nodes that a value inside it does not come by."""
+    """A range would be at nodes that a value inside it does not reach."""
     bounds = [(low, low + width) for low in range(0, 64, 4) for width in (0, 1, 9, 30, 64)]
     segment = generation_of([ct.Filter({"x": ct.ops.between(*each)}) for each in bounds], compiled)
     arrays = segment.arrays
@@ -149,7 +149,7 @@ def test_shares_are_told_from_what_was_seen_once_that_is_enough(compiled: Any) -
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_every_range_is_as_likely_to_be_remembered(compiled: Any) -> None:
-    """The sample that bins are cut by would tell of the first ranges, or the last, only."""
+    """The sample that bins are cut by would have only the first ranges, or the last."""
     arrays = generation_of([ct.Filter("a = 1")], compiled).arrays
     keep_range = module("kernels.bucket_lookup", compiled).keep_range
     doubled = []

@@ -1,4 +1,4 @@
-"""Kernels that part lines of CSV: cells stand where they say, and are what plain Python says."""
+"""Kernels that split lines of CSV: positions and values of cells agree with plain Python."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -105,7 +105,7 @@ def test_lines_that_are_empty_or_doubtful_are_passed_over() -> None:
 
 
 def test_cells_that_are_to_be_numbers_are() -> None:
-    """A row would be good whose number is none."""
+    """A row would be good although its number is none."""
     cells = ["1", "-0.5e3", "", "NA", "-99", "x", "1x", "NaN", "01", "9" * 19, '"1"', '"x"', "NAN"]
     fallback, _ = parted(
         "".join(f"{each},a\n" for each in cells), [csv_scanner.CHECKED, 0], absent=("NA", "-99")
@@ -220,7 +220,7 @@ def check_time(text: str, has_zone: bool, quote_bytes: int) -> None:
 
 
 def test_what_is_no_text_is_no_time() -> None:
-    """A number of JSON would be a time, or what stands nowhere."""
+    """A number of JSON, or a missing value, would be a time."""
     data = np.frombuffer(b" 2013-06-01 " + BEHIND, dtype=np.uint8)
     values = np.empty(1, np.int64)
     assert not json_scanner.times_of(data, np.array([0]), np.array([12]), 1, False, values)

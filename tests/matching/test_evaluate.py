@@ -1,4 +1,4 @@
-"""Kernels that tell whether a filter's constraints hold, against the filters themselves."""
+"""Kernels that evaluate a filter's constraints, against the filters themselves."""
 
 import itertools
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def of_three(values: tuple[int, ...], *, every: bool) -> int:
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("every", [False, True])
 def test_what_only_the_model_can_tell_is_joined_with_the_rest(every: bool, compiled: Any) -> None:
-    """What is doubtful would count as true or as false; or what lies below it be lost."""
+    """MAYBE would count as true or as false; or the values below it would be lost."""
     joined = module("kernels.evaluate", compiled).joined
     for count in range(4):
         for values in itertools.product((0, 1, MAYBE), repeat=count):
@@ -93,7 +93,7 @@ def test_a_set_holds_what_it_holds_in_the_model(of: Any, values: Any, compiled: 
 def test_a_program_holds_where_its_filter_matches(
     filters: Any, notification: Any, compiled: Any
 ) -> None:
-    """A filter would match what it does not, or be missed where integers can tell."""
+    """A filter would match too much, or be missed although integers can decide it."""
     segment = generation_of(filters, compiled)
     arrays = segment.arrays
     assert loaded(segment, notification.span, compiled) == OK

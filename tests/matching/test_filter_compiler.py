@@ -1,4 +1,4 @@
-"""Filters as programs and back; texts, sets and attributes by number, and when they go."""
+"""Filters as programs and back; texts, sets and attributes by number, and their removal."""
 
 import math
 from typing import Any
@@ -182,7 +182,7 @@ def test_what_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_attributes_go_on_with_their_rows() -> None:
-    """What was seen of an attribute would be told of another after a renewal."""
+    """The statistics of an attribute would be another's after a renewal."""
     before = new_compiler()
     before.programs([ct.Filter({name: 1}) for name in ("a", "b", "@id", "c")])
     before._arrays.attrs.seen[before.attrs["c"]] = 77
@@ -281,7 +281,7 @@ def test_constants_of_filters_that_are_gone_are_cleared(constant: Any) -> None:
 
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_an_exact_filter_is_not_taken_for_a_wider_one(compiled: Any) -> None:
-    """A filter would be held equal to one whose integers let more pass, in a reused place."""
+    """A filter would count as equal to one with wider integers, in a reused place."""
     index: ct.Index[int] = new_index(compiled)
     index.add(1, ct.Filter({"a": ct.ops.ge(2**53 - 1)}))
     index.remove(1)

@@ -1,4 +1,4 @@
-"""Going over from the plain engine to the arrays, while updates and matching go on."""
+"""The move from the plain engine to the arrays, during updates and matches."""
 
 from pathlib import Path
 from typing import Any

@@ -150,7 +150,7 @@ def test_a_mapping_is_matched_as_a_notification(compiled: Any) -> None:
 
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_a_mapping_has_no_marks_and_no_envelope(compiled: Any) -> None:
-    """Whoever hands in a dict could pass for another publisher, or for an obvent."""
+    """A program that passes a dict could pass for another publisher, or for an obvent."""
     index: ct.Index[Any] = new_index(compiled)
     index.add("mark", ct.Filter("@is.Quote = true"))
     index.add("publisher", ct.Filter("@publisher = 'x'"))
@@ -163,7 +163,7 @@ def test_a_mapping_has_no_marks_and_no_envelope(compiled: Any) -> None:
 
 
 def test_a_key_comes_once_and_equal_filters_are_stored_once() -> None:
-    """A key would come for each of its filters, or equal filters would be matched twice."""
+    """A key would be repeated for each of its filters, or equal filters be matched twice."""
     index: ct.Index[Any] = new_index(False)
     index.add("one", ct.FilterSet("a = 1 or b = 2"))
     index.add("two", ct.Filter("a = 1"))
@@ -229,7 +229,7 @@ def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("compiled", ENGINES)
 @pytest.mark.parametrize("given", ["a text", None, 3, [1]])
 def test_what_is_no_notification_is_said(compiled: Any, given: Any) -> None:
-    """An error about an attribute of Python's would not say what to give."""
+    """An error about an attribute of Python's would not name the expected argument."""
     index: ct.Index[int] = new_index(compiled)
     index.add(1, "a > 1")
     for call in (index.match, lambda each: index.match_batch([each])):
@@ -305,7 +305,7 @@ def test_a_table_is_matched_as_its_rows(compiled: Any) -> None:
 def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An index whose subscribers come and go would grow for ever."""
+    """An index with many short subscriptions would grow forever."""
     monkeypatch.setattr(module("segment"), "UNUSED_BYTES_MIN", 4_000)
     index: ct.Index[str] = new_index(False)
     index.add("stays", ct.Filter("a = 1"))
@@ -401,7 +401,7 @@ def test_expressions_hang_where_what_they_imply_is_found(compiled: Any) -> None:
 def test_a_filter_that_is_met_at_several_places_comes_once(
     compiled: Any, text: str, attributes: dict[str, Any]
 ) -> None:
-    """A key would come twice, because two values, or two parts of one, lead to its filter."""
+    """A key would be repeated, because two values, or two parts of one, lead to its filter."""
     index: ct.Index[Any] = new_index(compiled)
     for key in range(80):
         index.add(key, ct.Filter({"a": ct.ops.between(key, key + 40)}))
@@ -413,7 +413,7 @@ def test_a_filter_that_is_met_at_several_places_comes_once(
 
 @needs_numba
 def test_rows_that_the_model_must_confirm_are_matched_by_rows() -> None:
-    """A column's large integer would put out what is no key."""
+    """A column's large integer would give an invalid key."""
     pa = pytest.importorskip("pyarrow")
     index: ct.Index[Any] = new_index(True)
     index.add(8, ct.Filter("a > 5"))
@@ -436,7 +436,7 @@ def test_a_set_does_not_decide_about_a_number_between_doubles(compiled: Any) -> 
 
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_an_empty_list_of_values_is_absent(compiled: Any) -> None:
-    """What an attribute was in the notification before would still count."""
+    """The values of the notification before would still count."""
     index: ct.Index[Any] = new_index(compiled)
     index.add("k", ct.Filter("b = 1 and a != 5"))
     assert index.match({"b": 1, "a": 7}) == ["k"]
@@ -483,7 +483,7 @@ def test_a_set_that_is_everything_asks_for_nothing() -> None:
     "text", [r"a matches /x\by/", r"b = 1 and a matches /x$y/", "a not set>= ''", "a suffix 'x'"]
 )
 def test_a_filter_that_an_operator_leaves_empty_is_covered(compiled: Any, text: str) -> None:
-    """A filter that nothing can match would not be covered, as only its operator tells."""
+    """An unsatisfiable filter would not be covered, because only its operator knows."""
     keyed = {"it": ct.Filter(text), "other": ct.Filter("a matches /x/"), "one": ct.Filter("c = 1")}
     index = new_index(compiled)
     for key, each in keyed.items():
@@ -498,7 +498,7 @@ def test_a_filter_that_an_operator_leaves_empty_is_covered(compiled: Any, text: 
 
 @needs_numba
 def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
-    """One row would end a batch with an error that says nothing of Contrada, or of the column."""
+    """One row would end a batch with an error that names neither Contrada nor the column."""
     pa = pytest.importorskip("pyarrow")
     index: ct.Index[int] = new_index(True)
     index.add(1, ct.Filter("t any"))
@@ -510,7 +510,7 @@ def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
 
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_an_index_is_a_mapping_to_look_at(compiled: Any) -> None:
-    """A person could not see what is in it, or take it to another process."""
+    """A person could not see its contents, or move it to another process."""
     index: ct.Index[str] = new_index(compiled)
     held = {"one": ct.Filter("a = 1"), "two": ct.FilterSet("a = 2 or b contains 'x'")}
     for key, subscription in held.items():
@@ -614,7 +614,7 @@ def test_a_residue_that_raises_says_no_and_is_counted(compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_a_residue_goes_with_its_key(compiled: bool) -> None:
-    """A key would be decided by what was once asked for."""
+    """A key would be decided by its former filter."""
     index: ct.Index[str] = new_index(compiled)
     index.add("k", RULES["same"])
     assert index.match({"a": 1, "b": 2}) == []

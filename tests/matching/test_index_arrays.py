@@ -31,7 +31,7 @@ HASH_TABLES = ("names", "slots", "equal")
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int64, ARRAYS["entries"], object])
 def test_what_has_grown_holds_what_it_held(kind: Any) -> None:
-    """Rows would be lost, or fresh ones hold what somebody else left in memory."""
+    """Rows would be lost, or fresh ones have the former contents of memory."""
     array = np.zeros(10, dtype=kind)
     array[9] = np.ones(1, dtype=kind)[0]
     assert grow_array(array, 10) is array
@@ -47,7 +47,7 @@ def test_what_has_grown_holds_what_it_held(kind: Any) -> None:
 
 
 def test_a_large_array_is_hardly_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for an update would wait for a copy of all; or none could be made."""
+    """An update would wait for a copy of all; or none could be made."""
     large = np.ones(COPIED_BYTES_MAX + 1, dtype=np.uint8)
     assert len(grow_array(large, len(large) + 1)) == 64 * len(large)
     assert len(grow_array(large[:-1], len(large))) < 2 * len(large), "it is small enough"
@@ -65,7 +65,7 @@ def test_a_large_array_is_hardly_copied_again(monkeypatch: pytest.MonkeyPatch) -
 
 
 def checked(arrays: Any) -> None:
-    """What holds at all times of arrays."""
+    """Checks the invariants of arrays."""
     for i, name in enumerate(ARRAYS):
         array = arrays.of[name]
         assert arrays._table[2 * i : 2 * i + 2].tolist() == [array.ctypes.data, len(array)], name
@@ -103,7 +103,7 @@ def test_kernels_are_told_where_each_array_is(asked: Any) -> None:
     ],
 )
 def test_arrays_that_go_together_grow_together(name: str, others: Any) -> None:
-    """A kernel would write down what it finds behind the end of an array."""
+    """A kernel would write its results behind the end of an array."""
     arrays = Arrays()
     assert [arrays.take(name, 70), arrays.take(name), arrays.used[name]] == [0, 70, 71]
     for other, rows in others.items():
@@ -112,7 +112,7 @@ def test_arrays_that_go_together_grow_together(name: str, others: Any) -> None:
 
 @given(st.lists(st.integers(0, 2**31 - 1), unique=True, max_size=60))
 def test_hash_tables_stay_half_empty(hashes: Any) -> None:
-    """Looking for what is not there would never end."""
+    """The look-up of an unknown entry would never end."""
     arrays = generation_of([ct.Filter({f"a{n}": n}) for n in range(20)], False).arrays
     for h in hashes:
         arrays.place_bucket(h, 0, 0.5, 0, 0, arrays)
@@ -135,7 +135,7 @@ def test_what_a_kernel_needs_is_doubled() -> None:
 
 
 def test_stamps_are_cleared_and_what_was_seen_is_halved() -> None:
-    """A stamp of long ago would look new; or what was seen be forgotten at once."""
+    """An old stamp would look new; or the statistics be forgotten at once."""
     arrays = Arrays()
     stamped = [("counters", "epoch"), ("state", "epoch"), ("buckets", "stamp")]
     seen = [("counters", "seen"), ("attrs", "seen"), ("buckets", "hits")]
@@ -169,7 +169,7 @@ def test_bits_of_substrings_take_no_room_before_one_is_asked_for() -> None:
 
 
 def test_what_is_saved_is_restored() -> None:
-    """A filter would come back without its place, or the scratch be too small for it."""
+    """A filter would be restored without its place, or the scratch be too small for it."""
     filters = [
         ct.Filter({"a": n, "b": ct.ops.contains(f"x{n}"), "c": ct.ops.gt(n)}) for n in range(50)
     ]
@@ -205,7 +205,7 @@ def test_arrays_are_freed_one_at_a_time() -> None:
 
 
 class ChainsOfNumbers(RuleBasedStateMachine):
-    """Numbers come to chains and leave them, against lists."""
+    """Numbers are added to chains and removed, against lists."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Saved indexes: what a file holds, that it is mapped, and what is refused."""
+"""Saved indexes: the contents of a file, its mapping, and refused files."""
 
 import struct
 import zlib
@@ -111,7 +111,7 @@ def test_what_was_seen_is_saved(compiled: Any, tmp_path: Path) -> None:
 
 
 def saved(path: Path) -> tuple[dict[str, Any], bytes]:
-    """The header of a saved index, and what comes behind it."""
+    """The header of a saved index, and the rest behind it."""
     whole = path.read_bytes()
     (length,) = struct.unpack("<Q", whole[12:20])
     return msgspec.msgpack.decode(whole[20 : 20 + length]), whole[20 + length :]
@@ -150,7 +150,7 @@ def test_arrays_lie_where_they_can_be_mapped(tmp_path: Path) -> None:
 
 
 def test_what_is_added_to_a_loaded_index_stays_in_its_process(tmp_path: Path) -> None:
-    """One process would change what all others match."""
+    """One process would change the matches of all others."""
     small(tmp_path / "index")
     before = (tmp_path / "index").read_bytes()
     loaded = loaded_index(tmp_path / "index", False)
@@ -172,7 +172,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_changed_bytes_are_found(tmp_path: Path, seed: int) -> None:
-    """Kernels would read behind the end of an array, or notifications miss who asked for them."""
+    """Kernels would read behind the end of an array, or subscribers miss notifications."""
     path = tmp_path / "index"
     small(path)
     whole = bytearray(path.read_bytes())
@@ -201,7 +201,7 @@ def test_what_cannot_be_saved_leaves_the_file_that_is_there(tmp_path: Path) -> N
     ids=lambda key: type(key).__name__,
 )
 def test_a_key_that_no_file_can_hold_is_refused(tmp_path: Path, key: Any) -> None:
-    """A key would come back as another one, or end the process."""
+    """A key would be restored as another one, or end the process."""
     index: ct.Index[Any] = new_index(False)
     index.add(key, ct.Filter("a = 1"))
     with pytest.raises(EncodingError, match="keys must be"):
@@ -209,7 +209,9 @@ def test_a_key_that_no_file_can_hold_is_refused(tmp_path: Path, key: Any) -> Non
 
 
 def header_parts(of: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where the parts of a header stand, the outermost first; of lists the first and the last."""
+    """The positions of the parts of a header, the outermost first; of lists the first and the
+    last.
+    """
     found = [path]
     steps = of if isinstance(of, dict) else sorted({0, len(of) - 1}) if isinstance(of, list) else ()
     for step in steps if of else ():
@@ -232,7 +234,7 @@ ODD: list[Any] = [-1, 2**62, b"\xc1", [], [[1, 2, 3]]]
 @pytest.mark.quick_first
 @pytest.mark.parametrize("odd", ODD, ids=str)
 def test_a_damaged_header_is_refused(tmp_path: Path, odd: Any) -> None:
-    """A file that is damaged would end the process by an error that says nothing of it."""
+    """A damaged file would end the process by an unrelated error."""
     path = tmp_path / "index"
     small(path)
     header, rest = saved(path)

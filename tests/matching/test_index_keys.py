@@ -1,4 +1,4 @@
-"""Traits: every value of a set has one, so that what is filed by them is found."""
+"""Index keys: every value of a set has one, so that its filters are found."""
 
 import math
 import sys
@@ -39,7 +39,7 @@ def has(key: Key, index_key: IndexKey) -> bool:
     most=st.integers(0, 8),
 )
 def test_every_value_of_a_set_has_one_of_its_traits(of: Any, values: Any, most: int) -> None:
-    """A filter would be filed where some value that it matches does not come by."""
+    """A filter would be at a place that some matching value does not reach."""
     index_keys = traits_of(of, most)
     if index_keys is not None:
         assert len(index_keys) <= most
@@ -91,7 +91,7 @@ def test_a_prefix_is_known_by_its_interval(prefix: Any) -> None:
     ],
 )
 def test_a_bound_that_leaves_one_number_is_that_number(of: ct.ValueSet, value: float) -> None:
-    """A filter of one value would be looked at whenever its attribute comes."""
+    """A filter of one value would be checked at every notification with its attribute."""
     assert traits_of(of, 1) == (IndexKey("is", False, key_of(value)),)
 
 

@@ -32,7 +32,7 @@ ASKED_BY_PYTHON = [
 
 
 def asked(code: str, **environment: str) -> list[str]:
-    """What another process prints."""
+    """The output of another process."""
     done = subprocess.run(
         [sys.executable, "-c", f"from contrada.matching.kernels import jit; print({code})"],
         env={k: v for k, v in os.environ.items() if k != PURE_VARIABLE} | environment,
@@ -55,7 +55,7 @@ def asked(code: str, **environment: str) -> list[str]:
     ],
 )
 def test_the_environment_keeps_everything_uncompiled(environment: Any, pure: bool) -> None:
-    """Who must do without compiling could not; or nobody would get compiled kernels."""
+    """Compilation could not be disabled; or nobody would get compiled kernels."""
     code = "jit.is_pure(), jit.compiled() if jit.is_pure() else True, jit.is_loaded(), jit.loaded()"
     answers = (True, False, True, False) if pure else (False, True, False, False)
     assert asked(code, **environment) == [str(each) for each in answers]
@@ -100,7 +100,7 @@ def test_who_waits_for_a_compiler_is_told(
 def test_kernels_of_another_text_are_kept_elsewhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What was compiled of a kernel's former text would be run for years."""
+    """Compiled code of a kernel's former text would be run for years."""
     here = jit.cache_folder.__wrapped__
     tmp_path /= "installed"
     monkeypatch.setattr(jit, "__file__", str(installed_in(tmp_path)))
@@ -139,7 +139,7 @@ def installed_in(folder: Path) -> Path:
 def test_what_an_installation_has_compiled_serves_all_its_users(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_first: bool
 ) -> None:
-    """Each user of an image would compile what is there; or lose what they had."""
+    """Each user of an image would compile the same again; or lose their own."""
     monkeypatch.setattr(jit, "__file__", str(installed_in(tmp_path / "installed")))
     folder = jit.cache_folder.__wrapped__
     of_root = folder()

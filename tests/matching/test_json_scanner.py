@@ -1,4 +1,4 @@
-"""Kernels that walk over lines of JSON: what they take is JSON, and stands where they say."""
+"""Kernels that scan lines of JSON: the values are valid JSON, at their positions."""
 
 import json
 
@@ -58,7 +58,7 @@ def test_numbers_end_where_json_ends_them(text: str) -> None:
     ],
 )
 def test_numbers_are_the_nearest(text: str) -> None:
-    """A double would be the one next to what is written, or lose its sign."""
+    """A double would be the next one to the written number, or lose its sign."""
     data = np.frombuffer(f"{text},{BEHIND}".encode(), dtype=np.uint8)
     kind, bits = json_scanner.number_of(data, 0, len(text))
     number = json.loads(text)
@@ -127,7 +127,7 @@ LINES = {
 
 
 def test_lines_are_taken_as_json_takes_them() -> None:
-    """A line would be read that is no object, or another value be found than stands there."""
+    """A line would be read that is no object, or a wrong value be found."""
     data = np.frombuffer(("".join(f"{each}\n" for each in LINES) + BEHIND).encode(), dtype=np.uint8)
     ends = np.flatnonzero(data == 10)[: len(LINES)]
     table = np.full(64, -1, dtype=np.int64)
@@ -163,7 +163,7 @@ def test_lines_are_taken_as_json_takes_them() -> None:
 
 @pytest.mark.parametrize("text", ["", "t", "tr", "nul", "f", "fals"])
 def test_words_end_in_their_lines(text: str) -> None:
-    """What stands at the beginning of the next line would be taken for the rest of a word."""
+    """The beginning of the next line would be read as the rest of a word."""
     rest = next(each[len(text) :] for each in ("true", "null", "false") if each.startswith(text))
     data = np.frombuffer(f"{text}\n{rest}{BEHIND}".encode(), dtype=np.uint8)
     assert json_scanner.past_word(data, 0) == -1

@@ -16,7 +16,7 @@ OTHERS = ["text", "1", None, True, 2.5, 2**64, (1, "x"), b"1"]
 
 
 class SlotsOfKeys(RuleBasedStateMachine):
-    """Keys come, go and are saved, against a dict."""
+    """Keys are added, removed and saved, against a dict."""
 
     compiled = False
 
@@ -109,7 +109,7 @@ def test_a_slot_is_a_plain_number(compiled: Any) -> None:
 
 
 def test_a_key_that_went_is_let_go() -> None:
-    """Whatever a key holds would stay in memory until its slot is taken again."""
+    """The objects of a removed key would remain in memory until its slot is reused."""
 
     class Holder:
         """An object as a key."""
@@ -149,7 +149,7 @@ def test_keys_that_are_taken_twice_are_told(compiled: Any) -> None:
 
 
 def test_integer_keys_are_keys_like_others() -> None:
-    """A key would be lost when the first key comes that is no integer, or taken for another."""
+    """A key would be lost with the first key that is no integer, or mistaken for another."""
     index: ct.Index[Any] = new_index(False)
     for key in range(100):
         index.add(key * 7919, ct.Filter({"a": key % 3}))

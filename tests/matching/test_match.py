@@ -48,7 +48,7 @@ def guards_of(segment: Any, number: int) -> list[list[tuple[int, int, int]]]:
 @pytest.mark.parametrize("compiled", COMPILED)
 @given(of=strategies.filters(strategies.value_sets(2)), notification=strategies.notifications())
 def test_guards_never_say_no_to_what_passes(of: Any, notification: Any, compiled: Any) -> None:
-    """A filter would be missed, or match by its guards alone what it does not match."""
+    """A filter would be missed, or match by its guards alone although it must not."""
     segment = generation_of([of], compiled)
     arrays, guard_passes = segment.arrays, inner(compiled).guard_passes
     assert loaded(segment, notification.span, compiled) == OK
@@ -140,7 +140,7 @@ def test_chains_for_which_there_is_no_room_wait_for_it(compiled: Any) -> None:
 @pytest.mark.parametrize("compiled", COMPILED)
 @given(out=st.lists(st.integers(-3, 7), max_size=20))
 def test_a_slot_is_left_once(out: Any, compiled: Any) -> None:
-    """A key would come twice; or a filter that the model is to confirm be taken for a key."""
+    """A key would be repeated; or a filter that the model must confirm be taken for a key."""
     segment = generation_of([ct.Filter({"a": n}) for n in range(8)], compiled)
     arrays = segment.arrays
     loaded(segment, b"\x80", compiled)
@@ -158,7 +158,7 @@ def test_a_slot_is_left_once(out: Any, compiled: Any) -> None:
     "count", [PENDING - ENTRIES_AT_ONCE, PENDING, PENDING + 1, 2 * PENDING + 3]
 )
 def test_more_candidates_than_are_written_down_at_a_time(count: int, compiled: Any) -> None:
-    """Of a long bucket those behind the room for candidates would be forgotten, or come twice."""
+    """Candidates of a long bucket beyond the room would be lost, or repeated."""
     index: ct.Index[int] = new_index(compiled)
     for key in range(count):
         index.add(

@@ -34,7 +34,7 @@ def test_rows_are_copied_as_a_whole() -> None:
 
 @pytest.mark.parametrize("row", [-1, 3, 2**31])
 def test_a_row_that_is_not_there_is_refused(row: int) -> None:
-    """Python would count from the end what compiled code reads before the beginning."""
+    """Python would count from the end; compiled code would read before the beginning."""
     fields = Fields(np.zeros(3, dtype=ROW))
     with pytest.raises(IndexError):
         fields[row]

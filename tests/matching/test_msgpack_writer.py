@@ -15,14 +15,14 @@ EDGES = (0, 31, 32, 33, 127, 128, 129, 255, 256, 32767, 32768, 32769, 65535, 655
 
 
 def written(put: Any, value: int) -> bytes:
-    """What a kernel writes of a value."""
+    """The output of a kernel for a value."""
     out = np.zeros(20, dtype=np.uint8)
     return out[: put(out, 0, value)].tobytes()
 
 
 @pytest.mark.parametrize("edge", [*EDGES, 2**31 + 1, 2**32 - 1, INT_MAX])
 def test_integers_take_as_few_bytes_as_they_need(edge: int) -> None:
-    """Two forms of one integer would be two values to who compares bytes."""
+    """Two forms of one integer would be two values for a comparison of bytes."""
     for value in (edge, -edge, -edge - 1):
         assert value >= INT_MIN
         expected = msgspec.msgpack.encode(value)

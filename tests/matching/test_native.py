@@ -93,7 +93,7 @@ def test_rows_are_copied_as_a_whole() -> None:
 
 
 def test_a_row_is_counted_in_any_integer() -> None:
-    """A row number of 32 bits, as they stand in the arrays, would be cut on its way."""
+    """A row number of 32 bits, as in the arrays, would be truncated."""
     arrays = Arrays()
     arrays.reserve("texts", 2**17)
     arrays.texts[2**17 - 1] = 200

@@ -1,4 +1,4 @@
-"""Notifications as bytes: what is given, what is refused, and bundles as if each were looked at."""
+"""Notifications as bytes: arguments, refusals, and bundles compared with their members."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -73,7 +73,7 @@ NAMES = ("@id", "@publisher", "@time")
 def test_the_envelope_stands_behind_the_attributes(
     attributes: Any, envelope: Any, names: Any
 ) -> None:
-    """A filter on the publisher would miss what is published, or an attribute be lost."""
+    """A filter on the publisher would miss notifications, or an attribute be lost."""
     span = encode({name: n % 2**63 for name, n in attributes.items()})
     found = msgspec.msgpack.decode(with_envelope(span, envelope, names))
     times = envelope.time_us or 0
@@ -103,7 +103,7 @@ def test_what_is_no_map_is_left_to_who_reads_it(span: bytes) -> None:
 
 @pytest.mark.parametrize("span", [b"", b"\x01", b"\xc1", b"\x81\xa1a", b"\x81\xa1a\x01\x00"])
 def test_bytes_that_are_no_span_are_refused(span: bytes) -> None:
-    """Another error than Contrada's would come out of matching."""
+    """Matching would raise an error other than Contrada's."""
     with pytest.raises(EncodingError):
         decode_span(span)
     with pytest.raises(EncodingError):
@@ -118,7 +118,7 @@ def test_a_value_that_none_can_have_is_refused() -> None:
 
 
 def test_what_is_given_becomes_a_notification() -> None:
-    """What only the model can tell would be asked of another notification."""
+    """The model would evaluate another notification."""
     given_ = ct.Notification({"a": 1})
     assert to_notification(given_, UNSTAMPED, ()) is given_
     late = Envelope(publisher="p", time_us=5)
@@ -146,13 +146,13 @@ def _loaded() -> None:
 
 
 def bundle_with(*encodings: bytes) -> Bundle | None:
-    """A bundle in which others stand before and behind."""
+    """A bundle with others before and behind."""
     other = to_msgpack(Notification({"a": 1}, envelope=STAMPED))
     return Bundle.of([other, *encodings, *[other] * BUNDLE_MIN])
 
 
 def same(bundle: Bundle, notifications: Sequence[Notification]) -> bool:
-    """Whether a bundle tells what notifications tell."""
+    """Whether a bundle agrees with its notifications."""
     envelopes = [each.envelope for each in notifications]
     return (
         [*bundle.identities()] == [(each.publisher, each.id) for each in envelopes]
@@ -181,7 +181,7 @@ def test_what_is_plain_is_passed_on_as_it_came(attributes: dict[str, Any], body:
 @needs_numba
 @pytest.mark.parametrize("other", OTHERS)
 def test_what_is_another_is_looked_at(other: Notification) -> None:
-    """What has a time to live, a priority or a promise would be treated as if it had none."""
+    """A lifetime, a priority or a guarantee would be ignored."""
     assert bundle_with(to_msgpack(other)) is None
 
 

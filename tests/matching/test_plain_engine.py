@@ -1,4 +1,4 @@
-"""The plain engine: where filters are filed, what is checked, and that nothing is lost."""
+"""The plain engine: places of filters, candidates, and that no match is lost."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ CONSTRAINTS = [
 
 @pytest.mark.parametrize(("text", "met", "missed"), CONSTRAINTS)
 def test_every_kind_of_constraint_is_found(text: Any, met: Any, missed: Any) -> None:
-    """A filter would be filed where a notification that it matches does not come by."""
+    """A filter would be at a place that a matching notification does not reach."""
     index: ct.Index[Any] = ct.Index(compiled=False)
     index.add("asked", ct.FilterSet(text))
     for i in range(50):
@@ -169,7 +169,7 @@ def test_filters_are_filed_where_few_notifications_come_by() -> None:
 
 
 def test_filters_are_filed_where_they_are_found_cheaply() -> None:
-    """A filter would be looked at by whatever has a number, and not where a value leads to it."""
+    """A filter would be checked at every number, and not where a value leads to it."""
     engine: PlainEngine[int] = PlainEngine()
     for i in range(40):
         engine.add(i, (ct.Filter({"a": ct.ops.gt(i)}),))
@@ -199,7 +199,7 @@ def test_long_texts_are_not_looked_up_part_by_part(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_unknown_operator_accepts_texts_only() -> None:
-    """A filter in transit would be dropped, or match what its other constraints exclude."""
+    """A forwarded filter would be dropped, or match against its other constraints."""
     unknown = Literal(Atom("frob", b"x"), True)
     index: ct.Index[str] = ct.Index(compiled=False)
     index.add("k", ct.Filter({"a": ct.ValueSet((), unknown), "b": 1}))
@@ -226,7 +226,7 @@ def test_what_is_refused_changes_nothing() -> None:
 
 
 def test_filters_that_are_gone_leave_nothing() -> None:
-    """Subscriptions that come and go would fill the memory."""
+    """Short subscriptions would fill the memory."""
     engine: PlainEngine[int] = PlainEngine()
     texts = [text for text, _, _ in CONSTRAINTS if "or" not in text]
     for key, text in enumerate(texts):

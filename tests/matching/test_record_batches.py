@@ -1,4 +1,4 @@
-"""Batches: spans of msgpack, and tables in columns, give what single notifications give."""
+"""Batches: spans of msgpack, and tables in columns, give the answers of single notifications."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -62,7 +62,7 @@ def test_spans_are_matched_as_every_filter_says(
 @pytest.mark.quick_first
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_spans_are_matched_as_columns(compiled: Any) -> None:
-    """The same rows as bytes and as columns would go to other subscribers."""
+    """The same rows as bytes and as columns would reach other subscribers."""
     index: ct.Index[Any] = new_index(compiled)
     for i in range(300):
         index.add(i, ct.Filter(f"symbol = 'S{i % 7}' and price > {i}"))
@@ -113,7 +113,7 @@ def test_the_envelope_is_asked_for_only_where_a_filter_does(compiled: Any) -> No
 @pytest.mark.parametrize("compiled", [E for E in ENGINES if E.values[0] is not False])
 @given(data=st.binary(max_size=40), cut=st.integers(0, 60))
 def test_bytes_that_are_no_span_are_refused_or_pass(compiled: Any, data: Any, cut: Any) -> None:
-    """Memory behind cut or odd bytes would be read, or another error would come out."""
+    """Memory behind truncated bytes would be read, or another error be raised."""
     index: ct.Index[Any] = new_index(compiled)
     index.add(1, ct.Filter("b = 'xyz' and a exists"))
     whole = encode({"b": "xyz", "a": [1, "text", None], "c": "x" * 20})

@@ -55,8 +55,8 @@ SERIES: Final = (
     "speed_6005",
     "TravelTime_387",
 )
-"""The series that stand for metrics: the n-th metric, as they come in the rules, is the n-th of
-these, and after the last the first again."""
+"""The series for metrics: the n-th metric in the rules has the n-th of these, then from the first
+again."""
 
 pytestmark = pytest.mark.slow
 
@@ -147,7 +147,7 @@ def test_sigma_rules_match_alike_in_plain_python_and_after_a_renewal(
 
 
 def series_of(rules: Iterable[rules_prometheus.Rule]) -> dict[str, str]:
-    """The series that stands for each metric."""
+    """The series of each metric."""
     metrics = dict.fromkeys(each.metric for rule in rules for each in rule)
     return dict(zip(metrics, itertools.cycle(SERIES), strict=False))
 

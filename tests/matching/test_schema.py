@@ -1,4 +1,4 @@
-"""What the arrays hold: names, sizes, and that nothing means two things."""
+"""The contents of the arrays: names, sizes, and that nothing has two meanings."""
 
 from collections import Counter
 
@@ -48,7 +48,7 @@ def test_operators_kinds_and_answers_are_told_apart() -> None:
 
 
 def test_the_parts_of_a_guard_do_not_overlap() -> None:
-    """What a guard asks would be read as the attribute that it asks."""
+    """A guard's test would be read as its attribute."""
     s = schema
     domain, kind = 7 << s.GUARD_DOMAIN_SHIFT, 7 << s.GUARD_KIND_SHIFT
     parts = [s.GUARD_ATTR, domain, kind, s.DECIDED_HERE, s.DECIDED_ALONE, s.KEY_HERE]

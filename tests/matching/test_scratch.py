@@ -74,9 +74,9 @@ def test_hashes_are_the_same_in_both_kinds(seed: Any, h: Any, x: Any, attr: Any,
 
 @pytest.mark.slow
 def test_texts_of_one_hash_are_not_for_another_seed() -> None:
-    """Texts could be made whose hashes are equal in any process.
+    """Texts could be made with equal hashes in any process.
 
-    With products alone, it is the lowest byte of the seed that says which texts have one hash.
+    With products alone, the lowest byte of the seed decides which texts have one hash.
     """
     hash_of_text = module("kernels.scratch").hash_of_text
     seed = 0x2B6D5A7F_9D1C6E53
@@ -166,7 +166,7 @@ def test_a_time_between_two_microseconds_is_the_nearer_one(
 @pytest.mark.parametrize("compiled", COMPILED)
 @given(value=st.recursive(strategies.values(), lambda inner: st.lists(inner, max_size=3)))
 def test_what_nobody_asks_for_is_skipped_as_a_whole(value: Any, compiled: Any) -> None:
-    """What comes behind an attribute that no filter names would be read from its middle."""
+    """The part behind an unused attribute would be read from its middle."""
     msg = encode({"k": value})
     skipped = module("kernels.scratch", compiled).skipped
     assert skipped(msg + b"\x01", 0) == len(msg)
@@ -176,7 +176,7 @@ def test_what_nobody_asks_for_is_skipped_as_a_whole(value: Any, compiled: Any) -
 
 
 def scratch(segment: Any) -> dict[int, list[tuple[int, int, int, bytes]]]:
-    """What stands in the scratch: by attribute its values."""
+    """The contents of the scratch: by attribute its values."""
     arrays = segment.arrays
     state, values, text = arrays.state, arrays.values, arrays.of["text"]
     found = {}
@@ -200,7 +200,7 @@ def scratch(segment: Any) -> dict[int, list[tuple[int, int, int, bytes]]]:
 
 
 def in_scratch(value: Any) -> tuple[int, int, int, bytes]:
-    """What a value becomes there."""
+    """A value's form in the scratch."""
     if value is None:
         return 1, 0, 0, b""
     if isinstance(value, bool):
@@ -219,7 +219,7 @@ def in_scratch(value: Any) -> tuple[int, int, int, bytes]:
 
 
 def check_scratch(attributes: Any, compiled: bool) -> None:
-    """Asserts that values stand in the scratch, and what an attribute's state says of them."""
+    """Asserts that values are in the scratch, with the right state of each attribute."""
     segment = generation_of([ct.Filter("a = 1 and b = 2 and é = 3")], compiled)
     assert loaded(segment, encode(attributes), compiled) == OK
     listed = {n: v if isinstance(v, list) else [v] for n, v in attributes.items()}
@@ -335,7 +335,7 @@ def test_what_is_no_notification_is_unreadable(span: Any, compiled: Any) -> None
 @pytest.mark.parametrize("compiled", COMPILED)
 @given(names=st.lists(strategies.odd_names | strategies.names, unique=True, max_size=40))
 def test_names_are_found_again(names: Any, compiled: Any) -> None:
-    """An attribute would be taken for another whose name has the same hash or beginning."""
+    """An attribute would be mistaken for another with the same hash or beginning."""
     known, others = names[::2], names[1::2]
     segment = generation_of([ct.Filter({name: 1}) for name in known], compiled)
     attr_of = inner(compiled).attr_of
@@ -382,7 +382,7 @@ OF_KIND: dict[str, st.SearchStrategy[Any]] = {
 
 
 def loaded_row(segment: Any, described: Any, row: int) -> int:
-    """Brings a row of columns into the scratch; what that answers when there is room."""
+    """Loads a row of columns into the scratch; returns the answer with enough room."""
     cells = np.zeros(len(described) + 1, dtype=np.int64)
     memory = segment.arrays.memory
     while (status := inner(True).load_cells(described, row, cells, memory)) in NEEDS_ROOM:

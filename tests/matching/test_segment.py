@@ -1,4 +1,4 @@
-"""A segment of the index: shared hashes, failed updates, what goes with filters, crowding."""
+"""A segment of the index: shared hashes, failed updates, removal of filters, crowding."""
 
 from enum import Enum
 from itertools import pairwise, product
@@ -29,7 +29,7 @@ def looked_at(index: ct.Index[Any], notification: dict[str, Any]) -> int:
 
 
 def number_of_one_hash(hashes: dict[int, Any], attr: int) -> tuple[Any, int]:
-    """What has one of these hashes, and a number of an attribute whose place has it, too."""
+    """A value with one of these hashes, and a number of an attribute with a place of that hash."""
     for number in range(2_000_000):
         other = hashes.get(point_hash(_SEED, attr, NUMBER, number_key(number)[0]))
         if other is not None:
@@ -38,7 +38,7 @@ def number_of_one_hash(hashes: dict[int, Any], attr: int) -> tuple[Any, int]:
 
 
 def of_one_hash() -> tuple[int, int]:
-    """A number of the first attribute and one of the second whose places share a hash."""
+    """A number of the first attribute and one of the second with places of one hash."""
     hashes = {point_hash(_SEED, 0, NUMBER, number_key(n)[0]): n for n in range(30_000)}
     return number_of_one_hash(hashes, 1)
 
@@ -120,7 +120,7 @@ def test_ranges_that_come_in_order_are_spread_over_the_bins(compiled: Any) -> No
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_filters_of_several_places_go_without_a_search(compiled: Any) -> None:
-    """An entry that moved would not be found where its filter says."""
+    """An entry that moved would not be found by its filter."""
     index: ct.Index[int] = new_index(compiled)
     random = Random(5)
     kept: dict[int, ct.Filter] = {}
@@ -217,7 +217,7 @@ def test_a_text_leads_to_no_value_of_its_hash(compiled: Any) -> None:
 
 
 def test_columns_of_one_name_are_refused() -> None:
-    """An attribute that comes twice would be written down behind the end of an array."""
+    """A repeated attribute would be written behind the end of an array."""
     pa = pytest.importorskip("pyarrow")
     index: ct.Index[int] = ct.Index()
     index.add(1, ct.Filter("a = 5"))
@@ -245,7 +245,7 @@ def test_names_that_are_written_alike_are_one_attribute() -> None:
     ],
 )
 def test_covered_filters_are_found_at_the_edges(filter_: str, asked: str) -> None:
-    """A filter would seem wider than what covers it, or an empty one be overlooked."""
+    """A filter would seem wider than one that covers it, or an empty one be overlooked."""
     index: ct.Index[int] = new_index(False)
     index.add(0, ct.Filter(filter_))
     assert ct.covers(ct.Filter(asked), ct.Filter(filter_))
@@ -292,7 +292,7 @@ def test_names_made_to_lie_side_by_side_do_not(compiled: Any) -> None:
 
 
 def test_generations_of_one_index_hash_alike() -> None:
-    """What was seen at a place is asked of the segment before, by the place's hash."""
+    """The statistics of a place are read from the former segment, by the place's hash."""
     before = IndexSegment()
     before.arrays.seed[0] = 12345
     assert IndexSegment(before).arrays.seed[0] == 12345

@@ -90,7 +90,7 @@ def test_another_attribute_or_domain_is_another_place(second: Any, compiled: Any
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_new_bucket_begins_as_if_it_had_been_visited(compiled: Any) -> None:
-    """What is new would look unvisited, and all filters be hung there."""
+    """A new bucket would look unvisited, and attract all filters."""
     arrays = generation_of([ct.Filter("a = 1")], compiled).arrays
     arrays.attrs.seen[0] = 1_000
     bucket = arrays.place_bucket(777, 0, 0.25, 4, 5, arrays) >> 2
@@ -101,7 +101,7 @@ BUCKETS = 4
 
 
 class Entries(RuleBasedStateMachine):
-    """Filters come to buckets, to one or several, and leave them, in any order."""
+    """Filters are added to buckets, one or several, and removed, in any order."""
 
     compiled = False
 
@@ -240,7 +240,7 @@ def test_the_most_selective_constraints_are_guards(
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_filter_of_several_places_shows_no_key(compiled: Any) -> None:
-    """When its keys change, only one of its entries would be told."""
+    """A change of its keys would update only one of its entries."""
     segment = generation_of([ct.Filter({"a": sets.in_(1, 2)})], compiled)
     for bucket, at in segment._chains.places(segment.arrays.filters.place[0], 0):
         entry = segment.arrays.of["entries"][segment.arrays.buckets.start[bucket] + at]
@@ -340,7 +340,7 @@ TestCompiledKeyTable.__doc__ = "The same on compiled kernels."
 @pytest.mark.parametrize("compiled", COMPILED)
 @given(names=st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, max_size=20))
 def test_names_are_entered_once(names: Any, compiled: Any) -> None:
-    """An attribute whose row was freed would still be found; or one be entered twice."""
+    """An attribute with a freed row would still be found; or one be entered twice."""
     segment = generation_of([ct.Filter({name: 1}) for name in names], compiled)
     arrays = segment.arrays
     freed = names[::3]
@@ -360,7 +360,7 @@ def test_names_are_entered_once(names: Any, compiled: Any) -> None:
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_what_touches_a_box_is_written_down_piece_by_piece(compiled: Any) -> None:
-    """Filters beyond the room would be forgotten, or come twice."""
+    """Filters beyond the room would be forgotten, or repeated."""
     segment = generation_of([ct.Filter({"a": n % 5, "b": n}) for n in range(40)], compiled)
     arrays = segment.arrays
     key = module("filter_compiler").number_key(3)[0]

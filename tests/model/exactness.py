@@ -64,7 +64,7 @@ def kind(value: object) -> str:
 
 
 def raw(value: object) -> Any:
-    """What Python compares: text as bytes."""
+    """The form that Python compares: text as bytes."""
     return value.encode() if isinstance(value, str) else value
 
 
@@ -129,7 +129,7 @@ def bit_pairs(value: object, constant: object) -> Iterator[tuple[int, int]]:
 
 
 CHARACTER: Final = r"[^\udc80-\udcff]"
-"""What Python's expressions call a character where bytes that are no UTF-8 are surrogates."""
+"""A character in Python's expressions, with surrogates for bytes that are not UTF-8."""
 
 EXPRESSIONS: Final = {
     "a.*b$": rf"a(?:(?!\n){CHARACTER})*b\Z",
@@ -139,7 +139,7 @@ EXPRESSIONS: Final = {
     "(?s)^.?k": f"^{CHARACTER}?k",
     "A|b.$": rf"A|b(?:(?!\n){CHARACTER})\Z",
 }
-"""Regular expressions of ours, and what Python calls them."""
+"""Regular expressions of ours, and the same in Python."""
 
 
 def finds(value: object, expression: str) -> bool:
@@ -221,7 +221,7 @@ CONSTANT_TEXTS: Final = tuple(strings(CONSTANT_LENGTH_MAX))
 
 
 def near_number(number: int | float) -> Iterator[int | float]:
-    """A number with what int64 and double have next to it."""
+    """A number with its neighbours in int64 and double."""
     yield number
     for towards in (-math.inf, math.inf):
         yield math.nextafter(float(number), towards)
@@ -238,7 +238,7 @@ def gaps(numbers: Iterable[int | float]) -> Iterator[int | float]:
 
 
 def near_text(text: str | bytes) -> Iterator[bytes]:
-    """A text with what sorts next to it and what merely begins like it."""
+    """A text with its neighbours in the order, and extensions of its beginning."""
     at = raw(text)
     yield from (at, at + b"\0", at + b"\xff", at[:-1])
     if at and at[-1] < 255:
@@ -275,7 +275,7 @@ UNIVERSE: Final = universe()
 
 @dataclass(eq=False)
 class Term:
-    """One constraint: as the model has it, and what it holds of the universe by definition."""
+    """One constraint: in the model, and by its definition on the universe."""
 
     operator: str
     constants: tuple[Any, ...]
@@ -545,7 +545,7 @@ def compare_union(
 
 
 def _inside_union(members: Sequence[dict[str, Combination]], g: dict[str, Combination]) -> bool:
-    """Over all points of the universe squared: attributes a and b, grouped by who holds a."""
+    """Over all points of the universe squared: attributes a and b, grouped by the sets with a."""
     a_bits = [of["a"].bits if "a" in of else ALL_BITS for of in members]
     b_bits = [of["b"].bits if "b" in of else ALL_BITS for of in members]
     g_a, g_b = (g[name].bits if name in g else ALL_BITS for name in ("a", "b"))

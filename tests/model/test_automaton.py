@@ -1,4 +1,4 @@
-"""Automata against the plain meaning of the expressions they stand for."""
+"""Automata against the plain meaning of their expressions."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""What is wrong is refused by its own error, with the place and the values."""
+"""Refusals of invalid input: each by its own error, with the place and the values."""
 
 import math
 from collections.abc import Callable
@@ -195,7 +195,7 @@ CALLS: list[tuple[str, Callable[[], object], type[Exception], dict[str, object]]
     ],
 )
 def test_cuts_that_are_none_make_no_set(cuts: Any) -> None:
-    """A set would hold what it should not, in silence."""
+    """A set would silently hold wrong values."""
     with pytest.raises(InvalidFilterError) as caught:
         ValueSet(cuts)
     assert (caught.value.operator, caught.value.constants) == ("cuts", (cuts,))
@@ -205,7 +205,7 @@ def test_cuts_that_are_none_make_no_set(cuts: Any) -> None:
 def test_bad_calls_carry_their_values(
     row: tuple[str, Callable[[], object], type[Exception], dict[str, object]],
 ) -> None:
-    """A program could not tell what was wrong, or would get an answer."""
+    """A program could not find the fault, or would get an answer."""
     _, call, kind, attributes = row
     with pytest.raises(kind) as caught:
         call()
@@ -213,7 +213,7 @@ def test_bad_calls_carry_their_values(
 
 
 def nested(levels: int) -> ValueSet:
-    """A set whose expression alternates so many times."""
+    """A set with an expression of this many alternations."""
     held = sets.contains("a")
     for level in range(levels):
         other = sets.suffix(f"{level}")
@@ -222,7 +222,7 @@ def nested(levels: int) -> ValueSet:
 
 
 def test_sets_nested_too_deeply_are_refused() -> None:
-    """A deep set would use up the stack of whoever decides about it."""
+    """A deep set would overflow the stack of a decision."""
     deep = nested(NESTING_MAX)
     assert ValueSet.parse(str(deep)) == deep
     with pytest.raises(LimitError) as caught:

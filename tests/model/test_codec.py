@@ -1,4 +1,4 @@
-"""What encodings are read, and what becomes of operators that are unknown where they are read."""
+"""Decoding: valid encodings, and the fate of operators that are unknown to the reader."""
 
 import struct
 from typing import Any
@@ -42,13 +42,13 @@ def test_json_is_bounded_in_bytes(size: int) -> None:
 
 
 def test_a_surrogate_in_json_is_an_encoding_error() -> None:
-    """A stranger's text would raise what nobody catches."""
+    """A stranger's text would raise an error that nobody catches."""
     with pytest.raises(EncodingError, match="surrogate"):
         from_json('"\ud800"')
 
 
 def test_unknown_operators_travel_by_msgpack_only() -> None:
-    """Either a broker would change what it only carries, or the docstring would lie."""
+    """Either a broker would change a forwarded filter, or the docstring would lie."""
     unknown = ValueSet((), Literal(Atom("frobs", b"x"), True))
     carried = Filter.of_sets({"a": unknown})
     assert from_msgpack(to_msgpack(carried)) == carried
@@ -58,7 +58,7 @@ def test_unknown_operators_travel_by_msgpack_only() -> None:
 
 @given(filters, st.lists(st.tuples(st.integers(0, 80), st.binary(max_size=2)), max_size=3))
 def test_plain_filters_are_read_as_all_are(of: Filter, changes: list[tuple[int, bytes]]) -> None:
-    """A filter, or what is wrong with a stranger's bytes, would depend on how they are read."""
+    """A filter, or the fault in a stranger's bytes, would depend on the decoder."""
     data = to_msgpack(of)
     for place, put in changes:
         data = data[:place] + put + data[place + 1 :]
@@ -83,7 +83,7 @@ def test_names_that_recur_are_kept_however_many_bounds_come() -> None:
 
 @pytest.mark.parametrize("text", ["n > 1", "s suffix 'x'"])
 def test_names_of_attributes_are_held_once(text: str) -> None:
-    """A broker would hold each name as often as a filter says it."""
+    """A broker would hold each name once per filter."""
     (value_set,) = Filter(text).sets.values()
 
     def read(number: int) -> str:
@@ -98,7 +98,7 @@ def test_names_of_attributes_are_held_once(text: str) -> None:
 
 
 def outcome(data: bytes) -> tuple[str, object]:
-    """What bytes encode, to the form, or why they encode nothing."""
+    """The form of decoded bytes, or the reason of the refusal."""
     try:
         found = from_msgpack(data)
     except EncodingError as error:
@@ -114,7 +114,7 @@ def test_equal_sets_that_were_read_are_one_object() -> None:
 
 
 def test_what_stands_twice_in_an_encoding_is_looked_at() -> None:
-    """What stands first would be passed over, whatever it is."""
+    """The first of two equal names would be ignored, whatever its value."""
     twice = to_msgpack(Filter("a = 1 and b = 2")).replace(b"\xa1b", b"\xa1a")
     broken = twice.replace(b"\x92\x04\x01", b"\xa2\xff\xff", 1)
     assert from_msgpack(twice) == Filter("a = 2")
@@ -208,7 +208,7 @@ TIMES = [b"\xcf" + struct.pack(">q", NOW_US), b"\xd3" + struct.pack(">q", NOW_US
 
 
 def read(reader: Any, data: bytes) -> Any:
-    """What is read, all of it, or why it is refused."""
+    """All decoded parts, or the reason of the refusal."""
     try:
         found = reader(data)
     except EncodingError as error:
@@ -220,7 +220,7 @@ def read(reader: Any, data: bytes) -> Any:
 @pytest.mark.parametrize("time", TIMES, ids=bytes.hex)
 @pytest.mark.parametrize("body", [b"\xc4\x00", b"\xc6\0\0\0\x02\xcf\xcf"], ids=bytes.hex)
 def test_what_is_read_at_once_is_what_others_read(span: bytes, time: bytes, body: bytes) -> None:
-    """A subscriber would get what no broker takes, or an error that nobody catches."""
+    """A subscriber would get a notification that no broker accepts, or an unexpected error."""
     stamp = b"\x97\xa1i\xa1p\x01" + time + b"\xc0\x04\xabbest-effort"
     data = b"\x93\x01\xacnotification\x94" + span + stamp + body + b"\xa0"
     assert read(lambda of: notification_to_read(of)[0], data) == read(
@@ -231,7 +231,7 @@ def test_what_is_read_at_once_is_what_others_read(span: bytes, time: bytes, body
 @pytest.mark.parametrize("time_us", [NOW_US, 2**32, 2**32 - 1, 0])
 @pytest.mark.parametrize("value", [1, 2**63 - 1, 2**63, 2**64 - 1, "\u03cf", 2.5])
 def test_what_is_packed_at_once_is_what_others_pack(value: Any, time_us: int) -> None:
-    """A client would publish what its broker refuses, with all that comes along."""
+    """A client would publish a notification that its broker refuses with the rest of the batch."""
     envelope = Envelope("p.1", "p", 1, time_us)
     try:
         expected = to_msgpack(Notification({"a": value}, envelope=envelope))

@@ -42,7 +42,7 @@ conditions = st.recursive(st.sampled_from(sorted(HELD)), joined, max_leaves=6)
 
 @given(conditions)
 def test_a_condition_holds_where_python_says(text: str) -> None:
-    """A subscription would get what its writer ruled out, or miss what he asked for."""
+    """A subscription would match excluded notifications, or miss wanted ones."""
     code = text
     for number, constraint in enumerate(sorted(HELD)):
         code = code.replace(constraint, f"held[{number}]")
@@ -80,14 +80,14 @@ WRITTEN = [
 
 @pytest.mark.parametrize(("text", "written"), WRITTEN)
 def test_what_is_read_is_written_in_short(text: str, written: str) -> None:
-    """A person could not see what his condition means."""
+    """A person could not see the meaning of their condition."""
     text = text.replace("'#y", "' #y")
     assert str(ct.parse(text)) == written
     assert str(ct.FilterSet(text)) == written
 
 
 def test_one_filter_and_several_are_told_apart() -> None:
-    """A pattern, or a filter, would silently ask for only a part of what was written."""
+    """A pattern, or a filter, would silently have only a part of the written conditions."""
     assert isinstance(ct.parse("(a = 1 or a = 2)"), ct.Filter)
     assert ct.Filter("not (a = 1 or b = 2)") == ct.Filter("a none of (1) and b none of (2)")
     with pytest.raises(ParseError, match="expected one filter"):
@@ -256,7 +256,7 @@ def test_other_faults_get_no_hint(text: str) -> None:
 
 
 def test_what_is_expected_can_stand_there() -> None:
-    """A person would try one after another of what the message names."""
+    """A person would try each of the message's suggestions in vain."""
     with pytest.raises(ParseError) as caught:
         ct.parse("a = 1; b = 2")
     assert caught.value.expected.startswith("the end, `and`, `or` or `->`; ")

@@ -74,7 +74,7 @@ def test_a_filter_set_is_its_condition(condition: Formula, notification: ct.Noti
 def test_a_filter_set_that_overlaps_less_is_its_condition(
     alternatives: list[list[Member]], negated: bool
 ) -> None:
-    """If it failed, rules with many exceptions would match other notifications than they say."""
+    """Rules with many exceptions would match other notifications than they define."""
     condition: Formula = And(tuple(Or(tuple(each)) for each in alternatives))
     if negated:
         exceptions = Or(tuple(And(tuple(each)) for each in alternatives))

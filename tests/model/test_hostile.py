@@ -1,4 +1,4 @@
-"""What strangers send: only EncodingError, and soon."""
+"""Input of strangers: only EncodingError, and soon."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests import strategies as some
 from tests.model.test_round_trips import everything
 
 SECONDS_MAX = 60.0
-"""Far more than any of these needs on a busy machine, far less than what hangs."""
+"""Far more than any of these needs on a busy machine, far less than a hang."""
 
 _leaves = st.one_of(
     st.none(),
@@ -272,7 +272,7 @@ def test_a_changed_text_parses_or_says_why(f: Filter, place: int, character: str
 
 @given(some.notifications(some.values()), some.filters())
 def test_nothing_is_shared_with_what_was_read(n: Notification, f: Filter) -> None:
-    """What is read could be changed behind one's back."""
+    """A decoded value could change later through another one."""
     again = from_msgpack(to_msgpack(n))
     assert isinstance(again, Notification)
     with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""What shows of value sets without automata, and their hulls, against decisions by automata."""
+"""Relations of value sets that need no automata, and their hulls, against automata."""
 
 from typing import Final
 
@@ -132,7 +132,7 @@ def test_sets_that_hulls_keep_apart_are_apart(one: ValueSet, two: ValueSet) -> N
 
 @given(st.lists(SETS, min_size=2, max_size=6), st.booleans())
 def test_components_have_nothing_in_common(given_sets: list[ValueSet], backwards: bool) -> None:
-    """If it failed, a union of filters would be said to cover what it does not."""
+    """A union of filters would seem to cover too much."""
     found = components([hull(each, backwards=backwards) for each in given_sets])
     assert sorted(number for group in found for number in group) == [*range(len(given_sets))]
     for group in found:

@@ -123,7 +123,7 @@ def test_networks_and_addresses_are_decided_with_other_operators() -> None:
 
 @given(networks)
 def test_the_text_of_a_network_is_the_network(network: str) -> None:
-    """A network would not be what it is printed as."""
+    """A printed network would parse as another."""
     held = sets.cidr(network)
     assert ValueSet.parse(str(held)) == held
 
@@ -142,7 +142,7 @@ def test_the_text_of_a_network_is_the_network(network: str) -> None:
 @example("1.2.3.4.5")
 @example("256.1.1.1")
 def test_the_automaton_knows_the_same_addresses(text: str) -> None:
-    """What is an address would differ between matching and deciding."""
+    """Matching and deciding would disagree on addresses."""
     known = address_of(text.encode()) is not None
     held = sets.cidr("0.0.0.0/0") | sets.cidr("::/0")
     assert held.contains(text) is known

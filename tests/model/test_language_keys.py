@@ -1,4 +1,4 @@
-"""Keys of languages, told by their forms, against automata."""
+"""Keys of languages, by their forms, against automata."""
 
 from unittest.mock import patch
 

@@ -45,7 +45,7 @@ def test_sets_are_a_boolean_algebra(a: ValueSet, b: ValueSet, c: ValueSet) -> No
 
 @given(st.lists(some.pooled_values, min_size=1, max_size=4))
 def test_the_three_complements(constants: list[Value]) -> None:
-    """`not in`, `any but` and `none of` would no longer differ in the way the words say."""
+    """`not in`, `any but` and `none of` would no longer differ as documented."""
     inside = sets.in_(*constants)
     assert sets.none_of(*constants) == ~inside
     assert sets.any_but(*constants) == PRESENT - inside == sets.none_of(*constants) - ABSENT
@@ -205,7 +205,7 @@ def test_equal_filters_have_equal_hashes(f: Filter, g: Filter) -> None:
 
 @given(filters, filters, notifications)
 def test_merge_is_exact(f: Filter, g: Filter, notification: Notification) -> None:
-    """A merged filter would match more or less than the two it stands for."""
+    """A merged filter would match more or less than the two filters."""
     merged = relations.merge(f, g)
     assume(merged is not None)
     assert merged is not None

@@ -21,14 +21,14 @@ LONG = "a" * STATES_MAX
 
 @pytest.fixture
 def counted() -> Iterator[Tally]:
-    """What is counted in this test."""
+    """The counts of this test."""
     decision.safe_answers.clear()
     yield decision.safe_answers
     decision.safe_answers.clear()
 
 
 def test_beyond_the_states_answers_are_safe(counted: Tally) -> None:
-    """A router would drop what somebody wants because a question was too large."""
+    """A router would drop a wanted notification because a question was too large."""
     large = sets.contains(LONG) - sets.eq(LONG)
     begun = sets.prefix("a")
     assert large.meets(sets.text_not(begun))
@@ -58,7 +58,7 @@ def test_a_witness_beyond_the_limits_is_none(counted: Tally) -> None:
 
 
 def test_an_unknown_operator_meets_all_and_covers_nothing(counted: Tally) -> None:
-    """What another version of the program asks for would not be forwarded."""
+    """A subscription with an operator of another version would not be forwarded."""
     unknown = ValueSet(line.EMPTY, Literal(Atom("frobs", b"x"), True))
     assert unknown.unknown() == ("frobs",)
     for other in (sets.eq("a"), sets.exists(), sets.contains("b"), unknown):

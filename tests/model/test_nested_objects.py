@@ -1,4 +1,4 @@
-"""What callers hand over as mappings: objects in objects, lists, and what stands for a value."""
+"""Mappings of callers: nested objects, lists, and objects that represent values."""
 
 import json
 import math
@@ -118,7 +118,7 @@ def test_a_decimal_that_is_no_number_is_nan() -> None:
 
 @pytest.mark.parametrize(("given", "reason"), REFUSED, ids=lambda each: type(each).__name__)
 def test_what_would_lose_something_is_refused_in_words(given: Any, reason: str) -> None:
-    """Digits would be lost in silence, or a bare error of a library would come out."""
+    """Digits would be lost silently, or a bare error of a library be raised."""
     for attributes in ({"x": 1, "a": given}, {"a": [given]}, {"a": {"b": given}}):
         with pytest.raises(InvalidNotificationError, match=reason) as caught:
             Notification(attributes)
@@ -141,7 +141,7 @@ NESTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 def test_objects_in_objects_are_read_alike_everywhere(
     given: dict[str, Any], attributes: dict[str, Any]
 ) -> None:
-    """What is published as a dict would be other than what is published as JSON."""
+    """A notification of a dict would differ from the same of JSON."""
     expected = Notification(attributes)
     line = json.dumps(given)
     for found in (
@@ -158,7 +158,7 @@ def test_objects_in_objects_are_read_alike_everywhere(
 
 @pytest.mark.parametrize("inner", [{"b": [{"c": 1}], "d": 2}, {"b": [[1]], "d": 2}])
 def test_what_no_attribute_can_hold_stays_in_the_body(inner: dict[str, Any]) -> None:
-    """A part of what was published would be lost, or be matched out of its context."""
+    """A part of the publication would be lost, or be matched out of its context."""
     given = {"a": inner, "t": AT, "n": [math.nan, b"\xff"]}
     found = Notification(given)
     assert found == Notification(
@@ -179,7 +179,7 @@ JSON = "application/json"
 
 
 def test_order_and_repeats_are_kept_in_the_body_when_asked() -> None:
-    """What was sent could not be given back as it was."""
+    """The original order could not be restored."""
     given = {"tags": ["b", "a", "b"]}
     found = Notification(given, body=given)
     assert (found["tags"], found.body, found.content_type) == (
@@ -233,7 +233,7 @@ def test_depth_is_bounded(wrap: Callable[[Any], Any]) -> None:
 
 
 def test_json_has_one_spelling_of_what_it_has_not() -> None:
-    """A notification's JSON could not be taken apart by what reads records."""
+    """A record reader could not parse a notification's JSON."""
     of = Notification({"t": AT, "b": b"\xff", "n": [math.inf, math.nan]})
     shown = json.loads(to_json(of))["notification"]["attributes"]
     assert shown["t"] == {"$time": "2026-11-20T09:30:00Z"}

@@ -1,4 +1,4 @@
-"""What a notification and its envelope refuse, and what an envelope without a time means."""
+"""Refusals of notifications and envelopes, equality, typed access, and missing times."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -80,7 +80,7 @@ def test_what_cannot_travel_is_refused_at_once(
 
 
 def test_what_is_at_its_limits_travels() -> None:
-    """A limit would be one less than it says."""
+    """A limit would be one less than documented."""
     text = "e" * ENVELOPE_TEXT_BYTES_MAX
     envelope = Envelope(id=text, publisher=text, delivery=text, ttl_us=INT_MAX)
     full = {f"a{number}": 1 for number in range(ATTRIBUTES_MAX - 1)}
@@ -122,7 +122,7 @@ def test_marks_are_added_to_attributes_that_are_looked_at_once(
     "read", [lambda n: from_msgpack(to_msgpack(n)), lambda n: from_json(to_json(n))]
 )
 def test_the_first_moment_of_1970_is_a_time(read: Callable[[Notification], Notification]) -> None:
-    """What happened then would be taken for something without a time."""
+    """A time of 1970 would be taken for a missing one."""
     at_epoch = Notification({}, envelope=Envelope(time_us=0))
     unstamped = Notification({})
     assert read(at_epoch).envelope.time_us == 0
@@ -178,7 +178,7 @@ def test_texts_that_no_envelope_holds_make_no_difference(name: str) -> None:
 
 
 def test_a_notification_reads_as_a_mapping() -> None:
-    """What takes mappings would not take a notification."""
+    """Functions for mappings would not accept a notification."""
     notification = Notification({"a": [2, 1], "b": "x"})
     assert dict(notification) == {"a": (1, 2), "b": "x"}
     assert dict(**notification) == dict(notification.items())
@@ -251,7 +251,7 @@ def test_typed_access_gives_the_value_of_a_domain() -> None:
 def test_typed_access_names_what_it_found(
     read: Callable[[Notification, str], object], name: str, reason: str
 ) -> None:
-    """The error would not tell which attribute of which record is of another type."""
+    """The error would not name the attribute of another type."""
     with pytest.raises(AttributeValueError, match=f"attribute '{name}': {reason}") as caught:
         read(TYPED, name)
     assert (caught.value.name, len(caught.value.values)) == (
@@ -291,7 +291,7 @@ def test_names_that_were_seen_are_checked_as_before() -> None:
 
 @given(some.notifications(some.values(), some.names), st.integers(0, ATTRIBUTES_KEPT_MAX + 1))
 def test_values_that_are_kept_are_those_of_the_bytes(of: Notification, more: int) -> None:
-    """Who reads in this process would see other values than who reads elsewhere."""
+    """Subscribers in this process would read other values than remote ones."""
     given_ = dict(of) | {f"n{number}": number / 2 for number in range(more)}
     made = Notification(given_)
     given_.clear()
@@ -304,7 +304,7 @@ _ONE_HASH = [2.0 ** (61 * n) for n in range(-17, 17) if n]
 
 
 def _pairs(count: int) -> bytes:
-    """A map whose keys are lists that have one hash in Python."""
+    """A map with lists of one hash in Python as keys."""
     keys = itertools.islice(itertools.product(_ONE_HASH, repeat=4), count)
     pairs = b"".join(msgspec.msgpack.encode(list(key)) + b"\xc0" for key in keys)
     return b"\xdf" + count.to_bytes(4, "big") + pairs

@@ -29,7 +29,7 @@ def test_indices_agree_with_the_registry() -> None:
 
 @pytest.mark.parametrize("flags", [{"a": 3}, None, b"i"])
 def test_flags_that_are_no_text_tell_what_else_may_be_meant(flags: Any) -> None:
-    """Who asks whether a filter matches would be told of flags that nobody has written."""
+    """A program that tests if a filter matches would read about flags that it never gave."""
     with pytest.raises(InvalidFilterError, match=r"Filter\(…\)\.matches\(…\)"):
         sets.matches("a < 5", flags)
 

@@ -24,7 +24,7 @@ from tests.strategies import filter_sets
 
 
 def one_of(words: str, *others: str) -> st.SearchStrategy[str]:
-    """One of the words of a text, or of what has spaces in it."""
+    """One of the words of a text, or of a text with spaces in it."""
     return st.sampled_from([*words.split(), *others])
 
 
@@ -99,7 +99,7 @@ GROUPS = st.recursive(
 
 @st.composite
 def nearly_plain(draw: st.DrawFn) -> str:
-    """Names with sets, joined by `and` and `or`, and what only looks so."""
+    """Names with sets, joined by `and` and `or`, and texts that only look so."""
     text = ""
     for number in range(draw(st.integers(1, 4))):
         parts = [draw(JOINTS)] if number else []
@@ -124,7 +124,7 @@ def check(text: str) -> bool:
 
 
 def _form(of: Filter) -> list[object]:
-    """How a filter is held, not only what it means."""
+    """A filter's form, not only its meaning."""
     return [(name, each.line, each.text) for name, each in of.sets.items()]
 
 
@@ -164,7 +164,7 @@ def test_no_text_at_all_is_read_otherwise(text: str) -> None:
     ],
 )
 def test_the_common_form_is_plain(text: str) -> None:
-    """The most frequent subscriptions would go the slow way."""
+    """The most frequent subscriptions would be parsed slowly."""
     assert check(text)
 
 
@@ -189,7 +189,7 @@ def test_errors_are_told_by_the_parser(text: str) -> None:
 
 
 def test_a_set_that_is_nested_deeply_is_left_to_the_parser() -> None:
-    """Reading would go as deep as a stranger's text says."""
+    """The depth of a parse would depend on a stranger's text."""
     nested = "a " + "(" * 100 + "= 1" + ")" * 100
     assert plain_statement(nested) is None
     assert Filter(nested) == Filter("a = 1")

@@ -17,7 +17,7 @@ from contrada.model.languages.regex_machine import Machine, utf8_spans
 from contrada.model.languages.regex_operator import Matches
 
 SECONDS_MAX = 20.0
-"""Far more than any of these needs on a busy machine, far less than what explodes."""
+"""Far more than any of these needs on a busy machine, far less than an explosion."""
 
 LETTERS = "abkK\n_ é\u212a1"
 pieces = st.sampled_from(
@@ -59,7 +59,7 @@ texts = st.text(LETTERS, max_size=7)
 
 
 def in_python(expression: str) -> str:
-    """The expression as Python writes it; what is ASCII in ours is written out."""
+    """The expression in Python's syntax, with our ASCII classes written out."""
     written = expression.replace("$", r"\Z").replace(r"(?m:\Z)", "(?m:$)").replace(r"\z", r"\Z")
     written = written.replace("[[:alpha:]]", "[a-zA-Z]").replace(r"[\x{61}-\x{63}]", "[a-c]")
     for ours, theirs in (
@@ -79,7 +79,7 @@ def in_python(expression: str) -> str:
 @example(r"\B", ["aéa"])
 @example("(?:^|b)*$", ["ab\n"])
 def test_finds_what_python_finds(expression: str, values: list[str]) -> None:
-    """A regular expression would match what it does not describe, or the other way round."""
+    """A regular expression would match too much, or too little."""
     theirs = re.compile(in_python(expression))
     machine = Machine(regex_syntax.read(expression))
     automaton = machine.automaton()
@@ -127,7 +127,7 @@ def test_what_is_no_character_is_in_no_class(value: bytes, found: bool) -> None:
     ("first", "last"), [(0, 0x10FFFF), (0x7F, 0x80), (0x7FF, 0x10000), (0xE9, 0xFC)]
 )
 def test_spans_of_bytes_are_the_characters(first: int, last: int) -> None:
-    """A class would have other characters than its ends say, at the edges of UTF-8's lengths."""
+    """A class would have wrong characters at the edges of UTF-8's lengths."""
     spans = list(utf8_spans(first, last))
     edges = {0, 0x7F, 0x80, 0x7FF, 0x800, 0xFFF, 0x1000, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF}
     near = {e + d for e in {*edges, first, last} for d in (-1, 0, 1)}

@@ -1,4 +1,4 @@
-"""What is written is read again as the same: text, msgpack, JSON, pickle, digests."""
+"""Round trips: text, msgpack, JSON, pickle, digests."""
 
 import os
 import pickle
@@ -40,19 +40,19 @@ everything: st.SearchStrategy[Encodable] = st.one_of(
 
 @given(sets_)
 def test_the_text_of_a_set_is_the_set(a: ValueSet) -> None:
-    """A value set would not be what it is printed as."""
+    """A printed value set would parse as another."""
     assert ValueSet.parse(str(a)) == a
 
 
 @given(some.interval_sets(12))
 def test_the_text_of_intervals_has_their_form(a: ValueSet) -> None:
-    """Plain intervals would come back in another form."""
+    """Plain intervals would be parsed into another form."""
     assert ValueSet.parse(str(a)).line == a.line
 
 
 @given(st.lists(some.values(), min_size=1, max_size=4))
 def test_the_text_of_values_is_the_values(values: list[Value]) -> None:
-    """A value would not be what it is printed as."""
+    """A printed value would parse as another."""
     for build in (sets.in_, sets.not_in, sets.any_but, sets.none_of):
         held = build(*values)
         assert ValueSet.parse(str(held)).line == held.line
@@ -60,7 +60,7 @@ def test_the_text_of_values_is_the_values(values: list[Value]) -> None:
 
 @given(some.filters(sets_, st.one_of(some.names, some.odd_names)))
 def test_the_text_of_a_filter_is_the_filter(f: Filter) -> None:
-    """A filter would not be what it is printed as."""
+    """A printed filter would parse as another."""
     assert parse(str(f)) == f
     assert Filter(str(f)) == f
     assert Query(str(Query.of_sets(f.sets))) == Query.of_sets(f.sets)
@@ -68,7 +68,7 @@ def test_the_text_of_a_filter_is_the_filter(f: Filter) -> None:
 
 @given(some.filter_sets(sets_))
 def test_the_text_of_a_filter_set_is_the_filter_set(f: FilterSet) -> None:
-    """A filter set would not be what it is printed as."""
+    """A printed filter set would parse as another."""
     again = FilterSet(str(f))
     assert len(again) == len(f)
     assert all(a == b for a, b in zip(again, f, strict=True))
@@ -76,19 +76,19 @@ def test_the_text_of_a_filter_set_is_the_filter_set(f: FilterSet) -> None:
 
 @given(some.patterns(sets_))
 def test_the_text_of_a_pattern_is_the_pattern(p: Pattern) -> None:
-    """A pattern would not be what it is printed as."""
+    """A printed pattern would parse as another."""
     assert parse(str(p)) == p
 
 
 @given(some.advertisements(sets_, st.one_of(some.names, some.odd_names)))
 def test_the_text_of_an_advertisement_is_the_advertisement(a: Advertisement) -> None:
-    """An advertisement would not be what it is printed as."""
+    """A printed advertisement would parse as another."""
     assert Advertisement(str(a)) == a
 
 
 @given(some.filters(), some.filters())
 def test_the_text_of_a_merged_filter(f: Filter, g: Filter) -> None:
-    """What merging makes could not be written."""
+    """A merged filter could not be printed."""
     for name in {*f.sets, *g.sets}:
         united = Filter({name: f.set_of(name) | g.set_of(name)})
         assert Filter(str(united)) == united
@@ -129,7 +129,7 @@ def is_same(a: object, b: object) -> bool:
 
 @given(everything)
 def test_msgpack_is_canonical_of_what_it_reads(thing: Encodable) -> None:
-    """What a broker reads and writes again would change on the way."""
+    """A broker that decodes and encodes would change the bytes."""
     data = to_msgpack(thing)
     assert to_msgpack(from_msgpack(data)) == data
 
@@ -156,7 +156,7 @@ print([(digest(each).hex(), to_msgpack(each).hex(), str(each)) for each in made]
 
 
 def test_digests_and_encodings_are_the_same_in_every_process() -> None:
-    """Hash randomisation would leak into what processes exchange."""
+    """Hash randomisation would leak into encodings."""
     outputs = {
         subprocess.run(
             [sys.executable, "-c", DIGESTS],

@@ -59,7 +59,7 @@ def test_operators_are_those_of_sets(
 def test_several_values_are_a_choice_of_one(
     notifications: list[ct.Notification], f: ct.Filter, g: ct.Filter
 ) -> None:
-    """What both say of a notification with several values would depend on how it is computed."""
+    """The answers of both for several values would depend on the computation."""
     for each in notifications:
         names = list(each)
         choices = product(*(v if isinstance(v, tuple) else (v,) for v in each.values()))
@@ -69,7 +69,7 @@ def test_several_values_are_a_choice_of_one(
 
 
 def test_a_filter_with_a_filter_is_one_filter() -> None:
-    """A conjunction would lose what only a single filter can."""
+    """A conjunction would lose methods that only a single filter has."""
     both = ct.Filter("a = 1") & ct.Filter("b = 2")
     assert isinstance(both, ct.Filter)
     assert isinstance(ct.Filter("a = 1") & {"b": 2}, ct.Filter)
@@ -118,7 +118,7 @@ def test_mappings_and_texts_stand_for_what_they_say() -> None:
 
 
 def test_what_is_refused_is_refused_in_words() -> None:
-    """A bare error of Python would come out of the middle of the library."""
+    """A bare error of Python would be raised inside the library."""
     f = ct.Filter("a < 5")
     wrong: list[tuple[Callable[[], Any], type[ContradaError]]] = [
         (lambda: ct.Filter(None), InvalidFilterError),  # type: ignore[arg-type]
@@ -184,7 +184,7 @@ def test_a_safe_answer_is_no_proof() -> None:
 
 
 def test_a_notification_shows_all_of_itself() -> None:
-    """A person would not see who published it, or that it has a body."""
+    """A person would not see the publisher, or the body."""
     notification = ct.Notification(
         {"a": 1}, body=b"x", content_type="t", envelope=ct.Envelope(id="i", publisher="p")
     )
@@ -205,7 +205,7 @@ def test_a_filter_is_no_truth_value() -> None:
 
 
 def test_a_text_or_a_mapping_may_stand_on_the_left_too() -> None:
-    """Python would say that a text and a filter cannot be joined."""
+    """Python would refuse to join a text and a filter."""
     f = ct.Filter("a > 1")
     assert "b = 2" & f == ct.Filter("b = 2 and a > 1")
     assert {"b": 2} | f == ct.FilterSet("b = 2 or a > 1")

@@ -29,7 +29,7 @@ TABLE = [  # before, after in any order
 
 @pytest.mark.parametrize(("before", "after"), TABLE, ids=lambda texts: " or ".join(texts)[:40])
 def test_simplify(before: list[str], after: list[str]) -> None:
-    """A covered filter would stay, a covering one would go, or a merge would be missed."""
+    """A covered filter would stay, a covering one be dropped, or a merge be missed."""
     simple = simplify(Filter(text) for text in before)
     expected = [Filter(text) for text in after]
     assert len(simple) == len(expected)

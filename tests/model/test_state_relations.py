@@ -30,7 +30,7 @@ def bits(each: set[int]) -> int:
 
 @given(shaped, st.sets(states))
 def test_a_relation_leads_where_its_pairs_lead(found: list[tuple[int, int]], at: set[int]) -> None:
-    """A machine would go on in other states than its expression says."""
+    """A machine would reach other states than its expression defines."""
     expected = {second for first, second in found if first in at}
     assert Relation(found).of(bits(at)) == bits(expected)
 

@@ -1,4 +1,4 @@
-"""Counting loses nothing, whoever counts."""
+"""Counts are complete under concurrency."""
 
 import sys
 import threading
@@ -9,7 +9,7 @@ COUNTS = 20_000
 
 
 def test_threads_that_count_at_once_lose_nothing() -> None:
-    """Statistics would say less than what happened."""
+    """Statistics would be too low."""
     tally = Tally()
     threads = [threading.Thread(target=count_up, args=(tally,)) for _ in range(4)]
     interval_s = sys.getswitchinterval()
@@ -25,6 +25,6 @@ def test_threads_that_count_at_once_lose_nothing() -> None:
 
 
 def count_up(tally: Tally) -> None:
-    """What each thread does."""
+    """The work of each thread."""
     for _ in range(COUNTS):
         tally.add("covers")

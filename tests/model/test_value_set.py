@@ -23,14 +23,14 @@ from tests.strategies import constraints, pooled_values, value_sets
 
 @given(st.lists(constraints | value_sets(3), min_size=1, max_size=7))
 def test_many_at_once_have_the_form_of_one_by_one(sets: list[ValueSet]) -> None:
-    """What is read, built and sent of one meaning would have several forms."""
+    """Sets of one meaning would have several forms."""
     one_by_one = reduce(ValueSet.__or__, sets), reduce(ValueSet.__and__, sets)
     for found, expected in zip((union(sets), intersection(sets)), one_by_one, strict=True):
         assert (found.line, found.text) == (expected.line, expected.text)
 
 
 def test_numbers_of_one_hash_make_sets_of_many() -> None:
-    """Tables of what strangers ask for would compare each of their filters with all the others.
+    """Tables of strangers' constants would compare each of their filters with all others.
 
     Python hashes numbers alike in each process: 1 and 2.0**61 have one hash.
     """
@@ -93,7 +93,7 @@ def test_many_values_are_work_where_an_expression_is_asked() -> None:
 
 
 def test_an_operator_nobody_registered_accepts_every_text_and_nothing_else() -> None:
-    """A filter in transit would be dropped, or match what its other constraints exclude."""
+    """A forwarded filter would be dropped, or match against its other constraints."""
     frob = Literal(Atom("frob", b"x"), True)
     ends = Literal(Atom("suffix", b"z"), True)
     text, other, number = key_of("fizz"), key_of("fuss"), key_of(7)

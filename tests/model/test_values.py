@@ -111,7 +111,7 @@ def test_keys_tell_values_apart(a: Value, b: Value) -> None:
     ],
 )
 def test_values_of_other_libraries_are_plain_ones(given_value: Value, held: Value) -> None:
-    """NumPy's values would be refused, or stay what they are."""
+    """NumPy's values would be refused, or kept unconverted."""
     assert key_of(given_value) == key_of(held)
     assert type(normal(given_value)) in (int, float, bool, str, bytes)
 

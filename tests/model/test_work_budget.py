@@ -1,4 +1,4 @@
-"""What a question or a request may cost, and what it is answered beyond that."""
+"""The cost of a decision or a request, and the answer beyond its budget."""
 
 import time
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def test_what_is_used_up_is_no_exception_that_extensions_raise() -> None:
 
 
 def test_what_goes_on_after_a_budget_is_not_bounded_by_it() -> None:
-    """A callback that a request had left behind would be refused what it asks for."""
+    """A callback that a request left behind would be refused its own work."""
     with Work("OUTER", 1), Work("INNER", 1):
         later = copy_context()
     later.run(spend, 10_000)
@@ -57,7 +57,7 @@ def _spend_in(work: Work, steps: int) -> None:
 
 
 def test_without_a_budget_nothing_is_counted() -> None:
-    """Else whoever only calculates would have to bound it."""
+    """Else a program that only calculates would have to set a budget."""
     spend(10**12)
 
 
@@ -95,7 +95,7 @@ def test_what_is_hard_gets_a_safe_answer_within_a_request(case: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["points without case", "expressions"])
 def test_hard_questions_end_without_a_request_too(case: str) -> None:
-    """Else what a program asks of sets that it was given would not end."""
+    """Else a decision about a stranger's sets would not end."""
     a, b = _HARD[case]()
     began_s = time.thread_time()
     a.meets(b)

@@ -1,7 +1,7 @@
-"""What patterns mean, read from the definition word for word, without thought of speed.
+"""The definition of patterns, word for word, without regard to speed.
 
-A script is a list of steps as a matcher is driven. `expected` reads all of it, puts the stream in
-order, and for each pattern and each group tries runs from every start by reading the stream again.
+A script is a list of steps that drive a matcher. `expected` reads all of it, sorts the stream, and
+for each pattern and each group tries runs from every start by reading the stream again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,14 +30,14 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A notification comes."""
+    """A notification arrives."""
 
     notification: Notification
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Nothing below this time will come."""
+    """Nothing below this time will arrive."""
 
     watermark_us: int
 
@@ -54,7 +54,7 @@ Reported: TypeAlias = list[tuple[int, Match[str], list[Envelope]]]
 
 
 def expected(script: Script, slack_us: int | None) -> Reported:
-    """What a matcher must report, in which order, and when."""
+    """The expected reports of a matcher, in order, with their steps."""
     watermarks = watermarks_of(script, slack_us)
     found = []
     for number, (key, pattern, begin, end) in enumerate(lives_of(script)):
@@ -88,7 +88,7 @@ def envelopes_of(match: Match[str]) -> list[Envelope]:
 
 
 def watermarks_of(script: Script, slack_us: int | None) -> list[int]:
-    """The watermark after each step: the largest timestamp seen less the slack, or as told."""
+    """The watermark after each step: the largest timestamp seen less the slack, or as given."""
     watermark = largest = TIME_MIN_US
     after = []
     for step in script:
@@ -118,7 +118,7 @@ def lives_of(script: Script) -> Iterator[tuple[str, Pattern, int, int]]:
 
 
 def is_late(notification: Notification, watermarks: Sequence[int], step: int) -> bool:
-    """Whether a notification comes below the watermark."""
+    """Whether a notification arrives below the watermark."""
     return step > 0 and time_us(notification) < watermarks[step - 1]
 
 
@@ -175,7 +175,7 @@ def time_us(notification: Notification) -> int:
 
 
 def order(notification: Notification) -> tuple[object, ...]:
-    """Its place in the order of all notifications; what is the same there is the same one."""
+    """Its place in the order of all notifications; two with one place are the same."""
     envelope = notification.envelope
     stamp = (envelope.at_us, envelope.publisher, envelope.sequence, envelope.id)
     return (*stamp, notification.span, notification.body, notification.content_type)

@@ -36,7 +36,7 @@ def stream(chance: random.Random, length: int) -> list[Notification]:
 
 
 def places_of(pattern: Pattern, notification: Notification) -> list[int]:
-    """The places whose filters match, the highest first."""
+    """The places with a matching filter, the highest first."""
     found = [place for place, part in enumerate(pattern.filters) if part.matches(notification)]
     return found[::-1]
 

@@ -1,4 +1,4 @@
-"""Runs in arrays: what they give is what the engine of objects gives, batch by batch."""
+"""Runs in arrays give the results of the engine of objects, batch by batch."""
 
 import random
 from collections import Counter
@@ -50,7 +50,7 @@ def made_patterns(chance: random.Random) -> list[Pattern]:
 
 
 def made_batches(chance: random.Random) -> list[list[Notification]]:
-    """Batches around a time that goes on: ties, what is the same, what is late."""
+    """Batches around an advancing time: ties, duplicates, late ones."""
     now_us, batches = chance.choice((0, -5, 10**12)), []
     for _ in range(chance.randint(1, 5)):
         batch: list[Notification] = []
@@ -93,7 +93,7 @@ class Arrays:
         self.runs = ArrayRuns(patterns, packed_order, limits)
 
     def advance(self, batch: list[Notification], watermark_us: int) -> Result:
-        """What a batch gives."""
+        """The results of a batch."""
         found: Result = Counter()
         rows = self.index.rows_of(batch, self.budget)
         for number, each in enumerate(rows):
@@ -107,7 +107,7 @@ class Arrays:
         return found
 
     def named(self, rows, watermark_us: int) -> Result:  # type: ignore[no-untyped-def]
-        """What rows give, by pattern, group and notifications."""
+        """The results of rows, by pattern, group and notifications."""
         found = self.runs.advance(rows, watermark_us)
         packed, names = list(found.packed.each()), list(found.group_names.each())
         times = dict(zip(packed, found.times.tolist(), strict=True))
@@ -121,7 +121,7 @@ class Arrays:
 
 
 class Objects:
-    """The engine of objects, told the watermark after each batch."""
+    """The engine of objects, with the watermark after each batch."""
 
     def __init__(self, patterns: list[Pattern], limits: PatternLimits = DEFAULT_LIMITS) -> None:
         self.patterns = patterns
@@ -130,7 +130,7 @@ class Objects:
             self.matcher.add(number, pattern)
 
     def advance(self, batch: list[Notification], watermark_us: int) -> Result:
-        """What a batch gives."""
+        """The results of a batch."""
         matches = [match for each in batch for match in self.matcher.push(each)]
         matches += self.matcher.advance(watermark_us)
         found: Result = Counter()
@@ -180,7 +180,7 @@ def test_runs_of_a_group_are_bounded_as_the_engine_bounds_them(seed: int, most: 
 
 
 def test_many_runs_of_a_group_go_through_a_bounded_table() -> None:
-    """The table of a group would overflow where runs come and go, or lose the newest."""
+    """The table of a group would overflow with many short runs, or lose the newest."""
     arrays = Arrays([EVERY], PatternLimits(runs_per_group_max=4))
     assert not arrays.advance(stream(list(range(50)), {"kind": "a"}), 100)
     assert arrays.runs.dropped[GROUP_FULL] == 46
@@ -189,7 +189,7 @@ def test_many_runs_of_a_group_go_through_a_bounded_table() -> None:
 
 
 def test_late_ones_and_duplicates_are_counted() -> None:
-    """What takes no part would be lost without a word."""
+    """Notifications would be lost without a count."""
     arrays = Arrays([EVERY])
     assert not arrays.advance(stream([5], {"kind": "a"}) * 2, 10)
     assert not arrays.advance(stream([9], {"kind": "b"}), 10)
@@ -197,7 +197,7 @@ def test_late_ones_and_duplicates_are_counted() -> None:
 
 
 def test_what_waits_is_bounded() -> None:
-    """What waits for the watermark would grow without end."""
+    """The queue for the watermark would grow without end."""
     arrays = Arrays([EVERY], PatternLimits(pending_max=3))
     arrays.advance(stream([1, 2, 2, 3, 4, 5], {"kind": "a"}), 0)
     assert arrays.runs.waiting_count == 3
@@ -222,7 +222,7 @@ def test_groups_and_all_runs_are_bounded_after_a_batch() -> None:
 
 
 def test_a_saved_state_is_taken_up_only_by_the_same_patterns() -> None:
-    """Runs of one pattern would go on as those of another."""
+    """Runs of one pattern would continue as those of another."""
     saved = Arrays([EVERY]).runs.save()
     with pytest.raises(EncodingError, match="other patterns"):
         ArrayRuns([EVERY, EVERY], packed_order).restore(saved)

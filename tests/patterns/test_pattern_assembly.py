@@ -1,4 +1,4 @@
-"""One pattern whose parts come from several sides, and what is handed from one to another."""
+"""One pattern with parts from several sides, and the state that is handed over."""
 
 import random
 
@@ -23,7 +23,7 @@ def assembly(it: Pattern, **limits: int) -> Assembly:
 
 
 def hold(to: Assembly, notification: Notification) -> None:
-    """Takes a notification at each place whose filter it matches."""
+    """Adds a notification at each place with a matching filter."""
     for place in places_of(to.pattern, notification):
         to.hold(place, (notification,))
 
@@ -36,7 +36,7 @@ def advanced(it: Assembly, watermark_us: int) -> Found:
 
 
 def test_order_is_made_up_to_the_watermark() -> None:
-    """What comes in another order would be assembled as it comes, or before its time."""
+    """Unordered notifications would be assembled as they arrive, or too early."""
     for seed in range(150):
         chance = random.Random(seed)
         it = assembly(pattern(chance))
@@ -57,7 +57,7 @@ def test_order_is_made_up_to_the_watermark() -> None:
 
 
 def test_what_has_the_same_stamp_is_assembled_as_one_matcher_does() -> None:
-    """What is assembled in the network would match otherwise than at one server."""
+    """A network would match otherwise than one server."""
     count = 0
     for seed in range(150):
         chance = random.Random(seed)
@@ -122,7 +122,7 @@ def test_a_part_goes_to_another_and_comes_back() -> None:
 
 
 def test_who_begins_leaves_out_what_the_other_has_had() -> None:
-    """A match would be found twice: by who handed over, and by who took over."""
+    """A match would be found twice: by the old and by the new assembly."""
     a0, b1, a2, b3 = stream_of("abab")
     it = assembly(Pattern("kind = 'a' -> kind = 'b'"))
     it.gathers = True

@@ -28,7 +28,7 @@ def hold(to: PatternEngine, notification: Notification) -> None:
 
 
 def test_many_patterns_are_as_one_each() -> None:
-    """Patterns would disturb one another, or come and go with what they do not share."""
+    """Patterns would disturb one another, or remove shared filters."""
     count = 0
     for seed in range(100):
         chance = random.Random(seed)
@@ -90,7 +90,7 @@ def test_what_waits_is_gone_with_the_last_pattern() -> None:
 
 
 def test_late_is_counted_and_nothing_else_is() -> None:
-    """What is lost would be lost in silence, or be counted where nothing is."""
+    """Losses would not be counted, or be counted without a loss."""
     it = engine()
     it.advance(7)
     assert it.waiting.watermark_us == 7
@@ -99,7 +99,7 @@ def test_late_is_counted_and_nothing_else_is() -> None:
 
 
 def test_one_of_the_same_place_in_order_is_a_duplicate() -> None:
-    """A notification that comes twice would fill two places of a match."""
+    """A duplicate would fill two places of a match."""
     it = engine()
     it.add(Pattern([A, A]))
     [a0] = stream_of("a")
@@ -113,7 +113,7 @@ def test_one_of_the_same_place_in_order_is_a_duplicate() -> None:
 
 
 def test_only_patterns_without_unknown_operators_are_taken() -> None:
-    """What cannot be evaluated would be assembled, and never match."""
+    """An unknown operator would be assembled, and never match."""
     check_pattern(AB)
     with pytest.raises(InvalidFilterError):
         check_pattern(A)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The kernels of patterns, uncompiled: what compiled ones do is compared in `test_arrayed`."""
+"""The kernels of patterns, uncompiled; `test_array_runs` compares the compiled ones."""
 
 import subprocess
 import sys

@@ -83,7 +83,7 @@ class World:
         )
 
     def steps(self, length: int) -> Script:
-        """A script: patterns come and go, notifications come twice, time goes on."""
+        """A script: patterns are added and removed, notifications are repeated, time advances."""
         chance = self.random
         self.script += [Add(str(n), self.pattern()) for n in range(chance.randint(1, 4))]
         for _ in range(length):
@@ -103,7 +103,7 @@ class World:
         return [*self.script, Flush()]
 
     def again(self) -> None:
-        """A notification of before comes once more."""
+        """A notification is repeated."""
         pushes = [step for step in self.script[-6:] if isinstance(step, Push)]
         if pushes:
             self.script.append(self.random.choice(pushes))
@@ -120,7 +120,7 @@ def notification_of(
 def reported(
     script: Script, matcher: PatternMatcher[str], after: Callable[[], object] = lambda: None
 ) -> Reported:
-    """What a matcher reports, and when; `after` is called after each step."""
+    """The reports of a matcher, with their steps; `after` is called after each step."""
     found: Reported = []
     for number, step in enumerate(script):
         matches: list[Match[str]] = []
@@ -186,7 +186,7 @@ def test_it_is_the_definition() -> None:
 
 
 def test_it_is_the_definition_on_long_streams() -> None:
-    """State that gathers over a long stream would change what is matched."""
+    """State that accumulates over a long stream would change the matches."""
     for seed in range(max(1, len(streams(1)) // 10)):
         world = World(-1 - seed)
         script = world.steps(300)
@@ -236,7 +236,7 @@ def test_meanings(pattern: str, text: str, matches: list[str]) -> None:
 
 
 def test_a_match_says_what_it_is() -> None:
-    """Who receives a match could not tell which pattern, which group and when."""
+    """The receiver of a match would not know its pattern, its group and its time."""
     matcher: PatternMatcher[str] = PatternMatcher()
     matcher.add("alarm", Pattern(f"{AB} by host"))
     events = [*stream("a0", 1.0), *stream("a1", "x"), *stream("b2", 1)]
@@ -257,7 +257,7 @@ def test_a_match_in_several_groups_is_reported_for_each() -> None:
 
 
 def test_the_slack_ends_below_the_watermark() -> None:
-    """A notification that comes just in time would be lost, or a late one matched."""
+    """A notification that is just in time would be lost, or a late one matched."""
     matcher: PatternMatcher[int] = PatternMatcher(slack_us=5)
     matcher.add(0, Pattern(AB))
     a4, a5, b10 = stream("a4 a5 b10")
@@ -267,7 +267,7 @@ def test_the_slack_ends_below_the_watermark() -> None:
 
 
 def test_only_advance_moves_time_without_slack() -> None:
-    """A router that waits for several links would go on with the first."""
+    """A router that waits for several links would continue with the first."""
     matcher: PatternMatcher[int] = PatternMatcher(slack_us=None)
     matcher.add(0, Pattern(AB))
     assert [matcher.push(each) for each in stream("b90 a80 b85")] == [[], [], []]
@@ -294,7 +294,7 @@ def test_time_frees_what_it_outlived() -> None:
 
 
 def test_an_idle_key_leaves_nothing() -> None:
-    """Patterns that come and go would leave filters, runs or deadlines behind."""
+    """Short-lived patterns would leave filters, runs or deadlines behind."""
     matcher: PatternMatcher[int] = PatternMatcher()
     for number in range(500):
         matcher.add(number % 7, Pattern(f"{AB} within 365 d"))
@@ -338,7 +338,7 @@ def test_what_no_run_waits_for_touches_no_pattern() -> None:
 
 
 def test_a_pattern_sees_what_comes_after_it() -> None:
-    """A new pattern would match what was published before it, as far as the slack reaches."""
+    """A new pattern would match earlier publications, within the slack."""
     matcher: PatternMatcher[int] = PatternMatcher(slack_us=100)
     a0, b1, a2, b3 = stream("a0 b1 a2 b3")
     matcher.add(0, Pattern(AB))
@@ -429,7 +429,7 @@ def test_combinations_are_bounded() -> None:
 
 
 def test_the_same_notification_twice_is_one() -> None:
-    """A notification that comes twice would fill two places of a match."""
+    """A duplicate would fill two places of a match."""
     matcher: PatternMatcher[int] = PatternMatcher()
     matcher.add(0, Pattern("kind = 'a' -> kind = 'a'"))
     [a0] = stream("a0")
@@ -441,7 +441,7 @@ def test_the_same_notification_twice_is_one() -> None:
 
 @pytest.mark.parametrize("turn", [1, -1])
 def test_what_is_told_from_one_another_is_two(turn: int) -> None:
-    """Of unknown sources' notifications one would be lost, by what other patterns ask for."""
+    """A notification of an unknown source would be lost because of other patterns."""
     matcher: PatternMatcher[str] = PatternMatcher()
     matcher.add("ab", Pattern("kind = 'a' -> kind = 'b'"))
     matcher.add("cc", Pattern("kind = 'c' -> kind = 'c'"))

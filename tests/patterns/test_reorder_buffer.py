@@ -1,4 +1,4 @@
-"""The reorder buffer: everything comes out once, in order, and never before its time."""
+"""The reorder buffer releases everything once, in order, and never early."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ ORDERS = st.builds(
 
 @given(st.lists(ORDERS), st.integers(0, 5))
 def test_what_is_in_time_comes_out_in_order(orders: list[Order], slack_us: int) -> None:
-    """A notification would be lost, come twice, too early, or out of order."""
+    """A notification would be lost, repeated, early, or out of order."""
     buffer: ReorderBuffer[int] = ReorderBuffer()
     taken: list[Order] = []
     released: list[Order] = []
@@ -58,7 +58,7 @@ def test_of_equal_orders_the_lower_rank_is_first_then_the_elder() -> None:
 
 
 def test_the_watermark_never_falls() -> None:
-    """What was promised not to be taken in any more would be, out of order."""
+    """Late notifications would be accepted, out of order."""
     buffer: ReorderBuffer[str] = ReorderBuffer()
     buffer.raise_watermark(10)
     buffer.raise_watermark(5)
@@ -67,7 +67,7 @@ def test_the_watermark_never_falls() -> None:
 
 
 def test_one_too_many_forces_the_watermark_or_drops_the_newest() -> None:
-    """Memory would have no bound, or what waits would be lost where it could go on."""
+    """Memory would have no bound, or held notifications be lost although they could be released."""
     forced: ReorderBuffer[str] = ReorderBuffer(2)
     assert all(forced.hold(place(time_us), f"{time_us}") for time_us in (5, 3, 4))
     assert (forced.forced, forced.watermark_us) == (1, 4)
@@ -81,7 +81,7 @@ def test_one_too_many_forces_the_watermark_or_drops_the_newest() -> None:
 
 @given(st.lists(TIMES), st.integers(2, 4))
 def test_what_is_taken_out_leaves_the_rest_in_order(times: list[int], modulus: int) -> None:
-    """What is handed over would be held twice, or what stays come out of order."""
+    """A removed item would be held twice, or the rest be out of order."""
     buffer: ReorderBuffer[int] = ReorderBuffer()
     for time_us in times:
         buffer.hold(place(time_us), time_us)

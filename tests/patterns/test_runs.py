@@ -26,7 +26,7 @@ Found = list[tuple[Group, tuple[int, ...]]]
 
 
 def defined(it: Pattern, notifications: Sequence[Notification]) -> Found:
-    """What the definition says, by group."""
+    """The matches by the definition, by group."""
     found = []
     for group in sorted({each for n in notifications for each in defined_groups(n, it)}):
         members = [n for n in notifications if group in defined_groups(n, it)]
@@ -35,7 +35,7 @@ def defined(it: Pattern, notifications: Sequence[Notification]) -> Found:
 
 
 def fed_singly(it: Pattern, notifications: Sequence[Notification], table: Runs) -> Found:
-    """What a table finds that is given each notification with its places, for each group."""
+    """The matches of a table that gets each notification with its places, for each group."""
     found = []
     for notification in notifications:
         places = places_of(it, notification)
@@ -101,7 +101,7 @@ def test_chains_are_as_good_as_what_they_are_made_of() -> None:
 
 
 def test_what_is_rolled_back_can_be_taken_again() -> None:
-    """A pattern that changes hands would lose what was gathered, or find it twice."""
+    """A pattern that changes hands would lose its runs, or find matches twice."""
     for seed in range(200):
         chance = random.Random(seed)
         it = pattern(chance)
@@ -125,7 +125,7 @@ def test_what_is_rolled_back_can_be_taken_again() -> None:
 
 
 def test_what_comes_twice_counts_once() -> None:
-    """Who gathers while another hands over would find a match of one notification with itself."""
+    """A notification would match with itself during a hand-over."""
     it = Pattern("every kind = 'a' -> kind = 'a'")
     a0, a1 = stream_of("aa")
     table = Runs(it, RunBudget(PatternLimits()))
@@ -186,7 +186,7 @@ def test_a_forgotten_end_voids_what_may_lie_before_it() -> None:
 def test_a_full_table_drops_the_oldest_or_refuses_the_newest(
     limits: PatternLimits, reason: str, starts: str
 ) -> None:
-    """Memory would have no bound, or a delegate lose what its asker believes it has."""
+    """Memory would have no bound, or a delegate lose runs that its requester relies on."""
     it = Pattern("every kind = 'a' -> kind = 'b' by host")
     for refuses in (False, True):
         budget = RunBudget(limits)

@@ -27,7 +27,7 @@ def steps_of(begins, steps) -> list[set[tuple[int, int]]]:  # type: ignore[no-un
 
 
 def test_steps_are_the_places_whose_filters_match() -> None:
-    """A run would move by what its filter does not match, or stay."""
+    """A run would move by a filter that does not match, or stay."""
     chance = random.Random(1)
     patterns = [streams.pattern(chance) for _ in range(20)]
     notifications = streams.stream(chance, 200)
@@ -75,7 +75,7 @@ def test_rows_have_each_group_of_a_notification() -> None:
 
 
 def test_what_is_too_large_takes_no_part() -> None:
-    """State would grow by what nobody bounds."""
+    """State would grow without bound."""
     index, budget = StepIndex([Pattern("a = 1 -> a = 2")]), RunBudget(DEFAULT_LIMITS)
     large = Notification({"a": 1}, body=b"x" * (budget.limits.notification_bytes_max + 1))
     (rows,) = index.rows_of([large, Notification({"a": 1})], budget)

@@ -1,4 +1,4 @@
-"""What the tests of extensions share: a registry that forgets, counters that start at zero."""
+"""Fixtures for tests of extensions: a registry that forgets, counters that start at zero."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from contrada.model.languages.atoms import failures, registry
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it; nothing is counted yet."""
+    """Removes a test's registrations after it, and clears the counters."""
     monkeypatch.setattr(registry, "_operators", dict(registry._operators))
     failures.clear()
     decision.safe_answers.clear()

@@ -1,4 +1,4 @@
-"""Loading extensions by name and by entry points, and what may go wrong."""
+"""The loader of extensions by name and by entry points, and its failures."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -110,7 +110,7 @@ def test_an_extension_is_loaded_by_name(module: Module) -> None:
 
 
 def test_an_operator_knows_its_type(module: Module) -> None:
-    """Of an operator one could not tell which extension brought it."""
+    """It would be unknown which extension brought an operator."""
     module("lengths", GOOD)
     loaded = load("lengths:LengthType")
     for name, kind in (("longer", loaded.name), ("set~", "Set"), ("unifies", "Unify")):
@@ -154,7 +154,7 @@ def test_loading_again_does_nothing_more(module: Module) -> None:
     ],
 )
 def test_what_is_wrong_is_named(module: Module, name: str, reason: str) -> None:
-    """An operator would read a traceback instead of what to repair."""
+    """An operator would read a traceback instead of a hint for the repair."""
     module("faulty", BAD)
     module("broken", "1 / 0")
     with pytest.raises(ExtensionError) as caught:

@@ -74,7 +74,7 @@ def test_covering_is_sound(general: str, special: str, value: str) -> None:
 
 @given(filter_sets, filter_sets)
 def test_covering_is_that_of_the_filters_within(general: str, special: str) -> None:
-    """A filter would be sent on although a wider one has gone already."""
+    """A filter would be forwarded although a wider one was before."""
     expected = ct.covers(ct.FilterSet(general), ct.FilterSet(special))
     assert meeting(general).covers(meeting(special)) is expected
     if not expected:

@@ -48,7 +48,7 @@ def substituted(term: Term, by: dict[Variable, Term]) -> Term:
 
 
 def resolved(term: Term, by: dict[Variable, Term]) -> Term:
-    """The term with its variables replaced until none is left that stands for something."""
+    """The term with its variables replaced until none has a value."""
     while (following := substituted(term, by)) != term:
         term = following
     return term
@@ -100,7 +100,7 @@ def test_unification_is_that_of_the_textbook(a: Term, b: Term) -> None:
 
 @given(terms, terms)
 def test_unification_is_symmetric(a: Term, b: Term) -> None:
-    """The answer would depend on which of the two came in the notification."""
+    """The answer would depend on which of the two was in the notification."""
     assert (unify(a, b) is None) == (unify(b, a) is None)
 
 
@@ -163,7 +163,7 @@ def test_what_is_not_as_general_misses_a_value(a: Term, b: Term) -> None:
     ],
 )
 def test_the_occurs_check_looks_through_variables(a: str, b: str) -> None:
-    """A variable would stand for a term that contains it, by way of others."""
+    """A variable would equal a term that contains it, through others."""
     first, second = parse_term(a), parse_term(b)
     expected = robinson(first, on_side(second, 1), {})
     assert (unify(first, second) is None) == (expected is None)
@@ -230,7 +230,7 @@ def test_constants_compare_by_value(one: str, other: str, equal: bool) -> None:
     ],
 )
 def test_what_is_no_term_is_refused_with_its_place(text: str, line: int, column: int) -> None:
-    """A malformed constant would be accepted, or its author not told where it is wrong."""
+    """A malformed constant would be accepted, or its author not learn the position of the fault."""
     with pytest.raises(ParseError) as caught:
         parse_term(text)
     assert (caught.value.line, caught.value.column) == (line, column)
@@ -243,7 +243,7 @@ def test_bytes_that_are_no_text_are_no_term() -> None:
 
 
 def test_depth_is_bounded() -> None:
-    """A deep term would overflow the stack of whoever walks through it."""
+    """A deep term would overflow the stack of a recursive function."""
     parse_term("f(" * (TERM_DEPTH_MAX - 1) + "a" + ")" * (TERM_DEPTH_MAX - 1))
     for depth in (TERM_DEPTH_MAX, 5_000):
         with pytest.raises(LimitError) as caught:

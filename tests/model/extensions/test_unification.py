@@ -43,7 +43,7 @@ def test_values_may_have_variables() -> None:
 
 
 def test_filters_are_compared_by_matching() -> None:
-    """Covering would be unification, or go by the text of the terms."""
+    """Covering would be unification, or compare the text of the terms."""
     assert unifies("f(_X,_Y)").covers(unifies("f(a,_Z)"))
     assert not unifies("f(a,_Z)").covers(unifies("f(_X,_Y)"))
     assert not unifies("f(_X,_X)").covers(unifies("f(_Y,_Z)"))

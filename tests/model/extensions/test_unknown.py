@@ -43,7 +43,7 @@ FAR = ct.Filter.of_sets({"x": far(b"a\xff"), "y": ct.ops.lt(5)})
     ids=lambda thing: type(thing).__name__,
 )
 def test_it_is_carried_unchanged(thing: Encodable) -> None:
-    """A broker without the extension would change or drop what it forwards."""
+    """A broker without the extension would change or drop a forwarded filter."""
     encoded = codec.to_msgpack(thing)
     assert b"elsewhere" in encoded
     arrived = codec.from_msgpack(encoded)
@@ -68,7 +68,7 @@ def test_it_meets_everything_and_covers_nothing() -> None:
 
 
 def test_a_local_use_is_an_error() -> None:
-    """A subscriber would wait for what can never come."""
+    """A subscriber would wait forever."""
     assert FAR.unknown() == ("elsewhere",)
     with pytest.raises(UnknownOperatorError) as caught:
         FAR.matches(ct.Notification({"x": "a", "y": 1}))
@@ -82,7 +82,7 @@ def test_a_local_use_is_an_error() -> None:
 
 
 def test_it_is_known_once_its_extension_is_loaded() -> None:
-    """Filters that came before the extension would stay unknown."""
+    """Filters received before the extension would stay unknown."""
     arrived = codec.from_msgpack(codec.to_msgpack(FAR))
     assert isinstance(arrived, ct.Filter)
     assert ct.meets(arrived, ct.Filter("x = 'b'"))

@@ -29,7 +29,7 @@ NONSENSE: list[Answer] = [fail, overflow, lambda: 1, lambda: "yes", list, object
 
 
 class Odd(Operator):
-    """An operator whose every method answers as the test wants."""
+    """An operator with methods that answer as the test wants."""
 
     name = "odd"
     answers: ClassVar[dict[str, Answer]] = {}
@@ -58,7 +58,7 @@ class Odd(Operator):
 
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Answer], None]:
-    """Registers the operator; the function given sets what a method answers."""
+    """Registers the operator; the given function sets a method's answer."""
     monkeypatch.setattr(Odd, "answers", {})
     registry.register(Odd())
     decision.find.cache_clear()
@@ -94,7 +94,7 @@ def test_relations_that_fail_are_answered_safely(
 
 
 def test_relations_that_answer_are_used(odd: Callable[[str, Answer], None]) -> None:
-    """What an operator knows would be lost."""
+    """An operator's knowledge would be lost."""
     odd("covers", lambda: True)
     odd("intersects", lambda: False)
     assert ct.Filter("x odd 'a'").covers(ct.Filter("x odd 'b'"))
@@ -167,7 +167,7 @@ def test_a_malformed_automaton_leaves_the_operator_opaque(
 def test_what_an_operator_says_wrongly_that_it_implies_loses_no_match(
     odd: Callable[[str, Answer], None], answer: Answer, compiled: bool | None, is_regular: bool
 ) -> None:
-    """The index would look for what is not there, and the subscriber would miss a notification."""
+    """The index would search a text that is absent, and the subscriber miss a notification."""
     odd("implied", answer)
     if is_regular:
         odd("automaton", lambda: automaton(ROW))
@@ -243,7 +243,7 @@ def test_a_word_of_the_text_syntax_is_refused(name: str) -> None:
     "name", ["odd", "odd<=", "odd>=", "odd<", "odd>", "odd=", "odd~", "größer", "o_1"]
 )
 def test_names_that_are_allowed_are_read(name: str) -> None:
-    """An operator would be registered whose filters do not parse."""
+    """An operator would be registered with filters that do not parse."""
     operator = Odd()
     operator.name = name
     registry.register(operator)
