@@ -2,9 +2,9 @@
 
 A measurement that can be paired is a program: arguments of Python that print one JSON object of
 numbers by name (for example `bench.trips`, or a line after `-c`). It uses only public names that
-both revisions have, and counts time of the processor itself. The earlier revision is put into
+both revisions have, and counts processor time itself. The earlier revision is checked out into
 `build/before`, and the same program runs with this tree's `src` on the search path and with the
-earlier one's, alternately; the search path goes before what is installed.
+earlier one's, alternately; the search path precedes the installed packages.
 
 Without an earlier revision (`bench.run --before`) only this tree is measured.
 """
@@ -26,7 +26,7 @@ from bench.harness import Measurement
 REPOSITORY: Final = Path(__file__).parents[1]
 PAIRS: Final = 5
 PROGRAM_S_MAX: Final = 1_800
-"""How long one run of a program may take; then it is ended and its figures fail."""
+"""Seconds of one run of a program. Beyond it: it is ended and its figures fail."""
 
 Numbers = dict[str, float]
 
@@ -39,7 +39,7 @@ class Tree:
     source: Path
 
     def run(self, *program: str) -> Numbers:
-        """What a program prints with this revision; RuntimeError when it fails."""
+        """Returns the output of a program with this revision; RuntimeError when it fails."""
         done = subprocess.run(
             [sys.executable, *program],
             cwd=REPOSITORY,
@@ -55,7 +55,7 @@ class Tree:
         return numbers
 
     def prepare(self) -> None:
-        """Compile what this revision compiles once; RuntimeError when it is not the one found."""
+        """Compiles this revision's kernels once; RuntimeError if another revision is found."""
         command = [sys.executable, "-c", "import contrada; print(contrada.__file__)"]
         environment = os.environ | {"PYTHONPATH": str(self.source)}
         found = subprocess.check_output(command, cwd=REPOSITORY, env=environment, text=True).strip()
@@ -68,12 +68,12 @@ _trees: list[Tree] = [Tree("this tree", REPOSITORY / "src")]
 
 
 def pair_with(revision: str) -> None:
-    """Pair what is measured from now on with an earlier revision."""
+    """Pairs the following measurements with an earlier revision."""
     _trees[1:] = [earlier(revision)]
 
 
 def earlier(revision: str, repository: Path = REPOSITORY) -> Tree:
-    """An earlier revision, in `build/before`. Raises ValueError when the repository has it not."""
+    """Checks out a revision into `build/before`. Raises ValueError for an unknown one."""
     named = f"{revision}^{{commit}}"
     try:
         commit = _git(repository, "rev-parse", "--verify", named).decode("ascii").strip()
@@ -92,9 +92,9 @@ def earlier(revision: str, repository: Path = REPOSITORY) -> Tree:
 
 
 def measured(name: str, *program: str, pairs: int = PAIRS, unit: float = 1.0) -> Measurement:
-    """The number of this name, from all runs of a program, divided by `unit`.
+    """Returns the number of this name, from all runs of a program, divided by `unit`.
 
-    The runs are made once, whichever of their numbers is asked for first.
+    The runs are made once, at the first request for any of their numbers.
     """
     runs = _runs(program, pairs, tuple(_trees))
     own, *others = ([run[name] / unit for run in of_tree] for of_tree in runs)
@@ -105,7 +105,7 @@ def measured(name: str, *program: str, pairs: int = PAIRS, unit: float = 1.0) ->
 
 @cache
 def _runs(program: tuple[str, ...], pairs: int, trees: tuple[Tree, ...]) -> list[list[Numbers]]:
-    """For each tree what each run gave; the runs are made alternately."""
+    """Returns the results of each tree; the runs are made alternately."""
     for tree in trees:
         _prepare(tree)
     made = [[tree.run(*program) for tree in trees] for _ in range(pairs)]

@@ -1,11 +1,11 @@
-"""What a measurement is, and how time is taken.
+"""`figure`, `Measurement` and the timers of all measurements.
 
 A module `bench_*.py` holds functions marked with `figure`; each runs its workload and returns a
-`Measurement`: the samples, and a peer's samples from the same run where there is a peer. The runner
+`Measurement`: the samples, and a peer's samples from the same run, if there is a peer. The runner
 (`bench.run`) finds them, and turns each into one JSON line and one row of a table.
 
-Invariants: a figure of time gives its samples in seconds, whatever unit it is shown in. A peer has
-as many samples as the subject, taken alternately, so that a slow spell of the machine hits both.
+Invariants: a figure of time gives its samples in seconds, in any unit of display. A peer has as
+many samples as the subject, taken alternately, so that a slow spell of the machine hits both.
 """
 
 import gc
@@ -20,7 +20,7 @@ SECONDS_PER_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Samples of one run; `peer` names whom `peer_samples` measure.
+    """Samples of one run; `peer` is the name of the peer of `peer_samples`.
 
     Times are in seconds, everything else in the figure's own unit.
     """
@@ -41,7 +41,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One named number that can be measured again, with the limit it is held to."""
+    """A named number that can be measured again, with its limit."""
 
     name: str
     unit: str
@@ -72,7 +72,7 @@ class Result:
         )
 
     def as_record(self) -> dict[str, object]:
-        """The fields of the JSON line; limit and peer only where there is one."""
+        """The fields of the JSON line; limit and peer only if present."""
         record: dict[str, object] = {
             "name": self.figure.name,
             "value": self.value,
@@ -98,9 +98,9 @@ def figure(
     at_most: float | None = None,
     at_least: float | None = None,
 ) -> Callable[[Callable[[], Measurement]], Figure]:
-    """Make a figure of the function below: it runs `workload` and returns a `Measurement`.
+    """Makes a figure of the decorated function, which runs `workload` and returns a `Measurement`.
 
-    `at_most` and `at_least` are limits in `unit`; the runner fails when one is missed.
+    `at_most` and `at_least` are limits in `unit`; the runner fails at a missed one.
     """
 
     def mark(measure: Callable[[], Measurement]) -> Figure:
@@ -110,7 +110,7 @@ def figure(
 
 
 def run_figure(subject: Figure) -> Result:
-    """Measure once: the median of the samples, and the quartiles as their spread."""
+    """Measures once: the median of the samples, and the quartiles as their spread."""
     measurement = subject.measure()
     per_unit = SECONDS_PER_UNIT.get(subject.unit, 1.0)
     samples = [sample / per_unit for sample in measurement.samples]
@@ -167,7 +167,7 @@ def _seconds_per_call(call: Callable[[], object], inner: int) -> float:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Without the garbage collector, which would hit some samples and not others."""
+    """Pauses the garbage collector, which would hit some samples and not others."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -1,7 +1,7 @@
-"""The one runner of all measurements: `python -m bench.run [--only NAME] [--before REVISION]`.
+"""The runner of all measurements: `python -m bench.run [--only NAME] [--before REVISION]`.
 
-Standard output gets one JSON line per figure and nothing else; progress and the table at the end go
-to standard error. Exit status 1 when a figure fails or misses its limit, 2 when a name is unknown.
+Standard output has one JSON line per figure and nothing else; progress and the table at the end are
+on standard error. Exit status 1 after a failed figure or a missed limit, 2 for an unknown name.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from contrada.matching.kernels import jit
 
 MODULE_PREFIX = "bench_"
 PIPED_COLUMNS: Final = 160
-"""How wide the table is where it goes into a file."""
+"""Columns of the table in a file."""
 
 
 def figures_by_module() -> dict[str, list[Figure]]:
@@ -40,7 +40,7 @@ def figures_by_module() -> dict[str, list[Figure]]:
 
 
 def select(modules: Mapping[str, Sequence[Figure]], only: str) -> list[Figure]:
-    """The figures whose own or whose module's name begins with `only`; all when it is empty."""
+    """The figures whose own or whose module's name begins with `only`; all if it is empty."""
     wanted = only.removeprefix(MODULE_PREFIX)
     return [
         figure
@@ -51,7 +51,7 @@ def select(modules: Mapping[str, Sequence[Figure]], only: str) -> list[Figure]:
 
 
 def run_all(figures: Sequence[Figure], progress: Console) -> tuple[list[Result], int]:
-    """Run each figure and print its JSON line; returns the results and how many raised."""
+    """Runs each figure and prints its JSON line; returns the results and the number of errors."""
     results: list[Result] = []
     failed = 0
     for place, figure in enumerate(figures, start=1):
@@ -68,7 +68,7 @@ def run_all(figures: Sequence[Figure], progress: Console) -> tuple[list[Result],
 
 
 def table_of(results: Sequence[Result]) -> Table:
-    """One row per figure, for people."""
+    """Returns the table, a row per figure."""
     table = Table(title="Measurements")
     table.add_column("figure", overflow="fold")  # Nothing is cut where the window is narrow.
     for column in ("value", "unit", "p25 to p75", "samples", "limit", "peer", "ratio"):
@@ -101,8 +101,10 @@ def _limit_text(result: Result) -> str:
 
 
 @click.command()
-@click.option("--only", default="", help="Only what begins with this: a module or a figure.")
-@click.option("--before", "revision", default="", help="Pair what can be with this git revision.")
+@click.option("--only", default="", help="Only figures or modules with this beginning.")
+@click.option(
+    "--before", "revision", default="", help="Compare with this git revision where possible."
+)
 def main(only: str, revision: str) -> None:
     """Run the measurements."""
     modules = figures_by_module()

@@ -1,17 +1,19 @@
-"""Restarts the brokers of a network one after the other, so that nothing promised is lost.
+"""`roll`: restarts the brokers of a network one after the other, without loss of guaranteed
+delivery.
 
     python deploy/rolling_restart.py network.toml 'ssh {host} systemctl restart contrada'
 
-Each broker is restarted by the command, in which {name}, {host} and {port} stand for its own. The
-next one is restarted only when this one began anew, and answers with as many links as before. So
-at any time at most one is away: what is certified waits on disks and comes, by another way or when
-its home is back. What is best effort and on its way through the broker that stops is handed over
-while it stops, and may be lost; brokers count that, and this tells by how much the counts rose.
+Each broker is restarted by the command, in which {name}, {host} and {port} are its own. The next
+one is restarted only when this one runs anew and has as many links as before. So at most one is
+absent: certified notifications wait on disks, and are delivered on another path or when their owner
+is back. A stopping broker hands over its best-effort notifications, and may lose some; brokers
+count that, and this program prints the increase of the counters.
 
-A broker that listens at all addresses (0.0.0.0) is reached by the host of --at NAME=HOST. It comes
-as a client with the token of CONTRADA_TOKEN, where that is set: of a user who may inspect.
+A broker that listens at all addresses (0.0.0.0) is reached at the host of --at NAME=HOST. The
+program connects as a client with the token of CONTRADA_TOKEN, if that is set: of a user with the
+permission inspect.
 
-It ends with status 1, and touches no further broker, where one does not come back.
+It ends with status 1, and touches no further broker, after a failed restart.
 """
 
 import argparse
@@ -32,18 +34,18 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.endpoint import ConnectOptions
 
 BACK_WAIT_S = 60.0
-"""How long a broker may take to come back, with its links. Beyond it: the restart ends there."""
+"""Seconds for a broker to restart and restore its links. Beyond it: the program ends."""
 
 LOOK_S = 0.1
 
 Restart = Callable[[str, BrokerSettings], Awaitable[None]]
-"""Has a broker restarted; it may return before that is done."""
+"""Restarts a broker; it may return before that is done."""
 
 
 async def roll(brokers: Mapping[str, BrokerSettings], restart: Restart) -> dict[str, int]:
-    """Restarts all, one at a time, in their order; what was lost at best effort, by reason.
+    """Restarts all brokers in their order; returns the best-effort losses, by reason.
 
-    Raises ContradaError where one does not answer, or does not come back.
+    Raises ContradaError if one does not answer, or is not back in time.
     """
     lost: dict[str, int] = {}
     for name, settings in brokers.items():
@@ -58,14 +60,14 @@ async def roll(brokers: Mapping[str, BrokerSettings], restart: Restart) -> dict[
 
 
 def rise(lost: dict[str, int], before: Mapping[str, int], after: Mapping[str, int]) -> None:
-    """Adds by how much counts rose."""
+    """Adds the increase of counters."""
     for reason, count in after.items():
         if count > before.get(reason, 0):
             lost[reason] = lost.get(reason, 0) + count - before.get(reason, 0)
 
 
 async def asked(settings: BrokerSettings) -> dict[str, Any]:
-    """The statistics of a broker. Raises ContradaError where it does not answer."""
+    """Returns the statistics of a broker. Raises ContradaError without an answer."""
     tls = settings.tls.tls()
     approach = ConnectOptions(None if tls is None else tls.client_context(), token_from(None))
     address = str(settings.address)
@@ -74,9 +76,9 @@ async def asked(settings: BrokerSettings) -> dict[str, Any]:
 
 
 async def come_back(name: str, settings: BrokerSettings, before: Mapping[str, Any]) -> None:
-    """Returns when a broker that began anew answers, with as many links as before.
+    """Returns when a restarted broker answers with as many links as before.
 
-    Raises ContradaError where that has not come about in BACK_WAIT_S.
+    Raises ContradaError after BACK_WAIT_S.
     """
     missing = "it does not answer"
     try:
@@ -89,7 +91,7 @@ async def come_back(name: str, settings: BrokerSettings, before: Mapping[str, An
 
 
 async def what_is_missing(settings: BrokerSettings, before: Mapping[str, Any]) -> str:
-    """Why a broker is not back; empty where it is."""
+    """Returns the reason why a broker is not back; empty if it is."""
     try:
         counts = await asked(settings)
     except ContradaError as error:
@@ -128,7 +130,7 @@ def by_command(command: str) -> Restart:
 def reachable(
     brokers: Mapping[str, BrokerSettings], hosts: Mapping[str, str]
 ) -> dict[str, BrokerSettings]:
-    """The brokers at the hosts by which others reach them. Raises ContradaError."""
+    """Returns the brokers with their reachable hosts. Raises ContradaError."""
     if strange := sorted({*hosts} - {*brokers}):
         raise ContradaError(f"--at {strange[0]}: there are the brokers {', '.join(brokers)}")
     found = {name: replace(of, host=hosts.get(name, of.host)) for name, of in brokers.items()}
@@ -140,7 +142,7 @@ def reachable(
 
 
 def named(text: str) -> tuple[str, str]:
-    """A broker and its host. Raises ArgumentTypeError."""
+    """Parses NAME=HOST. Raises ArgumentTypeError."""
     name, separator, host = text.partition("=")
     if not (name and separator and host):
         raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=HOST")
@@ -150,15 +152,17 @@ def named(text: str) -> tuple[str, str]:
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("network", type=Path, help="the file that describes the brokers")
-    parser.add_argument("command", help="what restarts one: {name}, {host}, {port} are its own")
+    parser.add_argument("network", type=Path, help="the network file")
+    parser.add_argument(
+        "command", help="command that restarts one broker, with its {name}, {host}, {port}"
+    )
     parser.add_argument(
         "--at",
         action="append",
         default=[],
         type=named,
         metavar="NAME=HOST",
-        help="by which host a broker is reached that listens at all; may be repeated",
+        help="host of a broker that listens at all addresses; repeatable",
     )
     given = parser.parse_args()
     try:

@@ -1,1 +1,1 @@
-"""The airport news example: a feed that is polled, and desks that know the names it repeats."""
+"""The airport news example: a polled feed, and desks that know its generated names."""

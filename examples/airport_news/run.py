@@ -1,11 +1,11 @@
-"""News of airports: a feed is polled twice, and its news go to whom one of its airports concerns.
+"""News of airports: a feed is polled twice, and each desk gets the entries about its airport.
 
     python -m examples.airport_news                      # in this process
     python -m examples.airport_news contrada://HOST      # at a broker
 
 An entry names several airports, so its notification has generated names for all but the first. A
-desk asks for its airport under any of them, and sees the original name again, since it asks the
-naming service. What comes is held against a plain loop over the entries.
+desk subscribes to its airport under any of them, and gets the original names from the naming
+service. The deliveries are compared with a plain loop over the entries.
 
 Source: Erenkrantz 2001 §6.4, §6.5, §8 (a feed as a source of events).
 """
@@ -32,15 +32,15 @@ from contrada.integrations.files import ReadOptions
 AIRPORTS: Final = ("JFK", "LGA", "EWR", "BOS", "ORD")
 AIRPORT: Final = "feed.entry.airport"
 NAMES: Final = (AIRPORT, f"{AIRPORT}~1_2", f"{AIRPORT}~1_3")
-"""The names that an entry's airports get: it has three at most, and is the first in its feed."""
+"""The names of an entry's airports: three at most, and it is the first entry of its feed."""
 
 DESKS: Final = ("JFK", "BOS")
 FIRST: Final = 60
 LATER: Final = 6
-"""So many entries are new with the second poll; every tenth of the first ones has changed."""
+"""New entries of the second poll; every tenth of the first ones has changed."""
 
 NEWS_WAIT_S: Final = 10.0
-"""What did not come to a desk after so long, will not come."""
+"""Seconds of silence after which a desk stops waiting."""
 
 
 class News(NamedTuple):
@@ -56,7 +56,7 @@ class News(NamedTuple):
         return f"Delays, bulletin {self.number}.{self.version}"
 
     def to_xml(self) -> str:
-        """The entry itself."""
+        """Returns the entry's element."""
         airports = "".join(f"<airport>{each}</airport>" for each in self.airports)
         updated = f"2013-02-08T{self.number % 24:02}:0{self.version}:00Z"
         return (
@@ -66,38 +66,38 @@ class News(NamedTuple):
 
 
 def news(number: int, version: int = 0) -> News:
-    """A bulletin; some are about three airports."""
+    """Returns bulletins; some are about three airports."""
     count = 1 + number % 3
     airports = tuple(AIRPORTS[(number + each) % len(AIRPORTS)] for each in range(count))
     return News(number, version, airports)
 
 
 def polls() -> tuple[list[News], list[News]]:
-    """What the feed has when it is polled first, and when it is polled again."""
+    """Returns the entries at the first and at the second poll."""
     first = [news(number) for number in range(FIRST)]
     kept = [news(each.number, int(each.number % 10 == 0)) for each in first[1:]]
     return first, [news(number) for number in range(FIRST, FIRST + LATER)] + kept
 
 
 def feed_of(entries: list[News]) -> str:
-    """The feed with these entries."""
+    """Returns the feed with these entries."""
     written = "".join(each.to_xml() for each in entries)
     return f'<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:news</id>{written}</feed>'
 
 
 @dataclass(frozen=True)
 class Followed:
-    """What came to each desk, and how many entries were new, changed and unchanged."""
+    """The deliveries of each desk, and the numbers of new, changed and unchanged entries."""
 
-    came: Counter[tuple[str, str, frozenset[str]]]
+    received: Counter[tuple[str, str, frozenset[str]]]
     counts: tuple[tuple[int, int, int], ...]
 
 
 def expected() -> Followed:
-    """The same by a loop over the entries."""
+    """Computes the same by a loop over the entries."""
     first, second = polls()
     told = set(first) | set(second)
-    came: Counter[tuple[str, str, frozenset[str]]] = Counter(
+    received: Counter[tuple[str, str, frozenset[str]]] = Counter(
         (str(desk), each.title, frozenset(each.airports))
         for desk in DESKS
         for each in told
@@ -105,41 +105,41 @@ def expected() -> Followed:
     )
     both = len(set(first) & set(second))
     changed = len(second) - LATER - both
-    return Followed(came, ((FIRST, 0, 0), (LATER, changed, both)))
+    return Followed(received, ((FIRST, 0, 0), (LATER, changed, both)))
 
 
 async def follow(service: ct.Service) -> tuple[Followed, Followed]:
-    """What happened, and what should have."""
+    """Returns the actual and the expected result."""
     wanted = expected()
     names = Names(service)
-    came: Counter[tuple[str, str, frozenset[str]]] = Counter()
+    received: Counter[tuple[str, str, frozenset[str]]] = Counter()
     async with NamingService(service), AsyncExitStack() as running:
         reading = []
         for desk in DESKS:
             asked = f"`{AIRPORT}*` = '{desk}'"
             receiver = Receiver(service, asked, names=names, patterns=NAMES)
             await running.enter_async_context(receiver)
-            due = sum(count for (at, _, _), count in wanted.came.items() if at == desk)
-            reading.append(read(desk, receiver, due, came))
+            due = sum(count for (at, _, _), count in wanted.received.items() if at == desk)
+            reading.append(read(desk, receiver, due, received))
         counts = await poll_twice(Sender(service, names))
         await asyncio.gather(*reading)
-    return Followed(came, counts), wanted
+    return Followed(received, counts), wanted
 
 
 async def read(
-    desk: str, receiver: Receiver, due: int, came: Counter[tuple[str, str, frozenset[str]]]
+    desk: str, receiver: Receiver, due: int, received: Counter[tuple[str, str, frozenset[str]]]
 ) -> None:
-    """Reads what comes to a desk, until there is as much as is due."""
+    """Reads the deliveries of a desk until the expected number."""
     with suppress(TimeoutError):
         for _ in range(due):
             found = await receiver.next(NEWS_WAIT_S)
             airports = found[AIRPORT]
             several = airports if isinstance(airports, tuple) else (airports,)
-            came[desk, str(found["feed.entry.title"]), frozenset(map(str, several))] += 1
+            received[desk, str(found["feed.entry.title"]), frozenset(map(str, several))] += 1
 
 
 async def poll_twice(sender: Sender) -> tuple[tuple[int, int, int], ...]:
-    """Polls the feed, and sends what is new or changed; a second run goes on where one ended."""
+    """Polls the feed and sends new and changed entries; a second run continues after the first."""
     counts = []
     with TemporaryDirectory() as folder:
         path, states = Path(folder, "news.atom"), Path(folder, "news.state")

@@ -1,7 +1,7 @@
-"""`python -m examples.demo`: the demo, which stands in `pipeline_run.py`.
+"""`python -m examples.demo`: the demo of `run.py`.
 
-Its libraries take a second to load. Until then there is nothing to end in order, so Ctrl-C just
-ends it.
+Its libraries take a second to load. Before that nothing needs an orderly end, so Ctrl-C just ends
+it.
 """
 
 import signal

@@ -1,8 +1,7 @@
-"""Deliveries over the time of the events, as SVG that lives inside a page.
+"""Deliveries over the time of the events, as SVG for a page.
 
-The colours are those of the page (`var(--ink)` and so on), so that one picture is right in
-light and in dark. Matplotlib knows only fixed colours: it is given stand-ins, which are then
-replaced.
+The colours are those of the page (`var(--ink)` and so on), so that one picture is right in light
+and in dark. Matplotlib knows only fixed colours: it gets placeholders, which are then replaced.
 """
 
 import io
@@ -19,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 BAR_WIDTH: Final = 0.86
-"""Of a step; the rest is a gap between bars."""
+"""Width of a bar as a part of its step; the rest is a gap."""
 
 INK, FAINT, FILL = "#010203", "#040506", "#070809"
 STYLE: Final[dict[Any, Any]] = {
@@ -46,7 +45,7 @@ STYLE: Final[dict[Any, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The times at which the events of one subscriber happened."""
+    """The times of the events of one subscriber."""
 
     name: str
     times: Sequence[datetime]
@@ -54,9 +53,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A length of time on the axis: how a time is put into one, and how the next one begins.
+    """A step of the time axis: the beginning of a time's step, and of the next one.
 
-    `label` is how a time on the axis is written.
+    `label` formats a time on the axis.
     """
 
     unit: str
@@ -78,10 +77,9 @@ MONTH = Step("month", "%Y", _month, lambda month: _month(month + timedelta(days=
 
 
 def chart(series: Iterable[Series], step: Step, colour: str) -> str:
-    """One panel for each series, one below the other, on one axis of time.
+    """Returns an `<svg>` element with one panel for each series, above each other on one time axis.
 
-    `colour` is the name of a CSS variable. Returns an `<svg>` element; the same series give the
-    same text.
+    `colour` is the name of a CSS variable. The same series give the same text.
     """
     panels = list(series)
     with rc_context({**STYLE, "svg.hashsalt": colour}):

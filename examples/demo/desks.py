@@ -1,7 +1,7 @@
-"""The two desks of the demo, what they ask for, and what they were given.
+"""The two desks of the demo, their subscriptions and their deliveries.
 
-Each subscriber is a program of its own as far as the broker can tell: it has its own connection
-and its own filter, and it keeps what it is handed, in the order in which it came.
+For the broker each subscriber is a program of its own: it has its own connection and filter, and
+keeps its deliveries in order of arrival.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from contrada.typed import Obvent, type_name_of
 
 @dataclass(frozen=True)
 class StockObvent(Obvent, name="StockObvent"):
-    """Anything that happens to a stock."""
+    """Any event of a stock."""
 
     symbol: str
     date: datetime
@@ -43,8 +43,8 @@ class StockQuote(StockObvent, name="StockQuote"):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What one subscriber of a desk asks the broker for: a filter's text, or a type."""
+class Interest:
+    """The subscription of a desk: a filter's text, or a type."""
 
     desk: str
     name: str
@@ -52,51 +52,50 @@ class Wish:
 
     @property
     def filters(self) -> Filter | FilterSet:
-        """The filters that the broker is asked for."""
+        """Returns the filters of the subscription."""
         return filters_of(self.subject)
 
     @property
     def shown(self) -> str:
-        """What is asked for, as a person writes it."""
+        """Returns the subscription as text for people."""
         if isinstance(self.subject, str):
             return self.subject
         return f"the type {type_name_of(self.subject)}"
 
     def handed(self, notification: Notification) -> object:
-        """What the subscriber is handed for a notification: itself, or an object of the type."""
+        """Returns the delivered item: the notification, or an object of the type."""
         reader = reader_of(self.subject)
         return notification if reader is None else reader(notification)
 
 
-WISHES = (
-    Wish(
+INTERESTS = (
+    Interest(
         "operations", "long delays at JFK", "kind = 'flight' and origin = 'JFK' and dep_delay > 120"
     ),
-    Wish(
+    Interest(
         "operations", "JetBlue cancelled", "kind = 'flight' and carrier = 'B6' and dep_time absent"
     ),
-    Wish("operations", "gusts above 40 mph", "bulletin.observation.wind_gust > 40"),
-    Wish("trading", "falling AAPL or GOOG", "change < -5 and symbol in ('AAPL', 'GOOG')"),
-    Wish("trading", "typed StockQuote", StockQuote),
+    Interest("operations", "gusts above 40 mph", "bulletin.observation.wind_gust > 40"),
+    Interest("trading", "falling AAPL or GOOG", "change < -5 and symbol in ('AAPL', 'GOOG')"),
+    Interest("trading", "typed StockQuote", StockQuote),
 )
 
 
-def check_covered(wish: Wish, published: NamedFilters) -> None:
-    """Refuse a wish that the pipeline does not serve.
+def check_covered(interest: Interest, published: NamedFilters) -> None:
+    """Refuses a subscription that the pipeline does not serve.
 
-    The pipeline publishes what matches one of its subscriptions. Whether that is all that a
-    filter can ask for is decided by the algebra, before anything runs. What rules of other dialects
-    leave open it does not know: they count for nothing.
+    The pipeline publishes the matches of its subscriptions. The algebra decides, before anything
+    runs, whether these cover the filter. Residues of rules count for nothing.
     """
     filters = [each for each in published.values() if not isinstance(each, Rule)]
-    if not FilterSet(filters).covers(wish.filters):
-        reason = f"{wish.filters} is not covered by the pipeline's subscriptions"
-        raise InputError(f"subscriber {wish.name!r}", reason)
+    if not FilterSet(filters).covers(interest.filters):
+        reason = f"{interest.filters} is not covered by the pipeline's subscriptions"
+        raise InputError(f"subscriber {interest.name!r}", reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What was handed over, when it happened, and when it arrived (seconds, monotonic clock)."""
+    """A delivered item, its event time, and its arrival (seconds, monotonic clock)."""
 
     item: Any
     arrived_s: float
@@ -110,31 +109,31 @@ class Delivery:
 
 
 def event_time(notification: Notification) -> datetime:
-    """When an event happened, as its envelope says."""
+    """Returns the time of an event, from its envelope."""
     return datetime_of(notification.envelope.at_us)
 
 
 @dataclass(slots=True)
 class Inbox:
-    """What one subscriber was given so far; `failure` says why nothing more will come.
+    """The deliveries of one subscriber so far; `failure` is the reason of its end.
 
-    `told` is called for each delivery.
+    `on_progress` is called for each delivery.
     """
 
-    wish: Wish
-    told: Callable[[], None]
+    interest: Interest
+    on_progress: Callable[[], None]
     deliveries: list[Delivery] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
     failure: ContradaError | None = None
 
     @property
     def items(self) -> list[Any]:
-        """What was handed over, in order."""
+        """Returns the delivered items, in order."""
         return [delivery.item for delivery in self.deliveries]
 
     @property
     def span_s(self) -> float:
-        """From the first delivery to the last."""
+        """Seconds from the first delivery to the last."""
         return (
             self.deliveries[-1].arrived_s - self.deliveries[0].arrived_s if self.deliveries else 0.0
         )
@@ -142,17 +141,17 @@ class Inbox:
 
 @asynccontextmanager
 async def listening(
-    wish: Wish, service: Service, told: Callable[[], None] = lambda: None
+    interest: Interest, service: Service, on_progress: Callable[[], None] = lambda: None
 ) -> AsyncIterator[Inbox]:
-    """A subscriber at work: subscribed on entering, unsubscribed on leaving."""
-    inbox = Inbox(wish, told)
-    async with service.subscribe(wish.subject) as events:
+    """A running subscriber: subscribed on entering, unsubscribed on leaving."""
+    inbox = Inbox(interest, on_progress)
+    async with service.subscribe(interest.subject) as events:
 
         async def read() -> None:
             try:
                 async for item in events:
                     inbox.deliveries.append(Delivery(item, monotonic()))
-                    inbox.told()
+                    inbox.on_progress()
             except ContradaError as error:
                 inbox.failure = error
 
@@ -168,9 +167,9 @@ async def listening(
 async def settled(
     inboxes: Sequence[Inbox], totals: Mapping[str, int], *, quiet_s: float, wait_s: float
 ) -> None:
-    """Wait until every inbox holds its total and then nothing came for `quiet_s`.
+    """Waits until every inbox holds its total, and then for `quiet_s` of silence.
 
-    The quiet shows what should not have come. Gives up when nothing came for `wait_s`. Raises
+    The silence shows that no extra delivery follows. Ends after `wait_s` without a delivery. Raises
     the failure of a subscriber that has lost its connection.
     """
     held, changed_s = -1, monotonic()
@@ -178,10 +177,10 @@ async def settled(
         for inbox in inboxes:
             if inbox.failure is not None:
                 raise inbox.failure
-        came = sum(len(inbox.deliveries) for inbox in inboxes)
-        if came != held:
-            held, changed_s = came, monotonic()
-        complete = all(len(inbox.deliveries) >= totals[inbox.wish.name] for inbox in inboxes)
+        received = sum(len(inbox.deliveries) for inbox in inboxes)
+        if received != held:
+            held, changed_s = received, monotonic()
+        complete = all(len(inbox.deliveries) >= totals[inbox.interest.name] for inbox in inboxes)
         if monotonic() - changed_s > (quiet_s if complete else wait_s):
             return
         await asyncio.sleep(quiet_s / 10)

@@ -1,7 +1,7 @@
-"""The programs that the demo starts: a broker, and the pipeline on Spark.
+"""The programs of the demo: a broker, and the pipeline on Spark.
 
-They are the commands that a user would type. Each is ended when its block ends, however that
-happens: first asked, then, when it does not end in time, killed with all that it started.
+They are the commands of a user. Each is ended when its block ends, in any way: first by a signal,
+then, after a time, killed with all its children.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ END_WAIT_S = 10.0
 
 
 class DemoError(ContradaError):
-    """A program of the demo did not do its part."""
+    """A failure of one of the demo's programs."""
 
 
 class SourceSummary(msgspec.Struct, frozen=True):
-    """What the pipeline says of a source."""
+    """The pipeline's summary of a source."""
 
     source: str
     read: int
@@ -40,7 +40,7 @@ class SourceSummary(msgspec.Struct, frozen=True):
 
 
 class PipelineSummary(msgspec.Struct, frozen=True):
-    """What the pipeline says at its end, as far as the demo reads it.
+    """The pipeline's summary, as far as the demo reads it.
 
     `seconds` leaves out the start of Spark; `wall_s` is the command's, from its start to its end.
     """
@@ -53,7 +53,7 @@ class PipelineSummary(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def broker() -> AsyncIterator[str]:
-    """A broker on a free port, with a store that goes with it; gives its address."""
+    """Runs a broker on a free port, with a temporary store; yields its address."""
     with TemporaryDirectory() as folder:
         async with _broker(Path(folder) / "broker.db") as address:
             yield address
@@ -73,23 +73,23 @@ async def _broker(store: Path) -> AsyncIterator[str]:
 
 
 async def pipeline(description: Path, out: Path, address: str) -> PipelineSummary:
-    """Run a pipeline to its end; it publishes to the broker at the address."""
+    """Runs a pipeline to its end; it publishes to the broker at the address."""
     arguments = (str(description), "--set", f"out={out}", "--publish", address, "--json")
     began = monotonic()
     async with _running("pipeline", "run", *arguments) as process:
         try:
-            said, errors = await asyncio.wait_for(process.communicate(), PIPELINE_WAIT_S)
+            output, errors = await asyncio.wait_for(process.communicate(), PIPELINE_WAIT_S)
         except TimeoutError:
             raise DemoError(f"the pipeline did not end within {PIPELINE_WAIT_S:g} s") from None
         if process.returncode:
             raise DemoError(f"the pipeline ended with status {process.returncode}: {_tail(errors)}")
-        summary = msgspec.json.decode(said, type=PipelineSummary)
+        summary = msgspec.json.decode(output, type=PipelineSummary)
     return msgspec.structs.replace(summary, wall_s=monotonic() - began)
 
 
 @asynccontextmanager
 async def _running(*arguments: str) -> AsyncIterator[Process]:
-    """A `contrada` command in a process group of its own.
+    """Runs a `contrada` command in a process group of its own.
 
     Ctrl-C then reaches the demo alone, which ends its programs in the right order.
     """
@@ -107,7 +107,7 @@ async def _end(process: Process) -> None:
         return
     process.send_signal(signal.SIGINT)
     try:
-        # Reads what is still written, so that a full pipe keeps nobody from ending.
+        # Drains the pipe, since a full one would keep the process from ending.
         await asyncio.wait_for(process.communicate(), END_WAIT_S)
     except TimeoutError:
         with suppress(ProcessLookupError):
@@ -121,6 +121,6 @@ async def _last_words(process: Process) -> str:
 
 
 def _tail(errors: bytes) -> str:
-    """The last line, which is the one that says what went wrong."""
+    """Returns the last line, which has the error."""
     lines = errors.decode(errors="replace").split("\n")
     return next((line for line in reversed(lines) if line.strip()), "without a word")

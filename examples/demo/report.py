@@ -1,4 +1,4 @@
-"""What the demo found out, as tables on the terminal and as a page."""
+"""The results of the demo, as tables on the terminal and as a page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ TEMPLATE = Path(__file__).with_name("report.html.jinja")
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """What became of one source on Spark; `seconds` is reading and matching."""
+    """The results of one source on Spark; `seconds` is reading and matching."""
 
     name: str
     format: str
@@ -35,7 +35,7 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberRow:
-    """What one subscriber had to get, and got; `seconds` is from its first delivery to its last."""
+    """Expected and actual deliveries of a subscriber; `seconds` is from first to last."""
 
     desk: str
     name: str
@@ -47,7 +47,7 @@ class SubscriberRow:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From publishing to delivery through the idle broker, one notification at a time."""
+    """Latency from publishing to delivery through the idle broker, one notification at a time."""
 
     probes: int
     median_ms: float
@@ -55,13 +55,13 @@ class Latency:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> "Latency":
-        """The figures of some measured times."""
+        """Returns the figures of some measured times."""
         return cls(len(seconds), 1e3 * median(seconds), 1e3 * quantiles(seconds, n=100)[98])
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """How often searches among peers were passed on, and how often with flooding."""
+    """The messages of searches among peers, and those with flooding."""
 
     peers: int
     searches: int
@@ -70,14 +70,14 @@ class Searched:
 
     @classmethod
     def of(cls, chosen: Sequence[Search], flooded: Sequence[Search], peers: int) -> "Searched":
-        """The figures of the same searches in both ways."""
+        """Returns the figures of the same searches in both ways."""
         counts = (sum(each.passed_on for each in several) for several in (chosen, flooded))
         return cls(peers, len(chosen), *counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All that the demo reports. `faults` is empty when every delivery was right."""
+    """All results of the demo. `faults` is empty when every delivery was right."""
 
     sources: Sequence[SourceRow]
     subscribers: Sequence[SubscriberRow]
@@ -114,18 +114,18 @@ class Results:
         if self.faults:
             return "Deliveries are wrong: they differ from direct evaluation."
         return (
-            f"All {self.delivered:,} deliveries are right: what every filter gives when it is "
-            f"asked about each of the {self.read:,} notifications, no more and no less. All "
-            f"{self.trades:,} trades of the stock market are what its quotes call for. What "
-            f"{self.sites:,} sites answered is what all flights say, and "
+            f"All {self.delivered:,} deliveries are right: they equal the matches of every filter "
+            f"with each of the {self.read:,} notifications, no more and no less. All "
+            f"{self.trades:,} trades of the stock market follow from its quotes. The answers of "
+            f"{self.sites:,} sites agree with all flights, and "
             f"{self.searched.searches} searches among {self.searched.peers} peers found all files. "
-            f"{self.bulletins} bulletins of a feed that was polled twice came to whom they concern."
-            f" Partners read {self.shared} flights of their own, posted over HTTP, and no others."
+            f"{self.bulletins} bulletins of a feed that was polled twice reached their desks. "
+            f"Partners read {self.shared} flights of their own, posted over HTTP, and no others."
         )
 
     @property
     def speeds(self) -> list[tuple[str, str]]:
-        """How fast it went, each figure with what it measures."""
+        """Returns the speeds, each with its meaning."""
         match_seconds = sum(source.seconds for source in self.sources)
         return [
             ("Spark, start and end", f"{self.spark_start_seconds:.1f} s"),
@@ -167,7 +167,7 @@ def results_of(
     shared: int,
     seconds: float,
 ) -> Results:
-    """The results from what each part of the demo knows."""
+    """Combines the results of the demo's parts."""
     formats = {source.name: source for source in pipeline.sources}
     return Results(
         sources=[
@@ -184,10 +184,10 @@ def results_of(
         ],
         subscribers=[
             SubscriberRow(
-                inbox.wish.desk,
-                inbox.wish.name,
-                inbox.wish.shown,
-                expected.totals[inbox.wish.name],
+                inbox.interest.desk,
+                inbox.interest.name,
+                inbox.interest.shown,
+                expected.totals[inbox.interest.name],
                 len(inbox.deliveries),
                 inbox.span_s,
             )
@@ -208,7 +208,7 @@ def results_of(
 
 
 def tables(results: Results) -> list[Table]:
-    """The tables for the terminal."""
+    """Returns the tables for the terminal."""
     sources = Table("source", "format", title="read by the pipeline on Spark", title_justify="left")
     for heading in ("files", "read", "bad", "published", "records/s"):
         sources.add_column(heading, justify="right")
@@ -220,16 +220,16 @@ def tables(results: Results) -> list[Table]:
         subscribers.add_column(heading, justify="right", no_wrap=True)
     for each in results.subscribers:
         counts = (f"{each.matched:,}", f"{each.delivered:,}", f"{each.seconds:.2f}")
-        who = Text(f"{each.desk}: {each.name}\n").append(f"  {each.filters}", "dim")
-        subscribers.add_row(who, *counts)
+        subscriber = Text(f"{each.desk}: {each.name}\n").append(f"  {each.filters}", "dim")
+        subscribers.add_row(subscriber, *counts)
     speeds = Table("how fast", "", title_justify="left")
-    for what, figure in results.speeds:
-        speeds.add_row(what, figure)
+    for name, figure in results.speeds:
+        speeds.add_row(name, figure)
     return [sources, subscribers, speeds]
 
 
 def write_report(results: Results, path: Path) -> None:
-    """Write the page. It holds all it needs and can be sent to somebody as one file."""
+    """Writes the page, which is one file without references."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE.parent),
         autoescape=True,
@@ -252,7 +252,7 @@ def write_report(results: Results, path: Path) -> None:
 
 def _series(results: Results, desk: str) -> list[Series]:
     return [
-        Series(inbox.wish.name, [delivery.happened for delivery in inbox.deliveries])
+        Series(inbox.interest.name, [delivery.happened for delivery in inbox.deliveries])
         for inbox in results.inboxes
-        if inbox.wish.desk == desk
+        if inbox.interest.desk == desk
     ]

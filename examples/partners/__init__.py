@@ -1,1 +1,1 @@
-"""The partners example: users of a broker who read only what is theirs, over HTTP and signed."""
+"""The partners example: users with filters as permissions, over HTTP, and signed notices."""

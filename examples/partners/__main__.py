@@ -1,4 +1,4 @@
-"""`python -m examples.partners`: see `pipeline_run.py`."""
+"""`python -m examples.partners`: see `run.py`."""
 
 import asyncio
 import sys
@@ -10,14 +10,14 @@ from examples.partners.run import CARRIERS, share
 
 @click.command()
 def main() -> None:
-    """Carriers at one broker, each of which reads its own flights alone."""
+    """Run carriers at one broker; each reads only its own flights."""
     found, wanted = asyncio.run(share())
     for carrier in CARRIERS:
-        mine = sum(count for (at, _), count in found.came.items() if at == carrier)
+        mine = sum(count for (at, _), count in found.received.items() if at == carrier)
         click.echo(f"{carrier}: {mine} flights, all its own")
     click.echo(f"refused: {', '.join(found.refused)}")
     if found != wanted:
-        click.echo("that is not what the flights say", err=True)
+        click.echo("the result differs from the flights", err=True)
     sys.exit(int(found != wanted))
 
 

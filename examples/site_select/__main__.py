@@ -1,4 +1,4 @@
-"""`python -m examples.site_select [ADDRESS]`: see `pipeline_run.py`."""
+"""`python -m examples.site_select [ADDRESS]`: see `run.py`."""
 
 import asyncio
 import sys
@@ -12,12 +12,12 @@ from examples.site_select.run import select
 @click.command()
 @click.argument("address", required=False)
 def main(address: str | None) -> None:
-    """Commands and questions to airports: in this process, or at the broker at ADDRESS."""
+    """Send commands and questions to airports: in this process, or at the broker at ADDRESS."""
     sys.exit(asyncio.run(selected(address)))
 
 
 async def selected(address: str | None) -> int:
-    """Ask, and say what came of it; 1 where that is not what all flights say."""
+    """Sends them and prints the result; 1 if it differs from a loop over all flights."""
     async with ct.connect(address) as service:
         found, wanted = await select(service, [service])
     for order, results in found.results.items():
@@ -25,7 +25,7 @@ async def selected(address: str | None) -> int:
         for each in results:
             click.echo("  " + "  ".join(f"{name}={value}" for name, value in each.items()))
     if found != wanted:
-        click.echo("that is not what the flights say", err=True)
+        click.echo("the result differs from the flights", err=True)
     return int(found != wanted)
 
 

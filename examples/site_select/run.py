@@ -1,10 +1,10 @@
-"""Commands and questions to sites, against a loop over all sites and flights.
+"""Commands and questions to sites, compared with a loop over all sites and flights.
 
     python -m examples.site_select                      # in this process
     python -m examples.site_select contrada://HOST      # at a broker
 
-Of each order only the sites that its bit set selects hear; acknowledgements and answers are
-counted and summed on their way back, wherever ways join.
+Only the sites that a bit set selects receive an order; acknowledgements and answers are counted and
+summed on their way back, where paths join.
 
 Source: CU-CS-946-03 §6.1; CU-CS-948-03 §8 (Site-Select, and the aggregation of its responses).
 """
@@ -33,12 +33,12 @@ LATEST: Final = ct.Aggregate(AggregateKind.MAX, "arr_delay")
 LATE: Final = 120
 STORM: Final = (8, 9)
 WAIT_S: Final = 60.0
-"""Nothing takes as long."""
+"""Seconds that no step exceeds."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was said to which sites, what came of it, and which days are held where at the end."""
+    """The orders of each site, their results, and the days held at each site at the end."""
 
     results: dict[str, list[dict[str, Any]]]
     asked: dict[str, frozenset[str]]
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def orders(carriers: Sequence[str]) -> dict[str, tuple[list[ct.Aggregate], str, str]]:
-    """What is asked: what is computed, of which answers, by what."""
+    """Returns the orders: aggregates, a question and a grouping each."""
     two = airlines(carriers, "AA", "DL")
     return {
         "hold": (
@@ -73,9 +73,9 @@ async def select(
     hosts: Sequence[ct.Service],
     settled: Callable[[], Awaitable[object]] | None = None,
 ) -> tuple[Outcome, Outcome]:
-    """What came of all orders, and what should have. The sites are shared out among the hosts.
+    """Returns the actual and the expected results. The sites are distributed over the hosts.
 
-    `settled` returns when it is known everywhere what the sites are.
+    `settled` returns when all servers know the descriptions of the sites.
     """
     sites, carriers = load()
     wanted = expected(sites, carriers)
@@ -98,7 +98,7 @@ async def select(
 
 
 def expected(sites: Sequence[Site], carriers: Sequence[str]) -> Outcome:
-    """The same by loops over all sites and all flights, with integers for bit sets."""
+    """Computes the same by loops over all sites and flights, with integers for bit sets."""
     two, slow = airlines(carriers, "AA", "DL"), WEST | HIGH
     far = [site for site in sites if site.traits & WEST and site.traits & BUSY_TRAIT]
     freed = [site for site in sites if site.traits & two and site.traits & WEST]
@@ -140,5 +140,5 @@ def _flights(site: Site, day: int) -> int:
 
 
 def _text(traits: int) -> str:
-    """A bit set as filters write it."""
+    """Returns a bit set in the syntax of filters."""
     return f'x"{bits(traits).hex()}"'

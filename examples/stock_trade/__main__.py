@@ -1,4 +1,4 @@
-"""`python -m examples.stock_trade [ADDRESS] [--collections]`: see `pipeline_run.py`."""
+"""`python -m examples.stock_trade [ADDRESS] [--collections]`: see `run.py`."""
 
 import asyncio
 import sys
@@ -12,14 +12,16 @@ from examples.stock_trade.run import trade
 
 @click.command()
 @click.argument("address", required=False)
-@click.option("--collections", "by_collections", is_flag=True, help="Not by handles.")
+@click.option(
+    "--collections", "by_collections", is_flag=True, help="Use collections instead of handles."
+)
 def main(address: str | None, by_collections: bool) -> None:
-    """A year of trading: in this process, or at the broker at ADDRESS."""
+    """Trade for a year: in this process, or at the broker at ADDRESS."""
     sys.exit(asyncio.run(traded(address, by_collections)))
 
 
 async def traded(address: str | None, by_collections: bool) -> int:
-    """Trade, and say what came of it; 1 where that is not what the quotes say."""
+    """Trades and prints the result; 1 if it differs from the quotes."""
     style = collections.trading if by_collections else handles.trading
     async with ct.connect(address) as service:
         found, wanted = await trade(service, style)

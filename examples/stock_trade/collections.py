@@ -17,7 +17,7 @@ from examples.stock_trade.parties import Bank, Broker, Market
 async def trading(
     service: ct.Service, market: Market, bank: Bank, broker: Broker, cheap: float
 ) -> AsyncIterator[None]:
-    """All of them listen, while this is open."""
+    """Subscribes all parties while it is open."""
 
     async def buy(quote: StockQuote) -> None:
         async with ct.Proxy(service, quote.market, StockMarket) as seller:

@@ -1,4 +1,4 @@
-"""What the parties tell one another: quotes, requests to buy, and what was bought.
+"""The events of the parties: quotes, requests to buy, and purchases.
 
 Source: EPFL 2503 §4.6.1, figures 4.21 to 4.23.
 """
@@ -11,16 +11,16 @@ import contrada as ct
 
 
 class StockMarket(Protocol):
-    """What is called where a quote comes from."""
+    """The remote interface of the market, which quotes carry."""
 
     async def buy(self, company: str, price: float, amount: int, buyer: str) -> bool:
-        """Buy at this price, if the market still sells at it."""
+        """Buys at this price, if the market still sells at it."""
         ...
 
 
 @dataclass(frozen=True)
 class StockObvent(ct.Obvent, name="stocks.StockObvent"):
-    """Whatever happens to a company's stock, on a day."""
+    """Any event of a company's stock, on a day."""
 
     company: str
     price: float
@@ -29,20 +29,20 @@ class StockObvent(ct.Obvent, name="stocks.StockObvent"):
 
     @final
     def cheaper(self, than: float) -> bool:
-        """No subtype changes it, so that filters may call it and travel all the same."""
+        """No subtype overrides it, so a filter may call it and still be forwarded."""
         return self.price < than
 
 
 @dataclass(frozen=True)
 class StockQuote(ct.FIFOOrder, StockObvent, name="stocks.StockQuote"):
-    """So much is on sale, at this price. Who wants it may call the market, or publish a request."""
+    """An offer at this price. A buyer may call the market, or publish a request."""
 
     market: ct.Reference[StockMarket]
 
 
 @dataclass(frozen=True)
 class StockRequest(ct.Reliable, StockObvent, name="stocks.StockRequest"):
-    """Somebody wants to buy."""
+    """A request to buy."""
 
     buyer: str
 
@@ -54,13 +54,13 @@ class SpotPrice(StockRequest, name="stocks.SpotPrice"):
 
 @dataclass(frozen=True)
 class MarketPrice(StockRequest, name="stocks.MarketPrice"):
-    """On the first day on which it costs at most `price`, and not after `until`."""
+    """On the first day at or below `price`, and not after `until`."""
 
     until: date
 
 
 @dataclass(frozen=True)
 class Bought(ct.Reliable, StockObvent, name="stocks.Bought"):
-    """Somebody has bought."""
+    """A purchase."""
 
     buyer: str

@@ -1,7 +1,7 @@
-"""The market, a broker and a bank, whichever way they subscribe.
+"""The market, a broker and a bank, independent of their kind of subscription.
 
-None of them knows another: they share the types of `obvents` and a service. What they do when
-something comes stands here; `handles` and `collections` say how it comes.
+None of them knows another: they share the types of `obvents` and a service. Their reactions to
+events are here; `handles` and `collections` subscribe them.
 
 Source: EPFL 2503 §4.6.1.
 """
@@ -26,26 +26,26 @@ Publish = Callable[[ct.Obvent], Awaitable[object]]
 
 
 class Tally:
-    """Counts what a party has done, for whoever waits for that."""
+    """A counter of a party's actions, which others can wait for."""
 
     def __init__(self) -> None:
         self.count = 0
         self._changed = asyncio.Condition()
 
     async def add(self) -> None:
-        """One more."""
+        """Counts one more."""
         async with self._changed:
             self.count += 1
             self._changed.notify_all()
 
     async def reached(self, count: int) -> None:
-        """Returns when there are so many."""
+        """Returns when the counter is reached."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.count >= count)
 
 
 class Market:
-    """It publishes quotes, and sells at once to whoever asks for the price of a day."""
+    """Publishes quotes, and sells at once at the price of a day."""
 
     def __init__(self, publish: Publish) -> None:
         self._publish = publish
@@ -53,7 +53,7 @@ class Market:
         self._latest: dict[str, Close] = {}
 
     async def quote(self, close: Close, reference: ct.Reference[StockMarket]) -> None:
-        """Says what a company costs on a day, and where it is bought."""
+        """Publishes a company's price on a day, with a reference to the market."""
         self._prices[close.company, close.day] = close.price
         self._latest[close.company] = close
         await self._publish(StockQuote(close.company, close.price, 100, close.day, reference))
@@ -66,7 +66,7 @@ class Market:
         )
 
     async def buy(self, company: str, price: float, amount: int, buyer: str) -> bool:
-        """What is called by who has a quote: the latest price counts."""
+        """Sells to the caller of a quote's reference: the latest price counts."""
         latest = self._latest[company]
         if latest.price > price:
             return False
@@ -76,7 +76,7 @@ class Market:
 
 @dataclass
 class Bank:
-    """It keeps what brokers want at a price, and asks the market once it costs no more."""
+    """Keeps the requests of brokers, and asks the market when the price is reached."""
 
     publish: Publish
     wanted: list[MarketPrice] = field(default_factory=list)
@@ -85,13 +85,13 @@ class Bank:
     seen: Tally = field(default_factory=Tally)
 
     async def on_request(self, request: StockRequest) -> None:
-        """Keeps a request; what is to be had at once is the market's."""
+        """Keeps a request; spot requests are the market's."""
         if isinstance(request, MarketPrice):
             self.wanted.append(request)
             await self.kept.add()
 
     async def on_quote(self, quote: StockQuote) -> None:
-        """Asks for what can be had now, and forgets what can be had no longer."""
+        """Requests the affordable ones, and forgets the expired ones."""
         for request in list(self.wanted):
             if quote.day > request.until:
                 self.wanted.remove(request)
@@ -107,17 +107,17 @@ class Bank:
 
 @dataclass
 class Broker:
-    """It wants what it can get cheap, and is told what was bought for it."""
+    """Buys cheap stocks, and is notified of its purchases."""
 
     name: str
     bought: list[Bought] = field(default_factory=list)
     told: Tally = field(default_factory=Tally)
 
     async def on_quote(self, quote: StockQuote, market: StockMarket) -> None:
-        """Buys where the quote comes from."""
+        """Buys from the quote's market."""
         await market.buy(quote.company, quote.price, 10, self.name)
 
     async def on_bought(self, bought: Bought) -> None:
-        """Notes what it has."""
+        """Notes a purchase."""
         self.bought.append(bought)
         await self.told.add()

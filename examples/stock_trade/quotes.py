@@ -1,4 +1,4 @@
-"""Real quotes: closing prices of five companies, which the package `bokeh_sampledata` brings."""
+"""Real quotes: closing prices of five companies, from the package `bokeh_sampledata`."""
 
 import csv
 import gzip
@@ -27,7 +27,7 @@ class Close:
 
 
 def closes(first: date, last: date) -> list[Close]:
-    """The closing prices of these days, day by day. Needs the extra `contrada[examples]`."""
+    """Returns the closing prices of these days, day by day. Needs `contrada[examples]`."""
     spec = find_spec("bokeh_sampledata")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("bokeh_sampledata is missing: pip install 'contrada[examples]'")

@@ -1,4 +1,4 @@
-"""A month of trading: who buys what, against what a plain loop over the quotes says.
+"""A month of trading, compared with a plain loop over the quotes.
 
     python -m examples.stock_trade                      # in this process
     python -m examples.stock_trade contrada://HOST      # at a broker
@@ -23,21 +23,21 @@ from examples.stock_trade.quotes import Close, closes
 FIRST: Final = date(2012, 1, 3)
 LAST: Final = date(2012, 12, 31)
 CHEAP: Final = 27.0
-"""The broker buys at once what costs less, of companies whose name it likes."""
+"""The broker buys cheaper stocks at once, of companies with this text in their names."""
 
 Style = Callable[[ct.Service, Market, Bank, Broker, float], AbstractAsyncContextManager[None]]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the broker has at the end, by company and price; and how many requests expired."""
+    """The broker's stocks at the end, by company and price; and the number of expired requests."""
 
     bought: Counter[tuple[str, float, date]]
     expired: int
 
 
 def requests(buyer: str) -> list[MarketPrice]:
-    """What the broker lets the bank look for."""
+    """Returns the broker's requests to the bank."""
     wanted = (
         ("Apple", 430.0, date(2012, 3, 31)),
         ("Apple", 400.0, date(2012, 2, 1)),
@@ -49,7 +49,7 @@ def requests(buyer: str) -> list[MarketPrice]:
 
 
 def expected(quotes: list[Close], buyer: str) -> Outcome:
-    """The same by a loop over the quotes."""
+    """Computes the same by a loop over the quotes."""
     bought: Counter[tuple[str, float, date]] = Counter()
     expired = 0
     for close in quotes:
@@ -66,7 +66,7 @@ def expected(quotes: list[Close], buyer: str) -> Outcome:
 
 
 async def trade(service: ct.Service, style: Style = trading) -> tuple[Outcome, Outcome]:
-    """What happened, and what should have."""
+    """Returns the actual and the expected result."""
     quotes = closes(FIRST, LAST)
     market, bank, broker = Market(service.publish), Bank(service.publish), Broker("Hill & Co")
     wanted = expected(quotes, broker.name)

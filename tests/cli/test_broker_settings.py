@@ -1,4 +1,6 @@
-"""What a broker is told by flags and files is what it does, or is refused with its place."""
+"""Settings of a broker, from flags and files: a broker has them, or they are refused with their
+place.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -60,7 +62,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_file_says_what_flags_say(tmp_path: Path) -> None:
-    """A broker would not do what its file says."""
+    """A broker would ignore its file."""
     found = settings_of(written(tmp_path, ONE), {})
     assert found.membership() == Membership(
         "south",
@@ -82,7 +84,7 @@ def test_a_file_says_what_flags_say(tmp_path: Path) -> None:
 
 
 def test_flags_win(tmp_path: Path) -> None:
-    """Nobody could try out something else without a change of the file."""
+    """A trial would need a change of the file."""
     flags = {"port": 0, "neighbours": ["contrada://b"], "log": {"json": True}, "tls": {"key": "k"}}
     found = settings_of(written(tmp_path, ONE), flags)
     assert (found.name, found.port) == ("south", 0)
@@ -97,7 +99,7 @@ def test_flags_win(tmp_path: Path) -> None:
 
 
 def test_one_file_is_of_many(tmp_path: Path) -> None:
-    """The brokers of a network would have to be described one by one, and their links twice."""
+    """The brokers of a network would need a file each, with every link twice."""
     path = written(tmp_path, MANY)
     all_of_them = settings_of_network(path)
     assert list(all_of_them) == ["oslo", "riga", "bern"]
@@ -138,7 +140,7 @@ def test_one_file_is_of_many(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
-    """A slip would be run as something else, or have to be looked for."""
+    """A slip would be run as another setting, or have to be searched for."""
     path = written(tmp_path, text)
     with pytest.raises(InputError) as refused:
         settings_of(path, {})
@@ -159,7 +161,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
     ],
 )
 def test_what_is_wrong_with_one_of_many_is_named(tmp_path: Path, text: str, said: str) -> None:
-    """A network would start without a link, or with one that cannot be."""
+    """A network would start without a link, or with an impossible one."""
     described = f"[brokers.oslo]\nport = 1\n[brokers.riga]\n{text}\n[brokers.free]\nport = 0\n"
     described += "[brokers.wide]\nhost = '0.0.0.0'\nport = 2\n"
     path = written(tmp_path, described)
@@ -173,20 +175,20 @@ def test_what_is_wrong_with_one_of_many_is_named(tmp_path: Path, text: str, said
     "flags", [{"general": True}, {"parent": "contrada://a"}, {"neighbours": ["contrada://a"]}]
 )
 def test_a_broker_without_a_name_is_in_no_network(flags: dict[str, Any]) -> None:
-    """It would run alone, and its owner think that it is in a network."""
+    """A nameless broker would run alone, although its owner expects a network."""
     with pytest.raises(ServiceError, match="has a name: add --name NAME"):
         settings_of(None, flags).membership()
 
 
 def test_one_broker_is_no_network(tmp_path: Path) -> None:
-    """A command that starts a network would start nothing, and say nothing."""
+    """A command that starts a network would silently start nothing."""
     with pytest.raises(ContradaError, match=r"expected a table of its own .*brokers\.NAME"):
         settings_of_network(written(tmp_path, "port = 1"))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "broker.example"])
 def test_a_broker_that_others_reach_asks_who_they_are(host: str) -> None:
-    """Whoever reaches the port could do everything, and nobody had said so."""
+    """Everybody who reaches the port could do everything, without a word in the settings."""
     with pytest.raises(ServiceError, match="asks nobody who he is"):
         settings_of(None, {"host": host})
     assert settings_of(None, {"host": host, "anyone": True}).host == host
@@ -195,5 +197,5 @@ def test_a_broker_that_others_reach_asks_who_they_are(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_a_broker_of_this_machine_asks_nobody(host: str) -> None:
-    """The first broker of a newcomer would not start."""
+    """A newcomer's first broker would not start."""
     assert settings_of(None, {"host": host}).host == host

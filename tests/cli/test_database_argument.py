@@ -1,4 +1,4 @@
-"""Passwords of databases do not stand among the arguments of processes."""
+"""Passwords of databases are not among the arguments of processes."""
 
 import pytest
 from click.testing import CliRunner
@@ -23,7 +23,7 @@ SECRET = "hunter2"  # pragma: allowlist secret
     "place", [f"postgresql://u:{SECRET}@h/d", f"postgresql://h/d?password={SECRET}"]
 )
 def test_a_password_in_an_argument_is_refused(arguments: tuple[str, ...], place: str) -> None:
-    """Everybody on the machine would see it; and a log have it, of a message that quotes it."""
+    """All users of the machine would see it, and a log that quotes the message would keep it."""
     refused = CliRunner().invoke(main, [*arguments, place])
     assert refused.exit_code == 2
     said = " ".join(refused.output.split())
@@ -33,13 +33,13 @@ def test_a_password_in_an_argument_is_refused(arguments: tuple[str, ...], place:
 
 
 def test_that_of_a_table_too() -> None:
-    """As above."""
+    """As above, for a table."""
     refused = CliRunner().invoke(main, ["offer", "--table", f"postgresql://u:{SECRET}@h/d", "t"])
     assert (refused.exit_code, SECRET in refused.output) == (2, False)
 
 
 def test_other_places_have_none() -> None:
-    """A store could not be named."""
+    """A store without a password would be refused."""
     for place in (
         *("contrada.db", "memory:", "a:b@c.db", "postgresql://u@h/d?schema=x&sslmode=require"),
         *("postgresql://h:5432/d", "postgresql:///d?service=x", "postgres://u@[::1]:5/d"),

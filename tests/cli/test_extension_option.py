@@ -1,4 +1,4 @@
-"""Operators of one's own, by `--extension` and by packages that bring them."""
+"""Operators of users, by `--extension` and by packages."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_an_operator_is_known_by_the_option(folder: Path) -> None:
-    """Whoever wrote an operator could not use it in files of subscriptions."""
+    """Operators of users could not be used in files of subscriptions."""
     run = contrada(folder, "match", "subs", "a.csv", "--extension", EXTENSION)
     assert (run.returncode, run.stderr) == (0, "")
     assert [json.loads(line)["record"] for line in run.stdout.splitlines()] == [3]
@@ -26,14 +26,14 @@ def test_an_operator_is_known_by_the_option(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_without_it_the_operator_is_unknown(folder: Path) -> None:
-    """Else this module's other tests would hold nothing."""
+    """This module's other tests would hold nothing otherwise."""
     run = contrada(folder, "match", "subs", "a.csv")
     assert run.returncode == 2
     assert "longer" in run.stderr
 
 
 def test_installed_packages_bring_operators(folder: Path) -> None:
-    """An entry point would be there, and nobody would load it."""
+    """An entry point would not be loaded."""
     write_package(folder, EXTENSION)
     run = contrada(folder, "match", "subs", "a.csv")
     assert (run.returncode, run.stderr) == (0, "")
@@ -42,7 +42,7 @@ def test_installed_packages_bring_operators(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_package_that_cannot_be_loaded_is_one_line(folder: Path) -> None:
-    """A person could not tell whose package stops the command."""
+    """A person could not see the package that stops the command."""
     write_package(folder, "no_such_module:Class")
     run = contrada(folder, "match", "subs", "a.csv")
     assert (run.returncode, run.stdout) == (2, "")

@@ -19,12 +19,12 @@ def rss(path: Path, **titles: str) -> Path:
 
 
 def run(*arguments: str | Path) -> Result:
-    """What the command prints."""
+    """The output of the command."""
     return CliRunner().invoke(main, [str(each) for each in arguments])
 
 
 def test_a_feed_that_is_polled_twice(tmp_path: Path) -> None:
-    """A script could not follow a feed: all of it would come each time."""
+    """A script that follows a feed would get all entries each time."""
     path, state = rss(tmp_path / "f.rss", a="1", b="2"), tmp_path / "state"
     first = run("feed", path, "--once", "--state", state)
     assert first.exit_code == 0
@@ -43,7 +43,7 @@ def test_a_feed_that_is_polled_twice(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_has_a_status(tmp_path: Path) -> None:
-    """A script would not see that something is missing."""
+    """A script would not see that an entry is missing."""
     path = rss(tmp_path / "f.rss", a="1", b="x")
     found = run("feed", path, "--once", "--types", "rss.channel.item.title=number")
     assert found.exit_code == 2
@@ -92,7 +92,7 @@ def test_wrong_usage_is_one_line(arguments: list[str], message: str) -> None:
 
 
 def test_wrong_states_are_refused(tmp_path: Path) -> None:
-    """Somebody's file would be written over."""
+    """A user's file would be overwritten."""
     (tmp_path / "state").write_text("mine")
     path = rss(tmp_path / "f.rss", a="1")
     found = run("feed", path, "--once", "--state", tmp_path / "state")
@@ -102,7 +102,7 @@ def test_wrong_states_are_refused(tmp_path: Path) -> None:
 
 
 def test_documents_are_rendered_and_what_repeats_is_told(tmp_path: Path) -> None:
-    """Nobody could see what a document becomes, or what to change in its source."""
+    """Nobody could see the notifications of a document, or its repeated elements."""
     path = tmp_path / "s.xml"
     path.write_text("<b><s><t>x</t></s><s><t>y</t></s></b>")
     found = run("xml", "render", path)

@@ -1,4 +1,4 @@
-"""Commands end when they are told to, or when nobody reads them: at once, and without a traceback.
+"""Commands end at a signal or a closed pipe: at once, and without a traceback.
 
 Real processes, real pipes, and a terminal where it matters.
 """
@@ -67,7 +67,7 @@ def interrupted(process: "subprocess.Popen[str]") -> tuple[int, str]:
     "module", ["contrada", "contrada.model", "contrada.cli", "click", "contrada.cli.sub", "asyncio"]
 )
 def test_ctrl_c_while_the_command_is_loaded(module: str) -> None:
-    """Whoever mistyped and presses Ctrl-C at once would get a page of a traceback."""
+    """Ctrl-C right after a typing error would print a traceback."""
     code = STOPS_AT.format(name=module)
     process = started([sys.executable, "-c", code, "sub", "everything"])
     assert process.stdout is not None
@@ -89,7 +89,7 @@ def test_ctrl_c_while_pub_waits_for_its_input(address: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", ["Ctrl-C", "the broker"])
 def test_pub_tells_how_many_it_published_however_it_ends(ends: str) -> None:
-    """Whoever goes on later would not know with which line."""
+    """A later run would not know its first line."""
     with subprocess.Popen(
         [*CONTRADA, "serve", "--port", "0", "--store", "memory:"], stdout=subprocess.PIPE, text=True
     ) as broker:
@@ -137,7 +137,7 @@ def test_ctrl_c_while_the_broker_does_not_answer() -> None:
 
 
 def test_each_line_of_a_pipe_is_published_as_it_comes(address: str) -> None:
-    """What a program writes by and by would be published when it ends, if ever."""
+    """Lines of a running program would be published when it ends, if ever."""
     process = started([*CONTRADA, "pub", "--to", address, "--json", "-"])
     assert process.stdin is not None
     with connect_sync(address) as service, service.subscribe("pipe = 1") as events:
@@ -153,7 +153,7 @@ def test_each_line_of_a_pipe_is_published_as_it_comes(address: str) -> None:
 
 @pytest.mark.slow
 def test_each_line_of_a_terminal_is_published_as_it_comes(address: str) -> None:
-    """Whoever types would see nothing happen; and one Ctrl-C there ends it."""
+    """A person at a terminal would see no progress; and one Ctrl-C there ends it."""
     outer, inner = pty.openpty()
     process = started([*CONTRADA, "pub", "--to", address, "--json", "-"], stdin=inner)
     os.close(inner)
@@ -166,7 +166,7 @@ def test_each_line_of_a_terminal_is_published_as_it_comes(address: str) -> None:
 
 @pytest.mark.slow
 def test_a_file_is_published_where_it_is_standard_input(address: str, tmp_path: Path) -> None:
-    """`pub --json - < FILE` would be refused: a file cannot be waited for."""
+    """`pub --json - < FILE` would be refused: a file has no readiness events."""
     (tmp_path / "a.jsonl").write_text('\ufeff{"a": 1}\r\n\n{"a": 2}', "utf-8")
     with (tmp_path / "a.jsonl").open() as file:
         process = started([*CONTRADA, "pub", "--to", address, "--json", "-"], stdin=file.fileno())
@@ -180,7 +180,7 @@ def test_a_file_is_published_where_it_is_standard_input(address: str, tmp_path: 
 )
 @pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])
 def test_a_closed_stream_is_no_error(address: str, arguments: tuple[str, ...], closed: str) -> None:
-    """In a service of the system, which may close them, a command would end with a traceback."""
+    """A service of the system, which may close streams, would end with a traceback."""
     closing = "".join(f"os.close({number});" for number in closed.split())
     code = (
         f"import os, sys; {closing}"
@@ -212,7 +212,7 @@ def test_output_that_nobody_reads_on_ends_it(tmp_path: Path) -> None:
 @pytest.mark.quick_first
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_naming_service_ends_in_order(address: str, number: signal.Signals) -> None:
-    """Whoever supervises it would take it for one that has failed, and not see what it did."""
+    """A supervisor would see a failure, and no statistics."""
     process = started([*CONTRADA, "xml", "daemon", "--at", address, "--store", "memory:"])
     assert process.stdout is not None
     assert process.stdout.readline()
@@ -226,7 +226,7 @@ def test_a_naming_service_ends_in_order(address: str, number: signal.Signals) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_feed_ends_in_order(tmp_path: Path, number: signal.Signals) -> None:
-    """It would not say what it did; and what it has written down would be an accident."""
+    """Its statistics would be missing, and its state written by chance."""
     (tmp_path / "f.rss").write_text("<rss><channel><item><guid>1</guid></item></channel></rss>")
     state = tmp_path / "state"
     command = ["feed", str(tmp_path / "f.rss"), "--every", "0.01", "--state", str(state)]
@@ -243,7 +243,7 @@ def test_a_feed_ends_in_order(tmp_path: Path, number: signal.Signals) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_while_a_document_is_rendered(tmp_path: Path) -> None:
-    """It would be heard of only when the last entry of a large document is done."""
+    """Ctrl-C would take effect only after the last entry of a large document."""
     entries = 150_000
     (tmp_path / "a.xml").write_text(f"<r>{'<e><a>1</a><b>x</b></e>' * entries}</r>")
     process = started([*CONTRADA, "xml", "render", str(tmp_path / "a.xml"), "--entries", "e"])

@@ -1,4 +1,4 @@
-"""Attributes on the command line are read as in filters, else as text."""
+"""Attributes on the command line are parsed as in filters, else as text."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -35,7 +35,7 @@ from contrada.errors import InputError
     ],
 )
 def test_values(text: str, value: Any) -> None:
-    """A value would be published as something else than it looks like."""
+    """A value would be published with another type than its spelling suggests."""
     read = literal(text)
     assert read == value
     assert type(read) is type(value)
@@ -56,6 +56,6 @@ def test_a_repeated_name_has_several_values() -> None:
 
 @pytest.mark.parametrize("argument", ["price", "=5", ""])
 def test_what_is_no_pair_is_named(argument: str) -> None:
-    """A forgotten `=` would be published as something."""
+    """A forgotten `=` would be published as an attribute."""
     with pytest.raises(InputError, match="expected NAME=VALUE"):
         attributes_of([argument])

@@ -1,4 +1,4 @@
-"""Holds what commands log: lines of JSON whose fields are told, without what is secret."""
+"""The logs of commands: JSON lines whose fields are documented, without secrets."""
 
 import ast
 import json
@@ -25,7 +25,7 @@ OF_EACH_LINE = {"time", "level", "logger", "event", "message"}
 
 
 def line_of(text: str, fields: dict[str, object], **more: object) -> dict[str, object]:
-    """What a call that logs becomes."""
+    """The line of a log call."""
     record = logging.LogRecord("contrada.x", logging.INFO, "x.py", 1, text, (fields,), None)
     record.__dict__.update(more)
     line: dict[str, object] = json.loads(JsonFormatter().format(record))
@@ -33,7 +33,7 @@ def line_of(text: str, fields: dict[str, object], **more: object) -> dict[str, o
 
 
 def test_a_line_has_its_event_and_named_fields() -> None:
-    """A program would have to cut texts to pieces to find who was refused, and why."""
+    """A program would have to parse texts for the user and the reason of a refusal."""
     line = line_of(
         "%(peer)s waits %(wait_s).1f s: %(reason)s",
         {"peer": "a:1", "wait_s": 2.0, "reason": StoreError("full"), "code": "x"},
@@ -54,7 +54,7 @@ def test_a_line_has_its_event_and_named_fields() -> None:
 
 
 def test_what_it_stands_on_logs_in_the_same_form() -> None:
-    """A program that reads lines of JSON would meet lines of text, or not hear of a fault."""
+    """A reader of JSON lines would meet lines of text, or miss a fault."""
     code = (
         "import logging; from contrada.cli.log_output import log; log(0, as_json=True);"
         "[logging.getLogger(name).error('a %s', 'b') for name in ('asyncio', 'uvicorn.error')]"
@@ -68,7 +68,7 @@ def test_what_it_stands_on_logs_in_the_same_form() -> None:
 
 
 def named_in_code() -> Iterator[tuple[str, str]]:
-    """Each name of a field in a text that is logged, or in the mapping beside it, and where."""
+    """Each field name in a logged text, or in the mapping beside it, with its place."""
     for path in (REPOSITORY / "src/contrada").rglob("*.py"):
         text = path.read_text("utf-8")
         for name in re.findall(r"%\((\w+)\)[\d.]*[srdgf]", text):
@@ -86,7 +86,7 @@ def named_in_code() -> Iterator[tuple[str, str]]:
 
 
 def test_all_fields_are_told() -> None:
-    """Who reads logs by programs would meet a field that is told nowhere, or two for one thing."""
+    """A program that reads logs would meet an undocumented field, or two for one thing."""
     page = (REPOSITORY / "docs/operations.md").read_text("utf-8")
     logs = page.partition("## Logs\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.+?) \|", logs, re.MULTILINE)
@@ -113,7 +113,7 @@ def test_positional_texts_are_gone() -> None:
 
 @pytest.mark.slow
 def test_a_broker_logs_json_without_what_is_secret() -> None:
-    """Whoever may read logs could read what is published, or act as a client."""
+    """A reader of logs could read publications, or act as a client."""
     body, value = b"a body 5d1", "a value 7e2"
     with serving("--port", "0", "--store", "memory:", "-vv", "--json") as (broker, address):
         with connect_sync(address) as service, service.subscribe("desk any") as subscription:

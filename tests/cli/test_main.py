@@ -1,4 +1,4 @@
-"""The command as a whole: help, lazy commands, and how errors end."""
+"""The command as a whole: help, lazy commands, and errors."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from contrada.errors import AddressError, ConnectionFailedError
 
 
 def test_help_lists_every_command_and_imports_none() -> None:
-    """Asking for help would start Spark, or fail without it."""
+    """Help would start Spark, or fail without it."""
     code = (
         "import sys\nfrom contrada.cli import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
@@ -69,7 +69,7 @@ def test_bad_input_is_one_line_and_status_2(arguments: list[str], message: str) 
 
 
 def test_a_group_without_a_command_shows_its_help() -> None:
-    """A person who has just begun would get an error for an answer."""
+    """A newcomer would get an error for an answer."""
     result = CliRunner().invoke(main, ["pipeline"])
     assert result.exit_code == 2
     assert "Commands:" in result.output
@@ -110,7 +110,7 @@ def raising(error: BaseException) -> Callable[[], None]:
     ],
 )
 def test_each_kind_of_end_has_its_status(error: BaseException, status: int, line: str) -> None:
-    """A script could not tell bad input from a broker that is away, or from Ctrl-C."""
+    """A script could not tell bad input from an absent broker, or from Ctrl-C."""
     result = CliRunner().invoke(group_of(raising(error)), ["run"])
     assert (result.exit_code, result.stderr) == (status, line)
 

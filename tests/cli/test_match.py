@@ -23,7 +23,7 @@ def match(folder: Path, *arguments: str, subscriptions: str = "late: delay > 120
 
 
 def test_matches_are_lines_of_json(tmp_path: Path) -> None:
-    """Else no other program could go on with them."""
+    """Other programs could not read the matches."""
     (tmp_path / "a.csv").write_text(ROWS)
     options = ("--types", "at=time", "--absent", "NA", "--add", "kind=flight", "--time", "at")
     result = match(
@@ -42,7 +42,7 @@ def test_matches_are_lines_of_json(tmp_path: Path) -> None:
 
 
 def test_all_formats_at_once(tmp_path: Path) -> None:
-    """Else one subscription could not be asked of all that one has."""
+    """One subscription could not be matched with files of several formats."""
     (tmp_path / "a.csv").write_text(ROWS)
     (tmp_path / "b.jsonl").write_text('{"delay":121}\n')
     (tmp_path / "c.xml").write_text("<d><e><delay>130</delay></e><e><delay>1</delay></e></d>")
@@ -58,7 +58,7 @@ def test_all_formats_at_once(tmp_path: Path) -> None:
 
 
 def test_counts_and_output(tmp_path: Path) -> None:
-    """Else one would count lines by hand."""
+    """A person would count lines by hand."""
     (tmp_path / "a.csv").write_text(ROWS)
     result = match(tmp_path, "a.csv", "--count", subscriptions="late: delay > 120\nnever: x = 1")
     assert "3 records" in result.stdout
@@ -70,7 +70,7 @@ def test_counts_and_output(tmp_path: Path) -> None:
 
 
 def test_output_of_the_run_before_goes_where_nothing_matches(tmp_path: Path) -> None:
-    """Else one would take the matches of the run before for those of this one."""
+    """The previous run's matches would be taken for those of this one."""
     (tmp_path / "a.csv").write_text(ROWS)
     (tmp_path / "out").write_text("matches of the run before")
     result = match(tmp_path, "a.csv", "--output", str(tmp_path / "out"), subscriptions="a: x = 1")
@@ -79,7 +79,7 @@ def test_output_of_the_run_before_goes_where_nothing_matches(tmp_path: Path) -> 
 
 
 def test_output_stays_where_the_input_is_wrong(tmp_path: Path) -> None:
-    """Else a slip of the pen would cost the matches of the run before."""
+    """A slip of the pen would cost the previous run's matches."""
     (tmp_path / "a.csv").write_text(ROWS)
     (tmp_path / "out").write_text("matches of the run before")
     result = match(tmp_path, "a.csv", "--output", str(tmp_path / "out"), subscriptions="a: x =")
@@ -88,7 +88,7 @@ def test_output_stays_where_the_input_is_wrong(tmp_path: Path) -> None:
 
 
 def test_what_looks_like_markup_is_shown_as_it_is(tmp_path: Path) -> None:
-    """Else a filter with brackets would lose them in the table, or end it with a traceback."""
+    """A filter with brackets would lose them in the table, or end it with a traceback."""
     (tmp_path / "a.csv").write_text(ROWS)
     subscriptions = "a [red]: x = '[/]' or x = ':smile:'"
     result = match(tmp_path, "a.csv", "--count", subscriptions=subscriptions)
@@ -98,7 +98,7 @@ def test_what_looks_like_markup_is_shown_as_it_is(tmp_path: Path) -> None:
 
 
 def test_bad_records_are_listed_and_the_others_matched(tmp_path: Path) -> None:
-    """Else one bad row would cost the others, or a script would think that all went well."""
+    """One bad row would cost the others, or a script would see success."""
     (tmp_path / "a.csv").write_text("delay\n1,2\n130\n")
     (tmp_path / "b.xml").write_text("<a>\n<b></a>")
     (tmp_path / "c.json").write_text('{"delay":130}\n{"delay"')
@@ -127,7 +127,7 @@ def test_bad_records_are_listed_and_the_others_matched(tmp_path: Path) -> None:
 def test_bad_input_is_one_line(
     tmp_path: Path, arguments: tuple[str, ...], subscriptions: str, message: str
 ) -> None:
-    """Else a slip of the pen would end in a traceback."""
+    """A slip of the pen would end in a traceback."""
     (tmp_path / "a.csv").write_text(ROWS)
     (tmp_path / "a.txt").write_text(ROWS)
     result = match(tmp_path, *arguments, subscriptions=subscriptions)
@@ -157,7 +157,7 @@ def test_bad_input_is_one_line(
     ],
 )
 def test_files_of_another_shape_get_a_hint(tmp_path: Path, file: str, text: str, hint: str) -> None:
-    """Else a newcomer would see what is wrong, but not what to do."""
+    """A newcomer would see the fault, but no remedy."""
     (tmp_path / file).write_text(text)
     result = match(tmp_path, file, subscriptions="a: x = 1")
     assert (result.exit_code, result.stderr.count(hint)) == (2, 1), result.stderr
@@ -174,7 +174,7 @@ def test_files_of_another_shape_get_a_hint(tmp_path: Path, file: str, text: str,
 def test_other_faults_get_no_hint(
     tmp_path: Path, file: str, text: str, options: tuple[str, ...]
 ) -> None:
-    """Else a hint that has nothing to do with the fault would lead astray."""
+    """A hint that has nothing to do with the fault would lead astray."""
     (tmp_path / file).write_text(text)
     result = match(tmp_path, file, *options, subscriptions="a: x = 1")
     assert result.exit_code == 2
@@ -182,14 +182,14 @@ def test_other_faults_get_no_hint(
 
 
 def test_geojson_in_lines_is_read_where_that_is_said(tmp_path: Path) -> None:
-    """Else a file of one feature a line could not be read by its name."""
+    """A file with one feature a line could not be read by its name."""
     (tmp_path / "d.geojson").write_text('{"x": 1}\n{"x": 2}\n')
     result = match(tmp_path, "d.geojson", "--format", "jsonl", subscriptions="a: x = 1")
     assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)
 
 
 def test_needs_neither_java_nor_spark(tmp_path: Path) -> None:
-    """Else the smallest installation could not match a file."""
+    """The smallest installation could not match a file."""
     (tmp_path / "a.csv").write_text(ROWS)
     (tmp_path / "subs").write_text("late: delay > 120")
     blocked = "import sys\nfor m in ('pyspark', 'pyarrow', 'pandas'): sys.modules[m] = None\n"
@@ -214,7 +214,7 @@ detection: {s: [word], condition: s}
 
 
 def test_rules_of_other_dialects_are_matched_and_shown(tmp_path: Path) -> None:
-    """A match would not say whose rule it is, as the rule's licence asks."""
+    """A match would lack the author of its rule, which the rule's licence requires."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "logons.yml").write_text(SIGMA)
     (tmp_path / "a.jsonl").write_text('{"user":"root","x":1}\n{"user":"ann"}\n')
@@ -238,7 +238,7 @@ def test_rules_of_other_dialects_are_matched_and_shown(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [3, 40_000])
 def test_what_a_rule_leaves_open_is_asked_of_whole_records(tmp_path: Path, rows: int) -> None:
-    """Records would match where only the filters of a rule do, one by one or many at once."""
+    """Records would match the filters of a rule without its residue, one by one or many at once."""
     (tmp_path / "rules.cesql").write_text("a = b\na = 1 AND c + 0 = 0\n")
     lines = "".join(f"{n % 3},{n % 2},{n},x\n" for n in range(rows))
     (tmp_path / "a.csv").write_text(f"a,b,c,filling that is never asked for\n{lines}")
@@ -253,7 +253,7 @@ def test_what_a_rule_leaves_open_is_asked_of_whole_records(tmp_path: Path, rows:
 
 @pytest.mark.slow
 def test_standard_input_is_a_file_too(tmp_path: Path) -> None:
-    """Else what a program writes would have to be put into a file first."""
+    """Output of a program would need a file."""
     (tmp_path / "subs").write_text("late: delay > 120")
     code = "from contrada.cli import main; main()"
     command = [sys.executable, "-c", code, "match", str(tmp_path / "subs"), "-"]
@@ -268,7 +268,7 @@ def test_standard_input_is_a_file_too(tmp_path: Path) -> None:
 
 
 def test_the_first_match_is_told_before_the_input_ends(tmp_path: Path) -> None:
-    """Else matches of a stream would come when it ends, if ever."""
+    """Matches of a stream would appear when it ends, if ever."""
     (tmp_path / "subs").write_text("late: delay > 120")
     code = "from contrada.cli import main; main()"
     command = [sys.executable, "-c", code, "match", str(tmp_path / "subs"), "-", "--format=json"]
@@ -283,7 +283,7 @@ def test_the_first_match_is_told_before_the_input_ends(tmp_path: Path) -> None:
 
 
 def test_what_is_named_and_nowhere_found_is_said(tmp_path: Path) -> None:
-    """Else a slip in a name would look as if nothing matched."""
+    """A slip in a name would look as if nothing matched."""
     (tmp_path / "a.csv").write_text(ROWS)
     (tmp_path / "b.jsonl").write_text('{"delay":130}\n' * 3)
     (tmp_path / "c.xml").write_text("<d><e><delay>130</delay></e></d>")
@@ -298,7 +298,7 @@ def test_what_is_named_and_nowhere_found_is_said(tmp_path: Path) -> None:
 
 
 def test_many_bad_records_are_counted_whole_and_shown_in_part(tmp_path: Path) -> None:
-    """Else a file of another kind would fill the screen with errors."""
+    """A file of another kind would fill the screen with errors."""
     (tmp_path / "a.csv").write_text("delay\n" + "1,2\n" * 100)
     result = match(tmp_path, "a.csv")
     lines = result.stderr.splitlines()
@@ -307,7 +307,7 @@ def test_many_bad_records_are_counted_whole_and_shown_in_part(tmp_path: Path) ->
 
 
 def test_counts_as_json(tmp_path: Path) -> None:
-    """Else a script would have to read a table."""
+    """A script would have to parse a table."""
     (tmp_path / "a.csv").write_text(ROWS)
     result = match(tmp_path, "a.csv", "--count", "--json")
     assert json.loads(result.stdout) == {"read": 3, "bad": 0, "matches": {"late": 1}}
@@ -315,7 +315,7 @@ def test_counts_as_json(tmp_path: Path) -> None:
 
 
 def test_times_that_name_no_zone_get_a_hint(tmp_path: Path) -> None:
-    """Else a newcomer would write to all times what one option says."""
+    """A newcomer would edit all times instead of using one option."""
     (tmp_path / "a.csv").write_text("at\n2013-01-01T00:00\n2013-01-02T00:00\n")
     result = match(tmp_path, "a.csv", "--types", "at=time")
     hint = "; --zone gives the zone of times without one"
@@ -326,7 +326,7 @@ def test_times_that_name_no_zone_get_a_hint(tmp_path: Path) -> None:
 
 
 def test_a_column_without_a_name_gets_one(tmp_path: Path) -> None:
-    """Else tables whose first column is a bare index could not be read at all."""
+    """Tables whose first column is a bare index could not be read."""
     (tmp_path / "a.csv").write_text(",delay\n7,121\n")
     result = match(tmp_path, "a.csv", "--rename", "=row", subscriptions="a: row = 7")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -334,7 +334,7 @@ def test_a_column_without_a_name_gets_one(tmp_path: Path) -> None:
 
 
 def test_options_of_reading(tmp_path: Path) -> None:
-    """Else files that others write would have to be changed before."""
+    """Files of other programs would have to be changed before."""
     (tmp_path / "a.tsv").write_text("@timestamp\t@version\tdelay\n1.5\t1\t'12\n1'\n")
     (tmp_path / "b.geojson").write_text('{"features": [{"delay": 121, "x": {"y": 1}}]}')
     names = ("--rename", "@timestamp=at", "--drop", "@version,x", "--types", "at=epoch")
@@ -351,7 +351,7 @@ def test_options_of_reading(tmp_path: Path) -> None:
 def test_files_of_security_events_are_read(
     tmp_path: Path, shared_data: Callable[..., Path]
 ) -> None:
-    """Else what shippers of logs write would be refused, record by record."""
+    """Files of log shippers would be refused, record by record."""
     file = str(shared_data("windows_events", "covenant_psremoting_command.jsonl.gz"))
     options = ("--rename", "@timestamp=at", "--drop", "@version", "--types", "at=time")
     result = match(tmp_path, file, *options, "--count", "--json", subscriptions="a: at exists")
@@ -379,7 +379,7 @@ SHEET = (
 
 
 def test_documents_by_strategy_stylesheet_and_schema(tmp_path: Path) -> None:
-    """Else what repeats in a document could not be told apart, or nonsense would pass."""
+    """Repeated elements of a document would be mixed up, or nonsense would pass."""
     (tmp_path / "a.xml").write_text("<b><s>1</s><s>2</s></b>")
     (tmp_path / "a.xsl").write_text(SHEET)
     (tmp_path / "good.dtd").write_text("<!ELEMENT b (s+)><!ELEMENT s (#PCDATA)>")

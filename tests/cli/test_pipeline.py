@@ -22,7 +22,7 @@ paths = ["a.csv"]
 
 @pytest.fixture
 def description(tmp_path: Path) -> Path:
-    """A small pipeline that is well described."""
+    """A small, valid pipeline."""
     (tmp_path / "subs").write_text("one: a = 1")
     (tmp_path / "a.csv").write_text("a\n1\n")
     path = tmp_path / "p.toml"
@@ -45,7 +45,7 @@ def contrada(*arguments: str, prelude: str = "", path: str = "") -> tuple[int, s
 
 @pytest.mark.slow
 def test_without_java(description: Path) -> None:
-    """Else a missing Java would show as a stack trace of another library."""
+    """A missing Java would show as a stack trace of another library."""
     status, output, errors = contrada("pipeline", "run", str(description))
     assert (status, output) == (2, "")
     assert errors.startswith("contrada: error: Java is missing: install a Java of at least 17")
@@ -53,7 +53,7 @@ def test_without_java(description: Path) -> None:
 
 
 def test_without_pyspark(description: Path) -> None:
-    """Else a user of the smallest installation would not know which extra to install."""
+    """A user of the smallest installation would not know the extra to install."""
     status, _, errors = contrada(
         "pipeline", "run", str(description), prelude="sys.modules['pyspark'] = None"
     )
@@ -63,7 +63,7 @@ def test_without_pyspark(description: Path) -> None:
 
 
 def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, description: Path) -> None:
-    """Else Spark would fail to start, without a word on why."""
+    """Spark would fail to start, without a reason."""
     monkeypatch.setattr(spark_session, "_java", lambda: "/usr/bin/java")
     monkeypatch.setattr(spark_session, "_java_major", lambda java: 11)
     result = CliRunner().invoke(main, ["pipeline", "run", str(description)])
@@ -88,7 +88,7 @@ def test_bad_input_is_one_line(
     new: str,
     message: str,
 ) -> None:
-    """Else the user would wait for Spark before hearing of a slip of the pen."""
+    """The user would wait for Spark before the error of a slip of the pen."""
     monkeypatch.setattr("contrada.cli.pipeline.check_requirements", lambda: None)
     description.write_text(DESCRIPTION.replace(old, new) if old else DESCRIPTION)
     result = CliRunner().invoke(main, ["pipeline", "run", str(description), *arguments])

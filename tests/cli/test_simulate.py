@@ -1,4 +1,4 @@
-"""`contrada simulate`: worlds are run, faults are told with a script, scripts are run again."""
+"""`contrada simulate`: worlds, violations with their scripts, and replayed scripts."""
 
 import json
 import re
@@ -21,13 +21,13 @@ class Doubling(Router):
     """A router that delivers twice."""
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
-        """As the router, but for one thing."""
+        """As the router, with every delivery doubled."""
         effects = super().handle(event, now_us)
         return [*effects, *(each for each in effects if isinstance(each, Deliver))]
 
 
 def test_worlds_are_counted_by_kind() -> None:
-    """Nobody could see what was run."""
+    """Nobody could see the number of worlds."""
     options = ("--count", "2", "--only", "central, subscription", "--jobs", "2", "--json")
     result = CliRunner().invoke(main, ["simulate", "worlds", *options])
     assert result.exit_code == 0, result.stderr
@@ -38,7 +38,7 @@ def test_worlds_are_counted_by_kind() -> None:
 
 
 def test_worlds_with_promises_are_counted_and_their_scripts_run_again(tmp_path: Path) -> None:
-    """Nobody could see whether anything was promised, or look at a promise that was broken."""
+    """Nobody could see whether anything was guaranteed, or examine a broken guarantee."""
     kind = "central, subscription forwarding, covering, promises"
     options = ("--count", "2", "--only", kind, "--jobs", "1", "--json")
     result = CliRunner().invoke(main, ["simulate", "worlds", *options])
@@ -59,7 +59,7 @@ def test_a_kind_that_is_not_there_is_refused() -> None:
 
 
 def test_a_world_that_does_not_hold_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault would be found, and nobody could look at it."""
+    """A fault would be found, and nobody could examine it."""
     monkeypatch.setattr(simulated_network, "Router", Doubling)
     options = ("--count", "1", "--only", "central, subscription forwarding, plain", "--jobs", "1")
     result = CliRunner().invoke(main, ["simulate", "worlds", *options])
@@ -70,7 +70,7 @@ def test_a_world_that_does_not_hold_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 def test_the_smallest_networks_are_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever broke something would wait for large worlds to be run hundreds of times."""
+    """Hundreds of runs of large worlds would delay the report of a fault."""
     monkeypatch.setattr(simulated_network, "Router", Doubling)
     monkeypatch.setattr("contrada.cli.simulate.shortest", lambda ran: "")
     kind = "acyclic, flooding, plain"
@@ -84,7 +84,7 @@ def test_the_smallest_networks_are_shortened(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_script_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault that was told could not be looked at again."""
+    """A reported fault could not be examined again."""
     file = tmp_path / "world.json"
     file.write_text(to_text(make_script(0, kinds("central, subscription")[0])))
     result = CliRunner().invoke(main, ["simulate", "replay", str(file)])
@@ -106,7 +106,7 @@ HERE = ("--engine", "embedded", "--jobs", "1")
 
 @pytest.mark.slow
 def test_overlay_compares_kinds(tmp_path: Path) -> None:
-    """A person could not see what a topology or a strategy costs."""
+    """A person could not see the costs of topologies and strategies."""
     options = (*SMALL, *HERE, "--plots", str(tmp_path), "--form", "png")
     result = CliRunner().invoke(main, ["simulate", "overlay", *options])
     assert result.exit_code == 0, result.stderr
@@ -115,7 +115,7 @@ def test_overlay_compares_kinds(tmp_path: Path) -> None:
 
 
 def test_overlay_gives_records() -> None:
-    """Other programs could not use what was measured."""
+    """Other programs could not read the measurements."""
     options = (*SMALL, *HERE, "--only", "acyclic", "--json")
     result = CliRunner().invoke(main, ["simulate", "overlay", *options])
     assert result.exit_code == 0, result.stderr
@@ -126,7 +126,7 @@ def test_overlay_gives_records() -> None:
 
 
 def test_overlay_says_what_is_saved_on_filters_of_ones_own(tmp_path: Path) -> None:
-    """A person could not see whether covering and merging are worth it for their own rules."""
+    """A person could not see whether covering and merging help for their own rules."""
     file = tmp_path / "own.filters"
     file.write_text("a: x = 1\nb: x = 1 and y = 2\nc: x = 3\n")
     options = (*SMALL, *HERE, "--only", "central", "--filters", str(file))
@@ -144,7 +144,7 @@ def test_overlay_says_what_is_saved_on_filters_of_ones_own(tmp_path: Path) -> No
 
 
 def test_overlay_explains_its_columns() -> None:
-    """A person would see figures without knowing of what, or read two accounts of them."""
+    """The columns of a table would have no explanation, or two different ones."""
     columns = COLUMNS | COLUMNS_OF_SAVINGS
     said = CliRunner().invoke(main, ["simulate", "overlay", "--help"]).stdout
     assert [each for each in columns.items() if "{:16}  {}\n".format(*each) not in said] == []

@@ -13,7 +13,7 @@ SMALL = ("--runs", "2", "--branching", "6", "--engine", "embedded", "--jobs", "1
 
 
 def test_figures_are_drawn(tmp_path: Path) -> None:
-    """The figures could not be had again."""
+    """The figures could not be reproduced."""
     chosen = ("--figure", "6.7", "--figure", "6.12", "--out", str(tmp_path))
     result = CliRunner().invoke(main, ["simulate", "gossip", *SMALL, *chosen])
     assert result.exit_code == 0, result.stderr
@@ -28,7 +28,7 @@ def test_figures_are_drawn(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_points_are_lines_of_json() -> None:
-    """No other program could read what came out."""
+    """Other programs could not read the results."""
     options = ("--figure", "6.10", "--json", "--loss", "0.1", "--crashes", "0.05")
     runs = [
         CliRunner().invoke(main, ["simulate", "gossip", *SMALL, *options, *seed])

@@ -1,4 +1,4 @@
-"""What a command shows a broker: a token, and no other secret."""
+"""The credentials that a command presents to a broker: a token, and no other secret."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ TOKEN, _ = new_token("desk")
 def test_a_token_is_read_from_a_file_or_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody could come."""
+    """No client could connect."""
     write_secret(tmp_path / "desk.token", f"{TOKEN}\n".encode())
     assert token_from(str(tmp_path / "desk.token")) == TOKEN
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
@@ -29,7 +29,7 @@ def test_a_token_is_read_from_a_file_or_the_environment(
 def test_another_secret_is_not_taken_for_a_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A private key would be sent to a broker; or a word of the message tell a secret."""
+    """A private key would be sent to a broker; or a word of the message reveal a secret."""
     key = tmp_path / "k.pem"
     write_private_key(private_key(1), key)
     with pytest.raises(InputError, match=r"k.pem: found a private key, expected a token, NAME\."):
@@ -52,7 +52,7 @@ def test_another_secret_is_not_taken_for_a_token(
 def test_a_token_that_everybody_reads_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Everybody on the machine could come as him, and nobody would notice."""
+    """Everybody on the machine could act as the user, unnoticed."""
     place = tmp_path / "desk.token"
     place.write_text(TOKEN)
     place.chmod(0o644)

@@ -38,7 +38,7 @@ def conditions(tmp_path: Path) -> Path:
 
 
 def test_the_output_is_a_file_of_subscriptions(conditions: Path) -> None:
-    """What was translated could not be matched."""
+    """Translated rules could not be matched."""
     result = translate("--from", "sql", conditions)
     assert result.exit_code == 2
     found = read_subscriptions(result.stdout, "output")
@@ -51,7 +51,7 @@ def test_the_output_is_a_file_of_subscriptions(conditions: Path) -> None:
 
 
 def test_refusals_and_the_summary_stand_apart(conditions: Path) -> None:
-    """A refusal would hide among the filters, or not say which rule it is and why."""
+    """A refusal would hide among the filters, or lack its rule and reason."""
     stderr = translate("--from", "sql", conditions).stderr
     refusal = f"{conditions}: line 7: sql: line 7: a function, or a row of values: \"(name) = 'x'\""
     assert refusal in stderr
@@ -61,7 +61,7 @@ def test_refusals_and_the_summary_stand_apart(conditions: Path) -> None:
 
 
 def test_json_has_every_rule_on_a_line(conditions: Path) -> None:
-    """No other program could go on with what was translated and refused."""
+    """Other programs could not read translations and refusals."""
     result = translate("--from", "sql", conditions, "--json")
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [each["rule"] for each in found] == ["cheap", "cheap", "desk: new", "line 7", "line 8"]
@@ -90,7 +90,7 @@ def test_what_filters_leave_open_is_told(tmp_path: Path) -> None:
 
 
 def test_notes_of_rules_are_listed_and_counted(tmp_path: Path) -> None:
-    """A rule for events of one source would match those of all, without a word."""
+    """A rule for events of one source would silently match those of all."""
     path = tmp_path / "rules.yml"
     rules = ["linux", "windows", "WINDOWS"]
     path.write_text(
@@ -141,7 +141,7 @@ def test_a_file_that_is_no_text_is_one_refusal(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("text", ["", " \n\t\n", "\ufeff\n"])
 def test_a_file_without_a_rule_ends_alike_in_every_dialect(dialect: str, text: str) -> None:
-    """Whether an empty file is a fault would depend on the dialect."""
+    """The status of an empty file would depend on the dialect."""
     result = translate("--from", dialect, "-", stdin=text)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "-: found no rule in the file" in result.stderr.splitlines()
@@ -154,7 +154,7 @@ def test_comments_alone_are_no_rules() -> None:
 
 
 def test_what_authors_say_of_rules_is_told(tmp_path: Path) -> None:
-    """The author of a rule would be lost on the way to a file of subscriptions."""
+    """The author of a rule would be lost in the file of subscriptions."""
     rule = "title: Odd\nauthor: [Ann, Bob]\nlogsource: {}\ndetection: {s: {f: 1}, condition: s}\n"
     result = translate("--from", "sigma", "-", stdin=rule)
     assert "# Odd has author: Ann, Bob\n" in result.stdout
@@ -163,7 +163,7 @@ def test_what_authors_say_of_rules_is_told(tmp_path: Path) -> None:
 
 
 def test_lone_surrogates_in_rules_are_shown_as_escapes() -> None:
-    """A rule whose name or error cannot be written as it is would end the work."""
+    """A rule whose name or error cannot be encoded would end the work."""
     lines = '{"id": "\\ud800", "source": "a"}\n{"id": "b", "types": ["\\udc80"]}'
     result = translate("--from", "cloudevents", "--json", "-", stdin=lines)
     assert [json.loads(line)["rule"] for line in result.stdout.splitlines()] == ["\\ud800", "2"]
@@ -174,14 +174,14 @@ def test_lone_surrogates_in_rules_are_shown_as_escapes() -> None:
 
 
 def test_standard_input_is_read() -> None:
-    """Rules that another program writes would have to go through a file."""
+    """Rules from another program would need a file."""
     result = translate("--from", "sql", "-", stdin="x = 1;\ny <")
     assert (result.exit_code, result.stdout) == (2, "line 1: x = 1\n")
     assert "-: line 2: sql: line 2: not a condition" in result.stderr
 
 
 def test_prepared_rules_are_reached(tmp_path: Path) -> None:
-    """Rules of Sigma that others translated could only be read in Python."""
+    """Sigma rules that others translated could only be read in Python."""
     rule = {"id": "r", "logsource": {}, "any_of": [[["a", "prefix", "x"]]]}
     (tmp_path / "r.jsonl").write_text(json.dumps(rule))
     result = translate("--from", "sigma", "--prepared", tmp_path)

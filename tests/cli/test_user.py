@@ -1,4 +1,4 @@
-"""`contrada user`: the file that it writes says what was asked for, and nothing else changes."""
+"""`contrada user`: its file has the requested permissions, and nothing else changes."""
 
 import fcntl
 import json
@@ -26,7 +26,7 @@ def user(folder: Path, *arguments: str) -> Result:
 
 
 def test_a_user_is_added_with_a_token_that_is_nowhere_kept(tmp_path: Path) -> None:
-    """A user could not come, or whoever reads the file could come as him."""
+    """A user could not connect, or a reader of the file could act as the user."""
     added = user(
         tmp_path,
         *("add", "desk", "--publish", "symbol any", "--publish", "what = 'alert'"),
@@ -49,7 +49,7 @@ def test_a_user_is_added_with_a_token_that_is_nowhere_kept(tmp_path: Path) -> No
 
 
 def test_what_is_not_said_he_may_not(tmp_path: Path) -> None:
-    """A user would be added who may more than was said."""
+    """A user would have more permissions than requested."""
     assert user(tmp_path, "add", "desk").exit_code == 0
     desk = Users.read(tmp_path / "users.toml").principals["desk"]
     assert (desk.publish, desk.subscribe) == (NOTHING, NOTHING)
@@ -66,7 +66,7 @@ def test_what_is_not_said_he_may_not(tmp_path: Path) -> None:
 
 
 def test_who_shows_something_else_gets_no_token(tmp_path: Path) -> None:
-    """Somebody could come by a token that nobody asked for."""
+    """A token that nobody requested could be used."""
     for name, *options in (("cert", "--certificate", "desk.example"), ("anonymous",)):
         added = user(tmp_path, "add", name, *options)
         assert (added.exit_code, added.output) == (0, "")
@@ -75,7 +75,7 @@ def test_who_shows_something_else_gets_no_token(tmp_path: Path) -> None:
 
 
 def test_what_a_person_wrote_stays(tmp_path: Path) -> None:
-    """Comments, and what is said of others, would be gone."""
+    """Comments, and settings of other users, would be lost."""
     path = tmp_path / "users.toml"
     text = "# ours\n[users.old]  # away till May\nsubscribe = 'a = 1' # all of it\n"
     path.write_text(text)
@@ -97,7 +97,7 @@ def test_what_a_person_wrote_stays(tmp_path: Path) -> None:
 
 
 def test_users_are_listed_without_their_tokens(tmp_path: Path) -> None:
-    """A person could not see what is in force, or would show what is kept."""
+    """A person could not see the permissions, or would see secrets."""
     user(tmp_path, "add", "desk", "--publish", "a = 1", "--narrow")
     user(tmp_path, "add", "cert", "--certificate", "x", "--everything", "--expires", "30d")
     listed = user(tmp_path, "list")
@@ -141,7 +141,7 @@ def test_what_is_wrong_changes_nothing(
 
 
 def test_a_period_ends_so_much_later(tmp_path: Path) -> None:
-    """A user would end at once, or never."""
+    """A user would expire at once, or never."""
     for text, period in (("12h", timedelta(hours=12)), ("8w", timedelta(weeks=8))):
         user(tmp_path, "add", "desk", "--expires", text, "--replace")
         found = Users.read(tmp_path / "users.toml").principals["desk"].expires_us
@@ -151,7 +151,7 @@ def test_a_period_ends_so_much_later(tmp_path: Path) -> None:
 
 
 def test_whoever_might_read_the_file_still_may(tmp_path: Path) -> None:
-    """A broker that runs as somebody else could not read it any more, and would not start."""
+    """A broker of another system user could not read the file any more, and would not start."""
     path = tmp_path / "users.toml"
     user(tmp_path, "add", "old")
     owner = (12345, 12345) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
@@ -166,7 +166,7 @@ def test_whoever_might_read_the_file_still_may(tmp_path: Path) -> None:
 def test_a_file_whose_owner_cannot_be_kept_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be taken from who reads it, or be left half made."""
+    """The file would be taken from its readers, or be half written."""
     path = tmp_path / "users.toml"
     path.write_text("[users.old]\n")
     owner = path.stat()
@@ -187,7 +187,7 @@ def test_a_file_whose_owner_cannot_be_kept_stays(
 
 
 def test_a_file_behind_a_link_is_changed_where_it_is(tmp_path: Path) -> None:
-    """The link would be another file, and who was removed stay in the one that brokers read."""
+    """The link would become a file, and a removed user stay in the one that brokers read."""
     real, here = tmp_path / "real", tmp_path / "here"
     real.mkdir()
     here.mkdir()
@@ -199,7 +199,7 @@ def test_a_file_behind_a_link_is_changed_where_it_is(tmp_path: Path) -> None:
 
 
 def test_who_change_the_file_at_once_do_so_one_after_the_other(tmp_path: Path) -> None:
-    """Of six users that were added at once one would be there."""
+    """Of six users added at once one would remain."""
     path = tmp_path / "users.toml"
     path.write_text("")
     with changing(path):
@@ -221,7 +221,7 @@ def test_who_change_the_file_at_once_do_so_one_after_the_other(tmp_path: Path) -
 
 
 def test_who_removes_a_user_is_told_when_it_is_in_force(tmp_path: Path) -> None:
-    """He would take the user for gone, who is there until the broker is told."""
+    """An operator would believe that a user is gone who is connected until SIGHUP."""
     user(tmp_path, "add", "desk")
     assert "at SIGHUP (systemctl reload contrada)" in user(tmp_path, "remove", "desk").output
 
@@ -238,7 +238,7 @@ def test_a_file_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
 
 
 def test_a_token_is_written_for_its_owner_alone(tmp_path: Path) -> None:
-    """With `> desk.token` everybody on the machine could come as him."""
+    """With `> desk.token` everybody on the machine could act as the user."""
     before = os.umask(0o022)
     token_file = tmp_path / "desk.token"
     try:
@@ -262,7 +262,7 @@ def test_a_token_is_written_for_its_owner_alone(tmp_path: Path) -> None:
 def test_no_token_is_left_where_no_user_could_be_added(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody would try to come by it, and wonder."""
+    """A token without a user would fail later, without a reason."""
     monkeypatch.setattr(os, "replace", mock.Mock(side_effect=OSError(28, "No space left")))
     added = user(tmp_path, "add", "desk", "--token-file", str(tmp_path / "desk.token"))
     assert added.exit_code == 2

@@ -1,4 +1,4 @@
-"""The airport news example: what comes to desks is what a loop over the feed's entries says."""
+"""The airport news example: deliveries equal a loop over the feed's entries."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.service.ways import service_of
 @pytest.mark.parametrize("name", ["embedded", "broker", "network"])
 @on_loop
 async def test_news_come_to_whom_they_concern(name: str) -> None:
-    """A bulletin would be lost, or come twice, or lack airports."""
+    """A bulletin would be lost, delivered twice, or lack airports."""
     async with service_of(name) as service:
         found, wanted = await run.follow(service)
     assert found == wanted
@@ -20,5 +20,5 @@ def test_what_is_expected_is_not_empty() -> None:
     """The example would compare nothing with nothing."""
     wanted = run.expected()
     assert wanted.counts == ((60, 0, 0), (6, 5, 54))
-    assert wanted.came.total() > 40
-    assert any(len(airports) == 3 for _, _, airports in wanted.came)
+    assert wanted.received.total() > 40
+    assert any(len(airports) == 3 for _, _, airports in wanted.received)

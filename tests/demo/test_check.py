@@ -8,17 +8,17 @@ import msgspec
 
 from contrada.model import Envelope, Notification
 from examples.demo.check import Expected, difference, faults, identity
-from examples.demo.desks import Delivery, Inbox, StockQuote, Wish
+from examples.demo.desks import Delivery, Inbox, Interest, StockQuote
 from examples.demo.processes import PipelineSummary, SourceSummary
 
 DAY_US = 86_400_000_000
-WISH = Wish("operations", "gusts", "wind_gust > 40")
+WISH = Interest("operations", "gusts", "wind_gust > 40")
 DAY = datetime(2013, 2, 8, tzinfo=UTC)
 QUOTE = StockQuote("DIS", DAY, 60.0, 62.5, 59.5, 61.5, 61.5, 1_000)
 
 
 def event(gust: float, time_us: int = DAY_US) -> Notification:
-    """A notification as a reader gives it."""
+    """A notification as a reader makes it."""
     return Notification({"wind_gust": gust}, envelope=Envelope(time_us=time_us))
 
 
@@ -35,14 +35,14 @@ DELIVERED = [stamped(each, number) for number, each in enumerate(EVENTS, start=1
 
 
 def summary(**counts: int) -> PipelineSummary:
-    """What the pipeline says of one source, all right unless told otherwise."""
+    """The pipeline's summary of one source, right by default."""
     said = {"read": 3, "bad": 0, "published": 3, **counts}
     source = SourceSummary("weather", seconds=1.0, **said)
     return PipelineSummary([source], publish_seconds=0.5, seconds=2.0)
 
 
 def found(delivered: list[Notification], said: PipelineSummary, **dropped: int) -> list[str]:
-    """The faults of one subscriber that was handed some notifications."""
+    """The faults of one subscriber with these deliveries."""
     expected = Expected(
         read=Counter(weather=3),
         published=Counter(weather=3),
@@ -53,25 +53,25 @@ def found(delivered: list[Notification], said: PipelineSummary, **dropped: int) 
 
 
 def test_right_deliveries_have_no_fault() -> None:
-    """The demo would fail although all is well: ids and order are no part of what is compared."""
+    """The demo would fail without a fault: ids and order are not compared."""
     assert found(DELIVERED[::-1], summary()) == []
 
 
 def test_a_lost_delivery_is_found() -> None:
-    """A lost notification would go unnoticed, also one that equals another."""
+    """A lost notification would pass unnoticed, also one that equals another."""
     for lost in DELIVERED:
         kept = [each for each in DELIVERED if each is not lost]
         assert found(kept, summary())[0] == "gusts: 1 missing"
 
 
 def test_an_extra_delivery_is_found() -> None:
-    """A notification delivered twice, or to the wrong subscriber, would go unnoticed."""
+    """A notification delivered twice, or to the wrong subscriber, would pass unnoticed."""
     assert found([*DELIVERED, DELIVERED[0]], summary())[0] == "gusts: 1 extra"
     assert found([*DELIVERED, event(39.0)], summary())[0] == "gusts: 1 extra"
 
 
 def test_a_changed_delivery_is_missing_and_extra() -> None:
-    """A notification whose time or value changed on the way would pass for the right one."""
+    """A notification with a changed time or value would pass for the right one."""
     for changed in (event(41.0, 2 * DAY_US), event(41.5)):
         lines = found([changed, *DELIVERED[1:]], summary())
         assert [line for line in lines if line.startswith("gusts")] == [
@@ -81,12 +81,12 @@ def test_a_changed_delivery_is_missing_and_extra() -> None:
 
 
 def test_a_counted_loss_is_a_fault() -> None:
-    """What a subscriber dropped would count as fine when another copy made up for it."""
+    """A drop would pass as fine when another copy compensated for it."""
     assert found(DELIVERED, summary(), queue_full=2) == ["gusts: 2 dropped (queue_full)"]
 
 
 def test_wrong_counts_of_the_pipeline_are_faults() -> None:
-    """The pipeline could skip or double records that no subscriber asks for."""
+    """The pipeline could skip or double records without a subscriber."""
     for counts in ({"read": 2}, {"bad": 1}, {"published": 4}):
         assert "weather: the pipeline's counts" in found(DELIVERED, summary(**counts))[0]
     nothing = PipelineSummary([], publish_seconds=0.5, seconds=2.0)
@@ -94,7 +94,7 @@ def test_wrong_counts_of_the_pipeline_are_faults() -> None:
 
 
 def test_typed_deliveries_are_compared_as_objects() -> None:
-    """A wrong price in a typed delivery would go unnoticed."""
+    """A wrong price in a typed delivery would pass unnoticed."""
     expected: Counter[object] = Counter([QUOTE])
     right = difference("typed", expected, [replace(QUOTE)])
     assert list(right.lines()) == []

@@ -1,4 +1,4 @@
-"""File search: who may have a file is asked, nobody else, and all is found."""
+"""File search: only possible owners are asked, and all files are found."""
 
 import pytest
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 def met(files: dict[str, list[dict[str, object]]], text: str) -> set[str]:
-    """The peers whose descriptions a search meets, each looked at by itself."""
+    """The peers whose descriptions a search meets, each checked by itself."""
     described = {
         name: ct.RecordSource(several).describe(now_us=0) for name, several in files.items()
     }

@@ -1,4 +1,4 @@
-"""The partners example: what comes to carriers is what a loop over the flights says."""
+"""The partners example: deliveries equal a loop over the flights."""
 
 import pytest
 
@@ -17,5 +17,5 @@ async def test_partners_read_what_is_theirs() -> None:
 def test_what_is_expected_is_not_empty() -> None:
     """The example would compare nothing with nothing."""
     wanted = run.expected(run.flights())
-    assert {carrier for carrier, _ in wanted.came} == set(run.CARRIERS)
-    assert 200 < wanted.came.total() < run.FLIGHTS
+    assert {carrier for carrier, _ in wanted.received} == set(run.CARRIERS)
+    assert 200 < wanted.received.total() < run.FLIGHTS

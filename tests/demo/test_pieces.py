@@ -13,7 +13,7 @@ from contrada.integrations.files import Record, read_file
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
 from contrada.model import Notification
 from examples.demo.check import Expected, evaluate, faults, files_of
-from examples.demo.desks import WISHES, Inbox, Wish, check_covered, listening, settled
+from examples.demo.desks import INTERESTS, Inbox, Interest, check_covered, listening, settled
 from examples.demo.processes import PipelineSummary, SourceSummary
 from examples.demo.report import Latency, Results, Searched, results_of, tables, write_report
 from examples.demo.run import DESCRIPTION
@@ -36,7 +36,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 
 def wanted(pipeline: Pipeline) -> dict[str, list[Notification]]:
-    """What the pipeline publishes, by source, as its description says."""
+    """The publications of the pipeline, by source, from its description."""
     return {
         source.name: [
             record.notification
@@ -50,7 +50,7 @@ def wanted(pipeline: Pipeline) -> dict[str, list[Notification]]:
 
 
 def summary(expected: Expected, published: dict[str, list[Notification]]) -> PipelineSummary:
-    """What a pipeline would say that has published this."""
+    """The summary of a pipeline with these publications."""
     rows = [
         SourceSummary(name, expected.read[name], expected.bad[name], len(each), 0.5)
         for name, each in published.items()
@@ -59,12 +59,12 @@ def summary(expected: Expected, published: dict[str, list[Notification]]) -> Pip
 
 
 async def delivered(pipeline: Pipeline, *, lose: int) -> tuple[Expected, list[Inbox], Results]:
-    """Publish to subscribers in this process all but the last few, and check what came."""
-    expected = await evaluate(pipeline, WISHES)
+    """Publishes to subscribers in this process all but the last few, and checks the deliveries."""
+    expected = await evaluate(pipeline, INTERESTS)
     published = wanted(pipeline)
     every = [notification for each in published.values() for notification in each]
     async with ct.connect() as service, AsyncExitStack() as running:
-        inboxes = [await running.enter_async_context(listening(w, service)) for w in WISHES]
+        inboxes = [await running.enter_async_context(listening(w, service)) for w in INTERESTS]
         await service.publish_batch(every[: len(every) - lose])
         await settled(inboxes, expected.totals, quiet_s=NOBODY_WAITS_S, wait_s=2 * NOBODY_WAITS_S)
     said = summary(expected, published)
@@ -112,7 +112,7 @@ def test_the_pieces_work_together(pipeline: Pipeline, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_lost_deliveries_are_reported(pipeline: Pipeline, tmp_path: Path) -> None:
-    """The page would say that all is right although deliveries were lost."""
+    """The page would report success although deliveries were lost."""
 
     @on_loop
     async def run() -> None:
@@ -126,9 +126,9 @@ def test_lost_deliveries_are_reported(pipeline: Pipeline, tmp_path: Path) -> Non
     assert "Deliveries are wrong" in page
 
 
-def test_a_wish_that_is_not_published_is_refused(pipeline: Pipeline) -> None:
-    """A subscriber would wait for what nobody publishes, and the demo would call it missing."""
-    weaker = Wish("operations", "all delays", "kind = 'flight' and dep_delay > 15")
+def test_an_unpublished_interest_is_refused(pipeline: Pipeline) -> None:
+    """A subscriber would wait for unpublished notifications, which the demo calls missing."""
+    weaker = Interest("operations", "all delays", "kind = 'flight' and dep_delay > 15")
     with pytest.raises(ct.errors.InputError, match="not covered by the pipeline"):
         check_covered(weaker, pipeline.subscriptions)
     check_covered(replace(weaker, subject="change < -9 and symbol = 'IBM'"), pipeline.subscriptions)

@@ -1,4 +1,4 @@
-"""Site-Select: whom a bit set selects, and what comes of it, is what a loop over all says."""
+"""Site-Select: the selected sites and their results equal a loop over all."""
 
 from contextlib import AsyncExitStack
 

@@ -1,4 +1,4 @@
-"""The stock trade example: all that is bought is what a loop over the quotes says."""
+"""The stock trade example: all purchases follow from a loop over the quotes."""
 
 import pytest
 

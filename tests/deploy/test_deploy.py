@@ -1,4 +1,4 @@
-"""Holds that what brokers are deployed with names what there is, and restarts without loss."""
+"""The files of deploy: they name existing options, and a rolling restart loses nothing."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ OPTIONS = {each for of in serve.params if isinstance(of, click.Option) for each 
 
 
 def test_the_settings_can_be_read(tmp_path: Path) -> None:
-    """A service would not start after it was installed as told."""
+    """A service would not start after the documented installation."""
     text = (DEPLOY / "broker.toml").read_text("utf-8")
     file = tmp_path / "broker.toml"
     file.write_text(text.replace("/var/lib/contrada", str(tmp_path)))
@@ -64,7 +64,7 @@ def test_commands_have_only_options_that_there_are() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
 def test_systemd_takes_the_unit_for_right_and_safe(tmp_path: Path) -> None:
-    """A setting with a slip is passed over in silence."""
+    """A setting with a slip is silently ignored by systemd."""
     file = tmp_path / "contrada.service"
     file.write_text(UNIT.replace("/usr/local/bin/contrada", sys.executable))
     for command in (["verify"], ["security", "--offline=true", "--threshold=20"]):
@@ -77,7 +77,7 @@ def test_systemd_takes_the_unit_for_right_and_safe(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_manager_is_told_when_it_is_ready_and_when_it_ends(tmp_path: Path) -> None:
-    """What waits for the broker would begin before it takes connections, or never."""
+    """Dependent services would begin before the broker takes connections, or never."""
     place = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind(place)
@@ -96,7 +96,7 @@ def test_a_manager_is_told_when_it_is_ready_and_when_it_ends(tmp_path: Path) -> 
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at."""
+    """Ports without a listener."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -120,7 +120,7 @@ class Running:
         assert await process.stdout.readline()
 
     async def restart(self, name: str, _: BrokerSettings) -> None:
-        """As a service manager does."""
+        """Restarts it like a service manager."""
         process = self.processes[name]
         process.terminate()
         await process.communicate()
@@ -176,7 +176,7 @@ async def test_a_broker_is_back_when_it_began_anew_with_its_links(
     missing: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The next one would end while this one is away: two at once."""
+    """The next one would end while this one is absent: two at once."""
 
     async def asked(_: BrokerSettings) -> dict[str, int]:
         if isinstance(after, ContradaError):
@@ -193,7 +193,7 @@ async def test_a_broker_is_back_when_it_began_anew_with_its_links(
 async def test_a_broker_is_waited_for_until_it_began_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command that does nothing would be taken for a restart, and an upgrade for done."""
+    """A command without effect would be taken for a restart, and an upgrade for done."""
     (port,) = free_ports(1)
     file = tmp_path / "network.toml"
     file.write_text(f"[brokers.oslo]\nport = {port}\n")
@@ -227,7 +227,7 @@ async def test_a_broker_is_waited_for_until_it_began_anew(
 @pytest.mark.slow
 @on_loop
 async def test_a_rolling_restart_loses_nothing_that_is_certified(tmp_path: Path) -> None:
-    """An upgrade of a network would lose what was promised, or double it, or mix its order."""
+    """An upgrade of a network would lose certified notifications, or double or reorder them."""
     ports = dict(zip(("oslo", "riga", "bern"), free_ports(3), strict=True))
     neighbours = {"oslo": "[]", "riga": '["oslo"]', "bern": '["riga"]'}
     file = tmp_path / "network.toml"
