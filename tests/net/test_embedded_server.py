@@ -32,7 +32,7 @@ from contrada.net.broker.neighbours import Membership
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.routing.router import Strategy
 from contrada.service import ConnectionState, Service, backoff
-from contrada.service.dispatcher import LINK_DOWN
+from contrada.service.dispatch_routes import LINK_DOWN
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, rest
 from tests.matching.engines import load_kernels

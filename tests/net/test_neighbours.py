@@ -34,7 +34,7 @@ from contrada.routing.router_messages import (
     Subscribe,
 )
 from contrada.service import backoff
-from contrada.service.dispatcher import LINK_DOWN
+from contrada.service.dispatch_routes import LINK_DOWN
 from tests.asynchronous import on_loop, until
 from tests.matching.engines import load_kernels
 from tests.net.networks import Links, are_linked, network

@@ -16,7 +16,7 @@ from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
-from contrada.service.dispatcher import LINK_DOWN
+from contrada.service.dispatch_routes import LINK_DOWN
 from contrada.service.sync import SyncService
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.networks import network

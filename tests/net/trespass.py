@@ -62,7 +62,7 @@ from contrada.routing.router_messages import (
     SourceState,
     Subscribe,
 )
-from contrada.service.dispatcher import LinkRoute
+from contrada.service.dispatch_routes import LinkRoute
 from contrada.service.security.principals import Principal, free, owns
 from contrada.typed.type_names import marks_of
 from tests.asynchronous import until

@@ -17,13 +17,12 @@ from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Router
 from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, Client, Publish, Subscribe
+from contrada.service.dispatch_routes import Pending, Route
 from contrada.service.dispatcher import (
     NOTIFICATIONS_PER_UPKEEP,
     UPKEEP_UNITS,
     UPKEEP_UNITS_OF_NOTIFICATION,
     Dispatcher,
-    Pending,
-    Route,
 )
 from contrada.service.subscription_queue import ENTRY_BYTES, SubscriptionQueue, size_of
 from tests.asynchronous import on_loop, until

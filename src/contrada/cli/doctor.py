@@ -26,7 +26,8 @@ from contrada.net.wire.address import check_host
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.frames import VERSION
 from contrada.net.wire.tls import TLS_FAULT
-from contrada.service.dispatcher import DUPLICATE, EXPIRED_ON_ARRIVAL, LINK_DOWN, LINK_FULL
+from contrada.service.dispatch_routes import LINK_DOWN, LINK_FULL
+from contrada.service.dispatcher import DUPLICATE, EXPIRED_ON_ARRIVAL
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.settings import read_toml
 from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL

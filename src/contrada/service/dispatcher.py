@@ -1,15 +1,15 @@
-"""Where notifications meet subscriptions: a router, its clients and neighbours, and their outlets.
+"""`Dispatcher`: a router with the queues of its clients' subscriptions and of its links.
 
-The embedded service and the TCP broker both stand on an exchange: one server of the network.
-Messages of clients and neighbours become events of the `Router`. The notifications and matches that
-it delivers or sends on go into outlets, one for each subscription and link. Its other messages to a
-neighbour go at once.
+The embedded service and the broker have one each: a server of the network. It passes messages of
+clients and neighbours to the `Router` as events, and fills queues with the notifications and
+matches that the router delivers or forwards, one for each subscription and link. The other messages
+to a neighbour are sent at once.
 
-A subscription may be entered in parts, each a subscription of the router under a name that only
-the exchange knows. It is in force once all parts are there, and is out before the first is gone.
+A subscription may consist of parts, each a subscription of the router under a name that only the
+dispatcher knows. It is in force when all parts are entered, and until the first is withdrawn.
 
-Invariant: all subscriptions of clients in the router are parts of routes; the parts whose names
-`_routes` knows are in force.
+Invariant: the parts whose names `_routes` has are in force; all subscriptions of clients in the
+router are parts of routes.
 
 Source: PODC 2000 §2 (clients and their access point).
 """
@@ -20,7 +20,7 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
@@ -68,13 +68,12 @@ from contrada.routing.router_messages import (
 )
 from contrada.routing.tables.poset import form_of
 from contrada.service.clock import Deadlines, now_us_for, wall_clock_us
+from contrada.service.dispatch_routes import LINK_DOWN, Carried, LinkRoute, Pending, Route
 from contrada.service.interface import ServiceStatistics
 from contrada.service.kernel_loader import load_beside
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_queue import (
-    EXPIRED,
     QUEUE_FULL,
-    Passed,
     SubscriptionQueue,
     entries_of,
     size_of_all,
@@ -83,115 +82,28 @@ from contrada.service.subscription_queue import (
 P = TypeVar("P")
 
 UPKEEP_UNITS: Final = 8
-"""Units of the router's upkeep that are done with each subscription that ends."""
+"""Units of the router's upkeep for each subscription that ends."""
 
 UPKEEP_UNITS_OF_NOTIFICATION: Final = 2
 """Units of upkeep with each notification, so that the index adapts to what is published."""
 
 NOTIFICATIONS_PER_UPKEEP: Final = 16
-"""Notifications whose upkeep is done together: asking for it costs more than a unit."""
+"""Notifications whose upkeep is done together: the call costs more than a unit."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 WAITS_PER_TURN: Final = 256
-"""Outlets that a publisher begins to wait for in one go. Beyond it: others get a turn."""
-
-LINK_FULL: Final = "link full"
-"""Why a notification is dropped: the neighbour took nothing."""
-
-LINK_DOWN: Final = "link down"
-"""Why a notification is dropped: the link that it had to go over, or came over, is gone."""
+"""Queues for whose room a publisher begins to wait in one go. Beyond it: other tasks get a turn."""
 
 DUPLICATE: Final = "duplicate"
-"""Why a notification is dropped: its publisher has published it before."""
+"""Reason of a drop: the notification was published before."""
 
 EXPIRED_ON_ARRIVAL: Final = "expired on arrival"
-"""Why a notification is dropped: its time to live was over before it was known who asks for it."""
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Route(Generic[P]):
-    """One subscription of an exchange, its client and outlet, and how many it lost here.
-
-    `lost` counts for all of the exchange, by reason; `_names` is a single name by itself.
-    """
-
-    client: Client
-    identity: str
-    queue: SubscriptionQueue[P]
-    is_pattern: bool
-    lost: Counter[str]
-    is_in_force: bool = False
-    dropped: int = 0
-    expired: int = 0
-    _names: str | tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Those of its parts in the router."""
-        return (self._names,) if isinstance(self._names, str) else self._names
-
-    @names.setter
-    def names(self, names: tuple[str, ...]) -> None:
-        self._names = names[0] if len(names) == 1 else names
-
-    def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
-        """So many did not come through, in the outlet or before it."""
-        if reason == EXPIRED:
-            self.expired += count
-        else:
-            if not self.dropped:
-                _LOG.warning(
-                    "subscription %(subscription)s of client %(client)s does not keep up: "
-                    "what finds no room is dropped",
-                    {"subscription": self.identity, "client": self.client.name},
-                )
-            self.dropped += count
-        self.lost[reason] += count
-
-
-class Carried(NamedTuple):
-    """A notification on its way to a neighbour, with what belongs to the hop."""
-
-    notification: Passed
-    hops: int
-    source: str
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class LinkRoute:
-    """A neighbour of an exchange. `queue` holds the notifications that are sent on to it.
-
-    `say` sends it any other message. `refuse` is called with each refusal of a message of its own.
-    """
-
-    neighbour: Neighbour
-    queue: SubscriptionQueue[Carried]
-    say: Callable[[Message], None]
-    refuse: Callable[[Refused], None]
-    lost: Counter[str]
-    is_in_force: bool = True
-
-    def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
-        """So many were not sent on."""
-        if reason == QUEUE_FULL:
-            reason = LINK_DOWN if self.queue.finished else LINK_FULL
-        self.lost[reason] += count
-
-    def close(self) -> None:
-        """Nothing is sent any more; what waits for that is lost."""
-        self.count_lost(LINK_DOWN, self.queue.discard())
-
-
-class Pending(NamedTuple, Generic[P]):
-    """Entries that found no room at the end of their route, oldest first."""
-
-    route: Route[P] | LinkRoute
-    entries: Sequence[QueueEntry[P]]
+"""Reason of a drop: the time to live was over before the match."""
 
 
 class Dispatcher:
-    """Has a router match what is published, and fills the outlets that asked for it."""
+    """Has a router match publications, and fills the queues of the subscriptions."""
 
     def __init__(
         self, router: Router | None = None, limits: ServiceLimits = ServiceLimits()
@@ -213,18 +125,18 @@ class Dispatcher:
         self._listeners: dict[str, Callable[[DeliverQuestion | NotifyClient], None]] = {}
         self._deadlines = Deadlines(lambda: self._router.question_due_us, self._expire_questions)
         self.on_offer: dict[Hashable, Offer] = {}
-        """What is on offer now, by its form."""
+        """The advertisements on offer, by their form."""
         self.followers: dict[Callable[[Offer, bool], None], None] = {}
-        """Called when something is on offer that was not, or the other way round."""
+        """Called with each advertisement whose state changes, and whether it is on offer."""
 
     def client(self) -> Client:
-        """A client that nobody else is."""
+        """A new client."""
         client = Client(str(next(self._names)))
         self._routes[client.name] = {}
         return client
 
     def leave(self, client: Client) -> None:
-        """A client is gone: its subscriptions end."""
+        """Ends the subscriptions of a client that is gone."""
         for route in dict.fromkeys(self._routes[client.name].values()):
             self.unsubscribe(route)
         del self._routes[client.name]
@@ -234,7 +146,7 @@ class Dispatcher:
     def subscribe(
         self, client: Client, request: Subscribe | SubscribePattern, queue: SubscriptionQueue[P]
     ) -> Route[P]:
-        """Put a subscription in force.
+        """Puts a subscription in force.
 
         Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError.
         """
@@ -252,7 +164,7 @@ class Dispatcher:
         *,
         is_pattern: bool = False,
     ) -> Route[P]:
-        """A route that asks for nothing yet. Raises LimitError."""
+        """A route without parts. Raises LimitError."""
         if self._subscriptions >= self.limits.subscriptions_max:
             raise LimitError("subscriptions_max", self.limits.subscriptions_max)
         if len(identity) > LABEL_CHARS_MAX:
@@ -262,9 +174,9 @@ class Dispatcher:
         return route
 
     def enter(self, route: Route[Any], request: Subscribe | SubscribePattern) -> None:
-        """A route asks for this too; nothing is handed over for it until `begin`.
+        """Adds a part to a route; nothing is delivered for it until `begin`.
 
-        Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError, and has changed nothing.
+        Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError, without a change.
         """
         name = str(next(self._names))
         if isinstance(request, Subscribe):
@@ -274,13 +186,13 @@ class Dispatcher:
         route.names += (name,)
 
     def draft(self, route: Route[P]) -> Route[P]:
-        """What a route is to ask for in place of what it asks for now; nothing yet."""
+        """A draft of the parts that are to replace those of a route."""
         return dataclasses.replace(route, _names=(), is_in_force=False)
 
     def replace(self, route: Route[Any], draft: Route[Any]) -> None:
-        """A route asks at once for what is entered for its draft, without a gap.
+        """Exchanges the parts of a route and its draft at once, without a gap.
 
-        What it asked for before is the draft's then, out of force, and to be withdrawn.
+        The former parts are out of force then, and to be withdrawn.
         """
         known = self._routes[route.client.name]
         for name in route.names:
@@ -289,7 +201,7 @@ class Dispatcher:
         known.update(dict.fromkeys(route.names, route))
 
     def update(self, route: Route[Any], request: Subscribe) -> None:
-        """A subscription asks for something else. Raises as `enter`, and has changed nothing."""
+        """Replaces the filters of a subscription. Raises as `enter`, without a change."""
         draft = self.draft(route)
         self.enter(draft, request)
         self.replace(route, draft)
@@ -297,7 +209,7 @@ class Dispatcher:
             pass
 
     def begin(self, route: Route[Any]) -> None:
-        """All that a route asks for is entered: it is in force."""
+        """Puts a route in force, once all its parts are entered."""
         self._routes[route.client.name].update(dict.fromkeys(route.names, route))
         route.is_in_force = True
         self._subscriptions += 1
@@ -305,16 +217,16 @@ class Dispatcher:
 
     @property
     def due_us(self) -> int | None:
-        """What patterns hold waits for a time later than this; None where nothing waits."""
+        """The time that must pass before patterns can go on; None if none waits."""
         # What is assembled here for a neighbour waits for the time that the neighbour asks about.
         return self._router.due_us if self._patterns else None
 
     def pass_time(self, time_us: int) -> list[Pending[Any]]:
-        """Nothing earlier is published from now on: what waited for that goes on."""
+        """Tells patterns that no earlier notification will be published."""
         return self._carry_out(self._router.handle(TimePassed(time_us), time_us))[0]
 
     def _route_of(self, effect: DeliverMatch) -> Route[Any] | None:
-        """The route that a match is for; None where it is no longer in force."""
+        """The route of a match; None if it is no longer in force."""
         return self._routes[effect.client.name].get(effect.match.key)
 
     def _place(
@@ -323,7 +235,7 @@ class Dispatcher:
         entries: Sequence[QueueEntry[Any]],
         pending: list[Pending[Any]],
     ) -> None:
-        """Fill an outlet. Entries that must wait for room become pending."""
+        """Fills a queue. Entries that must wait for room become pending."""
         if route.queue.finished:
             if isinstance(route, LinkRoute):
                 route.count_lost(LINK_DOWN, len(entries))
@@ -334,13 +246,13 @@ class Dispatcher:
             pending.append(Pending(route, entries[taken:]))
 
     def unsubscribe(self, route: Route[Any]) -> None:
-        """Take a subscription out; twice is once. Publishers that wait for it go on."""
+        """Withdraws a subscription; a second call does nothing. Waiting publishers go on."""
         self.end(route)
         while self.withdraw(route):
             pass
 
     def end(self, route: Route[Any]) -> None:
-        """Nothing more is handed over for a route; twice is once. Its parts are to be withdrawn."""
+        """Stops deliveries for a route, twice without effect. Its parts are to be withdrawn."""
         if route.is_in_force:
             route.is_in_force = False
             for name in route.names:
@@ -350,7 +262,7 @@ class Dispatcher:
         route.queue.finish()
 
     def withdraw(self, route: Route[Any]) -> bool:
-        """Take out one part of a route that is not in force; whether there are more."""
+        """Withdraws one part of a route that is not in force; returns whether there are more."""
         if route.names:
             withdrawal = UnsubscribePattern if route.is_pattern else Unsubscribe
             name, route.names = route.names[-1], route.names[:-1]
@@ -369,11 +281,12 @@ class Dispatcher:
     def take(
         self, origin: Origin, message: Publish, now_us: int
     ) -> tuple[list[Pending[Any]], ContradaError | None]:
-        """Match and hand over at once; what found no room is returned, matches of patterns too.
+        """Matches and delivers at once; returns the entries without room, matches of patterns
+        included.
 
-        And why the first of them was refused that was: of a client's not what is a duplicate, which
-        is dropped; a neighbour's link is told. Cost: one match for each notification, and little
-        for each entry of an outlet.
+        The second result is the error of the first refusal. A client's duplicate is dropped without
+        an error; a neighbour's link gets its refusals. Cost: one match for each notification, and
+        little for each entry of a queue.
         """
         effects = self._router.handle(Received(origin, message), now_us)
         self._since_upkeep += len(message.notifications)
@@ -393,7 +306,7 @@ class Dispatcher:
         return pending, _error_of(faults[0]) if faults else None
 
     def _carry_out(self, effects: Iterable[Effect]) -> tuple[list[Pending[Any]], list[Refused]]:
-        """Does what the router asks for: what found no room, and what it refused."""
+        """Carries out the effects of the router; returns entries without room, and refusals."""
         # An outlet is filled once for a batch, whatever else was matched in between.
         filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]] = {}
         refused: list[Refused] = []
@@ -440,7 +353,7 @@ class Dispatcher:
         say: Callable[[Message], None],
         refuse: Callable[[Refused], None],
     ) -> LinkRoute:
-        """There is a link to a neighbour. Raises ServiceError, LimitError where it is refused."""
+        """Adds the link to a neighbour. Raises ServiceError, LimitError on a refusal."""
         link = LinkRoute(event.neighbour, queue, say, refuse, self._dropped)
         queue.keeper = link
         self._links[event.neighbour] = link
@@ -453,7 +366,7 @@ class Dispatcher:
         return link
 
     def link_down(self, link: LinkRoute) -> None:
-        """A link is gone; twice is once."""
+        """Removes a link; a second call does nothing."""
         if link.is_in_force:
             link.close()
             link.is_in_force = False
@@ -462,11 +375,11 @@ class Dispatcher:
             _count_lost(self._carry_out(effects)[0])
 
     def ways(self) -> Mapping[str, str]:
-        """The next server on the way to each; the same object as long as nothing changes."""
+        """The next hop to each server; the same object until it changes."""
         return self._router.routes()
 
     def hear(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
-        """Handles any message of a neighbour but Publish. Returns matches that found no room."""
+        """Handles any message of a neighbour but Publish. Returns matches without room."""
         effects = self._router.handle(Received(link.neighbour, message), now_us_for(message))
         self._router.maintain(UPKEEP_UNITS)
         pending, refused = self._carry_out(effects)
@@ -479,7 +392,7 @@ class Dispatcher:
     def advertise(
         self, client: Client, message: Advertise | Unadvertise | Describe | Undescribe
     ) -> None:
-        """Put an advertisement in force, or a source, or withdraw one.
+        """Puts an advertisement or a source in force, or withdraws one.
 
         Raises LimitError, UnsatisfiableFilterError, ServiceError.
         """
@@ -490,20 +403,20 @@ class Dispatcher:
     def listen(
         self, client: Client, tell: Callable[[DeliverQuestion | NotifyClient], None]
     ) -> None:
-        """From now on a client is told of questions to its sources, and what comes of its own."""
+        """Has a client told of queries to its sources, and of answers to its own."""
         self._listeners[client.name] = tell
 
     def ask(self, client: Client, question: Ask) -> None:
-        """Takes a question to the sources whose descriptions it meets, here and beyond links.
+        """Sends a query to the sources whose descriptions it meets, here and over links.
 
-        The client listens. Raises LimitError, UnsatisfiableFilterError, ServiceError.
+        The client must listen. Raises LimitError, UnsatisfiableFilterError, ServiceError.
         """
         self._ask(client, question)
         self._router.maintain_descriptions(4 * UPKEEP_UNITS)  # The query looks at all of them.
         self._deadlines.look()
 
     def say(self, client: Client, message: Answer | More | Cancel) -> None:
-        """Does what a client that listens says of a question. Nothing of it is refused."""
+        """Handles a message of a listening client about a query; none is refused."""
         self._ask(client, message)
 
     def _expire_questions(self) -> None:
@@ -519,9 +432,9 @@ class Dispatcher:
             follow(change.offer, change.is_on_offer)
 
     async def wait(self, pending: list[Pending[Any]], wait_s: float) -> int:
-        """Hand over pending entries, waiting for room; returns how many were lost.
+        """Delivers pending entries, waiting for room; returns the number of lost ones.
 
-        All are waited for at the same time, so that many dead readers delay no more than one.
+        All are waited for concurrently, so that many dead readers delay no more than one.
         """
         if len(pending) == 1:  # It needs no task of its own.
             return await self._put(pending[0], wait_s)
@@ -534,7 +447,7 @@ class Dispatcher:
         return sum(task.result() for task in tasks)
 
     async def _put(self, waiting: Pending[Any], wait_s: float) -> int:
-        """Hand over what waits, or count it as lost, also when its publisher waits no longer."""
+        """Delivers the entries of one route, or counts them as lost, also after a cancellation."""
         route, lost = waiting.route, len(waiting.entries)
         try:
             for entry in waiting.entries:
@@ -549,11 +462,11 @@ class Dispatcher:
 
     @property
     def router(self) -> Router:
-        """To be looked at only: what it is told and asks for goes through the exchange."""
+        """The router, to be read only: its events go through the dispatcher."""
         return self._router
 
     def routing(self) -> RouterStatistics:
-        """What its router holds and did. Cost: what is held of patterns."""
+        """The counts of its router. Cost: the size of the patterns' state."""
         return self._router.statistics()
 
     def statistics(self) -> ServiceStatistics:
@@ -570,9 +483,9 @@ class Dispatcher:
         )
 
     def _ask(self, client: Client, message: Message) -> None:
-        """Hand a client's request to the router; neighbours are told what they have to know.
+        """Passes a client's request to the router, and its effects to neighbours.
 
-        Raises where it is refused.
+        Raises the error of a refusal.
         """
         effects = self._router.handle(Received(client, message), now_us_for(message))
         pending, refused = self._carry_out(effects)
@@ -583,7 +496,7 @@ class Dispatcher:
 
 
 def _entries_on(message: Publish) -> list[QueueEntry[Carried]]:
-    """What is sent on to a neighbour, as an outlet holds it."""
+    """Notifications for a neighbour as entries of its queue."""
     hops, source = message.hops, message.source
     return [
         (Carried(each, hops, source), size, transmission)
@@ -592,7 +505,7 @@ def _entries_on(message: Publish) -> list[QueueEntry[Carried]]:
 
 
 def _count_lost(pending: Iterable[Pending[Any]]) -> None:
-    """Counts pending matches as lost, since nobody waits for room for them."""
+    """Counts pending matches as lost: no publisher waits for their room."""
     for route, entries in pending:
         route.count_lost(QUEUE_FULL, len(entries))
 
@@ -602,7 +515,7 @@ def _entry_of_match(match: Match[str]) -> QueueEntry[Match[str]]:
 
 
 def new_router(**options: Any) -> Router:
-    """A router that compiles indexes in the background and tells of changes on offer."""
+    """A router that compiles indexes in the background and reports changes on offer."""
     return Router(index=_new_index, tells_offers=True, **options)
 
 
@@ -611,5 +524,5 @@ def _new_index() -> "Index[int]":
 
 
 def _error_of(refused: Refused) -> ContradaError:
-    """What a client is told of a refusal."""
+    """The error of a refusal."""
     return refused.error or ServiceError(f"the router refused it: {refused.reason}")

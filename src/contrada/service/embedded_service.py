@@ -31,7 +31,8 @@ from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router_messages import Publish, Subscribe
 from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
-from contrada.service.dispatcher import Dispatcher, Pending, Route, new_router
+from contrada.service.dispatch_routes import Pending, Route
+from contrada.service.dispatcher import Dispatcher, new_router
 from contrada.service.envelope_factory import identified, runs_of, stamp_of
 from contrada.service.interface import ConnectionState, ServiceStatistics
 from contrada.service.loop_guards import (

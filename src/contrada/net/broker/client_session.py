@@ -58,7 +58,7 @@ from contrada.net.wire.payload_codec import encode_match, encoding_of, notificat
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router_messages import Ask, Describe, Publish, Undescribe, Unsubscribe
 from contrada.service import trace_spans
-from contrada.service.dispatcher import Route
+from contrada.service.dispatch_routes import Route
 from contrada.service.loop_guards import checked_when_full
 from contrada.service.queued_subscription import TOO_SLOW
 from contrada.service.security.permits import Permit

@@ -22,7 +22,8 @@ from contrada.net.broker.fair_scheduler import TURN_S
 from contrada.routing.router_messages import Notifications, Origin, Publish
 from contrada.service import trace_spans
 from contrada.service.clock import wall_clock_us
-from contrada.service.dispatcher import Dispatcher, Pending
+from contrada.service.dispatch_routes import Pending
+from contrada.service.dispatcher import Dispatcher
 from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX, size_of_all
 
 NOTIFICATIONS_PER_TURN: Final = 256

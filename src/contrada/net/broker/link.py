@@ -44,7 +44,7 @@ from contrada.routing.router_messages import (
     Subscribe,
 )
 from contrada.service import trace_spans
-from contrada.service.dispatcher import LINK_DOWN, Carried
+from contrada.service.dispatch_routes import LINK_DOWN, Carried
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import (

@@ -1,0 +1,102 @@
+"""`Route` and `LinkRoute`: the ends of a dispatcher, each with its queue and its losses."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from contrada.delivery.backlog import QueueEntry
+from contrada.routing.router_messages import Client, Message, Neighbour, Refused
+from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL, Passed, SubscriptionQueue
+
+P = TypeVar("P")
+
+LINK_FULL: Final = "link full"
+"""Reason of a drop: the queue of the link is full."""
+
+LINK_DOWN: Final = "link down"
+"""Reason of a drop: the link of the notification is gone."""
+
+_LOG: Final = logging.getLogger("contrada.service.dispatcher")
+
+
+@dataclass(slots=True, eq=False)
+class Route(Generic[P]):
+    """One subscription: its client, its queue, and its losses here.
+
+    `lost` counts for the whole dispatcher, by reason; `_names` is a single name without a tuple.
+    """
+
+    client: Client
+    identity: str
+    queue: SubscriptionQueue[P]
+    is_pattern: bool
+    lost: Counter[str]
+    is_in_force: bool = False
+    dropped: int = 0
+    expired: int = 0
+    _names: str | tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its parts in the router."""
+        return (self._names,) if isinstance(self._names, str) else self._names
+
+    @names.setter
+    def names(self, names: tuple[str, ...]) -> None:
+        self._names = names[0] if len(names) == 1 else names
+
+    def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
+        """Counts notifications that were lost in the queue or before it."""
+        if reason == EXPIRED:
+            self.expired += count
+        else:
+            if not self.dropped:
+                _LOG.warning(
+                    "subscription %(subscription)s of client %(client)s does not keep up: "
+                    "what finds no room is dropped",
+                    {"subscription": self.identity, "client": self.client.name},
+                )
+            self.dropped += count
+        self.lost[reason] += count
+
+
+class Carried(NamedTuple):
+    """A notification for a neighbour, with its hop count and source."""
+
+    notification: Passed
+    hops: int
+    source: str
+
+
+@dataclass(slots=True, eq=False)
+class LinkRoute:
+    """A neighbour and its queue of notifications to forward.
+
+    `say` sends any other message, `refuse` is called with each refusal of the neighbour's messages.
+    """
+
+    neighbour: Neighbour
+    queue: SubscriptionQueue[Carried]
+    say: Callable[[Message], None]
+    refuse: Callable[[Refused], None]
+    lost: Counter[str]
+    is_in_force: bool = True
+
+    def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
+        """Counts notifications that were not forwarded."""
+        if reason == QUEUE_FULL:
+            reason = LINK_DOWN if self.queue.finished else LINK_FULL
+        self.lost[reason] += count
+
+    def close(self) -> None:
+        """Drops the queue, counted."""
+        self.count_lost(LINK_DOWN, self.queue.discard())
+
+
+class Pending(NamedTuple, Generic[P]):
+    """Entries without room at the end of their route, oldest first."""
+
+    route: Route[P] | LinkRoute
+    entries: Sequence[QueueEntry[P]]
