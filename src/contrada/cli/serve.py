@@ -196,8 +196,11 @@ def serve(
     extensions = ["geometry.operators:Shapes"]
     log = { level = "info", json = true }
     tls = { certificate = "south.pem", key = "south.key", authority = "ours.pem" }
+    limits.broker = { connections_max = 1000 }
 
-    A file may describe several brokers (see contrada network --help); --name selects this one.
+    The environment overrides limits: CONTRADA_LIMITS_BROKER_CONNECTIONS_MAX=1000. They are in
+    docs/limits.md. A file may describe several brokers (see contrada network --help); --name
+    selects this one.
     """  # noqa: D301 - click reads the escape
     flags = _flags(ctx)
     path = None if config is None else Path(config)
@@ -207,13 +210,13 @@ def serve(
         load(extension)
     if tracing:
         start_by_environment()
-    _allow_files()
+    _allow_files((settings.all_limits().broker or BrokerLimits()).connections_max)
     status, counts = asyncio.run(_serve(settings, path, flags, until_input_ends=until_input_ends))
     click.echo(_summary(counts, as_json=settings.log.json), err=True)
     raise click.exceptions.Exit(status)
 
 
-def _allow_files() -> None:
+def _allow_files(connections: int) -> None:
     """Raises the limit of open files to the hard limit, and logs a warning if that is low.
 
     The soft limit of a shell is often 1024, for old programs that use select().
@@ -221,7 +224,6 @@ def _allow_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    connections = BrokerLimits().connections_max
     wanted = connections + _FILES_BESIDE
     if resource.RLIM_INFINITY != hard < wanted:
         values = {"most": hard, "wanted": wanted}
