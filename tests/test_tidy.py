@@ -26,7 +26,7 @@ FUNCTION_LINES_MAX = 70
 SOURCE_LINES_MAX = {"module": 600, "class": 400, "function": 60}
 
 # What is longer and is being rebuilt. An entry goes when it is short enough; none is added.
-TOO_LONG: set[str] = {}
+TOO_LONG: set[str] = set()
 
 # Written in pieces, so that this file does not hold what it looks for.
 FORBIDDEN = {

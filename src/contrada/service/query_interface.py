@@ -1,4 +1,4 @@
-"""Questions of a service to sources of data, and the sources that it offers.
+"""`Answers` and `SourceOffer`: the interface of queries, and their options.
 
 Askable: CU-CS-948-03 §2 (query, advertise, and respond).
 """
@@ -16,15 +16,15 @@ from contrada.service.subjects import Offered, Subscribable
 T_co = TypeVar("T_co", covariant=True)
 
 QUESTION_WAIT_S: Final = 10.0
-"""Seconds that a question waits for answers, by default. Beyond it: nothing is waited for, and
-sources that have not ended are reported."""
+"""Seconds that a query waits for answers, by default. Beyond it: it ends, and sources that have not
+ended are reported."""
 
 
 class SupportsAnswer(Protocol):
     """An object that answers queries; `DataSource` describes itself, too."""
 
     def answer(self, question: Any) -> Any:
-        """The items that answer a question, or more: a plain or an asynchronous iterable."""
+        """The items that answer a query, or more: a plain or an asynchronous iterable."""
         ...
 
 
@@ -35,57 +35,57 @@ class SupportsAlternatives(Protocol):
 
 
 Queryable: TypeAlias = Subscribable | SupportsAlternatives
-"""What can be asked of sources."""
+"""The subject of a query."""
 
 SourceLike: TypeAlias = SupportsAnswer | Callable[[Any], Any]
-"""What can be offered: a source, or a function of the question that gives what `answer` does."""
+"""A source: an object with `answer`, or a function like it."""
 
 Computed: TypeAlias = Aggregate | str
-"""What is computed of answers; text as `count`, `sum(price)`, `top 3(price)`."""
+"""An aggregate of answers; text as `count`, `sum(price)`, `top 3(price)`."""
 
 Description: TypeAlias = Offered | Iterable[Offered]
-"""What describes data: each of several is enough."""
+"""A description of data: alternatives, of which each is enough."""
 
 
 class ComputeOptions(TypedDict, total=False):
-    """Options of a question that computes something."""
+    """Options of a query for aggregates."""
 
     by: str
-    """An attribute to group by: there is a result for each of its values."""
+    """Attribute to group by: each of its values has a result."""
     timeout_s: float
-    """Seconds after which no answers are waited for; QUESTION_WAIT_S, if not said."""
+    """Seconds after which the query ends; QUESTION_WAIT_S by default."""
     hops: int
-    """Links between servers that it goes over at most."""
+    """Links between servers that the query may pass."""
     asker: str
-    """The asker's name, told to the sources; without it the asker stays anonymous."""
+    """Name that the sources see; by default the query is anonymous."""
 
 
 class QueryOptions(TypedDict, total=False):
-    """How a question is asked, and how its answers are collated."""
+    """Options of a query."""
 
     timeout_s: float
-    """Seconds after which no answers are waited for; QUESTION_WAIT_S, if not said."""
+    """Seconds after which the query ends; QUESTION_WAIT_S by default."""
     limit: int
-    """Answers at most; sources that are not done then are stopped."""
+    """The most answers; then the sources are stopped."""
     sort: str
-    """An attribute by which answers come in order, `-price` for the largest first.
+    """Attribute that orders the answers, `-price` for the largest first.
 
-    They come when all have come. Those without it come last.
+    The answers are given at the end of the query, those without the attribute last.
     """
     distinct: bool
-    """Whether of equal answers one is enough. Source and body count for nothing."""
+    """Whether equal answers are given once. Source and body are not compared."""
     hops: int
-    """Links between servers that it goes over at most."""
+    """Links between servers that the query may pass."""
     asker: str
-    """The asker's name, told to the sources; without it the asker stays anonymous."""
+    """Name that the sources see; by default the query is anonymous."""
 
 
 class Answers(AsyncResource, AsyncIterator[T_co]):
-    """The answers to a question; iterate them, inside their own `async with` or without.
+    """The answers to a query; iterate them, inside their own `async with` or without.
 
-    Answers come as sources give them. Iteration ends when all sources that were asked have ended,
-    at the limit, or when the time is over: then `reports` says what became of each source. Who
-    leaves `async with`, or drops it, does not wait any longer, and the sources are told.
+    Answers are given as they arrive. Iteration ends when all sources have ended, at the limit, or
+    when the time is over: then `reports` has the state of each source. Leaving `async with`, or
+    dropping the object, ends the query and stops the sources.
 
     Askable: CU-CS-948-03 §2 (the response that a query has).
     """
@@ -93,37 +93,39 @@ class Answers(AsyncResource, AsyncIterator[T_co]):
     @property
     @abstractmethod
     def reports(self) -> tuple[SourceReport, ...]:
-        """The reports so far of the sources that were asked, in the order in which they came.
+        """The reports of the sources so far, in the order of arrival.
 
-        A server that could not be asked, or was lost, is reported as `@NAME`: sources behind it may
-        be missing.
+        `@NAME` stands for a server that refused the query or was lost: sources behind it may be
+        missing.
         """
 
     @property
     def is_complete(self) -> bool:
-        """Whether all sources asked have ended, and none failed or was cut short."""
+        """Whether all sources have ended, and none failed or was stopped."""
         done = (SourceState.ANSWERED, SourceState.EMPTY)
         return self.has_ended and all(each.state in done for each in self.reports)
 
     @property
     @abstractmethod
     def has_ended(self) -> bool:
-        """Whether nothing comes any more, but what has come and is not read."""
+        """Whether no more answers arrive; some may still be unread."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Wait for no more answers; iteration ends after what has come. Twice is once."""
+        """Ends the query; iteration ends after the answers that have arrived. A second call does
+        nothing.
+        """
 
     @abstractmethod
     async def __anext__(self) -> T_co:
-        """The next answer; raises as `open`. Sources wait for who reads slowly."""
+        """The next answer; raises as `open`. Sources wait for a slow reader."""
 
     async def _end(self) -> None:
         await self.aclose()
 
 
 class SourceOffer(AsyncResource):
-    """A source of data that may be asked, from when it is open; use it inside `async with`.
+    """A source of data, in force from `open`; use it inside `async with`.
 
     Askable: CU-CS-948-03 §2 (advertisers), §4 (descriptions).
     """
@@ -131,26 +133,26 @@ class SourceOffer(AsyncResource):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What the source is called in reports and answers.
+        """The name of the source in reports and answers.
 
-        Where it was given no name it has none before it is open, then one below the service's own.
+        A source without a given name gets one below the service's own when it is opened.
         """
 
     @property
     @abstractmethod
     def described(self) -> tuple[Offer, ...]:
-        """What it is asked about; empty before it is open where the source describes itself."""
+        """The alternatives of its description; empty before a self-describing source is open."""
 
     @abstractmethod
     async def describe(self, description: Any = None) -> None:
-        """Describe it otherwise, without a gap; without a description as the source does now.
+        """Replaces the description without a gap; None has the source describe itself.
 
         Raises as `Service.offer`.
         """
 
     @abstractmethod
     async def withdraw(self) -> None:
-        """It is not asked any more; what it is asked just now is ended. Twice is once."""
+        """Withdraws it, and stops its open queries. A second call does nothing."""
 
     async def _end(self) -> None:
         await self.withdraw()

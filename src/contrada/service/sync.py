@@ -112,7 +112,7 @@ class SyncDurableSubscription(SyncIterator[DurableSubscription[T], DurableRecord
 
 
 class SyncAnswers(SyncIterator[Answers[T], T]):
-    """The answers to a question; iterate them, inside their own `with` or without.
+    """The answers to a query; iterate them, inside their own `with` or without.
 
     See `Answers`.
     """
@@ -121,7 +121,7 @@ class SyncAnswers(SyncIterator[Answers[T], T]):
 
     @property
     def reports(self) -> tuple[SourceReport, ...]:
-        """The reports so far of the sources that were asked, in the order in which they came.
+        """The reports of the sources so far, in the order of arrival.
 
         See `Answers.reports`.
         """
@@ -129,12 +129,12 @@ class SyncAnswers(SyncIterator[Answers[T], T]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all sources asked have ended, and none failed or was cut short."""
+        """Whether all sources have ended, and none failed or was stopped."""
         return self._service.ask(lambda: self._held.is_complete)
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing comes any more, but what has come and is not read."""
+        """Whether no more answers arrive; some may still be unread."""
         return self._service.ask(lambda: self._held.has_ended)
 
 
@@ -167,14 +167,14 @@ class SyncOffering(SyncResource[Offering]):
 
 
 class SyncSourceOffer(SyncResource[SourceOffer]):
-    """A source of data that may be asked, from when it is open; use it inside `with`.
+    """A source of data, in force from `open`; use it inside `with`.
 
     See `SourceOffer`.
     """
 
     @property
     def name(self) -> str:
-        """What the source is called in reports and answers.
+        """The name of the source in reports and answers.
 
         See `SourceOffer.name`.
         """
@@ -182,18 +182,18 @@ class SyncSourceOffer(SyncResource[SourceOffer]):
 
     @property
     def described(self) -> tuple[Offer, ...]:
-        """What it is asked about; empty before it is open where the source describes itself."""
+        """The alternatives of its description; empty before a self-describing source is open."""
         return self._service.ask(lambda: self._held.described)
 
     def describe(self, description: Any = None) -> None:
-        """Describe it otherwise, without a gap; without a description as the source does now.
+        """Replaces the description without a gap; None has the source describe itself.
 
         See `SourceOffer.describe`.
         """
         self._service.run(self._held.describe(description))
 
     def withdraw(self) -> None:
-        """It is not asked any more; what it is asked just now is ended. Twice is once."""
+        """Withdraws it, and stops its open queries. A second call does nothing."""
         self.close()
 
 

@@ -1,9 +1,8 @@
-"""What a service asks: one question each, and what comes of it.
+"""`QueryClient`: the queries that one service sends, and the answers to each.
 
     query ==> Ask ==> transport;  Answer ==> queue ==> reader ==> More
 
-The embedded service and a client at a broker have a `QueryTransport` each. Sources wait for a slow
-reader: they send no more items than it granted by `More`.
+Sources send no more items than the reader granted by `More`, so they wait for a slow reader.
 
 Source: CU-CS-948-03 §2 (query, advertise, and respond: "that client can then collate").
 """
@@ -59,7 +58,7 @@ from contrada.service.service_limits import ServiceLimits
 T = TypeVar("T")
 
 UNTOLD: Final = "@service"
-"""What is reported where the last answer did not come: other sources may be missing."""
+"""Name in a report for sources that are unknown, since the last answer did not arrive."""
 
 _LOG: Final = logging.getLogger("contrada.service")
 
@@ -75,14 +74,14 @@ class QueryTransport(Protocol):
         ...
 
     def require_open(self) -> None:
-        """Raises ServiceError, ServiceClosedError where nothing can be asked."""
+        """Raises ServiceError, ServiceClosedError unless queries can be sent."""
         ...
 
     async def describe(self, message: Describe | Undescribe) -> None:
-        """Put a source in force, or withdraw it. Raises as `SourceOffer.open`."""
+        """Puts a source in force, or withdraws it. Raises as `SourceOffer.open`."""
         ...
 
-    async def ask(self, question: Ask) -> None:
+    async def ask(self, ask: Ask) -> None:
         """Sends a query. Raises as `Answers.open`."""
         ...
 
@@ -92,11 +91,11 @@ class QueryTransport(Protocol):
 
 
 class QueryClient:
-    """The questions of one service that are under way."""
+    """The open queries of one service."""
 
     def __init__(self, transport: QueryTransport) -> None:
         self.transport = transport
-        # Whoever drops a question does not wait for it any more: see `HeldAnswers.__del__`.
+        # Weak, so that a dropped query ends: see `HeldAnswers.__del__`.
         self._under_way: WeakValueDictionary[str, HeldAnswers[Any]] = WeakValueDictionary()
 
     def query(
@@ -114,14 +113,14 @@ class QueryClient:
         """See `Service.query`."""
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ServiceError(f"limit = {limit!r}: expected 1 answer or more, or None")
-        question = SourceQuery(subject, where)
+        query = SourceQuery(subject, where)
         read = AnswerReader(
             reader_of(subject),
-            question.residue,
+            query.residue,
             distinct=distinct,
             collated_max=self.transport.limits.collated_max,
         )
-        asked = _ask(question, timeout_s, hops, asker, self.transport.limits.query_window)
+        asked = _ask(query, timeout_s, hops, asker, self.transport.limits.query_window)
         if not sort:
             # What a type cannot read is no answer, so only who reads knows how many are left.
             if limit is not None and read.takes_all and read.reads_all:
@@ -146,17 +145,17 @@ class QueryClient:
         asker: str = "",
     ) -> "HeldAnswers[dict[str, Any]]":
         """See `Service.compute`."""
-        question = SourceQuery(subject, where)
-        if question.residue is not None:
+        query = SourceQuery(subject, where)
+        if query.residue is not None:
             reason = "its predicate asks for more than filters can (`plan` says what); use `query`"
             raise InvalidCombinationError(subject, reason)
         several = (aggregates,) if isinstance(aggregates, Aggregate | str) else aggregates
-        asked = _ask(question, timeout_s, hops, asker, self.transport.limits.query_window)
+        asked = _ask(query, timeout_s, hops, asker, self.transport.limits.query_window)
         combination = Combination(tuple(map(aggregate_of, several)), by)
         return ComputedAnswers(self, replace(asked, window=0, combination=combination))
 
     async def begin(self, answers: "HeldAnswers[Any]") -> None:
-        """Ask. Raises as `Answers.open`."""
+        """Sends a query. Raises as `Answers.open`."""
         self.transport.require_open()
         identity = answers.asked.identity
         self._under_way[identity] = answers
@@ -169,29 +168,29 @@ class QueryClient:
             raise
 
     def forget(self, identity: str) -> None:
-        """Nothing comes of a question any more."""
+        """Forgets a query that has ended."""
         self._under_way.pop(identity, None)
 
     def receive(self, message: Answer) -> None:
-        """Something has come of a question."""
+        """Passes an answer to its query."""
         answers = self._under_way.get(message.identity)
         if answers is not None:
             answers.receive(message)
 
     def expire(self, identity: str) -> None:
-        """The time of a question is over."""
+        """Ends a query whose time is over."""
         answers = self._under_way.get(identity)
         if answers is not None:
             answers.end(SourceState.TIMED_OUT)
 
     def lost(self, reason: str) -> None:
-        """The connection is gone: no more answers come to the questions under way."""
+        """Ends all open queries after the loss of the connection."""
         for each in list(self._under_way.values()):
             each.end(SourceState.LOST, reason)
 
 
 class AnswerReader:
-    """What is made of an item: what the subject gives, or nothing."""
+    """Makes the subject's objects of items, and finds duplicates."""
 
     def __init__(
         self,
@@ -214,11 +213,11 @@ class AnswerReader:
 
     @property
     def reads_all(self) -> bool:
-        """Whether nothing that comes can be unreadable."""
+        """Whether no item can be unreadable."""
         return self._reader is None
 
     def is_asked_for(self, item: Notification) -> bool:
-        """Whether it is an answer, and did not come before. Raises LimitError."""
+        """Whether an item is an answer, and the first of its kind. Raises LimitError."""
         if self._residue is not None and not self._residue(item):
             return False
         if self._seen is None:
@@ -231,12 +230,12 @@ class AnswerReader:
         return True
 
     def read(self, item: Notification) -> Any:
-        """What the subject makes of it. Raises ContradaError."""
+        """The subject's object of an item. Raises ContradaError."""
         return item if self._reader is None else self._reader(item)
 
 
 class HeldAnswers(Answers[T]):
-    """A question of a service, and what has come of it."""
+    """One query of a service, and its answers."""
 
     def __init__(self, client: QueryClient, asked: Ask) -> None:
         self.asked = asked
@@ -256,31 +255,31 @@ class HeldAnswers(Answers[T]):
 
     @abstractmethod
     def _take(self, items: Sequence[Notification]) -> None:
-        """Items have come."""
+        """Handles items."""
 
     def _finish(self, partial: bytes) -> None:
-        """Nothing comes any more; what was combined, where all of it came."""
+        """Handles the combined result of all sources, before the end."""
 
     @abstractmethod
     def _next(self) -> Any:
-        """The next answer of what is ready, or _NOTHING."""
+        """The next answer that is ready, or _NOTHING."""
 
     @property
     def reports(self) -> tuple[SourceReport, ...]:
-        """What is known so far of each source that was asked."""
+        """The reports of the sources so far."""
         waiting = [SourceReport(it, SourceState.ASKED) for it in self._expected.elements()]
         return (*self._reports, *waiting)
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing comes any more."""
+        """Whether no more answers arrive."""
         return self._ended
 
     async def open(self) -> None:
-        """Ask. Twice is once."""
+        """Sends the query. A second call does nothing."""
         async with self._asking:
             if self._ended:
-                raise ServiceClosedError("this question has ended; ask anew")
+                raise ServiceClosedError("this query has ended; make another one")
             if self._loop is not None:
                 return
             self._loop = running_loop()
@@ -300,17 +299,17 @@ class HeldAnswers(Answers[T]):
                 raise
 
     async def aclose(self) -> None:
-        """Wait for no more answers."""
+        """Ends the query."""
         self.end(SourceState.STOPPED)
 
     def __del__(self) -> None:
-        """Who asked has dropped it: sources need not go on."""
+        """Lets the sources stop when the caller has dropped the query."""
         loop = self._loop
         if not self._ended and loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(_given_up, self._client, self.asked, self._deadline)
 
     def receive(self, message: Answer) -> None:
-        """Something has come."""
+        """Handles an answer."""
         for report in message.reports:
             if report.state is SourceState.ASKED:
                 self._expected[report.name] += 1
@@ -331,7 +330,7 @@ class HeldAnswers(Answers[T]):
         self._came.set()
 
     def end(self, state: SourceState, reason: str = "", *, is_told: bool = False) -> None:
-        """Nothing comes any more; whose end nobody has told is reported so. Twice is once."""
+        """Ends the query and reports the sources that did not end. A second call does nothing."""
         if self._ended:
             return
         self._ended = True
@@ -368,7 +367,7 @@ class HeldAnswers(Answers[T]):
 
 
 class AnswersInTurn(HeldAnswers[Any]):
-    """Answers as they come. They are read when they are asked for."""
+    """Answers in the order of arrival, made into objects when they are read."""
 
     def __init__(
         self, client: QueryClient, asked: Ask, read: AnswerReader, limit: int | None
@@ -405,7 +404,7 @@ class AnswersInTurn(HeldAnswers[Any]):
 
 
 class _AnswersAtEnd(HeldAnswers[Any]):
-    """Answers that are given when all have come."""
+    """Answers that are given after the end of the query."""
 
     def _take(self, items: Sequence[Notification]) -> None:
         self._more(len(items))
@@ -415,7 +414,7 @@ class _AnswersAtEnd(HeldAnswers[Any]):
 
 
 class SortedAnswers(_AnswersAtEnd):
-    """Answers in the order of an attribute, those without it last."""
+    """Answers in the order of an attribute, followed by those without it."""
 
     def __init__(
         self,
@@ -459,7 +458,7 @@ class SortedAnswers(_AnswersAtEnd):
         return _NOTHING
 
     def _in_order(self, held: list[Notification]) -> list[Notification]:
-        """Of equal ones first what came first; of several values the best one counts."""
+        """A stable order; of several values of one item, the best one counts."""
         best = max if self._is_descending else min
         keyed = [(best(it.keys_of(self._name)), it) for it in held if self._name in it]
         keyed.sort(key=lambda pair: pair[0], reverse=self._is_descending)
@@ -467,7 +466,7 @@ class SortedAnswers(_AnswersAtEnd):
 
 
 class BestAnswers(_AnswersAtEnd):
-    """The first few in an order, which servers pick on the way."""
+    """The first answers in an order, selected by the servers on the way."""
 
     def __init__(self, client: QueryClient, asked: Ask, read: AnswerReader) -> None:
         super().__init__(client, asked)
@@ -482,7 +481,7 @@ class BestAnswers(_AnswersAtEnd):
 
 
 class ComputedAnswers(_AnswersAtEnd):
-    """What is computed, one mapping for each group."""
+    """Aggregates, one mapping for each group."""
 
     def _finish(self, partial: bytes) -> None:
         assert self.asked.combination is not None, "they are combined"
@@ -493,7 +492,7 @@ _NOTHING: Final = object()
 
 
 def _read(read: AnswerReader, item: Notification) -> Any:
-    """What is made of an item; nothing, counted, where its type cannot hold it."""
+    """The subject's object of an item, or _NOTHING, counted, if the type cannot hold it."""
     try:
         return read.read(item)
     except ContradaError as error:

@@ -1,4 +1,7 @@
-"""`QueryEngine`: all that a service asks, and is asked; a subclass says where."""
+"""`QueryEngine`: the two query roles of a service, `QueryClient` and `QueryResponder`.
+
+A subclass is the transport of both. `LocalQueryEngine` is that of an embedded service.
+"""
 
 from collections.abc import Callable
 
@@ -21,7 +24,7 @@ from contrada.service.service_limits import ServiceLimits
 
 
 class QueryEngine(QueryTransport):
-    """The questions of a service, and its sources."""
+    """The queries and sources of a service."""
 
     def __init__(self, stamp: EnvelopeFactory, limits: ServiceLimits) -> None:
         self._stamp = stamp
@@ -35,25 +38,25 @@ class QueryEngine(QueryTransport):
         return self._stamp.publisher
 
     def receive(self, message: Answer | More | Cancel) -> None:
-        """Takes a message about a question of this service, or one that its sources answer."""
+        """Passes a message about a query to its role."""
         if isinstance(message, Answer):
             self.client.receive(message)
         else:
             self.responder.receive(message)
 
     def lost(self, reason: str) -> None:
-        """The connection is gone: what is under way ends, and sources stay offered."""
+        """Ends the open queries after the loss of the connection; sources stay offered."""
         self.client.lost(reason)
         self.responder.lost()
 
     async def aclose(self) -> None:
-        """The service has ended."""
+        """Ends all queries and sources with the service."""
         self.client.lost("the service is closed")
         await self.responder.aclose()
 
 
 class LocalQueryEngine(QueryEngine):
-    """What the embedded service asks and is asked, at its exchange."""
+    """The query engine of an embedded service, at its dispatcher."""
 
     def __init__(
         self,
@@ -72,15 +75,15 @@ class LocalQueryEngine(QueryEngine):
         self._require_open()
 
     async def describe(self, message: Describe | Undescribe) -> None:
-        """Put a source in force, or withdraw it."""
+        """Puts a source in force, or withdraws it."""
         self._dispatcher.advertise(self._client, message)
 
-    async def ask(self, question: Ask) -> None:
-        """Ask."""
-        self._dispatcher.ask(self._client, question)
+    async def ask(self, ask: Ask) -> None:
+        """Sends a query."""
+        self._dispatcher.ask(self._client, ask)
 
     def send(self, message: Answer | More | Cancel) -> None:
-        """Say something of a question."""
+        """Sends a message about a query."""
         self._dispatcher.say(self._client, message)
 
     def _heard(self, effect: DeliverQuestion | NotifyClient) -> None:

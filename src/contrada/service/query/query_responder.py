@@ -1,10 +1,9 @@
-"""What a service offers to be asked: its sources, and the questions that they answer.
+"""`QueryResponder`: the sources of one service, and the queries that they answer.
 
-    DeliverQuestion ==> each source that it meets, at the same time ==> items that answer ==> Answer
+    DeliverQuestion ==> each source that it meets, concurrently ==> answering items ==> Answer
 
-What a source gives plainly is iterated on a thread, what it gives asynchronously on the event loop.
-All of a service's sources share the window of a question: what finds no room waits, and the source
-with it.
+Plain iterables of a source are iterated on a thread, asynchronous ones on the event loop. The
+sources of a service share the window of a query: items beyond it wait, and their source with them.
 
 Source: CU-CS-948-03 §2, §4 (query application).
 """
@@ -46,25 +45,25 @@ from contrada.service.query_interface import Description, SourceLike, SourceOffe
 from contrada.service.requests import filters_of
 
 ITEMS_PER_ANSWER: Final = 64
-"""Items after which an answer goes on its way."""
+"""Items after which an answer is sent."""
 
 ITEM_BYTES_MAX: Final = 8 * 2**20
-"""Bytes of an item that a source gives. Beyond it: the source is reported as failed."""
+"""Bytes of an item of a source. Beyond it: the source is reported as failed."""
 
 ITEMS_PER_STEP: Final = 256
-"""Items that a plain source gives in one go, on its thread."""
+"""Items that a plain source gives in one step, on its thread."""
 
 STEP_S: Final = 0.02
-"""Seconds after which what a plain source has given so far goes on its way."""
+"""Seconds after which the items of a plain source are sent, however few."""
 
 FRESH_LEAST_S: Final = 0.01
-"""Seconds from one look at what a source says of itself to the next, at least."""
+"""The shortest time between two descriptions of a source, in seconds."""
 
 _LOG: Final = logging.getLogger("contrada.service")
 
 
 class QueryResponder:
-    """The sources of one service, and the questions that they work on."""
+    """The sources of one service, and the queries that they work on."""
 
     def __init__(self, transport: QueryTransport) -> None:
         self.transport = transport
@@ -78,7 +77,7 @@ class QueryResponder:
     ) -> "HeldSource":
         """See `Service.offer`."""
         if not callable(source) and not callable(getattr(source, "answer", None)):
-            raise ServiceError(f"cannot ask {source!r}: expected answer(question), or a function")
+            raise ServiceError(f"cannot ask {source!r}: expected answer(query), or a function")
         check_text("name", name)
         if name.startswith("@") or len(name) > LABEL_CHARS_MAX:
             expected = f"up to {LABEL_CHARS_MAX} characters, of which the first is not @"
@@ -96,7 +95,7 @@ class QueryResponder:
         return offers
 
     async def enter(self, held: "HeldSource", offers: tuple[Offer, ...]) -> None:
-        """A source may be asked from now on, or is described otherwise."""
+        """Puts a source in force, or replaces its description."""
         self.transport.require_open()
         known = self._sources.get(held.name)
         if known not in (None, held):
@@ -114,42 +113,42 @@ class QueryResponder:
             raise
 
     async def leave(self, held: "HeldSource") -> None:
-        """A source is not asked any more."""
+        """Withdraws a source."""
         if self._sources.pop(held.name, None) is not None:
             for each in list(self._working.values()):
                 each.stop(held.name)
             await self.transport.describe(Undescribe(held.name))
 
     def in_force(self) -> list[Describe]:
-        """What describes the sources, to be said again on another connection."""
+        """The descriptions of the sources, for another connection."""
         held = self._sources.values()  # One that is offered just now is not described yet.
         return [Describe(each.name, each.described) for each in held if each.described]
 
-    def answer(self, sources: Iterable[str], question: Ask) -> None:
-        """A question has come for some of the sources."""
-        key = (question.asker, question.identity)
+    def answer(self, sources: Iterable[str], ask: Ask) -> None:
+        """Starts the given sources on a query."""
+        key = (ask.asker, ask.identity)
         known = [self._sources[each] for each in sources if each in self._sources]
         try:
             if len(self._working) >= self.limits.queries_answered_max:
                 raise LimitError("queries_answered_max", self.limits.queries_answered_max)
-            work = _AnsweringWork(self, question)
+            work = _AnsweringWork(self, ask)
         except ContradaError as error:
-            self._refuse(question, known, str(error))
+            self._refuse(ask, known, str(error))
             return
-        if not known:  # They were withdrawn while the question came.
-            self._refuse(question, known, "")
+        if not known:  # They were withdrawn meanwhile.
+            self._refuse(ask, known, "")
             return
         self._working[key] = work
         work.begin(known)
 
-    def _refuse(self, question: Ask, sources: Iterable["HeldSource"], reason: str) -> None:
-        """Tells for each that it has failed; later, since who asks here must hear of them first."""
+    def _refuse(self, ask: Ask, sources: Iterable["HeldSource"], reason: str) -> None:
+        """Reports each source as failed; later, since the client must learn their names first."""
         reports = (SourceReport(each.name, SourceState.FAILED, reason=reason) for each in sources)
-        last = Answer(question.asker, question.identity, reports=(*reports,), is_last=True)
+        last = Answer(ask.asker, ask.identity, reports=(*reports,), is_last=True)
         asyncio.get_running_loop().call_soon(self.transport.send, last)
 
     def receive(self, message: More | Cancel) -> None:
-        """Who asked takes more, or does not wait any longer."""
+        """Handles more credit, or the end, of a query."""
         work = self._working.get((message.asker, message.identity))
         if work is None:
             return
@@ -158,21 +157,21 @@ class QueryResponder:
         else:
             work.cancel()
 
-    def is_waited_for(self, question: Ask) -> bool:
-        """Whether a question is not worked off, and who asked waits."""
-        return (question.asker, question.identity) in self._working
+    def is_waited_for(self, ask: Ask) -> bool:
+        """Whether a query is open."""
+        return (ask.asker, ask.identity) in self._working
 
-    def done(self, question: Ask) -> None:
-        """A question is worked off."""
-        self._working.pop((question.asker, question.identity), None)
+    def done(self, ask: Ask) -> None:
+        """Forgets a query that is answered."""
+        self._working.pop((ask.asker, ask.identity), None)
 
     def lost(self) -> None:
-        """Nobody waits for what is worked on: the connection is gone, or the service has ended."""
+        """Stops all queries after the loss of the connection."""
         for each in list(self._working.values()):
             each.cancel()
 
     async def aclose(self) -> None:
-        """End what is under way."""
+        """Ends all sources and queries."""
         for source in self._sources.values():
             source.end()
         works = list(self._working.values())
@@ -184,7 +183,7 @@ class QueryResponder:
 
     @property
     def threads(self) -> ThreadPoolExecutor:
-        """Where plain sources are iterated."""
+        """The threads that iterate plain sources."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.limits.source_threads_max, "contrada-source")
         return self._threads
@@ -212,16 +211,16 @@ class HeldSource(SourceOffer):
 
     @property
     def name(self) -> str:
-        """What the source is called."""
+        """The name of the source in reports and answers."""
         return self._name
 
     @property
     def described(self) -> tuple[Offer, ...]:
-        """What it is asked about."""
+        """The alternatives of the present description."""
         return self._described
 
     async def open(self) -> None:
-        """Offer it. Twice is once."""
+        """Offers it. A second call does nothing."""
         async with self._changing:
             if self._ended:
                 raise ServiceClosedError("this source was withdrawn; offer it anew")
@@ -231,7 +230,7 @@ class HeldSource(SourceOffer):
                 await self._describe(self._offers)
 
     async def describe(self, description: Any = None) -> None:
-        """Describe it otherwise, without a gap."""
+        """Replaces the description without a gap."""
         async with self._changing:
             if not self._described or self._ended:
                 raise ServiceError("describe a source inside its own `async with`")
@@ -255,7 +254,7 @@ class HeldSource(SourceOffer):
         self._described = offers
 
     async def _worked_out(self) -> tuple[Offer, ...]:
-        """What the source says of itself now."""
+        """The description by the source itself, as of now."""
         describe = getattr(self._source, "describe", None)
         if describe is None:
             raise ServiceError(f"{self._name}: say by a description what it can be asked about")
@@ -264,7 +263,7 @@ class HeldSource(SourceOffer):
         return self._responder.offers_of(described)
 
     async def _refresh(self) -> None:
-        """Describes the source again, as often as it says that it changes."""
+        """Describes the source again, at the interval of its `fresh_s`."""
         while True:
             await asyncio.sleep(max(getattr(self._source, "fresh_s", FRESH_S), FRESH_LEAST_S))
             try:
@@ -279,13 +278,13 @@ class HeldSource(SourceOffer):
                 )
 
     def end(self) -> None:
-        """It is not described again."""
+        """Stops describing it again."""
         self._ended = True
         if self._refreshing is not None:
             self._refreshing.cancel()
 
     async def withdraw(self) -> None:
-        """It is not asked any more. Twice is once."""
+        """Withdraws it. A second call does nothing."""
         self.end()
         async with self._changing:
             if self._described:
@@ -294,50 +293,50 @@ class HeldSource(SourceOffer):
 
 
 class _AnsweringWork:
-    """One question at the sources of one service."""
+    """One query at the sources of one service."""
 
-    def __init__(self, responder: QueryResponder, question: Ask) -> None:
+    def __init__(self, responder: QueryResponder, ask: Ask) -> None:
         self._responder = responder
-        self._ask = question
-        self._question = SourceQuery.of(question.alternatives, question.asker)
-        self._room = question.window
+        self._ask = ask
+        self._query = SourceQuery.of(ask.alternatives, ask.asker)
+        self._room = ask.window
         self._has_room = asyncio.Event()
-        self._partial = None if question.combination is None else Partial(question.combination)
+        self._partial = None if ask.combination is None else Partial(ask.combination)
         self._failure = ""
         self._reports: list[SourceReport] = []
         self._left: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, sources: list[HeldSource]) -> None:
-        """All of the sources begin."""
+        """Starts all of the sources."""
         for each in sources:
             task = asyncio.get_running_loop().create_task(self._run(each))
             task.add_done_callback(partial(self._stopped_at_once, each.name))
             self._left[each.name] = task
 
     def grant(self, count: int) -> None:
-        """So many more items may be sent."""
+        """Allows so many more items."""
         self._room += count
         self._has_room.set()
 
     def stop(self, name: str) -> None:
-        """One of the sources is withdrawn."""
+        """Stops one source, which is withdrawn."""
         task = self._left.get(name)
         if task is not None:
             task.cancel()
 
     def cancel(self) -> None:
-        """Nobody waits for what comes."""
+        """Stops all sources, since the query has ended."""
         self._responder.done(self._ask)
         for task in self._left.values():
             task.cancel()
 
     def _stopped_at_once(self, name: str, task: asyncio.Task[None]) -> None:
-        """Called for a source that was withdrawn before it had begun to answer."""
+        """Reports a source that was withdrawn before it began to answer."""
         if self._left.get(name) is task:
             self._end(SourceReport(name, SourceState.STOPPED))
 
     async def ended(self) -> None:
-        """Returns when nothing of it runs any more."""
+        """Returns when all sources have stopped."""
         if self._left:
             await asyncio.wait(self._left.values())
 
@@ -351,7 +350,7 @@ class _AnsweringWork:
             async with until:
                 async with aclosing(self._steps(source)) as steps:
                     async for step, is_more in steps:
-                        found = out.name_items(self._question.select(step))
+                        found = out.name_items(self._query.select(step))
                         if combined is not None:
                             combined.add_all(found)
                             out.sent += len(found)
@@ -385,12 +384,12 @@ class _AnsweringWork:
             self._failure = str(error)
 
     async def _steps(self, source: HeldSource) -> AsyncGenerator[tuple[Iterable[Any], bool]]:
-        """What a source gives, a part at a time, and whether more may come."""
+        """The items of a source in steps, each with whether more may follow."""
         loop, threads = asyncio.get_running_loop(), self._responder.threads
         if inspect.iscoroutinefunction(source.answer) or inspect.isasyncgenfunction(source.answer):
-            given = source.answer(self._question)
+            given = source.answer(self._query)
         else:
-            given = await loop.run_in_executor(threads, source.answer, self._question)
+            given = await loop.run_in_executor(threads, source.answer, self._query)
         if inspect.isawaitable(given):
             given = await given
         if isinstance(given, AsyncIterable):
@@ -416,19 +415,19 @@ class _AnsweringWork:
                     threads.submit(steps.close)  # Behind a step that still runs.
 
     async def _send(self, out: "_UnsentAnswers") -> None:
-        """Send of what a source has given as much as may be; waits until some may."""
+        """Waits for room, and sends the first items."""
         while not self._room:
             self._has_room.clear()
             await self._has_room.wait()
         self._flush(out)
 
     def _flush(self, out: "_UnsentAnswers") -> None:
-        """Send what there is room for."""
+        """Sends the items that have room."""
         if self._room and out.items:
             self._say(self._taken(out))
 
     def _taken(self, out: "_UnsentAnswers") -> list[Notification]:
-        """The first items, as many as may be sent; they are counted as sent."""
+        """The first items with room; they count as sent."""
         taken = out.items[: self._room]
         del out.items[: len(taken)]
         self._room -= len(taken)
@@ -436,7 +435,7 @@ class _AnsweringWork:
         return taken
 
     def _end(self, report: SourceReport, items: Iterable[Notification] = ()) -> None:
-        """A source has ended; the last one ends the question here."""
+        """Reports a source that has ended; the last one ends the query here."""
         del self._left[report.name]
         if not self._responder.is_waited_for(self._ask):
             return
@@ -470,7 +469,7 @@ class _AnsweringWork:
 
 
 class _UnsentAnswers:
-    """What a source has given and is not sent; at the end of a turn of the loop it goes."""
+    """The unsent items of a source; they are sent at the end of a turn of the loop."""
 
     def __init__(self, name: str, flush: "Callable[[_UnsentAnswers], None]") -> None:
         self.items: list[Notification] = []
@@ -485,7 +484,7 @@ class _UnsentAnswers:
         return [item.with_envelope(envelope) for item in items]
 
     def add(self, items: Iterable[Notification]) -> None:
-        """More is to be sent. Raises LimitError for an item that no frame can hold."""
+        """Adds items. Raises LimitError for an item that no frame can hold."""
         for item in items:
             size = len(item.span) + len(item.body)
             if size > ITEM_BYTES_MAX:
@@ -501,7 +500,7 @@ class _UnsentAnswers:
 
 
 class _SourceSteps:
-    """What a source gives plainly, some items in a go; on one thread at a time."""
+    """The steps of a plain iterable, on one thread at a time."""
 
     def __init__(self, given: Iterable[Any]) -> None:
         self.has_ended = False
@@ -509,7 +508,7 @@ class _SourceSteps:
         self._using = threading.Lock()
 
     def next(self) -> list[Any]:
-        """The next items: as many as come in STEP_S, and not too many."""
+        """The next items: those of STEP_S, up to ITEMS_PER_STEP."""
         with self._using:
             step: list[Any] = []
             until_s = time.monotonic() + STEP_S
@@ -521,7 +520,7 @@ class _SourceSteps:
             return step
 
     def close(self) -> None:
-        """Nothing more is asked of it: what it has open can be closed."""
+        """Closes the iterable, with its open files."""
         with self._using:
             self.has_ended = True
             if isinstance(self._items, Generator):

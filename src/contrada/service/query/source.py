@@ -1,4 +1,6 @@
-"""What a source is; and the two that need no library: records in memory, a function."""
+"""`DataSource`: the interface of a source; `RecordSource` for records, `FunctionSource` for a
+function.
+"""
 
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -12,20 +14,20 @@ from contrada.service.requests import notification_of
 from contrada.service.subjects import Item, Offered
 
 ItemStream: TypeAlias = Iterable[Item] | AsyncIterable[Item]
-"""Items one after another. Who goes through plain ones gives them a thread of their own, and closes
-a generator that is not gone through to its end; who awaits others decides each by the question."""
+"""Items one after another. A plain iterable is iterated on a thread of its own, and a generator is
+closed at the end; the items of an asynchronous iterable are tested one by one."""
 
 
 @runtime_checkable
 class DataSource(Protocol):
-    """What answers questions."""
+    """A source of data that answers queries."""
 
-    def answer(self, question: SourceQuery) -> ItemStream:
-        """The items that answer the question, lazily. Raises a ContradaError with the place."""
+    def answer(self, query: SourceQuery) -> ItemStream:
+        """The items that answer the query, lazily. Raises a ContradaError with the place."""
         ...
 
     def describe(self, now_us: int) -> Offer:
-        """Which items there may be: none lies outside, as far as is known at this time.
+        """A description of the items: none lies outside, as far as known at this time.
 
         It may take as long as an answer. Raises as `answer`.
         """
@@ -33,10 +35,10 @@ class DataSource(Protocol):
 
 
 class RecordSource:
-    """Mappings, notifications or objects in memory, or whatever can be gone through again.
+    """A source of mappings, notifications or objects in memory, or of any iterable but an iterator.
 
-    `description` says what there may be; else it is worked out of the records, at most every
-    `fresh_s` seconds. Records may be added meanwhile, as far as Python allows it.
+    Without a `description` it is derived from the records, at most every `fresh_s` seconds. Records
+    may be added meanwhile, as far as Python allows it.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class RecordSource:
         fresh_s: float = FRESH_S,
     ) -> None:
         if iter(records) is records:
-            reason = "what can be gone through only once answers one question; give a list"
+            reason = "an iterator could answer one query only; give a list"
             raise ServiceError(f"cannot offer a {type(records).__name__}: {reason}")
         self._records = records
         self.fresh_s = fresh_s
@@ -55,21 +57,21 @@ class RecordSource:
             lambda: described(map(notification_of, records)), description, fresh_s
         )
 
-    def answer(self, question: SourceQuery) -> Iterator[Notification]:
+    def answer(self, query: SourceQuery) -> Iterator[Notification]:
         """See `DataSource`. Cost: some microseconds for each record."""
-        return question.select(self._records)
+        return query.select(self._records)
 
     def describe(self, now_us: int) -> Offer:
-        """See `DataSource`. Cost: as going through all."""
+        """See `DataSource`. Cost: an iteration of all records."""
         return self._description.describe(now_us)
 
 
 class FunctionSource:
-    """A function that is given the question and gives items, at once or one after another.
+    """A source of the items that a function of the query returns, plainly or asynchronously.
 
-    It may give more than answers: items are decided exactly again. An asynchronous result is passed
-    on as it is; the code that awaits it applies `select`. Without a `description` every question
-    meets it.
+    It may return more than answers: each item is tested exactly. An asynchronous result is passed
+    on; the code that awaits it applies `select`. Without a `description` every query is passed to
+    it.
     """
 
     def __init__(
@@ -83,10 +85,10 @@ class FunctionSource:
         self._function = function
         self._description = Fresh(lambda: Filter({}), description, FRESH_S)
 
-    def answer(self, question: SourceQuery) -> Iterator[Notification] | AsyncIterable[Item]:
+    def answer(self, query: SourceQuery) -> Iterator[Notification] | AsyncIterable[Item]:
         """See `DataSource`."""
-        given = self._function(question)
-        return given if isinstance(given, AsyncIterable) else question.select(given)
+        given = self._function(query)
+        return given if isinstance(given, AsyncIterable) else query.select(given)
 
     def describe(self, now_us: int) -> Offer:
         """See `DataSource`."""

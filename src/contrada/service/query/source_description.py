@@ -1,9 +1,9 @@
-"""Descriptions of data from the data themselves: ranges, and values where these are few.
+"""Descriptions of data that are derived from the data: values where these are few, otherwise
+ranges.
 
-A description is wider than the data it was worked out of, never narrower. It is worked out again
-when it is asked for and is older than `fresh_s`. What came in between and lies outside of it is
-not found until then by questions that do not meet it; who cannot have that gives a description of
-their own, as wide as data will ever be.
+A description is wider than its data, never narrower. It is derived again at its first use after
+`fresh_s`. Until then, queries that do not meet it miss new data outside of it. For data that must
+never be missed, give a description as wide as the data will ever be.
 
 Source: CU-CS-948-03 §4 (an advertisement may cover more than there is).
 """
@@ -22,22 +22,21 @@ from contrada.service.requests import offer_of
 from contrada.service.subjects import Offered
 
 DESCRIBED_VALUES_MAX: Final = 100
-"""Values of an attribute that a description names one by one. Beyond it: it gives their range, for
-each domain."""
+"""Values of an attribute that a description lists. Beyond it: it has their range in each domain."""
 
 DESCRIBED_NAMES_MAX: Final = 1_000
-"""Attributes that a description names. Beyond it: it constrains no attribute, so that every
-question meets it."""
+"""Attributes that a description constrains. Beyond it: it constrains none, so that every query
+meets it."""
 
 FRESH_S: Final = 60.0
-"""Seconds for which a description is good where its source says nothing else. Beyond it: it is
-worked out again when it is asked for."""
+"""Seconds for which a derived description holds by default. Beyond it: its next use derives it
+again."""
 
 OfferMaker: TypeAlias = Callable[[], Offer]
 
 
 class Fresh:
-    """A description that is kept as long as it is fresh; or that somebody gave, for ever."""
+    """A derived description that is cached for `fresh_s`, or a given one."""
 
     def __init__(self, work_out: OfferMaker, given: Offered | None, fresh_s: float) -> None:
         if not _are_seconds(fresh_s):
@@ -48,7 +47,7 @@ class Fresh:
         self._known: tuple[int, Offer] | None = None
 
     def describe(self, now_us: int) -> Offer:
-        """The description; worked out anew where it is too old, or the clock went back."""
+        """The description; derived again when it is too old, or the clock was put back."""
         if self._given is not None:
             return self._given
         if self._known is None or not 0 <= now_us - self._known[0] < self._fresh_us:
@@ -61,14 +60,14 @@ def _are_seconds(given: object) -> bool:
 
 
 class SeenRanges:
-    """The values seen of each attribute: some single values, or the range in each domain."""
+    """The values of each attribute: some single values, or the range in each domain."""
 
     def __init__(self) -> None:
         self._values: dict[str, set[Key]] = {}
         self._ends: dict[str, dict[int, tuple[Key, Key]]] = {}
 
     def add(self, item: Notification) -> None:
-        """Takes an item in."""
+        """Adds the values of an item."""
         for name in item:
             values = self._values.setdefault(name, set())
             values.update(item.keys_of(name))
@@ -76,7 +75,7 @@ class SeenRanges:
                 self._pass_on(name)
 
     def _pass_on(self, name: str) -> None:
-        """Keeps of the values only the ends."""
+        """Replaces the values by their range."""
         ends = self._ends.setdefault(name, {})
         for key in self._values[name]:
             low, high = ends.get(key[0], (key, key))
@@ -84,7 +83,7 @@ class SeenRanges:
         self._values[name].clear()
 
     def offer(self) -> Offer:
-        """All that was seen lies in it."""
+        """The description of all added items."""
         if len(self._values) > DESCRIBED_NAMES_MAX:
             return Filter({})
         return Advertisement.of_sets({name: self._set(name) for name in self._values})
@@ -97,7 +96,7 @@ class SeenRanges:
 
 
 def within(low: Key, high: Key) -> ValueSet:
-    """From one value to another of the same domain."""
+    """The interval between two values of the same domain."""
     return of_cuts(line.intersection(line.at_least(low), line.at_most(high)))
 
 
@@ -110,9 +109,9 @@ def described(items: Iterable[Notification]) -> Offer:
 
 
 def columns_described(sets: dict[str, ValueSet], *, is_whole: bool) -> Offer:
-    """The description of columns that hold these values, or NULL.
+    """The description of columns with these values, or NULL.
 
-    `is_whole`: there are no other attributes, as where no value is an object.
+    `is_whole`: the items have no other attributes, as where no value is an object.
     """
     if len(sets) > DESCRIBED_NAMES_MAX:
         return Filter({})

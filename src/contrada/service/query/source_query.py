@@ -1,9 +1,9 @@
-"""`SourceQuery`: what is asked of sources, as text or as anything that can be subscribed.
+"""`SourceQuery`: a query as its sources receive it, made of a text or of any subject.
 
-Text is the language of filters, in which `=` may be followed by a variable: attributes that equal
-one variable have equal values. On the way a question is its filters, which are wider; a source
-decides exactly. Terms are values as everywhere: `route unifies "leg(_X, rome)"` asks for those
-that unify, where the extension is registered.
+The text is in the language of filters, where a variable may follow `=`: attributes that equal the
+same variable have equal values. A `Query` of the algebra is one alternative without variables. On
+the way a query is represented by its filters, which are wider; a source decides exactly. Terms are
+values: `route unifies "leg(_X, rome)"` selects those that unify, where the extension is registered.
 
 Source: CU-CS-948-03 §4, §5, and §9 (variables and terms, its future work).
 """
@@ -22,26 +22,26 @@ from contrada.service.subjects import Item, Narrowable, Subscribable
 
 
 class SourceQuery:
-    """What is asked: items that meet one of the alternatives. Immutable.
+    """A query of one or more alternatives, of which an answer meets one. Immutable.
 
     `SourceQuery("origin = $x and dest = $x and price < 100")`; a filter, a filter set, a mapping, a
-    class of obvents or another subject asks for what it would subscribe; `where` narrows it, by a
-    text with variables of its own too, or by a predicate over the objects of a type.
+    `Query`, a class of obvents or another subject selects what it would subscribe. `where` narrows
+    it: a text, with variables of its own, or a predicate over the objects of a type.
 
-    Raises ParseError with the place, UnsatisfiableFilterError where nothing can answer,
-    ServiceError for what is no question, and LimitError. Cost: that of making the filters.
+    Raises ParseError with the place, UnsatisfiableFilterError for a query without possible answers,
+    ServiceError for an invalid subject, and LimitError. Cost: that of making the filters.
     """
 
     __slots__ = ("alternatives", "asker", "residue")
 
     alternatives: tuple[Disjunct, ...]
-    """The alternatives, of which an item has to meet one. These travel."""
+    """The alternatives, of which an item has to meet one. They are sent to servers."""
 
     asker: str
-    """The asker's name, if it gave one; else empty."""
+    """The name of the query's client, or ""."""
 
     residue: Callable[[Notification], bool] | None
-    """What a rule or a predicate asks beside its filters: known to who asked alone, or None."""
+    """The part of a rule or predicate that is no filter, evaluated by the client, or None."""
 
     def __init__(self, asked: "Subscribable | SourceQuery", where: Any = None) -> None:
         narrowing = narrowing_of(asked, where)
@@ -60,7 +60,7 @@ class SourceQuery:
 
     @classmethod
     def of(cls, alternatives: Iterable[Disjunct], asker: str = "") -> "SourceQuery":
-        """The question of these alternatives, as it came. Raises as the class."""
+        """The query of these alternatives, as received. Raises as the class."""
         new = cls.__new__(cls)
         new._hold([alternative(it.query.sides, it.same) for it in alternatives], None, asker)
         return new
@@ -87,13 +87,13 @@ class SourceQuery:
 
     @property
     def filters(self) -> FilterSet:
-        """The filters of which one matches every answer; what has variables they cover."""
+        """Filters of which one matches every answer; they ignore variables."""
         return FilterSet(Filter.of_sets(each.query.sets) for each in self.alternatives)
 
     def answers(self, item: Notification | Mapping[str, Any]) -> bool:
-        """Whether the item is an answer, by a residue too. Exact.
+        """Whether the item is an answer, the residue included. Exact.
 
-        Raises UnknownOperatorError where an operator is not registered here.
+        Raises UnknownOperatorError for an operator that is not registered here.
         """
         if not isinstance(item, Notification):
             item = Notification(item)
@@ -103,14 +103,14 @@ class SourceQuery:
         return False
 
     def select(self, items: Iterable[Item]) -> Iterator[Notification]:
-        """Those of the items that are answers, as notifications, lazily. Raises as `publish`."""
+        """The items that are answers, as notifications, lazily. Raises as `publish`."""
         for item in items:
             notification = item if type(item) is Notification else notification_of(item)
             if self.answers(notification):
                 yield notification
 
     def __eq__(self, other: object) -> bool:
-        """Whether the alternatives are the same, in the same order; not whether answers are."""
+        """Whether the alternatives are the same, in the same order."""
         if not isinstance(other, SourceQuery):
             return NotImplemented
         return (self.alternatives, self.residue) == (other.alternatives, other.residue)
@@ -125,7 +125,7 @@ class SourceQuery:
         return _restored, (self.alternatives, self.residue, self.asker)
 
     def __str__(self) -> str:
-        """The question as text, a residue apart."""
+        """The query as text, without the residue."""
         return " or ".join(map(_written, self.alternatives))
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ def _bindings(subject: Subscribable | SourceQuery) -> Sequence[Binding]:
 
 
 def _both(one: Binding, other: Binding) -> Binding:
-    """The binding that asks for both; their variables are distinct."""
+    """The conjunction of both; their variables are distinct."""
     sets = dict(one.sets)
     for name, values in other.sets.items():
         sets[name] = sets[name] & values if name in sets else values
