@@ -47,9 +47,7 @@ class BodyCodec:
 
 
 def body_codec_of(annotation: Any, objects: Objects) -> BodyCodec:
-    """Returns the codec of values of an annotation. Raises TypeError for an unsupported
-    annotation.
-    """
+    """Returns the codec of values of an annotation. Raises TypeError if it has none."""
     alternatives = alternatives_of(annotation)
     if len(alternatives) == 1:
         return _single(alternatives[0], objects)
@@ -77,9 +75,7 @@ def _write_time(value: datetime, _: int) -> datetime:
 
 
 def _union(alternatives: tuple[TypeOption, ...], objects: Objects) -> BodyCodec:
-    """Returns the codec of a union. A name identifies the alternative, unless the union is with
-    None only.
-    """
+    """Returns the codec of a union. A name identifies the alternative, except in `T | None`."""
     names = [name_of(each.type) for each in alternatives]
     if len(set(names)) < len(names):  # `list[int] | list[str]`, or classes of several modules.
         names = [str(each.type) for each in alternatives]
@@ -202,9 +198,7 @@ def _mapping(origin: type[Any], annotations: tuple[Any, Any], objects: Objects) 
 
 
 def _by_msgspec(annotation: Any) -> BodyCodec:
-    """Returns the codec of types that msgspec converts, as named tuples, typed dictionaries and
-    paths.
-    """
+    """Returns the codec of types that msgspec converts: named tuples, typed dictionaries, paths."""
     info = msgspec.inspect.type_info(annotation)  # Raises TypeError for unknown types.
     if isinstance(info, msgspec.inspect.CustomType):
         raise TypeError(

@@ -29,9 +29,7 @@ class Reliable(Obvent, name="Reliable"):
 
 
 class Certified(Reliable, name="Certified"):
-    """As Reliable, also for subscribers that disconnect or fail for a time, and when servers
-    restart.
-    """
+    """As Reliable, also for subscribers that disconnect or fail, and when servers restart."""
 
     __slots__ = ()
 
@@ -49,9 +47,7 @@ class CausalOrder(FIFOOrder, name="CausalOrder"):
 
 
 class TotalOrder(Reliable, name="TotalOrder"):
-    """All subscribers get the objects in one order, that of the most general type with this
-    order.
-    """
+    """All subscribers get the objects in one order, that of the most general such type."""
 
     __slots__ = ()
 

@@ -102,10 +102,7 @@ class ThreadPolicy:
 
 
 def policy_for(delivery: str, threads: ThreadPolicy | None) -> ThreadPolicy:
-    """Returns the given policy, or the default, for obvents of a delivery class.
-
-    Raises ServiceError for a policy that would lose their order.
-    """
+    """Returns the policy for a delivery class. Raises ServiceError if it would lose the order."""
     if not delivery_class(delivery).is_ordered:
         return threads or ThreadPolicy.multi()
     single = ThreadPolicy.single()
@@ -128,9 +125,7 @@ class Handle(Generic[T]):
         threads: ThreadPolicy | None = None,
         on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
     ) -> None:
-        """Raises ServiceError for a policy that would lose the order of the type, and for a
-        blocking service.
-        """
+        """Raises ServiceError for a policy that loses the type's order, and a blocking service."""
         given: object = service
         # A collection passes its membership in the place of a service.
         if isinstance(given, SyncService):
@@ -187,10 +182,7 @@ class Handle(Generic[T]):
         self._loop, self._runner = asyncio.get_running_loop(), runner
 
     async def _start(self, held: Any) -> asyncio.Task[None]:
-        """Starts the task that reads a subscription.
-
-        Returns once cancelling the task would also close the subscription.
-        """
+        """Starts the task that reads a subscription, so that cancelling it closes this, too."""
         pool = None
         if not _is_async(self._handler):
             pool = ThreadPoolExecutor(self.threads.most, "contrada-handler")
@@ -347,9 +339,7 @@ class _CallsByClass(HandlerCalls):
         self._queued = 0  # Calls that wait for another one of their class.
 
     async def begin(self, call: Coroutine[Any, Any, None], kind: type = object) -> None:
-        """Begins a call, or queues it behind its class. Returns when there is room for another
-        call.
-        """
+        """Begins a call, or queues it behind its class; returns when there is room."""
         if kind in self._waiting:
             self._waiting[kind].append(call)
             self._queued += 1

@@ -43,9 +43,7 @@ class Parts:
             raise InvalidObventError(type_name, f"its body is damaged: {error}") from None
 
     def notification(self, type_name: str, envelope: Envelope = UNSTAMPED) -> Notification:
-        """Returns a notification with these parts. Raises InvalidNotificationError,
-        InvalidObventError.
-        """
+        """Returns their notification. Raises InvalidNotificationError, InvalidObventError."""
         body = self._body(type_name) if self.entries else b""
         content_type = OBVENT_BODY if body else ""
         return Notification.restored(self.attributes, body, content_type, envelope)

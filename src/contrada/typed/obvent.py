@@ -70,9 +70,7 @@ class Obvent:
 
     @classmethod
     def to_filters(cls) -> Filter:
-        """Returns the filter of a subscription to this type: its mark and those of all
-        ancestors.
-        """
+        """Returns the filter of a subscription: the marks of this type and all ancestors."""
         return type_of(cls).filters
 
     @classmethod
@@ -110,9 +108,7 @@ class Obvent:
         return made
 
     def to_notification(self) -> Notification:
-        """Returns the notification of this object. Raises InvalidObventError,
-        InvalidNotificationError.
-        """
+        """Returns its notification. Raises InvalidObventError, InvalidNotificationError."""
         return to_notification(self)
 
 

@@ -132,9 +132,8 @@ class ObventCodec:
         return values, rest if rest and (rest.attributes or rest.entries) else None
 
     def read_plain(self, cls: type[Any], attributes: Any) -> Any:
-        """Returns the object if its attributes are complete and need no check; else None.
-
-        Raises InvalidObventError.
+        """Returns the object if its attributes need no check, else None. Raises
+        InvalidObventError.
         """
         plan = self._plans.get(tuple(attributes))
         if plan is None or not plan.is_whole:
@@ -145,9 +144,7 @@ class ObventCodec:
         return self._call(cls, *found)
 
     def make(self, cls: type[Any], values: Values) -> Any:
-        """Returns an object of this class, or of an anonymous subclass. Raises
-        InvalidObventError.
-        """
+        """Returns an object of this or an anonymous class. Raises InvalidObventError."""
         return self._call(self.shape.make, cls, values)
 
     def _call(self, make: Callable[..., Any], *given: Any) -> Any:
@@ -405,9 +402,7 @@ def _read_nested(declared: type[Any], parts: Parts) -> Any:
 
 
 def _make_nested(cls: type[Any], parts: Parts) -> Any:
-    """Returns a nested object with the parts that its class does not have. Raises
-    InvalidObventError.
-    """
+    """Returns a nested object with its unknown parts. Raises InvalidObventError."""
     codec = codec_of(cls)
     values, rest = codec.read(parts)
     if rest is None:

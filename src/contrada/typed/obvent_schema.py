@@ -188,9 +188,7 @@ def _of_container(annotation: Any, definitions: dict[str, Any]) -> dict[str, Any
 
 
 def _bases(name: str, supertypes: Any) -> tuple[type[Any], ...]:
-    """Returns the direct bases of a class: the supertypes that no other of its supertypes
-    inherits.
-    """
+    """Returns the direct bases: the supertypes that no other supertype inherits."""
     if not isinstance(supertypes, Sequence) or isinstance(supertypes, str):
         raise InvalidObventError(name, f"{_EXTRA}.supertypes is a list of names")
     known: list[type[Any]] = []

@@ -112,9 +112,7 @@ def type_of(cls: type[Any]) -> ObventType:
 
 
 def forget_received_types(cls: type[Any]) -> None:
-    """Clears caches after a class was registered: objects received as an ancestor may
-    belong to it.
-    """
+    """Clears caches after a registration: objects of ancestors may belong to the class."""
     for ancestor in ancestors_of(cls):
         held = ancestor.__dict__.get(_TYPE)
         if held is not None:
@@ -122,9 +120,7 @@ def forget_received_types(cls: type[Any]) -> None:
 
 
 def to_notification(obvent: Any) -> Notification:
-    """Returns the notification of an object. Raises InvalidObventError,
-    InvalidNotificationError.
-    """
+    """Returns its notification. Raises InvalidObventError, InvalidNotificationError."""
     cls = type(obvent)
     if is_unknown(cls):
         return _to_whole_notification(obvent, type_of(known_of(cls)), rest_of(obvent))

@@ -29,7 +29,7 @@ def predicate_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
 
 def shape_rule(
     shape: Shape,
-    asked_for: Filter,
+    within: Filter,
     read: Callable[[Notification], Any],
     predicate: Predicate[Any],
 ) -> Rule:
@@ -40,7 +40,7 @@ def shape_rule(
     """
     lifted = lift(shape, predicate)
     _check_signature(shape, predicate, 2 if lifted.takes_envelope else 1)
-    filters = asked_for & lifted.filters
+    filters = within & lifted.filters
     members = FilterSet(filters.filters)
     name = getattr(predicate, "__qualname__", type(predicate).__qualname__)
     if lifted.is_exact:

@@ -123,9 +123,7 @@ class Export(Generic[S]):
             await self._withdraw()
 
     async def _withdraw(self) -> None:
-        """Ends the subscription. Idempotent: a task cancelled before its start runs no
-        `finally`.
-        """
+        """Ends the subscription; a task cancelled before its start runs no `finally`."""
         with contextlib.suppress(ServiceError):
             await self._calls.unsubscribe()
 
@@ -203,9 +201,7 @@ class Proxy(Generic[S]):
             await self._answers.unsubscribe()
 
     async def call(self, method: str, *given: Any, **named: Any) -> Any:
-        """Calls a method. Raises RemoteCallError, TypeError, InvalidObventError, and the errors of
-        `publish`.
-        """
+        """Calls a method. Raises RemoteCallError, TypeError, and as `publish`."""
         described = self._interface.methods[method]
         answer = await self._request(method, described.write_arguments(*given, **named))
         if answer.error is not None:

@@ -27,10 +27,7 @@ RENEWAL: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Reference(Generic[S_co]):
-    """The address of a remote service: a field of `Reference[StockMarket]`.
-
-    Two references are equal if they name the same service.
-    """
+    """The address of a remote service: a field of `Reference[StockMarket]`."""
 
     address: str
 
@@ -99,9 +96,7 @@ class RemoteMethod:
             raise InvalidObventError(self._place, str(error)) from None
 
     def write_arguments(self, *given: Any, **named: Any) -> list[Any]:
-        """Returns the encoded arguments of a call. Raises TypeError as a call does,
-        InvalidObventError.
-        """
+        """Returns the encoded arguments. Raises TypeError as a call does, InvalidObventError."""
         bound = self._signature.bind(*given, **named)
         bound.apply_defaults()
         pairs = zip(self._arguments, bound.arguments.items(), strict=True)

@@ -44,9 +44,7 @@ def values_of(alternative: TypeOption) -> ValueSet:
 
 
 def type_test(alternative: TypeOption) -> Callable[[object], bool]:
-    """Returns a test whether a value is of an alternative; a double includes ints, as in Python's
-    typing.
-    """
+    """Returns a test whether a value is of an alternative; a double includes ints."""
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.NONE:
         return lambda value: value is None
@@ -60,10 +58,7 @@ def type_test(alternative: TypeOption) -> Callable[[object], bool]:
 
 
 def writer(alternative: TypeOption) -> Callable[[Any], Any]:
-    """Returns a function that turns a value of an alternative into that of an attribute.
-
-    The function raises ValueError, OverflowError for a value without one.
-    """
+    """Returns an encoder of an alternative; it raises ValueError, OverflowError."""
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.ENUM:
         return dict(zip(cls, enum_values(cls), strict=True)).__getitem__
@@ -71,9 +66,7 @@ def writer(alternative: TypeOption) -> Callable[[Any], Any]:
 
 
 def reader(alternative: TypeOption) -> Callable[[Any], Any]:
-    """Returns a function that turns an attribute's value into one of an alternative, or raises
-    ValueError.
-    """
+    """Returns a decoder of an alternative; it raises ValueError."""
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.ENUM:
         members = dict(zip(enum_values(cls), cls, strict=True))

@@ -161,9 +161,7 @@ KINDS: Final = {
 
 
 def enum_values(cls: type[enum.Enum]) -> list[str] | list[int]:
-    """Returns the encoded members in order: their values if all are str or all are int, else their
-    names.
-    """
+    """Returns the encoded members: their values if all are str or all int, else their names."""
     values = [member.value for member in cls]
     if all(type(value) is str for value in values) or all(type(value) is int for value in values):
         return values
@@ -321,10 +319,7 @@ class _ShapeReader:
                 yield self.field(name, name, getattr(self.cls, name, Default.NONE))
 
     def check_narrowing(self, fields: tuple[Field, ...]) -> None:
-        """Raises InvalidObventError if a field redeclared in a subclass is not narrower.
-
-        Filters on objects of the superclass, and lifted predicates, use its types.
-        """
+        """Raises InvalidObventError if a redeclared field is not narrower: filters use its type."""
         often = Counter(it for base in self.cls.__mro__ for it in inspect.get_annotations(base))
         again = [each for each in fields if often[each.name] > 1]
         for base in filter(is_declared, self.cls.__mro__[1:] if again else ()):
@@ -337,9 +332,7 @@ class _ShapeReader:
                     raise self.refusal(f"{reason}: a subtype may only narrow it")
 
     def check_constructor(self, given: set[str]) -> None:
-        """Raises InvalidObventError if the constructor requires another argument than fields, as an
-        InitVar.
-        """
+        """Raises InvalidObventError if the constructor requires more than fields, as an InitVar."""
         for each in inspect.signature(self.cls).parameters.values():
             is_asked = each.default is each.empty and each.kind not in _ANY_NUMBER
             if is_asked and each.name not in given:

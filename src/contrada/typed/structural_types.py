@@ -153,10 +153,7 @@ class _ProtocolType:
         return self._codec.make(self._record, values)
 
     def _class_of(self, marks: tuple[str, ...]) -> type[Any] | str | None:
-        """Returns the class of an object with these marks, or the reason why there is none.
-
-        None: the object becomes a record of the members.
-        """
+        """Returns the class of an object with these marks, a refusal, or None for a record."""
         known = self._found
         if self._registrations != registrations():
             known.clear()

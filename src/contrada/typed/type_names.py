@@ -51,9 +51,7 @@ def register(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> None
 
 
 def registrations() -> int:
-    """Returns the number of registrations; caches of facts about all classes are valid while it is
-    equal.
-    """
+    """Returns the number of registrations, which validates caches over all classes."""
     return _registered
 
 
@@ -64,10 +62,7 @@ def names_of(cls: type[Any]) -> tuple[str, ...]:
 
 
 def given_names(cls: type[Any]) -> tuple[str, ...]:
-    """Returns the names of a class; the default name for an unregistered class.
-
-    Raises InvalidObventError for a class of `__main__`.
-    """
+    """Returns the names of a class, or its default name. Raises InvalidObventError."""
     return names_of(cls) or (_checked_name(cls, None),)
 
 
@@ -82,9 +77,7 @@ def ancestors_of(cls: type[Any]) -> tuple[type[Any], ...]:
 
 
 def marks_of(cls: type[Any]) -> tuple[str, ...]:
-    """Returns the attributes that mark an object of a class: for all names of it and its
-    ancestors.
-    """
+    """Returns the attributes that mark an object: all names of its class and ancestors."""
     return tuple(mark_name(name) for each in ancestors_of(cls) for name in names_of(each))
 
 
@@ -98,9 +91,7 @@ def publisher_mark(name: str) -> str:
 
 
 def type_marks(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the marks of an object's types among attribute names, without those of its
-    publisher.
-    """
+    """Returns the marks of an object's types in attribute names, without its publisher's."""
     published_by = mark_name(_PUBLISHED_BY)
     return tuple(
         it for it in names if it.startswith(MARK_PREFIX) and not it.startswith(published_by)
@@ -108,9 +99,7 @@ def type_marks(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def required_marks_of(cls: type[Any]) -> tuple[str, ...]:
-    """Returns the marks that a subscription to a class requires: the oldest of it and its
-    ancestors.
-    """
+    """Returns the marks that a subscription requires: the oldest of a class and its ancestors."""
     return tuple(mark_name(names_of(each)[-1]) for each in ancestors_of(cls))
 
 

@@ -25,9 +25,7 @@ _ANONYMOUS: Final = "__obvent_anonymous__"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rest:
-    """The parts of a notification that are not in the fields: marks, attributes and body
-    entries.
-    """
+    """The parts of a notification that are not in the fields."""
 
     marks: tuple[str, ...]
     parts: Parts

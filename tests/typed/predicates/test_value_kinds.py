@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import make_dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import partial
 from typing import Any, Final
@@ -126,7 +126,11 @@ def test_number_cuts_agree_with_python(order: str, constant: Any, number: Any) -
         return
     cuts = number_cuts(order, constant)
     line.check(cuts)
-    assert line.holds(cuts, key_of(number)) == ORDERS[order](number, constant)
+    try:
+        expected = ORDERS[order](number, constant)
+    except InvalidOperation:  # Python raises for an order of NaN and a Decimal: no match.
+        expected = False
+    assert line.holds(cuts, key_of(number)) == expected
 
 
 def _turned(operation: Callable[[Any, Any], Any], right: Any, left: Any) -> Any:

@@ -171,9 +171,7 @@ class Collection(AsyncResource, Generic[T]):
 
     @abstractmethod
     def subscribed(self, rule: ElementRule[T], options: DurableOptions) -> Readable[T]:
-        """Returns a subscription for a consumer without a name, with the options of a
-        durable one.
-        """
+        """Returns a subscription for a consumer without a name; `options` are for a durable one."""
 
     # --- adding -------------------------------------------------------------------------------
 

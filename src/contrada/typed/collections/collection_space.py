@@ -122,9 +122,7 @@ class ElementRule(Rule, Generic[T]):
         return self.filters
 
     def from_notification(self, notification: Notification) -> tuple[Arrival[T], ...]:
-        """Returns the matching elements of a notification. Raises InvalidObventError if it is
-        unreadable.
-        """
+        """Returns the matching elements. Raises InvalidObventError for an unreadable one."""
         return self.read(notification)
 
 
@@ -190,10 +188,7 @@ class CollectionSpace(Generic[T]):
         return Notification.restored(attributes, made.body, made.content_type, envelope)
 
     def rule(self, where: Subscribable | Callable[[T], object] | None) -> ElementRule[T]:
-        """Returns the rule of a consumer with this condition, for single obvents and for parts.
-
-        Raises the errors of `Service.subscribe`.
-        """
+        """Returns the rule of a consumer with this condition. Raises as `Service.subscribe`."""
         narrowed = narrowing_of(self._kind, where)
         own = filters_of(self._kind, narrowed) & self._under()
         filters_of(own)  # Refuses a filter that nothing can match.

@@ -163,9 +163,7 @@ class ElementReader(DurableSubscription[T]):
             await self._held.acknowledge(*positions)
 
     async def nack(self, *positions: int) -> None:
-        """Returns these to the queue, with all parts published together with them, for any
-        reader.
-        """
+        """Returns these to the queue for any reader, with all parts published together."""
         returned = [each for each in dict.fromkeys(positions) if each in self._open]
         for each in returned:
             out = self._open.pop(each)

@@ -55,9 +55,7 @@ class Supply(AsyncResource, Generic[T]):
             await self._offering.open()
 
     async def pull(self) -> Envelope | None:
-        """Polls the producer once, and publishes the result. Raises its errors, and those
-        of `add`.
-        """
+        """Polls the producer once, and publishes the result. Raises its errors, and `add`'s."""
         given = self._producer()
         obvent: T | None = await given if inspect.isawaitable(given) else given
         return None if obvent is None else await self._adding.add(obvent)
@@ -67,9 +65,7 @@ class Supply(AsyncResource, Generic[T]):
         ticks: AsyncIterable[object],
         on_error: Callable[[Exception], object] | None = None,
     ) -> None:
-        """Pulls at each tick, until they end. Failures are counted and reported, and end
-        nothing.
-        """
+        """Pulls at each tick. Failures are counted and reported, and end nothing."""
         async for _ in ticks:
             try:
                 await self.pull()

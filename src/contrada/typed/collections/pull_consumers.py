@@ -44,15 +44,11 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
 
     @property
     def durable(self) -> str:
-        """The name of its durable subscription; "" for an ordinary one, which ends with the
-        consumer.
-        """
+        """The name of its durable subscription; "" for one that ends with the consumer."""
         return self.membership.durable
 
     async def open(self) -> None:
-        """Joins: elements added after this has returned arrive. Raises the errors of
-        `Subscription.open`.
-        """
+        """Joins: later added elements arrive. Raises as `Subscription.open`."""
         await self._reader.open()
 
     async def get(self, timeout_s: float | None = None) -> T:
@@ -76,9 +72,7 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
         return self._last.item
 
     async def poll(self) -> T | None:
-        """Returns the next element if one is here, else None. Raises the errors of `get` but
-        TimeoutError.
-        """
+        """Returns the next element if one is here, else None. Raises as `get`."""
         try:
             return await self.get(0)
         except TimeoutError:

@@ -34,10 +34,7 @@ _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Notifications published together, in their order.
-
-    Collections take them apart; other subscribers get them undivided.
-    """
+    """Notifications published together, in order; a subscriber gets them undivided."""
 
     parts: tuple[Notification, ...]
 

@@ -153,9 +153,7 @@ class Stage(Accessor):
             self.check(cls)
 
     def eval(self, obvent: Any) -> Any:
-        """Returns the value of the stage, or the default. Raises the stage's error if it
-        has none.
-        """
+        """Returns its value, or the default. Raises the stage's error if it has none."""
         if self.default is NO_VALUE:
             return self.apply(self.of.eval(obvent), obvent)
         try:

@@ -38,9 +38,7 @@ class ConditionSource:
         return ast.Name(name, ast.Load())
 
     def value(self, of: Any, *, is_read: bool = True) -> ast.expr:
-        """Returns the value of an accessor. `is_read` is False if nothing reads a part of the
-        value.
-        """
+        """Returns the value of an accessor; `is_read` is False if no part of it is read."""
         found: ast.expr = of.expression(self)
         return found
 
@@ -67,10 +65,7 @@ def negate(part: ast.expr) -> ast.expr:
 
 
 def compile_function(name: str, body: list[ast.stmt], names: dict[str, Any]) -> FunctionType:
-    """Returns a function of the object.
-
-    Cost: some tens of microseconds, and a few for each node.
-    """
+    """Returns a function of the object. Cost: some tens of microseconds, a few for each node."""
     arguments = ast.arguments([], [ast.arg(OBVENT)], None, [], [], None, [])
     function = ast.FunctionDef("condition", arguments, body, [])
     module = ast.fix_missing_locations(ast.Module([function], []))

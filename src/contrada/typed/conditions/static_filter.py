@@ -33,10 +33,7 @@ Matching = Callable[[Any], list[Any]]
 
 
 class StaticForm:
-    """Groups of equal conditions in compiled chunks.
-
-    With `shares` false, chunks have no variables.
-    """
+    """Groups of equal conditions in compiled chunks."""
 
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
@@ -157,10 +154,7 @@ class Chunk:
 
 
 def static_function(groups: Iterable[ConditionGroup]) -> Matching:
-    """Returns one function that returns the keys of the conditions that an obvent matches.
-
-    Cost: some 60 microseconds a condition.
-    """
+    """Returns a function from an obvent to its keys. Cost: some 60 microseconds a condition."""
     groups = list(groups)
     source = _SharedSource(groups)
     body: list[ast.stmt] = [
@@ -192,9 +186,7 @@ def _guarded(body: list[ast.stmt], otherwise: list[ast.stmt], name: str | None =
 
 
 class _SharedSource(ConditionSource):
-    """The source of a function with variables for accessors that several conditions always
-    evaluate.
-    """
+    """The source of a function, with variables for accessors of several conditions."""
 
     def __init__(self, groups: list[ConditionGroup]) -> None:
         super().__init__(literal=True)

@@ -82,9 +82,7 @@ _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def _between(order: str, before: Cut, after: Cut) -> Cuts:
-    """Returns the numbers before, between or after the cuts around the values that equal the
-    constant.
-    """
+    """Returns the numbers below, at or above a constant with cuts around its equals."""
     if order == "<":
         return line.interval(FIRST, before)
     if order == "<=":

@@ -214,9 +214,7 @@ def make_frozen_copy(function: FunctionType) -> FunctionType:
 
 
 def identity_enums(function: FunctionType, analysis: CodeAnalysis) -> frozenset[type] | None:
-    """Returns the enumerations with members on the right of `is`; None for any other
-    operand there.
-    """
+    """Returns the enumerations with members right of `is`; None for another operand there."""
     if not analysis.identities:
         return frozenset()
     found = set()

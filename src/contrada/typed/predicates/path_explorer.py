@@ -37,9 +37,7 @@ NO_BUILTINS: Final[dict[str, Any]] = {}
 
 
 class GivenUpError(BaseException):
-    """A run uses an unrecorded value. A BaseException, so that the code's handlers do not
-    catch it.
-    """
+    """A run uses an unrecorded value. A BaseException, so that no handler catches it."""
 
 
 class RestartError(BaseException):
@@ -223,9 +221,7 @@ class Path:
         raise GivenUpError(reason)
 
     def place(self) -> CodePlace | None:
-        """Returns the predicate's present instruction; the whole predicate while its result is
-        tested.
-        """
+        """Returns the present instruction; the whole predicate while its result is tested."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_builtins is not NO_BUILTINS:
             frame = frame.f_back
@@ -272,9 +268,7 @@ def _shows_empty(values: ValueSet) -> bool:
 
 
 def _is_inside(cuts: Cuts, values: ValueSet) -> bool:
-    """Whether a set provably lies within cuts; a fast check, since most sets are narrowed just
-    once.
-    """
+    """Whether a set provably lies within cuts; fast, as most sets are narrowed just once."""
     if values.text is None:
         return line.includes(cuts, values.line)
     return not values.line and cuts == line.ALL_TEXT

@@ -168,10 +168,7 @@ def _takes_envelope(predicate: Predicate) -> bool:
 
 
 class _PredicateCompiler:
-    """Compiles one predicate.
-
-    It begins anew if a method needs a setting that all runs must have from their beginning.
-    """
+    """Compiles one predicate; begins anew for a setting that all runs must have."""
 
     def __init__(
         self, shape: Shape, predicate: FunctionType, analysis: CodeAnalysis, type_name: Name

@@ -82,9 +82,7 @@ class PredicateRun:
         return found
 
     def opaque(self, name: str, reason: str) -> Any:
-        """Returns an unreadable value of a field. With `is` in the code it ends the run: `is` is
-        not recorded.
-        """
+        """Returns an unreadable value; in code with `is`, which is not recorded, an end."""
         return Stop(f"{name}: {reason}") if self.tests_identity else Opaque(self.path, name, reason)
 
 
@@ -211,10 +209,7 @@ def _choices(of: ObjectValue, declared: Field) -> list[Choice]:
 def _scalar_choices(
     run: PredicateRun, declared: Field, name: str, default: Any
 ) -> Iterator[tuple[Any, ValueSet]]:
-    """Yields the possible values of a field, each with the values of one attribute.
-
-    A default belongs to the values of its kind.
-    """
+    """Yields the values of a field, with those of one attribute; a default among its kind."""
     kinds = {each.kind for each in declared.alternatives}
     if {FieldKind.INT, FieldKind.FLOAT} <= kinds:
         kinds -= {FieldKind.INT, FieldKind.FLOAT}

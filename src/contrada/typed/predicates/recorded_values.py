@@ -57,54 +57,25 @@ class Recorded:
         self._contrada_refuse_use("isinstance")
 
 
-_USES: Final = {
-    **{f"__{name}__": f"`{name}`" for name in ("lt", "le", "gt", "ge", "eq", "ne")},
-    "__hash__": "a look-up by it",
-    "__bool__": "its truth",
-    "__iter__": "iterating over it",
-    "__len__": "len()",
-    "__length_hint__": "its length",
-    "__reversed__": "reversed()",
-    "__contains__": "`in` it",
-    "__getitem__": "`[…]`",
-    "__call__": "a call of it",
-    "__index__": "its use as an index",
-    "__int__": "int()",
-    "__float__": "float()",
-    "__complex__": "complex()",
-    "__bytes__": "bytes()",
-    "__str__": "str()",
-    "__repr__": "repr()",
-    "__format__": "formatting it",
-    "__round__": "round()",
-    "__trunc__": "trunc()",
-    "__floor__": "floor()",
-    "__ceil__": "ceil()",
-    "__abs__": "abs()",
-    "__neg__": "unary `-`",
-    "__pos__": "unary `+`",
-    "__invert__": "`~`",
-    **{
-        f"__{reflected}{name}__": f"`{sign}`"
-        for name, sign in {
-            "add": "+",
-            "sub": "-",
-            "mul": "*",
-            "truediv": "/",
-            "floordiv": "//",
-            "mod": "%",
-            "divmod": "divmod",
-            "pow": "**",
-            "lshift": "<<",
-            "rshift": ">>",
-            "and": "&",
-            "xor": "^",
-            "or": "|",
-            "matmul": "@",
-        }.items()
-        for reflected in ("", "r")
-    },
-}
+_CALLED: Final = (
+    *("len", "reversed", "int", "float", "complex", "bytes", "str", "repr"),
+    *("round", "trunc", "floor", "ceil", "abs"),
+)
+_OPERATORS: Final = (
+    {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%"}
+    | {"divmod": "divmod", "pow": "**", "matmul": "@"}
+    | {"lshift": "<<", "rshift": ">>", "and": "&", "xor": "^", "or": "|"}
+)
+_USES: Final = (
+    {f"__{name}__": f"`{name}`" for name in ("lt", "le", "gt", "ge", "eq", "ne")}
+    | {f"__{name}__": f"{name}()" for name in _CALLED}
+    | {f"__{r}{name}__": f"`{sign}`" for name, sign in _OPERATORS.items() for r in ("", "r")}
+    | {"__neg__": "unary `-`", "__pos__": "unary `+`", "__invert__": "`~`"}
+    | {"__hash__": "a look-up by it", "__bool__": "its truth", "__iter__": "iterating over it"}
+    | {"__length_hint__": "its length", "__contains__": "`in` it", "__getitem__": "`[…]`"}
+    | {"__call__": "a call of it", "__index__": "its use as an index"}
+    | {"__format__": "formatting it"}
+)
 
 
 def _refusing_method(words: str) -> Callable[..., Any]:

@@ -109,9 +109,7 @@ class NumberValue(ScalarValue):
     def _contrada_step(
         self, sign: str, constant: Any, step: Callable[[Any], Any], *, keeps: bool
     ) -> "NumberValue":
-        """Returns this number after one more operation, which keeps the order of numbers or
-        reverses it.
-        """
+        """Returns this number after one more operation that keeps the order or reverses it."""
         if not isinstance(constant, int | float) or self._contrada_class is IntOrFloat:
             self._contrada_refuse_use(f"`{sign}` with {type(constant).__name__}")
         try:
@@ -248,10 +246,7 @@ def _kind_of(part: Any) -> str:
 
 
 def _utf8(text: str | bytes) -> bytes:
-    """Returns the bytes of a text, in the order of its characters.
-
-    Lone surrogates are encoded, too; no field can hold them.
-    """
+    """Returns the bytes of a text, in the order of its characters; lone surrogates, too."""
     return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
 
 
