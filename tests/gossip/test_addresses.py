@@ -1,4 +1,4 @@
-"""Logical addresses: what they are, where they come from, and how far apart they are."""
+"""Logical addresses: their spaces, their origin, and their distances."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,7 @@ def test_a_line_stands_for_what_is_below_it() -> None:
     "address", [(), (0, 0, 0), (3, 0, 0, 0), (0, 0, 0, 2), (0, -1, 0, 0), (0, 0, 0, 0, 0)]
 )
 def test_other_addresses_are_refused(address: tuple[int, ...]) -> None:
-    """A participant would stand where no table has a line for it."""
+    """A participant could have an address without a line in any table."""
     assert not MIXED.holds(address)
     with pytest.raises(InvalidValueError):
         MIXED.check(address)
@@ -61,7 +61,7 @@ def test_hosts_have_the_addresses_of_the_thesis() -> None:
 
 
 def test_what_is_no_host_is_refused() -> None:
-    """Somebody would stand at an address that is not its own."""
+    """A participant could have a foreign address."""
     hosts = AddressSpace.of_hosts()
     for host in ("localhost", "1.2.3", "1.2.3.256"):
         with pytest.raises(AddressError):

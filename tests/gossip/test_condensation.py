@@ -35,7 +35,7 @@ _INTERESTS = st.lists(st.builds(FilterSet, st.lists(_MARKED, max_size=3)), max_s
 def test_what_is_condensed_matches_whatever_anybody_wants(
     interests: list[FilterSet], events: list[Notification]
 ) -> None:
-    """Somebody who wants an event would not be told of it: a filter was lost on its way up."""
+    """An interested participant would miss an event: a filter was lost on its way up."""
     wider = [condensed(interests, accuracy) for accuracy in Accuracy]
     for event in events:
         answers = [any(each.matches(event) for each in interests)]
@@ -47,7 +47,9 @@ def test_what_is_condensed_matches_whatever_anybody_wants(
 @more(0.6)
 @given(_INTERESTS)
 def test_each_accuracy_covers_the_one_before(interests: list[FilterSet]) -> None:
-    """A level above would refuse what a level below asks for; by the algebra, where it decides."""
+    """A higher level would refuse an event that a lower level wants; by the algebra, where it
+    decides.
+    """
     wider = [condensed(interests, accuracy) for accuracy in Accuracy]
     for member in (each for of in interests for each in of.filters):
         if all(values.text is None for values in member.sets.values()):
@@ -121,7 +123,9 @@ def test_other_bytes_are_no_interests() -> None:
 
 
 def test_of_an_unknown_operator_all_may_be_wanted() -> None:
-    """An event would be kept from who can judge it, since who passes it on cannot."""
+    """An event would be withheld from subscribers that could decide it, by forwarders that
+    cannot.
+    """
     known = to_msgpack(FilterSet("a suffix 'x'"))
     other = read_interests(known.replace(b"suffix", b"soffix"))
     assert interested(other, Notification({"a": "y"}))

@@ -1,4 +1,4 @@
-"""Messages between participants: what they are as bytes, and that other bytes are refused."""
+"""Messages between participants: their bytes, and the refusal of other bytes."""
 
 from contextlib import suppress
 
@@ -56,7 +56,7 @@ MESSAGES: list[GossipMessage] = [
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda each: type(each).__name__)
 def test_messages_come_back(message: GossipMessage) -> None:
-    """Participants that are not in one process would hear something else than what was said."""
+    """Participants in different processes would receive other messages than were sent."""
     assert decode_gossip(encode_gossip(message)) == message
 
 
@@ -96,7 +96,7 @@ def test_what_was_changed_is_a_message_or_refused(
     ids=str,
 )
 def test_values_out_of_bounds_are_refused(changes: dict[str, object]) -> None:
-    """A probability above 1, or a level that cannot be, would come into a buffer."""
+    """A probability above 1, or an impossible level, would enter a buffer."""
     plain = msgspec.to_builtins(MESSAGES[0], enc_hook=lambda _: encode_gossip(MESSAGES[1]))
     fields = dict(zip(Rumour.__struct_fields__, plain[2][0], strict=False))
     fields["event"] = msgspec.msgpack.decode(encode_gossip(MESSAGES[0]))[2][0][0]

@@ -61,7 +61,7 @@ def test_a_share_of_the_interested_is_a_share(share: float) -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_a_correlation_is_a_share(share: float) -> None:
-    """Neighbours would want what cannot be."""
+    """Neighbours would have impossible interests."""
     with pytest.raises(InvalidValueError):
         check_correlation(share)
     assert check_correlation(0) == 0

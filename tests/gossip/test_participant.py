@@ -1,4 +1,4 @@
-"""Participants one by one: the figures' lines, what is refused, and that nothing comes of lies."""
+"""Single participants: the lines of the figures, refusals, and harmless lies."""
 
 import dataclasses
 import random
@@ -81,7 +81,7 @@ def alone(
     limits: GossipLimits = GossipLimits(),
     **parameters: Any,
 ) -> GossipParticipant:
-    """One participant of a lowest group in which all stand that want something."""
+    """Returns one participant of a lowest group of interested participants."""
     plain = Parameters(levels=1, branching=8, redundancy=1, fanout=3, rounds=2, digest=0)
     group = dataclasses.replace(plain, **parameters)
     made = protocol(contact(at), AddressSpace((8,)), group, random.Random(1), conduct, limits)
@@ -111,7 +111,7 @@ def heard(place: int, message: GossipMessage) -> Heard:
 
 
 def test_rfpbcast_is_figure_6_1() -> None:
-    """It would ask who is interested before it sends, or for other rounds than T."""
+    """It would check interest before it sends, or have other rounds than T."""
     one = alone(protocol=Rfpbcast)
     assert one.handle(Multicast(event()), T) == [GiveEvent(event())]
     rounds = [sent(one.handle(Tick(), T)) for _ in range(4)]
@@ -123,7 +123,7 @@ def test_rfpbcast_is_figure_6_1() -> None:
 
 
 def test_pmcast_is_figure_6_2() -> None:
-    """Who is not interested would be sent to, or others drawn in place of who is not."""
+    """Uninterested participants would get events, or others would be drawn in their place."""
     one = alone()
     one.handle(Multicast(event()), T)
     places = [place for _ in range(2) for place, _ in sent(one.handle(Tick(), T))]
@@ -159,7 +159,7 @@ def test_an_event_is_given_once_also_when_it_was_dropped() -> None:
 
 
 def test_who_does_not_want_it_only_passes_it_on() -> None:
-    """A user would be given what it does not want, or a delegate would not forward."""
+    """A user would get unwanted events, or a delegate would not forward."""
     one = alone([OTHER, WANTS, WANTS])
     assert one.handle(heard(1, Gossip(contact(1), (rumour(),))), T) == []
     assert sent(one.handle(Tick(), T))
@@ -189,7 +189,7 @@ def hierarchical(limits: GossipLimits = GossipLimits(), **conduct: Any) -> Hpmca
 
 
 def test_hpmcast_is_figure_6_6() -> None:
-    """It would not begin at the top, not go down, or send to a subsystem that wants nothing."""
+    """It would not begin at the top, not descend, or send to an uninterested subsystem."""
     one = hierarchical()
     assert one.handle(Multicast(event()), T) == [GiveEvent(event())]
     rounds = [sent(one.handle(Tick(), T)) for _ in range(20)]
@@ -208,7 +208,7 @@ def test_hpmcast_is_figure_6_6() -> None:
 
 
 def test_what_comes_at_a_level_goes_down_from_there() -> None:
-    """A delegate would keep what it got from the subsystem that it stands for, or send it up."""
+    """A delegate would not forward an event to its subsystem, or send it up."""
     one = hierarchical()
     top = Rumour(event(), 4 / 6, 0, 2)
     one.handle(Heard("2.0", Gossip(contact(2, 0), (top,))), T)
@@ -219,7 +219,7 @@ def test_what_comes_at_a_level_goes_down_from_there() -> None:
 
 
 def test_the_top_is_skipped_where_only_one_subsystem_is_interested() -> None:
-    """Delegates would be loaded with what only their publisher's subsystem wants, or not told."""
+    """Delegates would be loaded with events of the publisher's subsystem only, or miss others."""
     own = Notification({"a": 3}, envelope=Envelope(id="1", publisher="p"))
     line = ViewLine(
         0, T + 1, packed_interests([FilterSet("a = 3")]), 3, (contact(0, 0), contact(0, 1))
@@ -246,14 +246,14 @@ def test_the_first_d_count_as_interested_in_a_small_audience() -> None:
 
 
 def test_who_broadcasts_asks_nobody_what_it_wants() -> None:
-    """A broadcast would go to those alone who are interested."""
+    """A broadcast would be limited to interested participants."""
     one = alone([OTHER] * 5, conduct=GroupPolicy(is_static=True, broadcasts=True))
     one.handle(Multicast(event()), T)
     assert len(sent(one.handle(Tick(), T))) == 3
 
 
 def test_a_flooded_bottom_is_told_once_by_who_brings_an_event_there() -> None:
-    """Neighbours would be told as gossip tells them, or each would flood the others again."""
+    """Neighbours would also gossip, or each would flood the others again."""
     one = alone([WANTS] * 6 + [OTHER], conduct=GroupPolicy(is_static=True, floods_bottom=True))
     one.handle(Multicast(event()), T)
     assert [place for place, _ in sent(one.handle(Tick(), T))] == ["1", "2", "3", "4", "5"]
@@ -322,7 +322,7 @@ def refused(one: GossipParticipant, reason: str) -> int:
 def test_what_cannot_be_is_refused_and_counted(
     message: GossipMessage, place: str, reason: str
 ) -> None:
-    """A message that lies, or is of elsewhere, would change a view, or raise; or go unseen."""
+    """A lying or foreign message would change a view, or raise; or would not be counted."""
     one = alone()
     before = [held.line for held in one.membership.view.table(1)]
     effects = one.handle(Heard(place, message), T)
@@ -334,7 +334,7 @@ def test_what_cannot_be_is_refused_and_counted(
 
 
 def test_wishes_that_cannot_be_are_turned_down() -> None:
-    """The user would not learn that nothing came of what it asked for."""
+    """The user would not learn that a request was refused."""
     one = alone()
     unknown = FilterSet([])
     cases: list[tuple[GossipEvent, str]] = [
@@ -381,7 +381,7 @@ def answer_of(effects: Sequence[GossipEffect]) -> Update:
 
 
 def test_digests_are_answered_with_what_is_newer_and_ask_for_what_is_older() -> None:
-    """Views would not come together: gossip pull, both ways."""
+    """Views would not converge: gossip pull, both ways."""
     one = alone()
     stamps = one.membership.view.stamps(
         1,
@@ -402,7 +402,7 @@ def test_digests_are_answered_with_what_is_newer_and_ask_for_what_is_older() -> 
 
 
 def test_a_line_that_is_old_already_is_not_taken() -> None:
-    """Who crashed would live on in the lines that go round, each time as if it was new."""
+    """A crashed participant would live on in circulating lines, each time as if new."""
     one = alone([WANTS, OTHER])
     for age, is_taken in ((silence_rounds(one.parameters, 1), False), (0, True)):
         told = ToldLine(1, age, neighbour_line((5,), WANTS).line)
@@ -411,7 +411,9 @@ def test_a_line_that_is_old_already_is_not_taken() -> None:
 
 
 def test_who_else_writes_the_line_of_ones_subsystem_is_met() -> None:
-    """Two who came first to a subsystem together would write its line in turns, and never meet."""
+    """Two simultaneous first participants of a subsystem would write its line in turn, and never
+    meet.
+    """
     one = hierarchical(is_static=False)
     one.handle(Tick(), T + 1_000)
     held = one.membership.view.table(2).get(0)
@@ -464,7 +466,7 @@ def test_what_is_fetched_goes_on_at_the_level_where_it_was_announced() -> None:
 
 
 def test_digests_ride_on_events() -> None:
-    """A second message would go where one is enough."""
+    """A second message would be sent where one is enough."""
     one = alone([WANTS] * 3, conduct=GroupPolicy(), fanout=2)
     one.handle(Multicast(event()), T)
     effects = one.handle(Tick(), T)
@@ -485,7 +487,7 @@ def test_any_bytes_are_refused(content: bytes) -> None:
 @more(1.5)
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_messages_that_are_nearly_right_do_no_harm(seed: int, changes: int) -> None:
-    """What a participant says, changed in a few bytes, would break another's view, or raise."""
+    """A message with a few changed bytes would break another view, or raise."""
     rng = random.Random(seed)
     one, other = hierarchical(), hierarchical()
     other.membership.contact = contact(0, 1)
@@ -504,7 +506,7 @@ def test_messages_that_are_nearly_right_do_no_harm(seed: int, changes: int) -> N
 
 
 def test_conduct_is_a_value() -> None:
-    """Two participants could differ in what all must have alike."""
+    """Two participants could differ in a policy that all must share."""
     assert dataclasses.replace(GroupPolicy(), broadcasts=True) != GroupPolicy()
 
 
@@ -520,7 +522,7 @@ def test_what_is_asked_for_twice_is_sent_once() -> None:
 
 
 def test_who_publishes_learns_that_there_is_no_room() -> None:
-    """An event would be taken and go nowhere; or could not be published again later."""
+    """An event would be accepted and lost; or could not be published again later."""
     one = alone(limits=GossipLimits(rumours_max=1))
     assert one.handle(Multicast(event()), T) == [GiveEvent(event())]
     assert one.handle(Multicast(event(2)), T) == [TurnedDown(Multicast(event(2)), "buffers full")]
@@ -530,7 +532,7 @@ def test_who_publishes_learns_that_there_is_no_room() -> None:
 
 
 def test_beyond_what_may_be_unacknowledged_the_top_gossips() -> None:
-    """Events would be told to nobody at the top, where many are under way."""
+    """Events would not be sent at the top while many are in transit."""
     one = hierarchical(GossipLimits(unacknowledged_max=1), reliable_top=True)
     for number in (1, 2):
         one.handle(Multicast(event(number)), T)
@@ -541,7 +543,7 @@ def test_beyond_what_may_be_unacknowledged_the_top_gossips() -> None:
 
 
 def test_nobody_is_made_to_know_more_than_its_view() -> None:
-    """Whoever makes lines up could fill the memory of another: R a (l - 1) + a is the bound."""
+    """Invented lines could fill the memory of a participant: R a (l - 1) + a is the bound."""
     group = Parameters(levels=3, branching=6, redundancy=2)
     space = AddressSpace.regular(3, 6)
     one = Hpmcast(contact(0, 0, 0), space, group, random.Random(1), GroupPolicy())
@@ -580,7 +582,7 @@ def test_many_wishes_are_condensed_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_who_left_knows_nobody() -> None:
-    """Who founds a group after it left another would gossip on to those of the other."""
+    """The founder of a group would gossip on to members of the group that it left."""
     one = alone([WANTS] * 5, conduct=GroupPolicy())
     one.handle(LeaveGroup(), T + 9)
     assert one.handle(JoinGroup(()), T) == [Joined()]
@@ -592,7 +594,7 @@ def test_who_left_knows_nobody() -> None:
 
 
 def test_who_leaves_while_it_joins_is_in_no_group() -> None:
-    """A welcome that comes late would bring it in again, against its user's will."""
+    """A late welcome would bring it in again, against its user's will."""
     group = Parameters(levels=1, branching=8, redundancy=1)
     one = Pmcast(contact(0), AddressSpace((8,)), group, random.Random(1), GroupPolicy())
     assert one.handle(JoinGroup(("1",)), T)

@@ -76,7 +76,7 @@ def test_hits_are_within_the_view() -> None:
 
 
 def test_other_approximations_reach_their_target() -> None:
-    """They would end before the share that they promise is infected."""
+    """They would end before the target share is infected."""
     p = 2 / 999
     rounds = recursion(1_000, p, 0.99)
     infected = 1.0
@@ -91,7 +91,9 @@ def test_other_approximations_reach_their_target() -> None:
 
 
 def test_a_small_audience_is_filled_up() -> None:
-    """Few who are interested would be given up too early, or nobody would be gossiped to."""
+    """Few interested participants would be given up too early, or uninterested ones would get
+    events.
+    """
     views = [[0, 0, 0, 1, 0], [0, 0, 0, 0, 0], [0, 1, 1, 1, 0], [1, 0, 0, 0, 1]]
     tuned = tuned_audience(views, 3).astype(int).tolist()
     assert tuned == [[1, 1, 1, 1, 0], [0, 0, 0, 0, 0], [0, 1, 1, 1, 0], [1, 1, 1, 0, 1]]

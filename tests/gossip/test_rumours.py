@@ -1,4 +1,4 @@
-"""What is held of events, and of newcomers' ways, is bounded; what is beyond is counted."""
+"""Buffers of events, and redirections of newcomers, are bounded; excess is counted."""
 
 from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.group_policy import convergence_rounds, silence_rounds, spread_rounds
@@ -14,7 +14,7 @@ def held(number: int, level: int = 1) -> HeldRumour:
 
 
 def test_buffers_are_bounded() -> None:
-    """Whoever publishes without end would fill the memory of all."""
+    """An endless publisher would fill the memory of all."""
     buffers = RumourBuffers(2, GossipLimits(rumours_max=3))
     assert [buffers.add(held(n, 1 + n % 2)) for n in range(5)] == [True, True, True, False, False]
     assert len(buffers) == 3
@@ -56,7 +56,7 @@ def test_bytes_of_events_are_bounded() -> None:
 
 
 def test_announcements_are_asked_for_once_in_a_round() -> None:
-    """An event would be fetched from each who announces it; or never again where one is lost."""
+    """An event would be fetched from each announcer; or never again after a loss."""
     asked = Announcements(GossipLimits(announced_max=2))
     assert [asked.is_due(("p", "1"), n) for n in (1, 1, 2)] == [True, False, True]
     asked.came(("p", "1"))
@@ -81,7 +81,7 @@ def test_a_newcomer_asks_who_is_nearer_first_and_waits() -> None:
 
 
 def test_the_stated_rounds_grow_with_what_is_in_the_way() -> None:
-    """Views would be said to be right sooner the more is lost, or the larger a group is."""
+    """Views would count as right sooner the more is lost, or the larger a group is."""
     plain = Parameters(levels=3, branching=7, redundancy=2, fanout=2)
     worse = [
         Parameters(levels=3, branching=7, redundancy=2, fanout=2, loss=0.2),

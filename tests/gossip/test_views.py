@@ -1,4 +1,4 @@
-"""Views: the thesis' own, their size, what a table comes to, and which lines can stand in one."""
+"""Views: the example of the thesis, their size, condensed tables, and valid lines."""
 
 import dataclasses
 
@@ -46,12 +46,12 @@ FIGURE: dict[int, list[tuple[int, str, str]]] = {
         (223, "B", ""),
     ],
 }
-"""Figure 6.5: for each level a line's digit, the types of interest, and what is left of R = 3
+"""Figure 6.5: for each level a line's digit, the types of interest, and the rest of R = 3
 delegates' addresses."""
 
 
 def types(names: str) -> FilterSet:
-    """What who is interested in these types wants."""
+    """Returns the filters for these types."""
     return FilterSet([Filter({f"@is.{name}": True}) for name in names])
 
 
@@ -93,7 +93,7 @@ def test_figure_6_5_is_a_view() -> None:
 
 
 def test_figure_6_5_condenses_to_its_own_lines() -> None:
-    """The table of a level would come to another line above than the thesis has there."""
+    """A condensed table would differ from the line in the thesis."""
     view = figure_view()
     for level in (1, 2, 3):
         what = condense_table(view.table(level), 3)
@@ -161,7 +161,7 @@ def test_delegates_may_be_those_who_want_most() -> None:
 
 
 def test_silent_lines_and_empty_ones_are_not_live() -> None:
-    """Who is gone would be gossiped to, and counted."""
+    """Departed participants would get gossip, and be counted."""
     table = neighbours("a = 1", "b = 1", "c = 1")
     held = table.get(1)
     assert held is not None
@@ -209,7 +209,7 @@ def test_which_lines_can_stand(changes: dict[str, object], fault: str) -> None:
 
 
 def test_a_mark_stands_for_what_a_line_says() -> None:
-    """A line that says something else would not be sent, or one that says the same would be."""
+    """A changed line would not be sent, or an equal one would be."""
     again = msgspec.structs.replace(GOOD, timestamp_us=T + 9)
     assert mark_of(again) == mark_of(GOOD)
     others = [
@@ -220,7 +220,7 @@ def test_a_mark_stands_for_what_a_line_says() -> None:
 
 
 def test_digests_tell_of_all_lines_of_the_levels_that_two_share() -> None:
-    """Somebody would be told of subsystems that it is not in, or not of what both are in."""
+    """A participant would learn of foreign subsystems, or not of common ones."""
     view = figure_view()
     view.round = 7
     assert {stamp.level for stamp in view.stamps(3)} == {3, 4}

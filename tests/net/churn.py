@@ -1,12 +1,12 @@
-"""Clients that come, ask for everything, and go at full speed, at two brokers that are linked.
+"""Clients that connect, use everything, and leave at full speed, at two linked brokers.
 
-A life is one client: it connects, subscribes, updates, publishes, advertises, follows, watches a
-pattern, reads a durable log, ends some of that, and leaves in order, or is reset in the middle.
-After each wave of lives nobody is left, and what the brokers hold is looked at: the tables must be
-as they were before, and memory, always looked at in this phase, must not grow (`tests.net.memory`).
+Each simulated client connects, subscribes, updates, publishes, advertises, follows, watches a
+pattern, reads a durable log, ends some of that, and leaves in order, or by a reset in the middle.
+After each wave the tables of the brokers must be as before, and memory, always measured in this
+phase, must not grow (`tests.net.memory`).
 
-`python -m tests.net.churn SECONDS` runs two brokers as processes, and says for each wave what they
-have.
+`python -m tests.net.churn SECONDS` runs two brokers as processes, and prints their tables after
+each wave.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ LOGS: Final = ("one", "two", "three")
 """Names of durable subscriptions, which several lives read, one after the other."""
 
 REST_S_MAX: Final = 60.0
-"""Seconds until brokers have worked off what a wave left behind."""
+"""Seconds until brokers have processed the rest of a wave."""
 
 READ_S: Final = 0.05
-"""Seconds that a life waits for something to read; there may be nothing."""
+"""Seconds that a client waits for something to read; there may be nothing."""
 
 EXPECTED: Final = (ContradaError, ConnectionError, StopAsyncIteration, TimeoutError)
-"""What may befall one whose connection is reset, or whose log another one reads."""
+"""The errors of a client with a reset connection, or with a log that another client reads."""
 
 PATTERN: Final = ct.Pattern("every k any -> k any by k")
 
@@ -57,7 +57,7 @@ class Life:
         self._addresses, self._publisher, self._chance = addresses, publisher, chance
 
     async def live(self) -> None:
-        """From its coming to its going."""
+        """Runs one client from its connection to its end."""
         with suppress(*EXPECTED):
             address = self._chance.choice(self._addresses)
             client = TcpService(address, publisher=self._publisher, reconnect=False)
@@ -125,7 +125,7 @@ class Life:
 
 
 def reset(service: TcpService) -> None:
-    """Ends a connection as a kill of its process may: by a reset, with nothing said."""
+    """Ends a connection by a reset, as a kill of its process may."""
     wire = service._reconnection._wire
     if wire is not None and wire._transport is not None:
         raw: socket.socket = wire._transport.get_extra_info("socket")
@@ -134,7 +134,7 @@ def reset(service: TcpService) -> None:
 
 
 async def wave(addresses: Sequence[str], seed: int, count: int = LIVES_PER_WAVE) -> None:
-    """So many lives, some at a time, and then the end of what is durable."""
+    """Runs a wave of clients, some at a time, and then ends the durable subscriptions."""
     chance = random.Random(seed)
     left = iter(range(count))
 
@@ -153,7 +153,7 @@ async def wave(addresses: Sequence[str], seed: int, count: int = LIVES_PER_WAVE)
 
 
 async def seen(address: str) -> dict[str, Any]:
-    """The tables that a broker tells of, without what only ever counts up."""
+    """Returns the tables of a broker, without counters."""
     async with TcpService(address) as service:
         told = await service.broker_statistics()
         held = await service.inspection()
@@ -163,7 +163,7 @@ async def seen(address: str) -> dict[str, Any]:
 
 
 async def at_rest(look: Callable[[], Awaitable[Any]], before: Any) -> None:
-    """Waits until what is held is what it was. AssertionError says what is left."""
+    """Waits until the tables are as before. AssertionError has the difference."""
     until_s = time.monotonic() + REST_S_MAX
     while (now := await look()) != before:
         assert time.monotonic() < until_s, f"there is left {now}, and was {before}"

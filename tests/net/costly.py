@@ -1,12 +1,12 @@
 """A search for the costliest request per byte, against a broker's own code.
 
-Requests are made of lists of numbers, which say what is chosen next; the lists of the costliest are
-changed a little and tried again. What counts is the longest time of the processor that the loop of
-the broker is kept without a turn for others.
+Requests are made from lists of numbers, which select choices; the lists of the costliest are
+mutated and tried again. The cost is the longest processor time that the loop of the broker spends
+without a turn for others.
 
     python -m tests.net.costly [SECONDS] [SEED]
 
-It prints the worst of each kind, and fails where one is above `TURN_S_MAX`.
+It prints the worst request of each kind, and fails where one is above `TURN_S_MAX`.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ C = TypeVar("C")
 
 
 class Choices:
-    """What a list of numbers between 0 and 1 says, one after the other, again from the start."""
+    """Choices by a list of numbers between 0 and 1, in a cycle."""
 
     def __init__(self, genes: Sequence[float]) -> None:
         self._genes = genes
@@ -134,7 +134,7 @@ class Desk:
         self._transports: dict[ServerConnection, Memory] = {}
 
     def client(self) -> ServerConnection:
-        """A client that said hello."""
+        """Returns a client after its hello."""
         peer, transport = ServerConnection(self.broker), Memory()
         self._transports[peer] = transport
         peer.connection_made(transport)
@@ -150,7 +150,7 @@ class Desk:
         return self._transports[peer].written
 
     async def longest_s(self, peer: ServerConnection, data: bytes) -> float:
-        """How long the loop is kept at most until what a client sends is answered."""
+        """Returns the longest occupation of the loop until a client's requests are answered."""
         return await self.longest_of(lambda: peer.data_received(data), peer)
 
     async def longest_of(self, act: Callable[[], object], peer: ServerConnection) -> float:
@@ -309,7 +309,7 @@ async def subscribing(of: Choices) -> tuple[float, int]:
 
 
 async def publishing(of: Choices) -> tuple[float, int]:
-    """What is published while a client has subscribed much, by one of the engines."""
+    """Measures publications for a client with many subscriptions, by one of the engines."""
     desk = Desk(compiled=of.one(ENGINES))
     peer = desk.client()
     for n in range(of.size(40)):
@@ -379,7 +379,7 @@ async def deciding(of: Choices) -> tuple[float, int]:
 # --- what stands in files -----------------------------------------------------------------------
 
 FILE_BYTES_MAX: Final = 4_096
-"""Bytes of a record or a rule that is tried: what reads them takes them one by one."""
+"""Bytes of a tried record or rule: readers read them one by one."""
 
 _FRAGMENTS: Final = [
     *["a = 1 and ", "a = 'x' or ", "not (", "(", ")", "~", "a in (1,", "1, ", "'", '"', "--", "-"],
@@ -445,7 +445,7 @@ KINDS: Final = (subscribing, publishing, many_small, deciding, reading)
 
 @dataclass(order=True)
 class Tried:
-    """A request and what it cost."""
+    """A request and its cost."""
 
     took_s: float
     size: int
@@ -482,7 +482,7 @@ def search(kind: Any, seconds: float, seed: int) -> list[Tried]:
 
 
 def prepare() -> None:
-    """Loads the extensions, and what comes with their first use."""
+    """Loads the extensions, and all modules of their first use."""
     for kind in (bit_sets.SetType, unification.UnifyType, filter_values.FilterType):
         kind().define()
     Filter("x unifies 'f(_X)' or y && 'a = 1 or b = 2'".partition(" or ")[0])
@@ -497,7 +497,7 @@ def worst(seconds: float, seed: int) -> Iterator[tuple[str, list[Tried]]]:
 
 
 def main() -> int:
-    """Searches, prints, and says by its status whether all was in time."""
+    """Searches, prints, and exits with the status of the limits."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 120.0
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     is_late = False

@@ -1,11 +1,11 @@
-"""A process of clients of a real world: it does the steps that it reads, and notes what comes.
+"""A process of clients of a real world: it does the steps that it reads, and notes events.
 
     python -m tests.net.crowd contrada://127.0.0.1:7701 contrada://127.0.0.1:7702 ...
 
-It reads steps and writes what it notes, a line of JSON each; what it will publish stands there
-before it does, so that it may be killed at any time. Each client does what it is told in its order,
-and waits for the answer where an order is promised. Those whose names begin with `r` rove: they go
-to the next broker where theirs is gone.
+It reads steps and writes events, as lines of JSON; a publication is noted before it is sent, so the
+process may be killed at any time. Each client does its steps in order, and waits for answers where
+the order is guaranteed. Clients with names in `r` rove: they move to the next broker if theirs is
+killed.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ from contrada.service import ConnectionState, DurableSubscription, Service, Subs
 Told: TypeAlias = (
     Move | Leave | AddFilter | DropFilter | PublishStep | OpenDurable | Attach | Detach
 )
-"""What a client may be told to do."""
+"""A step for a client."""
 
 MARKER: Final = "marker"
-"""The attribute of what shows that all before it has come."""
+"""The attribute of a marker that follows all earlier notifications."""
 
 WAIT_S_MAX: Final = 0.3
 """How long a lost connection waits at most until it is tried again."""
 
 ACKNOWLEDGED: Final = 0.7
-"""How likely a reader acknowledges at once what it has; else it waits for more."""
+"""The probability that a reader acknowledges at once; otherwise it waits for more."""
 
 What: TypeAlias = Literal[
     "moves", "leaves", "lost", "done",
@@ -52,15 +52,15 @@ What: TypeAlias = Literal[
     "stands", "reads", "acknowledged", "forgets", "replays",
     "down", "up", "crash", "killed", "known",
 ]  # fmt: skip
-"""What may be noted."""
+"""The kinds of events."""
 
 
 class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Something that happened in a real world, when, and to whom.
+    """An event of a real world, with its time and client.
 
-    `at` counts the nanoseconds of a clock that all processes of a machine share.
-    `session` is the name under which a client publishes and reads from one move to the next,
-    `name` a subscription, `brokers` are where it may have happened.
+    `at` counts the nanoseconds of a clock that all processes of a machine share. `session` is the
+    name under which a client publishes and reads from one move to the next, `name` a subscription,
+    `brokers` are its possible places.
     """
 
     what: What
@@ -83,12 +83,12 @@ def marked(filters: str, name: str) -> str:
 
 
 def brokers_of(client: str, broker: int, count: int) -> tuple[int, ...]:
-    """Where a client may be that is told to go to a broker."""
+    """Returns the possible brokers of a client with a target."""
     return (broker, (broker + 1) % count) if client.startswith("r") else (broker,)
 
 
 class _Client:
-    """One client: where it is, what it asks for and what it reads."""
+    """One client: its broker, its subscriptions and its readings."""
 
     def __init__(self, name: str, addresses: Sequence[str], note: Callable[[Event], None]) -> None:
         self._name, self._addresses, self._say = name, addresses, note
@@ -211,7 +211,7 @@ class _Client:
         return subscription
 
     async def _until_done(self, ask: Callable[[], Any]) -> Any:
-        """What is asked, until there is a connection that lasts so long."""
+        """Repeats an operation until a connection lasts long enough."""
         while True:
             try:
                 return await ask()
@@ -282,7 +282,7 @@ async def _ended(task: "asyncio.Task[None]") -> None:
 
 
 async def main(addresses: Sequence[str]) -> None:
-    """Does what is told until there is nothing more."""
+    """Does steps until the end of the input."""
     setattr(backoff, "BACKOFF_S_MAX", WAIT_S_MAX)  # noqa: B010 - it is Final
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()

@@ -1,7 +1,7 @@
-"""A client that was written from docs/protocol.md alone, with nothing but the standard library.
+"""A client written from docs/protocol.md alone, with nothing but the standard library.
 
-It shows how little another language needs: it subscribes with one comparison, publishes, takes what
-is delivered within its credit, answers pings and says goodbye. It blocks, for one thread.
+It shows the effort for another language: it subscribes with one comparison, publishes, accepts
+deliveries within its credit, answers pings and sends a Goodbye. It blocks, for one thread.
 """
 
 import math
@@ -83,7 +83,7 @@ class Unpacking:
         return self.sized(kinds[first >> 4], self.number(SIZED[first]))
 
     def sized(self, kind: str, size: int) -> Any:
-        """What has so many bytes, or parts."""
+        """Returns the encoded length of bytes, or of parts."""
         if kind == "list":
             return [self.value() for _ in range(size)]
         if kind == "map":
@@ -155,7 +155,7 @@ class ForeignClient:
         return data
 
     def take_frame(self) -> None:
-        """Waits for a frame, and does what it asks for."""
+        """Waits for a frame, and handles it."""
         kind, fields = self.receive()
         if kind == PING:
             self.send(PONG, [fields[0]])
@@ -181,7 +181,7 @@ class ForeignClient:
         return reply
 
     def subscribe(self, identity: str, filters: bytes, credit: int) -> None:
-        """Puts a subscription in force, or replaces what it asks for."""
+        """Adds a subscription, or replaces its filters."""
         self.request(["subscribe", identity, filters], credit)
 
     def publish(self, attributes: dict[str, Any]) -> int:
@@ -203,13 +203,13 @@ class ForeignClient:
         return identity, attributes
 
     def ping(self, token: int) -> None:
-        """Asks for a sign of life, and waits for it."""
+        """Sends a Ping, and waits for its Pong."""
         self.send(PING, [token])
         while token not in self.pongs:
             self.take_frame()
 
     def goodbye(self) -> None:
-        """Says goodbye, and waits until the broker has closed."""
+        """Sends a Goodbye, and waits until the broker has closed."""
         self.send(GOODBYE, ["done"])
         while self.socket.recv(4096):
             pass

@@ -1,16 +1,16 @@
-"""Hostile streams of frames: what brokers make of bytes that are nearly right.
+"""Hostile streams of frames: brokers with nearly valid bytes.
 
-Good frames of `vectors.json`, and good messages and contents in frames that fit, are changed: bits,
-ends, lengths, parts of others, any value of msgpack anywhere, another order. They go into brokers
-of this process by `ServerConnection.data_received`, a few frames to a connection, as a client's or
-a neighbour's; some go over TCP. What is held, each as long as `Fuzz` runs:
+Good frames of `vectors.json`, and good messages and contents in frames, are mutated: bits, ends,
+lengths, parts of others, any value of msgpack anywhere, another order. Brokers of this process get
+them by `ServerConnection.data_received`, a few frames to a connection, as a client's or a
+neighbour's; some by TCP. Invariants, as long as `Fuzz` runs:
 
-- nothing that was not meant comes out of a broker, and it finds no fault of its own;
-- no call takes longer than `CALL_S_MAX` of the processor, and what is under way ends;
-- with the connections goes all that they asked for; memory stays (see `tests.net.memory`);
-- a good client is served between.
+- a broker delivers nothing that was not published, and finds no fault of its own;
+- no call takes longer than `CALL_S_MAX` of the processor, and all tasks end;
+- with the connections all their requests end; memory stays (see `tests.net.memory`);
+- a good client is served in between.
 
-`python -m tests.net.fuzz FRAMES` runs long; what fails can be repeated by its seed.
+`python -m tests.net.fuzz FRAMES` runs long; failures can be repeated by their seed.
 """
 
 import asyncio
@@ -55,10 +55,10 @@ OVER_TCP: Final = 20
 """Connections of a round that are over TCP as well."""
 
 CALL_S_MAX: Final = 1.0
-"""Seconds of the processor that a call of a broker may take: four times what `costly` allows."""
+"""Seconds of processor time of a call of a broker: four times the limit of `costly`."""
 
 END_S_MAX: Final = 60.0
-"""Seconds until what is under way when all connections have ended must have ended."""
+"""Seconds until all tasks must have ended after all connections."""
 
 _DECODER: Final = msgspec.msgpack.Decoder()
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -71,17 +71,17 @@ INTERESTING: Final[list[Any]] = [
     *(b"", b"\x00", b"\xff" * 9, b"x" * 5000, [], {}, [[]], {"a": 1}, [None] * 100, {"": []}),
     *([1, "filter", {}], [1, "notification", [{}, [], b"", ""]], [[[[[[[[]]]]]]]]),
 ]
-"""What stands in place of something else."""
+"""Replacement values."""
 
 ROUGH: Final = [
     *(b"\xc1", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xdb\x7f\xff\xff\xff"),
     *(b"\xc6\xff\xff\xff\xff", b"\x91" * 5000, b"\xd4\xff\x00", b"\xc7\x0c\xff" + b"\xff" * 12),
 ]
-"""Msgpack that is none, or says that it is long or deep."""
+"""Invalid msgpack, or of excessive declared length or depth."""
 
 
 class Seeds:
-    """Good frames, by who may send them."""
+    """Good frames, by sender."""
 
     def __init__(self) -> None:
         vectors = json.loads(Path(__file__).with_name("vectors.json").read_text("utf-8"))
@@ -112,7 +112,7 @@ class Seeds:
 
 
 def frame(kind: int, payload: bytes, length: int | None = None) -> bytes:
-    """The bytes of a frame, be its length what it says or not."""
+    """Returns the bytes of a frame, with a right or wrong length."""
     size = len(payload) if length is None else length
     return b"ct\x02" + bytes([kind]) + size.to_bytes(4, "big") + payload
 
@@ -180,7 +180,7 @@ class Mutator:
         return frame(self._chance.randrange(48), good[_HEADER_BYTES:])
 
     def _value(self, good: bytes, _role: str) -> bytes:
-        """Well-formed, with another value somewhere, also within what is packed once more."""
+        """Returns valid msgpack with another value somewhere, also within packed bytes."""
         try:
             return frame(good[3], self._repacked(good[_HEADER_BYTES:]))
         except (msgspec.DecodeError, msgspec.EncodeError, TypeError, OverflowError):
@@ -215,11 +215,11 @@ MEMBERSHIPS: Final = [
     Membership("b", general=True),
     Membership("b", strategy=Strategy.ADVERTISEMENTS, merging=True),
 ]
-"""What the brokers are in turn; neighbours say that they are alike."""
+"""The roles of the brokers in turn; neighbours have equal options."""
 
 
 class Fuzz:
-    """Feeds streams to one broker after the other, and holds what must hold."""
+    """Feeds streams to one broker after the other, and checks the invariants."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -232,7 +232,7 @@ class Fuzz:
         self.memory_kb: list[int] = []
 
     async def run(self, frames: int, on_broker: Callable[["Fuzz"], None] = lambda _: None) -> None:
-        """Goes on until so many frames were taken in. AssertionError says what does not hold."""
+        """Runs until a number of frames. AssertionError names the broken invariant."""
         loop = asyncio.get_running_loop()
         faults: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: faults.append(context))
@@ -307,7 +307,7 @@ class Fuzz:
         assert took_s < CALL_S_MAX, f"it took {took_s:.1f} s"
 
     async def _send(self, broker: Broker, data: bytes) -> None:
-        """Over TCP, with an end of all that is said; half of the connections are reset then."""
+        """Sends over TCP, to the end of the stream; half of the connections are reset then."""
         address = parse_address(broker.address)
         reader, writer = await asyncio.open_connection(address.host, address.port)
         writer.write(data)
@@ -326,7 +326,7 @@ class Fuzz:
 
 
 async def _serves_well(broker: Broker) -> None:
-    """A good client has all that it is promised, whatever others said before."""
+    """A good client gets all deliveries, whatever others sent before."""
     async with (
         connect(broker.address) as client,
         client.advertise("good = 1 and n any"),

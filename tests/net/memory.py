@@ -1,4 +1,4 @@
-"""What a broker holds, table by table, and whether memory stays as it is."""
+"""The tables of a broker, and whether memory grows."""
 
 import asyncio
 import statistics
@@ -17,13 +17,13 @@ NOISE: Final = 3.0
 
 
 ARENA_KB: Final = 1024
-"""What Python takes of the system at a time (`ARENA_BITS` of its obmalloc.c)."""
+"""The unit in which Python takes memory from the system (`ARENA_BITS` of its obmalloc.c)."""
 
 
 def tables(broker: Broker) -> Table:
-    """The size of each table in which something is held for whoever is connected.
+    """Returns the size of each table with state of connections.
 
-    What is durable stays, and so do the subscriptions of the logs that keep it.
+    Durable state stays, and so do the subscriptions of its logs.
     """
     dispatcher = broker.dispatcher
     router = dispatcher._router
@@ -54,7 +54,7 @@ def tables(broker: Broker) -> Table:
 
 
 def rss_kb(pid: int | str = "self") -> int:
-    """What a process has of the memory. It is read as a whole, not guessed from a counter."""
+    """Returns the resident memory of a process, read as a whole, not from a counter."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines():
         if line.startswith("Rss:"):
             return int(line.split()[1])
@@ -68,11 +68,11 @@ def slope(samples: Sequence[float]) -> float:
 
 
 def is_flat(samples: Sequence[float]) -> bool:
-    """Whether what is measured at the same phase of a load stays, once it is warm.
+    """Returns whether samples of the same phase of a load are constant, after warming up.
 
-    The second half is looked at. It grows where it rises by more than `NOISE` times what half of
-    the samples are off their line by, and by more than one arena, the least that Python asks the
-    system for.
+    The second half is examined. It grows where it rises by more than `NOISE` times the median
+    deviation from its line, and by more than one arena, the least that Python takes from the
+    system.
     """
     half = list(samples[len(samples) // 2 :])
     if len(half) < 3:

@@ -1,9 +1,9 @@
 """Networks of machines on this one: a network namespace for each broker, with links to be cut.
 
-Each link of the brokers is a pair of virtual devices of its own, and so is the way of the clients
-of each broker, who are in this namespace. So a link that is taken down parts brokers, and nobody
-else. Where the kernel has `netem` packets of links are late and lost; where it has not links have
-little bandwidth, and a queue so short that it loses packets.
+Each link between brokers is a pair of virtual devices, and so is the access of the clients of each
+broker, which are in this namespace. So a cut link separates only its brokers. With `netem` in the
+kernel, packets of links are delayed and lost; without it links have little bandwidth, and a queue
+so short that it loses packets.
 """
 
 import os
@@ -53,7 +53,7 @@ def _inside(name: str, device: str, *shaping: str) -> None:
 
 
 def _shape(name: str, device: str) -> str:
-    """Has a device delay and lose what it sends, as well as the kernel can; how that is done."""
+    """Adds delay and loss to a device, as well as the kernel can. Returns the method."""
     try:
         _inside(name, device, "netem", "delay", f"{DELAY_MS}ms", "loss", f"{LOSS_PERCENT}%")
     except subprocess.CalledProcessError:  # Not every kernel has it.
@@ -94,7 +94,7 @@ class Namespaces:
                 self.shaping = _shape(name, device)
 
     def remove(self) -> None:
-        """Removes all that was made; the devices go with their namespaces."""
+        """Removes all namespaces; the devices end with them."""
         for name in self._names:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
@@ -107,7 +107,7 @@ class Namespaces:
         return f"contrada://10.232.{line}.1:{_PORT}"
 
     def prefix(self, broker: int) -> Sequence[str]:
-        """What stands before the command of a broker."""
+        """Returns the prefix of the command of a broker."""
         return ("ip", "netns", "exec", self._names[broker])
 
     def cut(self, line: int) -> None:

@@ -1,4 +1,4 @@
-"""Networks of brokers in this process, and when they have come to rest."""
+"""Networks of brokers in this process, and when they are at rest."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +19,7 @@ FIVE: Final = ((0, 1), (1, 2), (2, 3), (1, 4))
 
 
 class Network(list[Broker]):
-    """Brokers, and how much they have told one another that has not come yet."""
+    """Brokers, and the number of messages in flight between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Network(list[Broker]):
         self.append(broker)
 
     def watch(self, dispatcher: Dispatcher) -> None:
-        """Counts what a server tells and is told; it has no links yet."""
+        """Counts the messages of a server, which has no links yet."""
         router = dispatcher._router
         handle = router.handle
 
@@ -48,9 +48,9 @@ class Network(list[Broker]):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether what is asked for is known wherever it is to be; what is published is left out.
+        """Whether all subscriptions are known everywhere, without regard to publications.
 
-        Only where no link went down.
+        Only valid if no link was lost.
         """
         return self._on_its_way == 0
 

@@ -1,4 +1,4 @@
-"""Brokers and subscribers as processes, which end with the test whatever becomes of it."""
+"""Brokers and subscribers as processes that end with the test."""
 
 import json
 import subprocess
@@ -16,9 +16,9 @@ Process = subprocess.Popen[str]
 
 @contextmanager
 def serving(*options: str, folder: Path | None = None) -> Iterator[tuple[Process, str]]:
-    """A broker and its address. It is killed at the end, where it has not ended.
+    """Yields a broker and its address, and kills it at the end if it runs.
 
-    It works in the folder, or in one that goes with it.
+    It works in the folder, or in a temporary one.
     """
     command = [*CONTRADA, "serve", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

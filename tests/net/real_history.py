@@ -1,23 +1,22 @@
-"""What was noted of real brokers and clients, as what the checkers of worlds judge.
+"""The history of real brokers and clients, in the form that the checkers of worlds judge.
 
-An order is a time of the clock that all processes share. What a simulated network knows because its
-time is virtual is taken from *rests*: moments at which all brokers that run are linked, and at
-which a marker that is published at each has then come to each subscription. So
+The order is by a clock that all processes share. Knowledge that a simulated network has by its
+virtual time is derived from *rests*: moments at which all running brokers are linked, and at which
+a marker that is then published at each has reached each subscription. So
 
-- what was asked for before a rest had settled at its beginning;
-- what was answered before a rest is off its way at the end of it;
-- a link is down from before a broker is killed until a rest begins; a subscription that was taken
-  up anew is another one from then on;
-- a durable subscription is known once all brokers say at a rest that they know as many;
-- what is acknowledged counts only where it was read on the connection that is there: what a reader
-  has when its connection is lost is handed to others. Of a reader elsewhere it counts only where it
-  was published after the last crash of its broker and the home: it may have been said to a home
-  that was gone.
+- a request before a rest is known everywhere at its beginning;
+- a publication answered before a rest is no longer in flight at its end;
+- a link is down from before the kill of a broker until a rest begins; a restored subscription is
+  another one from then on;
+- a durable subscription is known once all brokers report the same number of them at a rest;
+- an acknowledgement counts only for a record read on the same connection: the records of a lost
+  connection are delivered to others. With a reader elsewhere it counts only for a record published
+  after the last crash of its broker and of the owner, which may have been unreachable.
 
-Where no rest follows, nothing must be delivered; *may*, *once* and the promises are judged all the
-same. What is promised comes to ordinary subscriptions, too: for these only *may* and *once* are
-judged. Not judged: what is read late or out of turn, since when it came is known inside a client
-alone, and patterns.
+Without a later rest no delivery is required; *may*, *once* and the guarantees are judged in any
+case. Ordinary subscriptions get durable notifications, too: for these only *may* and *once* are
+judged. Late and unordered reads are not judged, since their time is known only inside a client, nor
+are patterns.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -44,15 +43,15 @@ from contrada.routing.router_messages import Role, Subscribe
 from tests.net.crowd import Event, What
 
 AUDITOR: Final = "auditor"
-"""Who reads at the end what nobody has acknowledged."""
+"""The client that finally reads the unacknowledged records."""
 
 REPLAYER: Final = "replayer"
-"""Who reads after that all that is kept."""
+"""The client that then reads all kept records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """All is linked from `begin` on, and what was on its way then has come at `end`."""
+    """A rest: all are linked from `begin` on, and notifications in flight have arrived at `end`."""
 
     begin: int
     end: int
@@ -72,14 +71,14 @@ class Real:
         self._parents = {(b, a) for a, b, is_parent in self.links if is_parent}
 
     def role(self, a: int, b: int) -> Role:
-        """What the second of two servers with a line is to the first."""
+        """Returns the role of the second of two linked servers for the first."""
         if (a, b) in self._parents:
             return Role.PARENT
         return Role.CHILD if (b, a) in self._parents else Role.PEER
 
 
 class Told:
-    """Goes through what was noted, in order."""
+    """Replays the events in order."""
 
     def __init__(self, real: Real, rests: Sequence[Rest], sequencer: int) -> None:
         self.real, self._rests = real, rests
@@ -94,7 +93,7 @@ class Told:
         self._read_at: dict[tuple[str, str, int], int] = {}
 
     def tell(self, events: Iterable[Event]) -> None:
-        """All that was noted, of whatever process."""
+        """Replays the events of all processes."""
         does: dict[What, Callable[[Event], None]] = {
             "asks": self._ask,
             "unwishes": self._end,
@@ -121,7 +120,7 @@ class Told:
     # --- brokers and links --------------------------------------------------------------------
 
     def _change(self, event: Event) -> None:
-        """Lines of which both ends come up or go down."""
+        """Changes the links between running and stopped brokers."""
         for line in event.positions:
             for end in (0, 1):
                 change = Change(event.at, line, end, is_up=event.what == "up")
@@ -270,7 +269,7 @@ def judged(
     rests: Sequence[Rest],
     sequencer: int,
 ) -> Outcome:
-    """What came of a real world: the checkers of worlds over what was noted."""
+    """Returns the verdict of the checkers over a history."""
     real = Real(kind, links)
     told = Told(real, rests, sequencer)
     told.tell(events)

@@ -1,7 +1,7 @@
-"""What happens in a real world, drawn by a seed: links, clients, what they do, and what is killed.
+"""The plan of a real world, drawn by a seed: links, clients, their steps, and kills.
 
-The filters, notifications and links are those of made worlds. A burst is what happens faster than
-it is worked off; after each all that can comes to rest.
+The filters, notifications and links are those of made worlds. A burst is faster than its
+processing; after each the world rests.
 """
 
 import random
@@ -36,7 +36,7 @@ KEPT: Final = 1_000_000
 
 
 UNREAD: Final = 0.4
-"""How likely nobody reads a standing subscription at first: what is kept waits on a disk."""
+"""The probability that a durable subscription has no reader at first."""
 
 
 class Kill(msgspec.Struct, frozen=True, tag_field="step", tag="kill clients"):
@@ -174,7 +174,7 @@ class _Maker:
     # --- failures -----------------------------------------------------------------------------
 
     def _fault(self) -> Iterator[Act]:
-        """Something goes wrong, or what went wrong is mended."""
+        """Yields a fault, or its repair."""
         if self._down and self._chance.random() < 0.6:
             yield self._down.pop(self._chance.randrange(len(self._down)))
             return

@@ -1,9 +1,8 @@
-"""Real worlds: brokers that are processes, and processes of clients, some of which are killed.
+"""Real worlds: brokers as processes, and processes of clients, some of which are killed.
 
-A plan (`tests/net/real_plan.py`) is done with what a user starts, `contrada serve`; a broker that
-was killed begins again on its old store. What all note is judged by the checkers of worlds
-(`tests/net/real_history.py`). The waits between attempts are bounded by less than a user's, so that
-links are there again before the next kill.
+A plan (`tests/net/real_plan.py`) uses `contrada serve` as a user does; a killed broker restarts on
+its old store. The checkers of worlds judge the events (`tests/net/real_history.py`). The waits
+between attempts are shorter than a user's, so links are restored before the next kill.
 """
 
 import asyncio
@@ -53,22 +52,22 @@ SEQUENCER: Final = 0
 """The broker that gives total orders."""
 
 STILL_S_MAX: Final = 30.0
-"""How long nothing may move before a network has come to rest. Beyond it: that is a fault."""
+"""Seconds without any progress until a rest. Beyond it: a fault."""
 
 REST_S_MAX: Final = 300.0
-"""How long a network may take to come to rest that moves. Beyond it: that is a fault."""
+"""Seconds with progress until a rest. Beyond it: a fault."""
 
 PROGRESS: Final = 25
 """Steps that clients do between two faults, if they can."""
 
 PROGRESS_S_MAX: Final = 0.7
-"""How long is waited for these: some clients wait for a broker that is gone."""
+"""Seconds that these are waited for: some clients wait for a killed broker."""
 
 MARK_S: Final = 0.3
-"""After how long a marker that has not come is published again."""
+"""Seconds after which a missing marker is published again."""
 
 LOOK_S: Final = 0.02
-"""How often brokers are asked whether they have come to rest."""
+"""Seconds between checks for a rest."""
 
 SERVE: Final = (
     "from contrada.service import backoff\n"
@@ -76,7 +75,7 @@ SERVE: Final = (
     "from contrada_command import main\n"
     "main()\n"
 )
-"""What a process of a broker runs."""
+"""The program of a broker process."""
 
 PARTED: Final = (
     "from contrada.net.broker.broker_limits import BrokerLimits\n"
@@ -91,16 +90,15 @@ _ENVIRONMENT: Final = {**os.environ, PURE_VARIABLE: "1"}
 
 
 HELD: Final = ("held", "spooled", "early", "waiting")
-"""Of what brokers count, what is not where it is to be yet."""
+"""The counts of brokers that are not 0 while records are in transit."""
 
 
 async def nothing_left(
     left: Callable[[], object], look: Callable[[], Awaitable[None]], told: str
 ) -> None:
-    """Looks again and again until nothing is left, as long as that becomes something else.
+    """Waits until nothing is left, as long as the rest changes.
 
-    However slow the machine is: only what stands still is given up, or never ends. Raises
-    TimeoutError, which says what is left.
+    A slow machine is no fault: only a standstill is given up. Raises TimeoutError with the rest.
     """
     begun = moved = time.monotonic()
     before: object = None
@@ -116,7 +114,7 @@ async def nothing_left(
 
 
 class Machines(Protocol):
-    """Where brokers run, and what carries their links."""
+    """The machines of brokers and their links."""
 
     addresses: Sequence[str]
     """Where clients find them."""
@@ -130,7 +128,7 @@ class Machines(Protocol):
         ...
 
     def prefix(self, broker: int) -> Sequence[str]:
-        """What stands before the command of a broker."""
+        """Returns the prefix of the command of a broker."""
         ...
 
     def cut(self, line: int) -> None:
@@ -282,7 +280,7 @@ class RealWorld:
         return int(client[1:]) % CROWDS
 
     async def _kill(self, crowd: int) -> None:
-        """Kills a process of clients; another one goes on with what they had asked for."""
+        """Kills a process of clients; another one takes over their subscriptions."""
         process = self._crowds[crowd]
         process.kill()
         await process.wait()
@@ -308,7 +306,7 @@ class RealWorld:
     # --- steps --------------------------------------------------------------------------------
 
     async def run(self) -> Outcome:
-        """Does the plan; what came of it."""
+        """Runs the plan. Returns the outcome."""
         async with asyncio.TaskGroup() as group:
             for broker in range(self.plan.brokers):
                 group.create_task(self._start(broker))
@@ -330,7 +328,7 @@ class RealWorld:
         return outcome
 
     def _note_failures(self) -> None:
-        """No broker and no client may say that it has a fault of its own."""
+        """Checks that no broker or client reports a fault of its own."""
         for log in sorted(self._folder.glob("*.log")):
             if "Traceback" in (said := log.read_text()):
                 self.faults.append(Violation("raises", f"{log.name}: {said[-2000:]}"))
@@ -395,7 +393,7 @@ class RealWorld:
     # --- rests --------------------------------------------------------------------------------
 
     async def _probe(self, broker: int) -> None:
-        """A client of this process at a broker, which sees what comes there."""
+        """A client of this process at a broker, which observes its deliveries."""
         service = TcpService(self._machines.addresses[broker])
         await service.open()
         self._probes.append(service)
@@ -410,7 +408,7 @@ class RealWorld:
         self._reading.append(asyncio.create_task(take()))
 
     async def _rest(self) -> None:
-        """Waits until all are linked that run, and a marker comes from each to each."""
+        """Waits until all running brokers are linked, and a marker of each has reached each."""
         await self._linked()
         await self._all_done(self._undone)
         begin = time.monotonic_ns()
@@ -428,7 +426,7 @@ class RealWorld:
         self.rests.append(Rest(begin, time.monotonic_ns()))
 
     def _undone(self) -> Counter[str]:
-        """What clients of best effort have not done that can do it."""
+        """Returns the open steps of best-effort clients that can be done."""
         return Counter(
             {
                 client: count
@@ -441,7 +439,7 @@ class RealWorld:
         return {(b, name) for b, name in wanted if (f"{self._round}/{b}", name) in self._marked}
 
     def _pairs(self) -> Iterator[tuple[int, str]]:
-        """From which broker a marker is to come to which subscription."""
+        """Yields the brokers and subscriptions that a marker must connect."""
         parts = self._parts()
         at = {f"{client}/{name}": self._moves[client].broker for client, name in self._wishes}
         at |= {f"b{broker}": broker for broker in self._brokers}
@@ -477,7 +475,7 @@ class RealWorld:
                 )
 
     async def _linked(self) -> None:
-        """Waits until all links are up, and all know what stands where all are there."""
+        """Waits until all links are up, and all know all durable subscriptions."""
         up = self._lines_up()
         degrees = Counter(each for line in up for each in self.plan.links[line][:2])
         everywhere = len(up) == len(self.plan.links)
@@ -497,7 +495,7 @@ class RealWorld:
             self._tell("up", positions=tuple(new))
 
     async def _brokers_say(self, left: Callable[[int, dict[str, Any]], object], told: str) -> None:
-        """Waits until by what each broker counts nothing is left."""
+        """Waits until the counts of each broker are at rest."""
         said: dict[int, object] = dict.fromkeys(self._brokers, "nothing")
 
         async def look() -> None:
@@ -511,7 +509,7 @@ class RealWorld:
     # --- the end ------------------------------------------------------------------------------
 
     async def _end(self) -> None:
-        """When all is mended: what is not acknowledged is read, then all that is kept."""
+        """Reads the unacknowledged records after all repairs, then all kept records."""
         await self._all_done(lambda: +self._left)
 
         def held(_: int, counts: dict[str, Any]) -> dict[str, int]:
@@ -535,7 +533,7 @@ class RealWorld:
                 await self._audit(name, event, REPLAYER)
 
     async def _audit(self, name: str, event: Event, who: str) -> None:
-        """Reads a log until it has nothing more, as long as something comes."""
+        """Reads a log to its end, as long as records arrive."""
         probe = self._probes[event.brokers[0]]
         marker = f"{who} of {name}"
         begin: Any = {"from_position": 1} if who == REPLAYER else {}
@@ -592,7 +590,7 @@ class RealWorld:
 async def real_world(
     plan: Plan, folder: Path, machines: Machines, serve: str = SERVE
 ) -> AsyncIterator[RealWorld]:
-    """A world whose processes end with it."""
+    """Yields a world; its processes end with it."""
     longest_s = backoff.BACKOFF_S_MAX
     async with AsyncExitStack() as stack:
         setattr(backoff, "BACKOFF_S_MAX", WAIT_S_MAX)  # noqa: B010 - it is Final
@@ -603,6 +601,6 @@ async def real_world(
 
 
 async def outcome_of(plan: Plan, folder: Path, machines: Machines, serve: str = SERVE) -> Outcome:
-    """What comes of a plan."""
+    """Returns the outcome of a plan."""
     async with real_world(plan, folder, machines, serve) as world:
         return await world.run()

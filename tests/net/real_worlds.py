@@ -27,13 +27,13 @@ STEPS: Final = 250
 
 
 def on_loopback(plan: Plan) -> Outcome:
-    """What comes of a plan on loopback."""
+    """Returns the outcome of a plan on loopback."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(outcome_of(plan, Path(folder), Loopback(plan), SERVE))
 
 
 def in_namespaces(plan: Plan) -> Outcome:
-    """What comes of a plan where links can be cut."""
+    """Returns the outcome of a plan with links that can be cut."""
     with tempfile.TemporaryDirectory() as folder, namespaces(plan.brokers, plan.links) as machines:
         return asyncio.run(outcome_of(plan, Path(folder), machines, PARTED))
 

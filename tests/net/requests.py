@@ -1,4 +1,4 @@
-"""Requests as a client of any kind may send them, with whatever bytes in them."""
+"""Requests of any client, with any bytes."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ def _request(number: int, *fields: object, credit: int = 0, wait_ms: int = 0) ->
 
 
 def frames_in(reader: FrameReader | Connection) -> list[Frame]:
-    """The frames that have come, in order."""
+    """Returns the received frames, in order."""
     return [*iter(reader.next, None)]
 
 
@@ -31,5 +31,5 @@ def publish(number: int, wait_ms: int, notifications: list[bytes]) -> Request:
 
 
 def delivery(identity: object, dropped: int, notifications: list[bytes]) -> Delivery:
-    """What a broker delivers for a subscription."""
+    """Returns the Delivery of a subscription."""
     return Delivery(str(identity), dropped, notifications)

@@ -1,4 +1,4 @@
-"""Addresses say where a broker is, or what is wrong with them."""
+"""Addresses, and errors in them."""
 
 import re
 from typing import Any
@@ -38,13 +38,13 @@ SEVERAL = (Address("a"), Address("::1", 9000), Address("b", 9001))
     ],
 )
 def test_several_addresses_are_read(given: Any) -> None:
-    """A client would not find the broker that stands in for another one."""
+    """A client would not find the alternative broker."""
     assert parse_addresses(given) == SEVERAL
     assert parse_addresses(shown_addresses(SEVERAL)) == SEVERAL
 
 
 def test_further_addresses_are_spoken_to_as_the_first() -> None:
-    """What was meant to be secret would go in the clear to whoever stands in."""
+    """A secret would be sent in the clear to the alternative broker."""
     given = "contradas://a,b,contrada://c,d"
     found = parse_addresses(given)
     assert [each.is_tls for each in found] == [True, True, False, True]

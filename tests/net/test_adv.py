@@ -32,7 +32,7 @@ def line_of(process: "subprocess.Popen[str]") -> str:
 
 @pytest.mark.slow
 def test_what_is_advertised_is_on_offer_until_ctrl_c() -> None:
-    """Nobody could look at what a network offers, or advertise for a program that cannot."""
+    """Nobody could list the offers of a network, or advertise for another program."""
     with (
         serving("--port", "0") as (_, address),
         advertising("--follow", "--json", "--to", address) as follower,
@@ -58,7 +58,7 @@ def test_what_is_advertised_is_on_offer_until_ctrl_c() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [["a any"], ["--follow"]])
 def test_a_broker_that_goes_ends_it(options: list[str]) -> None:
-    """A command would wait for ever for a broker that is gone."""
+    """A command would wait for ever for a stopped broker."""
     with (
         serving("--port", "0") as (broker, address),
         advertising("a any", "--to", address) as publisher,
@@ -73,7 +73,7 @@ def test_a_broker_that_goes_ends_it(options: list[str]) -> None:
 
 @pytest.mark.slow
 def test_with_advertisements_nothing_else_is_published() -> None:
-    """A network would be told that it forwards advertisements, and not do so."""
+    """A network with advertisement forwarding would not enforce it."""
     with (
         serving("--port", "0", "--advertisements") as (_, address),
         advertising("a any", "--to", address) as publisher,
@@ -94,7 +94,7 @@ def test_with_advertisements_nothing_else_is_published() -> None:
     ],
 )
 def test_what_is_no_advertisement_is_refused(options: list[str], said: str) -> None:
-    """A user would not know what to change."""
+    """A user would not know how to correct it."""
     refused = here("adv", *options)
     assert refused.returncode == 2
     assert said in refused.stderr

@@ -43,7 +43,7 @@ def books(path: Path) -> Path:
 
 @contextmanager
 def offering(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """The command at work, once it has said what it offers."""
+    """Runs the command, until it has printed its offers."""
     with subprocess.Popen(
         [*CONTRADA, "offer", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -56,7 +56,7 @@ def offering(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 def ask(address: str, question: str, *options: str) -> Result:
-    """What the command prints, in this process."""
+    """Returns the output of the command, run in this process."""
     return CliRunner().invoke(main, ["ask", "--at", address, question, *options])
 
 
@@ -66,7 +66,7 @@ def table_of(errors: str) -> list[list[str]]:
 
 
 def test_what_is_offered_can_be_asked(tmp_path: Path) -> None:
-    """Whoever has data and a shell could not let others ask, or would not know what was asked."""
+    """Data could not be offered from a shell, or the queries not be seen."""
     (tmp_path / "more.csv").write_text("author,title,edition\nWoolf,Orlando,1\nWoolf,The Waves,7\n")
     table = ("--table", str(books(tmp_path / "books.db")), "books", "--name", "library")
     files = ("--files", str(tmp_path / "*.csv"), "--name", "files")
@@ -113,7 +113,7 @@ def test_what_is_offered_can_be_asked(tmp_path: Path) -> None:
 
 
 def test_a_value_is_never_part_of_a_statement(tmp_path: Path) -> None:
-    """Who asks could read, change or destroy what others have."""
+    """An asker could read, change or destroy other data."""
     path = books(tmp_path / "books.db")
     with closing(sqlite3.connect(path)) as database:
         database.execute("INSERT INTO books (author, edition) VALUES (?, 3)", (EVIL,))
@@ -159,7 +159,7 @@ def test_the_status_says_that_answers_are_missing(tmp_path: Path) -> None:
 
 
 def test_a_description_is_worked_out_again(tmp_path: Path) -> None:
-    """What is added to a table would not be found, or a wrong description would stand for ever."""
+    """New rows of a table would not be found, or a wrong description would stay for ever."""
     path = books(tmp_path / "books.db")
     options = ("--table", str(path), "books", "--fresh", "0.05", "--json")
     with (
@@ -185,7 +185,7 @@ def test_a_description_is_worked_out_again(tmp_path: Path) -> None:
 
 @on_loop
 async def test_ctrl_c_ends_a_question() -> None:
-    """A source would work on for somebody who has gone."""
+    """A source would work on for a departed asker."""
     has_ended = asyncio.Event()
 
     async def never(_: ct.SourceQuery) -> AsyncIterator[dict[str, int]]:
@@ -215,7 +215,7 @@ async def test_ctrl_c_ends_a_question() -> None:
 
 
 def test_a_broker_that_goes_ends_an_offer(tmp_path: Path) -> None:
-    """A command would wait for ever for a broker that is gone."""
+    """A command would wait for ever for a stopped broker."""
     table = ("--table", str(books(tmp_path / "books.db")), "books")
     with serving("--port", "0") as (broker, address), offering("--at", address, *table) as process:
         broker.send_signal(signal.SIGTERM)

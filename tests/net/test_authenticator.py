@@ -1,6 +1,6 @@
-"""Whose connection it is: nobody comes in as another one, or stays when he may not.
+"""The identity of connections: no impersonation, and no stay beyond the rights.
 
-Brokers on sockets; where a second machine would be needed, a transport says that there is one.
+Brokers on sockets; for a second machine, a transport reports a foreign address.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ async def refusal(address: str, **options: Any) -> str:
 
 
 class Elsewhere:
-    """What carries a connection from another machine, as far as one can ask it."""
+    """The transport of a connection from another machine."""
 
     def __init__(self, peer: str = "192.0.2.7", family: int = AF_INET, **said: Any) -> None:
         self._said = {"peername": (peer, 5), "socket": mock.Mock(family=family), **said}
@@ -80,7 +80,7 @@ class Elsewhere:
 
 @on_loop
 async def test_only_who_shows_a_token_of_a_user_may_come() -> None:
-    """A stranger could come, or come as another one."""
+    """A stranger could connect, or under another name."""
     async with Broker(port=0, users=users(desk=desk())) as broker:
         async with connect(broker.address, token=TOKEN) as service:
             await service.publish({"a": 1})
@@ -119,7 +119,7 @@ async def test_who_shows_nothing_is_anonymous_where_that_is_a_user() -> None:
 
 @on_loop
 async def test_who_says_no_name_publishes_below_one_that_is_his() -> None:
-    """Who has no token could publish nothing, or who is called otherwise as he publishes."""
+    """A user without a publisher name could not publish, or under a foreign name."""
     said = {
         "anonymous": UserSettings(publish=True, subscribe=True),
         "desk": desk(publishers=["quotes"]),
@@ -146,7 +146,7 @@ async def test_who_says_no_name_publishes_below_one_that_is_his() -> None:
 
 @on_loop
 async def test_who_comes_again_as_another_publishes_as_that() -> None:
-    """Users that a broker got meanwhile would keep out who was there before."""
+    """Users added meanwhile would exclude an existing publisher."""
     async with Broker(port=0) as broker, connect(broker.address) as service:
         before = (await service.publish({"a": 1})).publisher
         port = parse_address(broker.address).port
@@ -160,7 +160,7 @@ async def test_who_comes_again_as_another_publishes_as_that() -> None:
 
 @on_loop
 async def test_a_token_over_an_open_way_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was overheard could be said again; and whoever listens would hear it."""
+    """An overheard token could be replayed; and eavesdroppers would hear it."""
     keeper = Authenticator(users(desk=desk(), anonymous=UserSettings()))
     looked = mock.Mock()
     monkeypatch.setattr(tokens, "is_token", looked)
@@ -178,7 +178,7 @@ async def test_a_token_over_an_open_way_is_refused_unread(monkeypatch: pytest.Mo
 
 @on_loop
 async def test_over_tls_a_token_may_come_from_anywhere() -> None:
-    """Users elsewhere could not come at all."""
+    """Users elsewhere could not connect."""
     keeper = Authenticator(users(desk=desk()))
     for way in (Elsewhere(ssl_object=object()), Elsewhere("127.0.0.2"), Elsewhere("::1")):
         found = keeper.identify(way, Hello(CLIENT, "", {}, TOKEN))
@@ -211,7 +211,7 @@ def test_ways_on_which_nobody_else_reads() -> None:
 
 @on_loop
 async def test_a_token_is_not_sent_over_an_open_way(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever listens would have it, whether or not the broker takes it."""
+    """An eavesdropper would get it, whether or not the broker accepts it."""
     for addresses in ("contrada://192.0.2.7", ["contrada://127.0.0.1", "contrada://desk.example"]):
         with pytest.raises(ServiceError, match=r"goes over TLS \(contradas://\) only"):
             connect(addresses, token=TOKEN)
@@ -227,7 +227,7 @@ async def test_a_token_is_not_sent_over_an_open_way(caplog: pytest.LogCaptureFix
 
 @on_loop
 async def test_no_token_is_told_or_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Who reads logs, or an error, could come as the user."""
+    """A reader of logs or errors could connect as the user."""
     caplog.set_level("DEBUG")
     wanted = (WantedLink(parse_address("contrada://127.0.0.1:1")),)
     membership = Membership("b", neighbours=wanted, token=TOKEN)
@@ -242,7 +242,7 @@ async def test_no_token_is_told_or_logged(caplog: pytest.LogCaptureFixture) -> N
 
 @on_loop
 async def test_where_others_reach_a_broker_somebody_says_who_may_come(authority: Authority) -> None:
-    """Whoever reaches the machine could do everything, and nobody have meant that."""
+    """Any machine in reach could do everything, without an explicit choice."""
     with pytest.raises(ServiceError, match=r"at 0.0.0.0 others .*give it users, or anyone=True"):
         await Broker("0.0.0.0", 0).start()
     with pytest.raises(ServiceError, match="others than this machine reach it"):
@@ -292,7 +292,7 @@ async def test_a_certificate_says_who_one_is(authority: Authority, tmp_path: Pat
 
 
 def test_names_of_certificates() -> None:
-    """The common name would count where others are said, as it must not."""
+    """The common name would count beside alternative names, which it must not."""
     common = {"subject": ((("commonName", "desk.example"),), (("organizationName", "x"),))}
     assert [*certificate_names(common)] == ["desk.example"]
     both = {**common, "subjectAltName": (("DNS", "a"), ("IP Address", "10.0.0.1"))}
@@ -301,7 +301,7 @@ def test_names_of_certificates() -> None:
 
 
 def test_names_of_other_kinds_are_no_names_of_hosts() -> None:
-    """Who got a certificate for another kind of name would come as whose host is called so."""
+    """A certificate for another kind of name would identify the owner of a host."""
     for kind, name in (
         ("URI", "uri:desk.example"),
         ("email", "email:desk.example"),
@@ -325,7 +325,7 @@ def test_names_of_other_kinds_are_no_names_of_hosts() -> None:
 
 @on_loop
 async def test_who_is_there_and_may_not_be_any_more_is_ended() -> None:
-    """Who was removed, has expired or has a new token would stay as long as he likes."""
+    """A removed or expired user, or one with a new token, would stay connected."""
     gone = [
         users(),
         users(desk=desk(expires=datetime(2020, 1, 1, tzinfo=UTC))),
@@ -347,7 +347,7 @@ async def test_who_is_there_and_may_not_be_any_more_is_ended() -> None:
 
 @on_loop
 async def test_who_expires_while_he_is_there_is_ended() -> None:
-    """A time at which a user ends would mean nothing for who never leaves."""
+    """The expiry of a user would not affect an open connection."""
     soon = datetime.now(UTC) + timedelta(hours=1)
     async with (
         Broker(port=0, users=users(desk=desk(expires=soon))) as broker,
@@ -366,7 +366,7 @@ async def test_who_expires_while_he_is_there_is_ended() -> None:
 
 @on_loop
 async def test_who_may_do_more_stays_and_who_may_do_less_comes_again() -> None:
-    """A change would be without effect on who is there, or end what it does not concern."""
+    """A change of rights would have no effect on connections, or end unrelated ones."""
     first = users(desk=desk(subscribe="a < 5", narrow=True))
     async with (
         Broker(port=0, users=first) as broker,
@@ -398,7 +398,7 @@ async def test_who_may_do_more_stays_and_who_may_do_less_comes_again() -> None:
 
 @on_loop
 async def test_an_offer_that_was_kept_from_somebody_is_told_once_he_may_read_it() -> None:
-    """Who follows what is on offer would never learn of it, or of its end alone."""
+    """A follower would miss an offer, or see only its end."""
     said = {"task": desk(token=TASK_RECORD)}
     async with (
         Broker(port=0, users=users(desk=desk(subscribe="a = 1"), **said)) as broker,
@@ -415,7 +415,7 @@ async def test_an_offer_that_was_kept_from_somebody_is_told_once_he_may_read_it(
 
 @on_loop
 async def test_users_cannot_come_later() -> None:
-    """A broker could be thought to ask who comes, and let in everybody."""
+    """A broker could seem to check users, and accept all."""
     async with Broker(port=0) as broker:
         with pytest.raises(ServiceError, match="began without users"):
             broker.change_users(users())
@@ -425,7 +425,7 @@ async def test_users_cannot_come_later() -> None:
 async def test_one_that_is_removed_while_his_token_is_checked_stays_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """He would be in, since nobody ends whom nobody knows yet; or wait for ever."""
+    """A user removed during the check would be admitted; or wait for ever."""
     real = tokens.is_token
     for now in (users(), users(desk=desk(token=OTHER_RECORD)), users(desk=UserSettings())):
         async with Broker(port=0, users=users(desk=desk())) as broker:
@@ -468,7 +468,7 @@ async def test_a_fault_while_a_token_is_checked_ends_the_connection(
 async def test_before_it_is_known_who_comes_nothing_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What stands behind a hello would be done for nobody, or fill a broker meanwhile."""
+    """Frames behind a hello would be processed for an unknown user, or fill a broker meanwhile."""
     async with Broker(port=0, users=users(desk=desk())) as broker:
         keeper = broker._authenticator
         assert keeper is not None
@@ -496,7 +496,7 @@ async def test_before_it_is_known_who_comes_nothing_is_done(
 )
 @on_loop
 async def test_who_says_that_he_is_another_kind_is_refused(role: str, code: str) -> None:
-    """A client could say what only brokers may, and be told what only they are."""
+    """A client could send frames of brokers, and receive theirs."""
     said = {
         "name": "x",
         "instance": "i",
@@ -516,7 +516,7 @@ async def test_who_says_that_he_is_another_kind_is_refused(role: str, code: str)
 
 @on_loop
 async def test_a_client_that_says_what_brokers_say_is_a_client() -> None:
-    """What a hello says of itself could open what a token does not."""
+    """The role in a hello could replace the rights of a token."""
     said: dict[str, int | str | bool] = {"name": "x", "as": "parent", "link": True, "inspect": True}
     async with Broker(port=0, users=users(desk=UserSettings(token=RECORD))) as broker:
         raw = await RawClient.to(broker, Hello(CLIENT, "", said, TOKEN))
@@ -531,7 +531,7 @@ async def test_a_client_that_says_what_brokers_say_is_a_client() -> None:
 
 @on_loop
 async def test_only_brokers_that_may_are_linked() -> None:
-    """Whoever knows the address of a broker could join its network."""
+    """Any machine that knows the address of a broker could join its network."""
     said = users(
         desk=desk(link=True), task=UserSettings(token=TASK_RECORD, publish=True, subscribe=True)
     )
@@ -576,7 +576,7 @@ async def test_a_hello_is_small_and_comes_soon(monkeypatch: pytest.MonkeyPatch) 
 
 @on_loop
 async def test_who_is_known_and_says_nothing_is_taken_for_dead() -> None:
-    """A connection would be kept for who has gone without a word."""
+    """A connection of a vanished client would be kept."""
     async with Broker(port=0, users=users(desk=desk())) as broker:
         silent = await RawClient.to(broker, Hello(CLIENT, "", {}, TOKEN))
         assert isinstance(await silent.hears(), Hello)

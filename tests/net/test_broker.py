@@ -1,4 +1,4 @@
-"""A broker among peers that keep to nothing, and clients whose broker goes away."""
+"""A broker with peers that break the protocol, and clients with a stopped broker."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -45,7 +45,7 @@ from tests.operators import register_failing
 
 
 class RawClient:
-    """A connection on which anything can be said."""
+    """A connection that sends anything."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -97,7 +97,7 @@ class RawClient:
 )
 @on_loop
 async def test_a_bad_peer_is_told_closed_and_counted(data: bytes, code: str) -> None:
-    """One bad peer would disturb the others, or not learn what is wrong."""
+    """One bad peer would disturb the others, or not learn the fault."""
     async with (
         Broker(port=0) as broker,
         connect(broker.address) as service,
@@ -118,7 +118,7 @@ async def test_a_bad_peer_is_told_closed_and_counted(data: bytes, code: str) -> 
 
 @on_loop
 async def test_bytes_are_forwarded_unchanged() -> None:
-    """What a broker does not know would be lost on its way."""
+    """Fields that a broker does not know would be lost."""
     data = to_msgpack(Notification({"a": [1, 2.5, "x"]}, body=b"b", content_type="t"))
     async with Broker(port=0) as broker:
         client = await RawClient.to(
@@ -191,7 +191,7 @@ async def test_a_bad_request_is_refused_and_the_connection_stays(frame: Frame, c
 
 @on_loop
 async def test_a_client_may_not_speak_for_a_server() -> None:
-    """A client could send what looks as if it came over links, or from another server."""
+    """A client could forge messages from links, or from another server."""
     data = to_msgpack(Notification({"a": 1}))
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, Hello("client"))
@@ -208,7 +208,7 @@ async def test_a_client_may_not_speak_for_a_server() -> None:
 
 @on_loop
 async def test_a_request_publishes_at_best_effort_only() -> None:
-    """A publisher would take a promise for given that nobody keeps."""
+    """A publisher would rely on a guarantee without effect."""
     stamp = Envelope("1", "p", 1, 0)
     sure = msgspec.structs.replace(stamp, delivery="reliable")
     items = [to_msgpack(Notification({"a": 1}, envelope=each)) for each in (stamp, sure)]
@@ -243,7 +243,7 @@ async def test_a_batch_with_a_bad_notification_is_refused_whole() -> None:
 
 @on_loop
 async def test_a_lost_client_leaves_nothing_behind() -> None:
-    """Subscriptions of clients that went away would fill the broker."""
+    """Subscriptions of lost clients would fill the broker."""
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, Hello("client"), SUBSCRIBE)
         await until(lambda: broker.statistics().subscriptions == 1)
@@ -265,7 +265,7 @@ async def test_subscriptions_of_a_client_are_bounded() -> None:
 
 
 def a_kilobyte() -> bytes:
-    """A notification that matches what the clients here ask for."""
+    """Returns a notification that matches the filters here."""
     return to_msgpack(Notification({"a": 1}, body=bytes(1000)))
 
 
@@ -318,7 +318,7 @@ async def test_a_broker_that_holds_too_much_ends_the_heaviest_client() -> None:
 
 
 def unfinished(size: int) -> bytes:
-    """A large frame of which so much has come."""
+    """Returns the first part of a large frame."""
     return encode(publish(3, 0, [bytes(4 * size)]))[:size]
 
 
@@ -370,7 +370,7 @@ async def test_who_holds_most_unfinished_is_ended_where_it_is_too_much() -> None
 
 @on_loop
 async def test_strangers_may_send_little() -> None:
-    """Sixteen megabytes of each stranger would be held until it says who it is."""
+    """Sixteen megabytes of each stranger would be held before its identification."""
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker)
         client.write(unfinished(HELLO_BYTES_MAX)[:HEADER_BYTES])
@@ -422,7 +422,7 @@ async def test_what_waits_to_be_published_is_held_without_its_frame(fields: list
 
 @on_loop
 async def test_stopping_ends_publications_under_way() -> None:
-    """A broker would go on working after it has ended."""
+    """A broker would work on after its end."""
     many = [to_msgpack(Notification({"a": 1}))] * 10_000
     async with Broker(port=0) as broker:
         asked = [publish(number, 0, many) for number in range(BrokerLimits().publishes_pending_max)]
@@ -501,7 +501,7 @@ async def test_connections_are_bounded() -> None:
 
 @on_loop
 async def test_a_client_whose_broker_goes_learns_it_everywhere() -> None:
-    """A client would wait for ever for a broker that has gone."""
+    """A client would wait for ever for a stopped broker."""
     async with (
         Broker(port=0) as broker,
         connect(broker.address, reconnect=False) as service,
@@ -520,7 +520,7 @@ async def test_a_client_whose_broker_goes_learns_it_everywhere() -> None:
 
 
 async def _answering(hello: bytes, answer: bytes = b"") -> tuple[asyncio.Server, str]:
-    """A server that is no broker: it says hello its own way, and answers a subscription."""
+    """A server that is no broker: it answers a hello and a subscription with bytes of its own."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(hello)
@@ -596,7 +596,7 @@ async def test_too_large_a_notification_is_refused_by_the_client() -> None:
 
 @on_loop
 async def test_the_largest_notifications_go_through() -> None:
-    """What is within the limits would end the connection as more than was granted."""
+    """Deliveries within the limits would end the connection as beyond the credit."""
     large = bytes(CONTENT_BYTES_MAX - 1000)
     bodies = [bytes(1000), bytes(ClientLimits().credit_bytes - 5000), large, large, b""]
     async with (
@@ -614,7 +614,7 @@ async def test_the_largest_notifications_go_through() -> None:
 
 @on_loop
 async def test_a_subscription_that_ends_while_it_opens_leaves_nothing_behind() -> None:
-    """The broker would go on filling a queue that nobody reads, and hold up its publishers."""
+    """The broker would fill a queue without a reader, and delay its publishers."""
     async with Broker(port=0) as broker, connect(broker.address) as service:
         events = service.subscribe("a = 1")
         opening = asyncio.create_task(events.open())
@@ -626,7 +626,7 @@ async def test_a_subscription_that_ends_while_it_opens_leaves_nothing_behind() -
 
 @on_loop
 async def test_a_subscription_that_is_opened_twice_at_once_is_in_force_once() -> None:
-    """Each notification would come twice, and one of the two subscriptions never end."""
+    """Each notification would be doubled, and one of the two subscriptions never end."""
     async with Broker(port=0) as broker, connect(broker.address) as service:
         events = service.subscribe("a = 1")
         await asyncio.gather(events.open(), events.open())
@@ -703,7 +703,7 @@ async def test_connecting_again_at_once_is_not_spoilt_by_the_first_attempt() -> 
 
 @on_loop
 async def test_a_subscription_whose_opening_is_cancelled_leaves_nothing_behind() -> None:
-    """The broker would go on filling a queue that nobody reads."""
+    """The broker would fill a queue without a reader."""
     async with Broker(port=0) as broker, connect(broker.address) as service:
         opening = asyncio.create_task(service.subscribe("a = 1").open())
         await asyncio.sleep(0)
@@ -714,7 +714,7 @@ async def test_a_subscription_whose_opening_is_cancelled_leaves_nothing_behind()
 
 @on_loop
 async def test_a_request_under_way_fails_when_the_connection_breaks() -> None:
-    """Who subscribes at that moment would wait for ever."""
+    """A subscriber in this moment would wait for ever."""
     with mock.patch.object(ClientSession, "_subscribe", lambda self, *_: self.peer.abort()):
         async with Broker(port=0) as broker, connect(broker.address) as service:
             with pytest.raises(ConnectionFailedError):
@@ -742,7 +742,7 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
 
 @on_loop
 async def test_what_waits_at_a_broker_leaves_by_priority_and_in_time() -> None:
-    """A client that comes back to reading would get what is over, and not know what it missed."""
+    """A returning reader would get expired notifications, or not know its losses."""
     async with Broker(port=0) as broker, connect(broker.address) as service:
         client = await RawClient.to(broker)
         client.say(Hello("client"), subscribe(2, 1, to_msgpack(Filter("a >= 0")), 0))

@@ -1,4 +1,4 @@
-"""What carries frames may be something other than TCP: it is chosen at one place on each side."""
+"""Transports other than TCP: selected at one place on each side."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""Clients that come and go at two brokers leave nothing; see `tests.net.churn`."""
+"""Clients in quick succession at two brokers leave nothing; see `tests.net.churn`."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ LIVES = 60
 
 @on_loop
 async def test_nothing_is_left_of_who_has_gone(tmp_path: Path) -> None:
-    """A broker would fill up with what clients left behind, over days."""
+    """Remains of departed clients would fill a broker, over days."""
     async with (
         Broker(port=0, network=Membership("a"), store=tmp_path / "a.db") as a,
         Broker(

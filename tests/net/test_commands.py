@@ -60,7 +60,7 @@ def publish_until_seen(address: str, process: "subprocess.Popen[str]") -> None:
 
 
 def test_what_is_published_is_printed(broker_address: str, tmp_path: Path) -> None:
-    """The commands would not do what the README shows."""
+    """The commands would not do as the README shows."""
     quotes = tmp_path / "quotes.jsonl"
     nested = '{"desk": 1, "by": {"name": "x"}, "legs": [{"to": "JFK"}]}'
     quotes.write_text(
@@ -83,7 +83,7 @@ def test_what_is_published_is_printed(broker_address: str, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_pub_says_how_long_and_how_urgently(broker_address: str) -> None:
-    """Whoever publishes from a shell could say neither, or a slip would go through."""
+    """A publisher in a shell could set neither, or a typing error would be accepted."""
     with connect_sync(broker_address) as service, service.subscribe("desk = 7") as events:
         contrada("pub", "--to", broker_address, "--ttl", "60", "--priority", "9", "desk=7")
         options = "--json", "-", "--ttl", "30.5", "--priority", "0"
@@ -100,7 +100,7 @@ def test_pub_says_how_long_and_how_urgently(broker_address: str) -> None:
 
 @pytest.mark.slow
 def test_a_durable_subscription_goes_on_where_it_was(broker_address: str) -> None:
-    """What comes while nobody looks would be lost, or come again, or be kept for ever."""
+    """Notifications without a reader would be lost, doubled, or kept for ever."""
     sub = partial(contrada, "sub", "--to", broker_address, "--durable", "shell", "--json")
     begun = sub("desk = 77", "--seconds", "0.01")
     assert (begun.returncode, begun.stdout, begun.stderr) == (0, "", "")
@@ -229,7 +229,7 @@ def test_a_bar_is_shown_on_a_terminal_only(broker_address: str, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_subscription_without_a_word(broker_address: str) -> None:
-    """A person who has seen enough would see a traceback."""
+    """A user who ends a subscription would see a traceback."""
     process = subscriber("desk = 1 and begin = true", "--to", broker_address)
     publish_until_seen(broker_address, process)
     process.send_signal(signal.SIGINT)
@@ -239,7 +239,7 @@ def test_ctrl_c_ends_a_subscription_without_a_word(broker_address: str) -> None:
 
 @pytest.mark.slow
 def test_losses_are_told_also_at_ctrl_c(broker_address: str) -> None:
-    """A person would take what was printed for all that there was."""
+    """A user would take the printed notifications for all."""
     process = subscriber("desk = 1", "--to", broker_address)
     publish_until_seen(broker_address, process)
     process.send_signal(signal.SIGSTOP)
@@ -304,7 +304,7 @@ def test_what_is_no_timeout_is_refused(broker_address: str) -> None:
 
 
 def test_nobody_listens() -> None:
-    """A person would not learn what is missing."""
+    """A user would not learn the missing part."""
     run = here("pub", "--to", "contrada://127.0.0.1:1", "a=1")
     assert run.returncode == 1
     assert run.stderr.startswith("contrada: error: contrada://127.0.0.1:1: connection refused")
@@ -329,14 +329,14 @@ def test_a_bad_line_ends_publishing_with_its_place(broker_address: str) -> None:
     ],
 )
 def test_lines_of_another_shape_get_a_hint(broker_address: str, text: str, hint: str) -> None:
-    """A person would see what is wrong, but not what to do."""
+    """A user would see the error without a remedy."""
     run = here("pub", "--to", broker_address, "--json", "-", text=text)
     assert (run.returncode, run.stdout) == (2, "published 0\n")
     assert run.stderr.endswith(f"{hint}\n")
 
 
 def test_attributes_are_renamed_and_dropped(broker_address: str) -> None:
-    """What a shipper of logs writes could not be published."""
+    """Lines of log shippers could not be published."""
     with connect_sync(broker_address) as service, service.subscribe("shipped = 1") as events:
         text = '{"shipped": 1, "@timestamp": "2013-01-01T00:00:00", "@version": "1"}\n'
         options = ("--rename", "@timestamp=at", "--drop", "@version", "--types", "at=time")
@@ -350,7 +350,7 @@ def test_attributes_are_renamed_and_dropped(broker_address: str) -> None:
 
 @pytest.mark.slow
 def test_a_broker_tells_what_it_did(broker_address: str) -> None:
-    """Whoever runs one would learn what it lost or refused only when it ends."""
+    """An operator would learn of losses and refusals only at the end."""
     contrada("pub", "--to", broker_address, "a=1")
     run = contrada("stats", broker_address, "--json")
     assert (run.returncode, run.stderr) == (0, "")
@@ -369,7 +369,7 @@ def test_a_broker_tells_what_it_did(broker_address: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [["-v"], ["-vv", "--json"]])
 def test_a_broker_logs_who_comes_and_what_it_refuses(options: list[str], tmp_path: Path) -> None:
-    """Whoever runs one could not find out why a client was ended."""
+    """An operator could not find out why a client was ended."""
     command = [*CONTRADA, "serve", "--port", "0", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=tmp_path, text=True, **pipes) as broker:  # type: ignore[call-overload]
@@ -397,7 +397,7 @@ def test_a_broker_logs_who_comes_and_what_it_refuses(options: list[str], tmp_pat
 
 @pytest.mark.slow
 def test_the_envelope_is_shown_on_request(broker_address: str) -> None:
-    """A person could not see who published what, and when."""
+    """A user could not see the publisher and the time."""
     command = ("--to", broker_address, "--count", "1", "--envelope")
     plain = subscriber("desk = 1 and begin = true", *command)
     with_json = subscriber("desk = 1 and begin = true", *command, "--json")

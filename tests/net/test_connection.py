@@ -55,7 +55,7 @@ def test_both_sides_say_hello_and_are_open() -> None:
 
 
 def test_pings_are_answered_by_the_link() -> None:
-    """A quiet peer would be taken for dead."""
+    """A quiet peer would be ended as dead."""
     client, broker = open_pair()
     client.send(Ping(7))
     assert heard(broker, client.outgoing(), 1.0) == [Ping(7)]
@@ -73,7 +73,7 @@ def test_pings_are_answered_by_the_link() -> None:
     ],
 )
 def test_who_breaks_the_protocol_is_told_and_closed(frames: list[Frame], code: str) -> None:
-    """A broken peer would go on, or not know why it was closed."""
+    """A broken peer would continue, or not know the reason of its end."""
     broker = broker_link()
     with pytest.raises(FrameError) as caught:
         heard(broker, b"".join(map(encode, frames)))
@@ -86,7 +86,7 @@ def test_who_breaks_the_protocol_is_told_and_closed(frames: list[Frame], code: s
 
 
 def test_after_goodbye_nothing_is_heard_or_said() -> None:
-    """What follows a goodbye would be carried out."""
+    """Frames behind a Goodbye would be carried out."""
     client, broker = open_pair()
     client.close("done")
     client.send(Ping(1))
@@ -111,7 +111,7 @@ def test_a_silent_peer_is_asked_once_and_then_given_up() -> None:
 
 
 def test_who_says_no_hello_is_given_up() -> None:
-    """Connections that say nothing would fill the broker."""
+    """Silent connections would fill the broker."""
     broker = broker_link()
     broker.tick(USUAL_LIVENESS.hello_wait_s - 1)
     with pytest.raises(FrameError, match="no hello"):

@@ -1,4 +1,4 @@
-"""What one client asks for does not keep a broker from the others."""
+"""One client's requests do not keep a broker from the others."""
 
 import asyncio
 import random
@@ -157,7 +157,7 @@ async def test_matching_keeps_the_loop_no_longer_than_a_turn(
 
 @on_loop
 async def test_what_the_broker_cannot_afford_its_subscriber_looks_at_again() -> None:
-    """A subscriber would get what it did not ask for, or miss what it asked for."""
+    """A subscriber would get foreign notifications, or miss its own."""
     limits = BrokerLimits(batch_work_max=1_000, notification_work_max=1_000)
     async with (
         Broker(port=0, limits=limits) as broker,
@@ -207,7 +207,7 @@ async def test_others_have_their_turn_between_the_requests_of_one_client() -> No
 
 
 _READ_BYTES = 256 * 1024
-"""What an event loop reads at once."""
+"""The bytes that an event loop reads at once."""
 
 _SMALL: dict[str, Frame] = {
     "statistics": StatisticsRequest(1),
@@ -248,7 +248,7 @@ async def test_a_single_request_is_answered_without_a_turn_of_the_loop() -> None
 @pytest.mark.parametrize("last", [Goodbye(), Failure("x", "y"), Hello(CLIENT), b"no frame"])
 @on_loop
 async def test_what_stands_before_the_end_is_carried_out_in_order(last: Frame | bytes) -> None:
-    """What a client asked for would depend on how its bytes were cut into reads."""
+    """The effect of requests would depend on the cuts of the byte stream."""
     desk = Desk()
     asker = desk.client()
     data = to_msgpack(FilterSet([Filter({"a": n, "b": -n}) for n in range(1_000)]))
@@ -346,7 +346,7 @@ async def test_a_request_that_waits_for_its_turn_is_held(monkeypatch: pytest.Mon
 
 @on_loop
 async def test_nobody_sees_half_of_a_subscription() -> None:
-    """A client would get what it has no answer for, miss what it asked for, or get it twice."""
+    """A client would get deliveries before the answer, miss some, or get them twice."""
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, Hello(CLIENT))
         assert isinstance(await client.hears(), Hello)
@@ -406,7 +406,7 @@ async def test_a_fault_in_the_middle_takes_out_what_was_entered(last: Any, code:
 async def test_who_leaves_in_the_middle_leaves_nothing(
     end: Callable[[ServerConnection], None],
 ) -> None:
-    """What nobody can withdraw any more would stay in the broker for ever."""
+    """A subscription without an owner would stay in the broker for ever."""
     desk = Desk()
     asker = desk.client()
     asker.data_received(encode(subscribe(1, 1, _many("plain"), 0)))
@@ -460,14 +460,16 @@ async def test_another_client_is_served_while_one_asks_for_too_much() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_search_finds_nothing_that_takes_longer_than_a_turn() -> None:
-    """What costs one client little would cost a server much; `make costly` searches for longer."""
+    """A request that is cheap for a client would be costly for a server; `make costly` searches for
+    longer.
+    """
     for name, found in worst(seconds=20, seed=1):
         assert found[0].took_s < TURN_S_MAX, (name, found[0])
 
 
 @on_loop
 async def test_a_refusal_quotes_no_more_than_a_line() -> None:
-    """A refusal would be as long as what is refused, and too long to be sent at all."""
+    """A refusal would be as long as its request, and too long to be sent."""
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, Hello("\0" * 60_000))
         failure = await client.hears()
@@ -490,7 +492,7 @@ async def test_a_refusal_quotes_no_more_than_a_line() -> None:
 
 @on_loop
 async def test_a_hello_is_short() -> None:
-    """What a stranger says of itself would fill the broker's memory."""
+    """The hello of a stranger would fill the broker's memory."""
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, Hello(CLIENT, "x" * 2**16))
         failure = await client.hears()

@@ -1,4 +1,4 @@
-"""Ten thousand subscribers at one broker, each a connection; and those among them who sleep."""
+"""Ten thousand subscribers at one broker, each with a connection; some of them asleep."""
 
 import asyncio
 import gc
@@ -30,13 +30,13 @@ EACH = 2
 ROUNDS = 3
 SLEEPERS = 4
 FILLING = 30_000
-"""Notifications that fill the queues of sleepers, and what the system buffers for them."""
+"""Notifications that fill the queues of sleepers, and the buffers of the system for them."""
 
 NAMES = 100
 WARM = 200
 MANY = 2_000
 SUBSCRIPTION_BYTES = 1_450
-"""What the objects of a subscription may take."""
+"""Bytes of the objects of a subscription."""
 
 AS_WITHOUT = 1.5
 """How many times as much of the processor the same may take beside sleepers."""
@@ -48,7 +48,7 @@ def service_at(address: str) -> TcpService:
 
 
 async def publish_round(process: Process, of: Crowd, number: int) -> float:
-    """`EACH` notifications for each subscriber; what that takes of the processor at the broker."""
+    """Publishes `EACH` notifications for each subscriber; returns the broker's processor time."""
     before_s = process.cpu_s
     of.ask()
     async with service_at(process.address) as service:
@@ -60,7 +60,7 @@ async def publish_round(process: Process, of: Crowd, number: int) -> float:
 
 
 def sleeper(port: int) -> socket.socket:
-    """One that asks for what a hundred others get, and much more, and never reads."""
+    """Returns a client that subscribes like a hundred others, and to much more, and never reads."""
     sock = socket.create_connection(("127.0.0.1", port))
     asked = Subscribe("1", ct.FilterSet("to < 100 or filling any"))
     sock.sendall(HELLO + encode(Request(2, encode_message(asked), CREDIT)))
@@ -70,7 +70,7 @@ def sleeper(port: int) -> socket.socket:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_ten_thousand_each_get_their_own_beside_some_who_sleep() -> None:
-    """A crowd would not be served, or one who stops reading would harm all others."""
+    """A crowd would not be served, or one that stops reading would harm all others."""
     try:
         allow_files(sum(COUNTS))
     except OSError as error:
@@ -86,7 +86,7 @@ def test_ten_thousand_each_get_their_own_beside_some_who_sleep() -> None:
 
 
 async def fill(process: Process) -> None:
-    """Fills the queues of those who sleep; whoever publishes waits for them once."""
+    """Fills the queues of the sleepers; publishers wait for them once."""
     async with service_at(process.address) as service:
         await service.publish_batch({"filling": "x" * 400, "n": n} for n in range(FILLING))
         counts = await service.broker_statistics()
@@ -170,7 +170,7 @@ async def ask(client: RawClient, said: list[bytes]) -> None:
 
 @on_loop
 async def test_a_broker_is_told_of_all_who_come_at_once() -> None:
-    """Whoever comes back with a thousand others would wait for seconds."""
+    """One of a thousand reconnecting clients would wait for seconds."""
     allow_files(2_000)
     async with Broker(port=0) as one:
         assert one._server is not None

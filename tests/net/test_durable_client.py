@@ -1,4 +1,4 @@
-"""Promises over connections that are lost, and brokers that are killed and come back."""
+"""Durable traffic over lost connections, and with killed brokers that restart."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ def cut(broker: Broker) -> None:
 
 
 async def begun(address: str, store: Path | None) -> Broker:
-    """A new broker at the address of one that is gone."""
+    """Starts a new broker at the address of a former one."""
     place = parse_address(address)
     broker = Broker(place.host, place.port, store=store)
     await broker.start()
@@ -98,7 +98,7 @@ async def cutting(broker: Broker, times: int) -> AsyncIterator[asyncio.Task[None
 
 @on_loop
 async def test_what_is_published_while_connections_are_cut_comes_once(path: Path) -> None:
-    """What was on its way would be lost, or published a second time."""
+    """Publications in flight would be lost, or published twice."""
     async with (
         Broker(port=0, store=path) as broker,
         connect(broker.address, publisher="desk") as service,
@@ -121,7 +121,7 @@ async def test_what_is_published_while_connections_are_cut_comes_once(path: Path
 
 @on_loop
 async def test_a_reader_goes_on_where_it_was(path: Path) -> None:
-    """It would miss what was on its way; or do again what it has in its hands, or has done."""
+    """It would miss records in flight; or get records again that it holds or has acknowledged."""
     async with (
         Broker(port=0, store=path) as broker,
         connect(broker.address) as service,
@@ -146,7 +146,7 @@ async def test_a_reader_goes_on_where_it_was(path: Path) -> None:
 async def test_what_is_acknowledged_one_by_one_does_not_come_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was acknowledged while another acknowledgement was on its way would be done again."""
+    """A record acknowledged during another acknowledgement would be delivered again."""
     async with (
         Broker(port=0, store=path) as broker,
         connect(broker.address) as service,
@@ -167,7 +167,7 @@ async def test_what_is_acknowledged_one_by_one_does_not_come_again(
 
 @on_loop
 async def test_what_was_acknowledged_while_the_broker_was_away_stays_so(path: Path) -> None:
-    """What was worked off over a restart would come again."""
+    """Acknowledged records would be delivered again after a restart."""
     broker = Broker(port=0, store=path)
     await broker.start()
     address = broker.address
@@ -186,7 +186,7 @@ async def test_what_was_acknowledged_while_the_broker_was_away_stays_so(path: Pa
 
 @on_loop
 async def test_a_replay_goes_on_where_it_was(path: Path) -> None:
-    """Who reads again would miss what it had not read yet."""
+    """A second reader would miss unread records."""
     count = 2 * READ_AHEAD_MAX
     async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
         keeps = ct.Retention(replay_max=count)
@@ -201,7 +201,7 @@ async def test_a_replay_goes_on_where_it_was(path: Path) -> None:
 
 @on_loop
 async def test_one_in_memory_outlives_its_connection_for_a_while() -> None:
-    """What is reliable would be lost with a connection; or what nobody reads be kept for ever."""
+    """Reliable notifications would be lost with a connection; or unread ones be kept for ever."""
     async with Broker(port=0) as broker, connect(broker.address) as service:
         events = await service.subscribe("n any", reliable=True)
         async with connect(broker.address) as other:
@@ -221,7 +221,7 @@ async def test_one_in_memory_outlives_its_connection_for_a_while() -> None:
 
 @on_loop
 async def test_one_in_memory_that_was_lost_with_its_broker_says_so() -> None:
-    """A reader would go on as if nothing had been lost."""
+    """A reader would continue as if nothing had been lost."""
     broker = Broker(port=0)
     await broker.start()
     address = broker.address
@@ -236,7 +236,7 @@ async def test_one_in_memory_that_was_lost_with_its_broker_says_so() -> None:
 
 @on_loop
 async def test_another_one_of_the_same_name_is_not_taken_for_it(path: Path) -> None:
-    """What a reader acknowledges would be another's, which nobody has read."""
+    """A reader's acknowledgements would apply to another subscription."""
     broker = Broker(port=0, store=path)
     await broker.start()
     address = broker.address
@@ -293,7 +293,7 @@ async def test_a_reader_ends_with_its_service(path: Path) -> None:
 
 @on_loop
 async def test_a_reader_leaves_a_connection_that_is_dead_and_does_not_show_it(path: Path) -> None:
-    """What it had there would come again only when the broker misses a sign of life."""
+    """Its records would be delivered again only when the broker misses a sign of life."""
     async with (
         Broker(port=0, store=path) as broker,
         connect(broker.address) as service,
@@ -313,7 +313,7 @@ async def test_a_reader_leaves_a_connection_that_is_dead_and_does_not_show_it(pa
 
 @on_loop
 async def test_who_begins_to_publish_as_the_connection_is_lost_is_answered(path: Path) -> None:
-    """It would wait for ever for the answer to what was never sent: who it is."""
+    """It would wait for ever for the answer to a hello that was never sent."""
     async with (
         Broker(port=0, store=path) as broker,
         connect(broker.address, publisher="desk") as service,
@@ -352,7 +352,9 @@ async def test_a_connection_that_is_lost_as_readers_are_taken_up_is_made_again(
 async def test_what_is_acknowledged_before_readers_are_taken_up_waits_for_that(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection lost at the end of taking up would count as up: it would be said too early."""
+    """A connection lost at the end of its restoration would count as up: requests would be sent too
+    early.
+    """
     async with (
         Broker(port=0, store=path) as broker,
         connect(broker.address) as service,
@@ -405,7 +407,7 @@ async def test_two_do_not_publish_under_one_name(path: Path) -> None:
 async def test_a_name_that_was_taken_meanwhile_is_told_to_its_publisher_alone(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a reader of the same client has acknowledged would come again."""
+    """The acknowledged records of a reader of the same client would be delivered again."""
     async with (
         Broker(port=0, store=path) as broker,
         connect(broker.address, publisher="desk") as service,
@@ -497,7 +499,7 @@ async def test_a_reader_ends_while_its_broker_is_away(path: Path) -> None:
 
 @on_loop
 async def test_a_file_is_made_with_the_first_promise(path: Path) -> None:
-    """Who starts a broker to try it out would find files that he did not ask for."""
+    """A first try of a broker would leave files that the user did not ask for."""
     async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
         await service.publish({"n": 1})
         assert not path.exists()
@@ -545,7 +547,7 @@ async def test_what_is_wrong_with_a_store_is_said(path: Path) -> None:
 def test_the_command_says_where_it_keeps_things(
     options: tuple[str, ...], file: str | None, tmp_path: Path
 ) -> None:
-    """Who starts a broker would not find what it kept, or have files where he wants none."""
+    """A user would not find the store, or have unwanted files."""
     with (
         serving("--port", "0", *options, folder=tmp_path) as (_, address),
         ct.connect_sync(address) as service,
@@ -589,7 +591,7 @@ def free_port() -> int:
 
 
 async def publish_all(service: Service, accepted: list[int], stop: asyncio.Event) -> None:
-    """Publishes numbers by several at a time until it is told to stop; notes what was accepted."""
+    """Publishes numbers in concurrent batches until a stop; notes the accepted ones."""
 
     async def publish(first: int) -> None:
         for n in range(first, 10**9, 8):
@@ -602,7 +604,7 @@ async def publish_all(service: Service, accepted: list[int], stop: asyncio.Event
 
 
 async def read_all(events: DurableSubscription[Any], done: list[int]) -> None:
-    """Reads until it is cancelled; notes what is acknowledged."""
+    """Reads until cancelled; notes the acknowledged ones."""
     async for each in events:
         await events.acknowledge(each.position)
         done.append(each.item["n"])

@@ -1,4 +1,4 @@
-"""What every service promises: reliable, certified, and subscriptions that outlive it."""
+"""Reliable and certified delivery, and durable subscriptions, of every service."""
 
 import asyncio
 import random
@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def fail_over(service: Service, name: str, number: int) -> list[DurableRecord[Any]]:
-    """Read until a number comes, and fail over it; what has come."""
+    """Reads up to a number, and fails on it; returns the numbers."""
     found: list[DurableRecord[Any]] = []
     try:
         async with service.subscribe(durable=name) as events:
@@ -56,7 +56,7 @@ async def fail_over(service: Service, name: str, number: int) -> list[DurableRec
 async def test_a_durable_subscription_keeps_what_comes_while_nobody_reads(
     serve: Serve, path: Path
 ) -> None:
-    """Who is away for a night would miss it."""
+    """A subscriber that is away for a night would miss the notifications."""
     async with serve(path) as service:
         await service.publish({"n": 0}, delivery=CERTIFIED)
         async with service.subscribe("n any", durable="all"):
@@ -78,7 +78,7 @@ async def test_a_durable_subscription_keeps_what_comes_while_nobody_reads(
 
 @on_loop
 async def test_best_effort_is_kept_too_and_nothing_twice(serve: Serve, path: Path) -> None:
-    """What was not promised would be missing in the log; or what was would stand there twice."""
+    """Best-effort notifications would be missing in the log; or reliable ones doubled."""
     async with serve(path) as service:
         async with (
             service.subscribe("n any") as ordinary,
@@ -96,7 +96,7 @@ async def test_best_effort_is_kept_too_and_nothing_twice(serve: Serve, path: Pat
 
 @on_loop
 async def test_what_has_expired_in_the_log_is_read_by_nobody(serve: Serve, path: Path) -> None:
-    """An alarm of last night would be acted upon; or come again with each reader."""
+    """An alarm of last night would be acted upon; or be delivered to each reader."""
     async with serve(path) as service:
         await service.subscribe("n any", durable="s")
         await service.publish({"n": 0}, ttl_s=60)
@@ -115,7 +115,9 @@ async def test_what_has_expired_in_the_log_is_read_by_nobody(serve: Serve, path:
 @pytest.mark.parametrize("store", [True, False])
 @on_loop
 async def test_each_gets_what_its_filters_match(serve: Serve, store: bool, tmp_path: Path) -> None:
-    """The machine would find others than the router, or a log give what nobody asked for."""
+    """The delivery server would match differently than the router, or a log have unmatched
+    records.
+    """
     chance = random.Random(7)
     filters = ["a = 1", "a > 2 or b = 2", "a any and b != 1", "b between 1 and 3"]
     items = [
@@ -184,7 +186,7 @@ async def test_an_ended_one_keeps_nothing(serve: Serve, path: Path) -> None:
 
 @on_loop
 async def test_what_is_not_acknowledged_comes_again(serve: Serve, path: Path) -> None:
-    """Who dies over a notification would have lost it."""
+    """A reader that dies over a notification would have lost it."""
     async with serve(path) as service:
         async with service.subscribe("n any", durable="s", auto_acknowledge=False) as events:
             await service.publish_batch([{"n": n} for n in range(9)], delivery=CERTIFIED)
@@ -209,7 +211,7 @@ async def test_what_is_not_acknowledged_comes_again(serve: Serve, path: Path) ->
 
 @on_loop
 async def test_it_is_acknowledged_when_the_next_is_asked_for(serve: Serve, path: Path) -> None:
-    """What a loop's body has done would be done twice; or what it failed over never again."""
+    """A processed notification would be processed twice; or a failed one never again."""
     async with serve(path) as service:
         await service.subscribe("n any", durable="s")
         await service.publish_batch([{"n": n} for n in range(5)], delivery=CERTIFIED)
@@ -227,7 +229,7 @@ async def test_it_is_acknowledged_when_the_next_is_asked_for(serve: Serve, path:
 async def test_closing_ends_a_reader_before_its_last_is_acknowledged(
     serve: Serve, path: Path
 ) -> None:
-    """What was just being worked on when the service closed would be lost."""
+    """The notification in progress at the close would be lost."""
     async with serve(path) as service:
         async with service.subscribe("n any", durable="s") as events:
             await service.publish_batch([{"n": n} for n in range(3)], delivery=CERTIFIED)
@@ -274,7 +276,7 @@ async def test_several_share_one(serve: Serve, path: Path) -> None:
 
 @on_loop
 async def test_it_is_read_again_from_a_position_or_a_time(serve: Serve, path: Path) -> None:
-    """Who has lost its own state could not make it anew."""
+    """A reader without its own state could not rebuild it."""
     async with serve(path) as service:
         keeps = ct.Retention(replay_max=100)
         async with service.subscribe("n any", durable="s", retention=keeps) as events:
@@ -295,7 +297,9 @@ async def test_it_is_read_again_from_a_position_or_a_time(serve: Serve, path: Pa
 
 @on_loop
 async def test_what_came_too_often_goes_to_the_dead_letters(serve: Serve, path: Path) -> None:
-    """One that nobody can work on would come for ever; or one that nobody saw be given up."""
+    """A notification that always fails would be delivered for ever; or an unread one be given
+    up.
+    """
     async with serve(path) as service:
         keeps = ct.Retention(attempts_max=2, dead_letter="dead")  # Which begins with it.
         await service.subscribe("n any", durable="s", retention=keeps)
@@ -311,7 +315,7 @@ async def test_what_came_too_often_goes_to_the_dead_letters(serve: Serve, path: 
 
 @on_loop
 async def test_nothing_dies_unread(serve: Serve, path: Path) -> None:
-    """Who stops waiting, as something comes, would be taken for one who failed over it."""
+    """A cancelled wait would count as a failed attempt."""
     async with serve(path) as service:
         await service.publish({"n": 0}, delivery=CERTIFIED)
         keeps = ct.Retention(attempts_max=1)
@@ -408,7 +412,7 @@ async def test_a_publisher_goes_on_after_a_restart(serve: Serve, path: Path) -> 
 
 @on_loop
 async def test_what_makes_no_sense_is_refused(serve: Serve, path: Path) -> None:
-    """It would be published at best effort, or kept nowhere, and nobody told."""
+    """It would be published at best effort, or not kept, without an error."""
     rule = ct.Pattern("n > 1 -> n > 2 within 1 s")
     async with serve(path) as service:
         with pytest.raises(InvalidValueError, match="'certifed': expected best-effort, or"):
@@ -450,7 +454,7 @@ async def test_what_makes_no_sense_is_refused(serve: Serve, path: Path) -> None:
 
 @on_loop
 async def test_a_damaged_record_is_counted_and_never_served(serve: Serve, path: Path) -> None:
-    """Something else than what was published would be worked on."""
+    """Other content than the published one would be processed."""
     async with serve(path) as service:
         await service.subscribe("n any", durable="s")
         await service.publish_batch([{"n": n} for n in range(3)], delivery=CERTIFIED)
@@ -465,7 +469,7 @@ async def test_a_damaged_record_is_counted_and_never_served(serve: Serve, path: 
 async def test_a_full_disk_is_said_and_nothing_accepted_is_lost(
     serve: Serve, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A publisher would think that it is on the disk; or what was kept before be gone."""
+    """A publisher would rely on the disk; or earlier records be lost."""
     async with serve(path) as service:
         reader = service.subscribe("n any", durable="s")
         async with reader as events:
@@ -487,7 +491,7 @@ async def test_a_full_disk_is_said_and_nothing_accepted_is_lost(
 
 @on_loop
 async def test_what_is_being_published_when_it_closes_is_accepted(serve: Serve, path: Path) -> None:
-    """A publisher would wait for ever, or what it was promised be lost."""
+    """A publisher would wait for ever, or lose accepted notifications."""
     async with serve(path) as service:
         await service.subscribe("n any", durable="s")
         published = [service.publish({"n": n}, delivery=CERTIFIED) for n in range(9)]

@@ -1,4 +1,4 @@
-"""Clients of any kind that ask for what is promised: what is wrong is said, all is bounded."""
+"""Durable requests of any client: errors are reported, and all is bounded."""
 
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def publications(*each: bytes) -> msgspec.Raw:
 async def test_what_is_wrong_is_said_and_the_connection_stays(
     message: msgspec.Raw, code: str, words: str
 ) -> None:
-    """A client would be cut off, or wait for ever, or harm what others have."""
+    """A client would be cut off, or wait for ever, or harm others."""
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, HELLO)
         assert isinstance(await client.hears(), Hello)
@@ -119,7 +119,7 @@ def _good() -> msgspec.Raw:
 
 @on_loop
 async def test_who_asks_too_far_ahead_is_ended() -> None:
-    """Whoever does not wait for answers would fill the memory."""
+    """A client that does not wait for answers would fill the memory."""
     async with Broker(port=0, limits=BrokerLimits(durable_requests_max=3)) as broker:
         client = await RawClient.to(broker, HELLO)
         arrive = encode_durable(PublisherHello("p", "i"))
@@ -132,7 +132,7 @@ async def test_who_asks_too_far_ahead_is_ended() -> None:
 
 @on_loop
 async def test_what_is_accepted_is_never_refused() -> None:
-    """Who publishes more than slow subscribers take would be told that what is kept is not."""
+    """A publisher faster than slow subscribers would get a refusal for accepted notifications."""
     # Nothing is matched on receipt, so accepted notifications wait.
     limits = BrokerLimits(immediate_notifications_max=-1, pending_bytes_max=3_000)
     async with Broker(port=0, limits=limits) as broker:
@@ -154,7 +154,7 @@ async def test_what_is_accepted_is_never_refused() -> None:
 
 @on_loop
 async def test_a_neighbour_that_gives_no_records_does_no_harm() -> None:
-    """It would stop all that its broker promises."""
+    """It would stop all durable traffic of its broker."""
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, HELLO)
         client.say(LogRequest(1, encode_durable(ReadLog("s", "r", ALL, None, False))))

@@ -105,7 +105,7 @@ def test_a_forked_process_is_told(address: str | None) -> None:
 
 @pytest.mark.quick_first
 def test_many_threads_publish_by_one_service(address: str | None) -> None:
-    """Threads would have to agree on who publishes, or lose something without a word."""
+    """Threads would have to agree on a publisher, or lose notifications silently."""
     with connect_sync(address) as service, service.subscribe("thread any") as events:
         gate = threading.Barrier(THREADS)
 
@@ -132,7 +132,7 @@ def test_many_threads_publish_by_one_service(address: str | None) -> None:
 
 
 def test_it_works_beside_several_event_loops(address: str | None) -> None:
-    """Blocking code could not stand in a program that has loops of its own."""
+    """Blocking code could not run in a program with event loops of its own."""
     with connect_sync(address) as service, service.subscribe("loop any") as events:
 
         async def publish(loop: int) -> None:

@@ -73,7 +73,7 @@ def limited(service: Service, limits: BrokerLimits) -> Service:
 
 @on_loop
 async def test_what_is_asked_for_is_known_once_it_is_open() -> None:
-    """What a program publishes first would reach nobody, without a word."""
+    """The first publications of a program would be lost silently."""
     async with (
         network(2, [(0, 1)]) as brokers,
         ct.connect(brokers[1].address) as far,
@@ -90,7 +90,7 @@ async def test_what_is_asked_for_is_known_once_it_is_open() -> None:
 async def test_what_is_promised_comes_to_logs_that_are_known_once_it_is_open(
     tmp_path: Path,
 ) -> None:
-    """What is certified would not come, since nobody had told of the log yet."""
+    """Certified notifications would be lost, since the log is not announced yet."""
     async with (
         Broker(port=0, network=Membership("a"), store=tmp_path / "a.db") as broker,
         ct.connect(broker.address) as owner,
@@ -166,7 +166,7 @@ def test_options_that_make_no_sense_are_refused_in_words(
 async def test_a_network_that_does_not_fit_is_said_at_once(
     of: Membership, options: dict[str, Any], said: str
 ) -> None:
-    """A program would run, and nothing come, for a reason that stands in no log of it."""
+    """A program would run without deliveries, and without the reason in its log."""
     told: list[ConnectionState] = []
     async with Broker(port=0, network=of) as broker:
         service = joined(broker, on_connection=told.append, **options)
@@ -334,7 +334,7 @@ async def test_what_is_carried_as_bytes_is_read() -> None:
 
 @on_loop
 async def test_what_could_not_be_decided_on_its_way_is_decided_here() -> None:
-    """A subscriber would get what it did not ask for, since a link may cost a bounded work."""
+    """A subscriber would get unmatched notifications, since links have bounded work."""
     limits = BrokerLimits(batch_work_max=1_000, notification_work_max=1_000)
     hard = "a matches '(a|b)*a(a|b){12}c{3}d'"
     async with (
@@ -363,7 +363,7 @@ async def test_what_could_not_be_decided_on_its_way_is_decided_here() -> None:
 
 @on_loop
 async def test_what_no_frame_can_hold_is_refused_and_the_link_stays() -> None:
-    """One large notification would end the link, again and again where it is promised."""
+    """One large notification would end the link, repeatedly if it is reliable."""
     async with (
         Broker(port=0, network=Membership("a")) as broker,
         ct.connect(broker.address) as client,
@@ -380,7 +380,7 @@ async def test_what_no_frame_can_hold_is_refused_and_the_link_stays() -> None:
 
 @on_loop
 async def test_what_the_network_wants_advertised_is_refused_here() -> None:
-    """A publisher would be told nothing of what goes nowhere."""
+    """A publisher would not learn that its notifications are not forwarded."""
     of = Membership("a", strategy=Strategy.ADVERTISEMENTS)
     async with Broker(port=0, network=of) as broker, joined(broker, advertisements=True) as service:
         with pytest.raises(ServiceError, match="not advertised"):
@@ -389,7 +389,7 @@ async def test_what_the_network_wants_advertised_is_refused_here() -> None:
 
 @on_loop
 async def test_what_cannot_be_promised_says_how_it_could() -> None:
-    """A user would be told of flags of a command that is not in use."""
+    """A user would get hints about flags of an unused command."""
     async with Broker(port=0, network=Membership("a")) as broker, joined(broker) as service:
         with pytest.raises(CannotPublishError, match=r"connect\(store="):
             await service.publish({"a": 1}, delivery=CERTIFIED)
@@ -404,7 +404,7 @@ async def test_what_cannot_be_promised_says_how_it_could() -> None:
 
 @on_loop
 async def test_closing_hands_over_what_is_queued() -> None:
-    """What a program publishes last would be lost with it."""
+    """The last publications of a program would be lost."""
     async with (
         network(2, [(0, 1)]) as brokers,
         ct.connect(brokers[1].address) as far,
@@ -422,7 +422,7 @@ async def test_closing_hands_over_what_is_queued() -> None:
 
 @on_loop
 async def test_closing_hands_over_what_is_promised() -> None:
-    """What is held in memory alone, and is sent again, would be lost with it."""
+    """Shipments in memory, which are sent again, would be lost."""
     limits = BrokerLimits(channel_bytes_max=10_000, transfer_bytes_max=1_000)
     async with (
         Broker(port=0, network=Membership("a")) as broker,
@@ -439,7 +439,7 @@ async def test_closing_hands_over_what_is_promised() -> None:
 
 @on_loop
 async def test_closing_waits_for_a_neighbour_that_takes_nothing_only_so_long() -> None:
-    """A program could not end, or what is lost would not be counted."""
+    """A program could not end, or losses would not be counted."""
     limits = BrokerLimits(handover_wait_s=0.05, stop_wait_s=0.05)
     async with (
         Broker(port=0, network=Membership("a")) as broker,
@@ -462,7 +462,7 @@ async def test_closing_waits_for_a_neighbour_that_takes_nothing_only_so_long() -
 
 @pytest.mark.slow
 def test_a_broker_that_is_killed_loses_nothing_that_was_promised(tmp_path: Path) -> None:
-    """An embedded service would keep its promises as long as nothing happens."""
+    """An embedded service would keep its guarantees only without crashes."""
     (port,) = free_ports(1)
     address = f"contrada://127.0.0.1:{port}"
     options = ["--port", str(port), "--name", "a", "--store", str(tmp_path / "a.db")]
@@ -529,7 +529,7 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.slow
 @on_loop
 async def test_a_program_that_is_killed_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
-    """What its publisher took for kept would be gone with it, or come twice."""
+    """Accepted notifications would be lost with it, or doubled."""
     accepted: list[int] = []
     store = tmp_path / "d.db"
     async with (

@@ -47,7 +47,7 @@ def test_a_broker_and_a_subscriber_load_the_same_operators(tmp_path: Path) -> No
 def test_commands_reach_the_sites_that_have_all_wanted_bits(
     is_network: bool, broker_address: str
 ) -> None:
-    """Site-Select: a command would go to sites that cannot follow it, or miss those that can."""
+    """Site-Select: a command would reach sites without the required bits, or miss others."""
     sites = {"lathe": "0f", "press": "0b", "mill": "0f01", "idle": ""}
     one, two, last = ({"wanted": bytes.fromhex(bits)} for bits in ("05", "0101", ""))
     reached: dict[str, list[ct.Notification]] = {}
@@ -67,7 +67,7 @@ def test_commands_reach_the_sites_that_have_all_wanted_bits(
 
 @pytest.mark.slow
 def test_a_broker_without_an_operator_hands_on_what_may_match(tmp_path: Path) -> None:
-    """Who subscribes elsewhere with an operator of one's own would get nothing, or anything."""
+    """A remote subscriber with an extension operator would get nothing, or everything."""
     write_module(tmp_path)
     named = ["--port", "0", "--name"]
     with ExitStack() as stack:

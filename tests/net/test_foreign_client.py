@@ -24,7 +24,7 @@ from tests.net.foreign_client import ForeignClient, comparison
 from tests.net.requests import frames_in
 
 ONE = ENTRY_BYTES + 1
-"""Credit for one notification, and the last may go beyond it."""
+"""Credit for one notification; the last may exceed it."""
 
 
 def connected(broker: Broker) -> ForeignClient:
@@ -46,7 +46,7 @@ def test_it_uses_nothing_of_the_project() -> None:
 @pytest.mark.parametrize("operator", ["<", "<=", "=", ">=", ">"])
 @pytest.mark.parametrize("number", [0, 5, -3, 2.5, -0.1, 2.0**53 - 1])
 def test_its_filters_mean_the_same(operator: str, number: float) -> None:
-    """The page would tell wrongly how a comparison is written."""
+    """The page would describe a comparison wrongly."""
     assert from_msgpack(comparison("a", operator, number)) == ct.Filter(f"a {operator} {number!r}")
 
 
@@ -86,7 +86,7 @@ async def test_it_holds_a_broker_to_its_credit() -> None:
 
 @on_loop
 async def test_it_publishes_and_updates_and_is_refused_in_words() -> None:
-    """What is published in another language would not be delivered as it is."""
+    """Publications in another language would be delivered changed."""
     async with (
         Broker(port=0) as broker,
         connect(broker.address) as service,
@@ -110,7 +110,9 @@ async def test_it_publishes_and_updates_and_is_refused_in_words() -> None:
 
 @on_loop
 async def test_a_broker_of_vectors_is_a_neighbour() -> None:
-    """A broker in another language would not be taken for a neighbour, or would be told nothing."""
+    """A broker in another language would not be accepted as a neighbour, or get no
+    subscriptions.
+    """
     quote = vectors.QUOTE
     async with (
         Broker(port=0, network=Membership("b")) as broker,

@@ -121,7 +121,7 @@ def test_any_payload_is_a_frame_or_malformed(kind: int, payload: bytes) -> None:
     ],
 )
 def test_each_fault_has_its_name(data: bytes, code: str) -> None:
-    """Faults could not be told apart in statistics."""
+    """Statistics could not tell faults apart."""
     assert fault_of(FrameReader(), data) == code
 
 
@@ -135,7 +135,7 @@ def test_later_versions_may_append_fields() -> None:
 
 
 def test_what_is_sent_is_bounded_too() -> None:
-    """A peer would be sent what it must refuse."""
+    """A peer would get frames that it must refuse."""
     with pytest.raises(LimitError, match="FRAME_BYTES_MAX"):
         encode(delivery(1, 0, [bytes(FRAME_BYTES_MAX)]))
     with pytest.raises(LimitError, match="CONTENT_BYTES_MAX"):
@@ -156,7 +156,7 @@ def test_what_is_sent_is_bounded_too() -> None:
     ],
 )
 def test_messages_of_strangers_are_one_clear_error(data: bytes) -> None:
-    """What a client asks for would end the connection of a broker with a fault of its own."""
+    """A client's request would end a connection with a fault of the broker."""
     with pytest.raises(ContradaError):
         whole(decode_request(msgspec.Raw(data)))
 
@@ -167,7 +167,7 @@ def whole(asked: ClientRequest) -> object:
 
 
 def test_messages_travel_as_they_are() -> None:
-    """What a client asks for would be something else at the broker."""
+    """A request would be decoded as another one."""
     published = Publish((Notification({"a": 1}), Notification({"b": [1, 2]})))
     for message in (
         published,
@@ -196,7 +196,7 @@ def test_filters_are_looked_at_in_parts() -> None:
 
 
 def test_filters_of_one_subscription_share_their_value_sets() -> None:
-    """A broker would hold each name as often as a subscription says it."""
+    """A broker would hold each name as often as a subscription has it."""
     asked = decode_request(
         encode_message(Subscribe("1", FilterSet("s = 'DIS' and n > 1 or s = 'DIS' and n < 0")))
     )

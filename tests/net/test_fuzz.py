@@ -23,7 +23,7 @@ def test_hostile_frames_harm_nobody(seed: int) -> None:
 
 @pytest.mark.parametrize("role", [CLIENT, NEIGHBOUR])
 def test_streams_are_the_same_for_the_same_seed(role: str) -> None:
-    """What was found could not be found again."""
+    """A failure could not be repeated."""
     one, same, other = Mutator(1), Mutator(1), Mutator(2)
     streams = [[each.stream(role) for _ in range(20)] for each in (one, same, other)]
     assert streams[0] == streams[1] != streams[2]

@@ -1,4 +1,4 @@
-"""Functions that are called with what a subscription gives: the same for every service."""
+"""Handler functions of subscriptions: the same for every service."""
 
 import asyncio
 import threading
@@ -108,7 +108,7 @@ async def test_what_a_handler_raises_ends_nothing(
 
 @on_loop
 async def test_who_cancels_handling_cancels_the_calls(address: str | None) -> None:
-    """Calls would go on behind a program that has ended them."""
+    """Handlers would run on in a program that has cancelled them."""
     async with connect(address) as service, service.subscribe("n any") as events:
         ended: list[object] = []
         begun = asyncio.Event()
@@ -178,7 +178,7 @@ def test_handlers_of_blocking_code_may_wait_and_publish(address: str | None) -> 
 
 
 def test_blocking_code_may_handle_by_async_functions(address: str | None) -> None:
-    """What is written for an event loop would have to be written twice."""
+    """Code for an event loop would have to be written twice."""
     done: list[object] = []
 
     async def handle(found: ct.Notification) -> None:

@@ -1,4 +1,4 @@
-"""What is published at a broker is worked off at once where it is little, else by a task."""
+"""Small publications are matched on receipt, others by a task."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -83,7 +83,7 @@ async def test_what_is_little_is_worked_off_at_once() -> None:
 
 @on_loop
 async def test_what_turns_out_to_be_much_is_left_to_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who publishes what is hard to match would hold up the others, or it would come twice."""
+    """A costly publication would delay others, or be published twice."""
     shop = Workshop()
     take = shop.dispatcher.take
 
@@ -168,7 +168,7 @@ class Written:
 
 @on_loop
 async def test_few_are_written_to_at_once_and_many_together() -> None:
-    """What few ask for would wait a turn, or many would be written to for each publisher anew."""
+    """Few receivers would wait for a turn, or many would be written to for each publisher."""
     rounds, flushed = DeliveryRounds(), list[Written]()
     few: Any = [Written(flushed) for _ in range(WRITTEN_AT_ONCE_MAX)]
     for each in few:
@@ -186,7 +186,7 @@ async def test_few_are_written_to_at_once_and_many_together() -> None:
 
 @on_loop
 async def test_one_that_cannot_be_written_to_is_ended_and_no_other() -> None:
-    """One broken connection would silence those that come behind it, or end who published."""
+    """One broken connection would silence those behind it, or end the publisher."""
     rounds, flushed = DeliveryRounds(), list[Written]()
     faulty, good = Written(flushed, fails=True), Written(flushed)
     due: Any = [faulty, good]
@@ -200,7 +200,7 @@ async def test_one_that_cannot_be_written_to_is_ended_and_no_other() -> None:
 
 @on_loop
 async def test_a_bundle_counts_with_all_that_it_holds() -> None:
-    """A client could have a broker hold twice of what it may."""
+    """A client could make a broker hold twice its limit."""
     load_kernels()
     shop = Workshop()
     stamp = EnvelopeFactory("p")

@@ -1,4 +1,4 @@
-"""A neighbour that may not do everything: what it is told of others, and what it may say of itself.
+"""A neighbour with limited rights: the messages that it gets, and those it may send.
 
 Two brokers over a socket, and the decisions by themselves.
 """
@@ -46,9 +46,7 @@ def offer(text: str) -> Advertisement:
 
 
 def test_it_is_told_what_others_want_of_what_it_may_publish_and_no_more() -> None:
-    """It would learn what others ask for, which is none of its business; or what it may publish
-    would not be asked of it.
-    """
+    """It would learn foreign subscriptions; or miss those that it may publish for."""
     link = limited()
     meets = Subscribe("1", Filter("what any and price < 3"))
     assert link.outgoing(meets) is meets
@@ -59,7 +57,7 @@ def test_it_is_told_what_others_want_of_what_it_may_publish_and_no_more() -> Non
 
 
 def test_it_is_told_what_others_offer_of_what_it_may_read_and_no_more() -> None:
-    """It would learn what there is that it may not read; or not what it may."""
+    """It would learn of offers that it may not read; or miss others."""
     link = limited()
     meets = Advertise("1", offer("what in ('alert', 'secret')"))
     assert link.outgoing(meets) is meets
@@ -68,7 +66,7 @@ def test_it_is_told_what_others_offer_of_what_it_may_read_and_no_more() -> None:
 
 
 def test_what_it_was_not_told_is_not_withdrawn() -> None:
-    """It would learn that something ended; or what it was told would be there for ever."""
+    """It would learn the end of an unknown subscription; or keep a known one for ever."""
     link = limited()
     for begin, end in ((Subscribe, Unsubscribe), (Advertise, Unadvertise)):
         of = QUOTE if begin is Subscribe else ALERT
@@ -89,7 +87,7 @@ def test_what_it_was_not_told_is_not_withdrawn() -> None:
 
 
 def test_what_it_offers_is_held_to_what_it_may_publish() -> None:
-    """Others would take it for who has what it may not publish, and ask it."""
+    """Others would ask it for data that it may not publish."""
     said = Advertise("1", offer("what in ('quote', 'alert') and price any"))
     with pytest.raises(NotPermittedError, match="'oslo' may not offer"):
         limited().incoming(said)
@@ -121,7 +119,7 @@ async def two(strategy: Strategy, **may: Any) -> AsyncIterator[Sequence[Any]]:
 
 
 def held(broker: Broker, of: str) -> tuple[set[str], set[str]]:
-    """What a broker holds of a neighbour: what it wants, and what it offers."""
+    """Returns the subscriptions and offers of a neighbour at a broker."""
     forwarding = broker.dispatcher._router._forwarding
     way = NextHop(Neighbour(of))
     return tuple(  # type: ignore[return-value]
@@ -132,7 +130,7 @@ def held(broker: Broker, of: str) -> tuple[set[str], set[str]]:
 
 @on_loop
 async def test_it_sees_only_what_it_has_to_of_what_others_ask_for() -> None:
-    """Whoever runs another broker would read there what the clients of this one are after."""
+    """The operator of another broker would read the interests of all clients here."""
     may = {"publish": QUOTE, "subscribe": ALERT}
     async with two(Strategy.SUBSCRIPTIONS, **may) as (main, oslo, here, there):
         secret, quotes = here.subscribe(SECRET), here.subscribe("what any and price < 3")
@@ -156,9 +154,9 @@ async def test_it_sees_only_what_it_has_to_of_what_others_ask_for() -> None:
 
 @on_loop
 async def test_offers_go_over_as_far_as_both_sides_may() -> None:
-    """Clients of this broker would be told of what never comes, and the other one of what is here.
+    """Clients of either broker would see offers that they never get, or miss others.
 
-    And subscriptions would not go where what is offered may be published.
+    And subscriptions would not reach the offers that may be published.
     """
     may = {"publish": QUOTE, "subscribe": ALERT, "narrow": True}
     async with two(Strategy.ADVERTISEMENTS, **may) as (main, oslo, here, there):

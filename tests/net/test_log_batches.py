@@ -37,7 +37,7 @@ async def filled(service: TcpService, count: int) -> None:
 
 
 def values(batch: RecordBatch) -> list[object]:
-    """What is in a stretch, cut by its lengths."""
+    """Returns the values in a record batch, cut by its lengths."""
     found, at = list[object](), 0
     for length in array("I", batch.lengths):
         notification = from_msgpack(batch.data[at : at + length])

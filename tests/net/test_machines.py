@@ -1,9 +1,10 @@
-"""Clients and a broker that do anything in any order, against what must and may come.
+"""Clients and a broker in any order of steps, against a model of required and allowed
+deliveries.
 
-The model of a subscription is the list of what is on its way to its reader, each with whether it
-must come: it must, as long as the connection over which it would come stays. Of what was on its way
-when a connection or the broker was lost some may come, once and in its place. What is read is held
-against that; what is durable must come, whatever is lost.
+The model of a subscription is the list of notifications in flight to its reader, each required or
+not. One is required as long as its connection stays. After a lost connection or broker some of
+those in flight may arrive, once and in order. Reads are compared with that; durable records are
+always required.
 
 `CONTRADA_MACHINES=500` has so many runs, not just a few (`make machines`).
 """
@@ -45,7 +46,7 @@ CREDIT: Final = 4_000
 """Bytes of credit: some notifications, so that readers that sleep hold it back."""
 
 CALM: Final = 8
-"""Steps between two losses: if all may be lost, nothing must come."""
+"""Steps between two losses: with too many losses nothing would be required."""
 
 LOG: Final = "kept"
 R = TypeVar("R")
@@ -65,7 +66,7 @@ class Coming:
 
 @dataclass
 class Reading:
-    """A subscription, what it asks for, and what is on its way to it, in order."""
+    """A subscription, its kinds, and its notifications in flight, in order."""
 
     events: Subscription[ct.Notification]
     owner: int
@@ -73,7 +74,9 @@ class Reading:
     coming: list[Coming] = field(default_factory=list)
 
     def read(self, n: int) -> None:
-        """Something has come. AssertionError where it must not, or something else had to."""
+        """Removes a read notification. AssertionError if it was not allowed, or another was
+        required.
+        """
         places = [
             at for at, each in enumerate(self.coming) if each.n == n and each.kind in self.kinds
         ]
@@ -83,12 +86,12 @@ class Reading:
         del self.coming[: places[0] + 1]
 
     def lose(self) -> None:
-        """What is on its way may be lost."""
+        """Marks all in flight as not required."""
         self.coming = [replace(each, must=False) for each in self.coming]
 
     @property
     def waits(self) -> bool:
-        """Whether something must come."""
+        """Returns whether one is required."""
         return any(each.must for each in self.coming)
 
 
@@ -101,7 +104,7 @@ LIMITS = BrokerLimits(handover_wait_s=0.2)
 
 
 class Machine(RuleBasedStateMachine):
-    """A broker, three clients that connect again by themselves, and what they have asked for."""
+    """A broker, three reconnecting clients, and their requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,7 +147,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.readings) < 5)
     @rule(client=clients, kinds=kinds)
     def subscribe(self, client: int, kinds: frozenset[int]) -> None:
-        """A subscription begins; what is published from now on is for it."""
+        """Adds a subscription; it gets later publications."""
         events = self.services[client].subscribe(filter_of(kinds))
         self.run(events.open())
         self.readings.append(Reading(events, client, kinds))
@@ -152,7 +155,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.readings)
     @rule(at=st.integers(0, 4), kinds=kinds)
     def update(self, at: int, kinds: frozenset[int]) -> None:
-        """It asks for something else: of what is on its way comes what that matches."""
+        """Replaces its filter: of those in flight only matches remain."""
         reading = self.readings[at % len(self.readings)]
         self.run(reading.events.update(filter_of(kinds)))
         reading.kinds = kinds
@@ -164,7 +167,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.readings)
     @rule(at=st.integers(0, 4))
     def unsubscribe(self, at: int) -> None:
-        """It ends, and nobody reads what was on its way."""
+        """Removes it, with its notifications in flight."""
         self.run(self.readings.pop(at % len(self.readings)).events.unsubscribe())
 
     @precondition(lambda self: self.readings)
@@ -221,7 +224,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.log and self.kept)
     @rule()
     def acknowledge(self) -> None:
-        """All that is kept comes, also what came before and was lost, and never again."""
+        """All kept records are delivered, also earlier lost ones, and never again."""
         self.run(self._acknowledge())
 
     async def _acknowledge(self) -> None:
@@ -263,7 +266,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.following)
     @rule()
     def is_told(self) -> None:
-        """It knows what is on offer, and nothing else."""
+        """A follower has the present offers, and no others."""
         wanted = {ct.Advertisement(f"kind = {kind}") for _, kind in self.offers.values()}
         following = self.following
         assert following is not None
@@ -338,7 +341,7 @@ class Machine(RuleBasedStateMachine):
             assert not full
 
     def teardown(self) -> None:
-        """What must come has come; then all is gone."""
+        """Reads all required deliveries; then the tables are empty."""
         try:
             if self.services:
                 self.run(self._end())
@@ -367,7 +370,7 @@ class Machine(RuleBasedStateMachine):
 
 
 LASTING: Final = {"clients of the exchange", "tasks", "work"}
-"""What a broker has of its own; how many tasks, these tests say otherwise."""
+"""The tasks of a broker itself; these tests have their own count."""
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(

@@ -1,4 +1,4 @@
-"""Brokers that are neighbours: a network of them delivers as one does, whatever links do."""
+"""Networks of brokers deliver like a single one, with any changes of links."""
 
 import asyncio
 import socket
@@ -57,7 +57,7 @@ def know(brokers: Sequence[Broker], count: int) -> bool:
 
 
 def stranger(broker: Broker, **said: Any) -> Hello:
-    """What a broker that fits says first."""
+    """Returns the hello of a fitting broker."""
     fitting = {**broker.neighbours.capabilities(), "name": "b", "instance": "another"}
     return Hello("neighbour", "test", {**fitting, "as": "peer", "cost": 1, **said})
 
@@ -67,7 +67,7 @@ def hop(*messages: Any) -> Hop:
 
 
 def greeting() -> Hop:
-    """What a router says first over a link to broker `a`: without it the link is not used."""
+    """Returns the first messages of a router over a link to broker `a`: they put it in use."""
     effects = Router(name="b").handle(LinkUp(Neighbour("a"), Role.PEER), 0)
     return hop(*(each.message for each in effects if isinstance(each, Send)))
 
@@ -124,7 +124,7 @@ async def test_parents_and_children_are_linked_over_tcp() -> None:
 
 @on_loop
 async def test_a_neighbour_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that begins a moment too early, or whose neighbour restarts, would stay alone."""
+    """A broker that starts too early, or with a restarted neighbour, would stay alone."""
     monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     (port,) = free_ports(1)
     address = parse_address(f"contrada://127.0.0.1:{port}")
@@ -188,7 +188,7 @@ async def test_two_that_come_to_one_another_have_one_link(monkeypatch: pytest.Mo
 async def test_what_does_not_fit_is_refused_in_words(
     one: Membership, other: Membership, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two brokers would misunderstand one another, and nobody know why nothing comes."""
+    """Two brokers would misunderstand one another, without a hint at the cause."""
     caplog.set_level("INFO", "contrada")
     async with Broker(port=0, network=one) as first:
         wanted = (WantedLink(parse_address(first.address)),)
@@ -289,7 +289,7 @@ async def test_what_is_much_work_is_delivered_too(is_decided: bool) -> None:
 @on_loop
 @pytest.mark.parametrize("ends", [0, 1])
 async def test_what_was_answered_before_a_broker_stops_comes_or_is_counted(ends: int) -> None:
-    """An orderly end would lose what is on its way, and nobody know of it."""
+    """An orderly end would lose notifications in flight, uncounted."""
     async with (
         network(2, [(0, 1)]) as brokers,
         connect(brokers[0].address) as publisher,
@@ -320,7 +320,7 @@ async def test_what_was_answered_before_a_broker_stops_comes_or_is_counted(ends:
     ],
 )
 async def test_a_stranger_that_does_not_fit_ends_no_link(said: dict[str, Any], reason: str) -> None:
-    """Who only says a name could cut a broker off."""
+    """A stranger with a broker's name could cut it off."""
     async with network(2, [(0, 1)]) as brokers:
         (it,) = brokers[0].neighbours
         raw = await RawClient.to(brokers[0], stranger(brokers[0], **{"name": "b1"} | said))
@@ -352,7 +352,7 @@ async def test_a_broker_that_is_full_makes_its_links() -> None:
 
 @on_loop
 async def test_what_a_client_publishes_twice_is_dropped_and_counted() -> None:
-    """A client that asks again, since it heard no answer, would be told of an error."""
+    """A client that repeats a request without an answer would get an error."""
     data = to_msgpack(Notification({"a": 1}, envelope=Envelope("p-1")))
     async with Broker(port=0, network=Membership("a")) as broker:
         raw = await RawClient.to(broker, Hello("client"), publish(2, 0, [data]))
@@ -366,7 +366,7 @@ async def test_what_a_client_publishes_twice_is_dropped_and_counted() -> None:
 
 @on_loop
 async def test_what_is_refused_of_a_neighbour_is_counted_by_reason() -> None:
-    """Nobody would see why nothing comes over a link."""
+    """An operator would not see why a link forwards nothing."""
     publication = Publish((Notification({"a": 1}, envelope=Envelope("p-1")),), 2, "p")
     async with Broker(port=0, network=Membership("a")) as broker:
         raw = await RawClient.to(broker, stranger(broker), hop(publication, publication))
@@ -398,7 +398,7 @@ async def test_a_frame_to_a_neighbour_has_a_limit() -> None:
 @pytest.mark.slow
 @on_loop
 async def test_a_neighbour_that_does_not_read_is_ended() -> None:
-    """It would fill the memory of a broker that has much to say."""
+    """A broker with many messages would fill its memory."""
     limits = BrokerLimits(link_unread_bytes_max=1_000_000)
     async with Broker(port=0, network=Membership("a"), limits=limits) as broker:
         raw = await RawClient.to(broker, stranger(broker), greeting())
@@ -472,7 +472,7 @@ async def test_neighbours_come_and_go_while_a_broker_runs() -> None:
 @on_loop
 @pytest.mark.parametrize("options", [{}, {"general": True, "trees": 1}, {"general": True}])
 async def test_a_bundle_crosses_links_as_what_is_looked_at_does(options: dict[str, Any]) -> None:
-    """What is passed on as bytes would be lost at a link, come twice, or out of its order."""
+    """Bundles would be lost, doubled or reordered at a link."""
     load_kernels()
     links = [(0, 1), (1, 2), (0, 2)] if options else [(0, 1), (1, 2)]
     async with (

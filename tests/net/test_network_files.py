@@ -49,7 +49,7 @@ def running(file: Path, count: int = len(NAMES)) -> Iterator[tuple[Process, dict
 
 
 def is_delivered(publisher: SyncService, address: str, value: int) -> bool:
-    """Whether what one publishes comes to another, once it is asked for everywhere."""
+    """Returns whether a publication at one reaches another, once it is subscribed everywhere."""
     with connect_sync(address) as subscriber, subscriber.subscribe(f"a = {value}") as events:
         for _ in range(5_000):
             publisher.publish({"a": value})
@@ -132,7 +132,7 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_broker_of_a_mesh_that_is_killed_is_gone_around(seven: Path) -> None:
-    """The example would not be what it says it is."""
+    """The example would not do as it claims."""
     with ExitStack() as stack:
         brokers = {
             name: stack.enter_context(serving("--config", str(seven), "--name", name))
@@ -162,7 +162,7 @@ def test_a_file_is_checked_without_starting(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_file_is_read_again(tmp_path: Path) -> None:
-    """A network would have to be stopped to be changed, and its clients lose what they had."""
+    """A change would require a stop of the network, with losses of its clients."""
     path = tmp_path / "contrada.toml"
     with ExitStack() as stack:
         _, first = stack.enter_context(serving("--port", "0", "--name", "a"))
@@ -200,7 +200,7 @@ def test_a_file_is_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_network_is_changed_while_it_runs(tmp_path: Path) -> None:
-    """Each of its brokers would have to be found, and told to read the file again."""
+    """An operator would have to find and signal each broker."""
     ports = free_ports(2)
     path = tmp_path / "two.toml"
     apart = "".join(f"[brokers.b{each}]\nport = {each}\n" for each in ports)

@@ -1,4 +1,4 @@
-"""Networks of brokers as people start them: processes, and what happens when one is killed."""
+"""Networks of broker processes, as users start them, and the kill of one."""
 
 import signal
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Patterns over TCP: what servers and clients say of them, and what one client may ask for."""
+"""Patterns over TCP: messages of servers and clients, and limits of a client."""
 
 from typing import Any, get_args
 
@@ -59,12 +59,12 @@ MESSAGES: list[PatternMessage] = [
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda each: type(each).__name__)
 def test_messages_travel_as_they_are(message: PatternMessage) -> None:
-    """A neighbour would take something else for a pattern, or for what is gathered of it."""
+    """A neighbour would decode another pattern, or other pieces."""
     assert decode_hop(encode_message(message)) == message
 
 
 def test_every_message_travels() -> None:
-    """A server would say what no frame can hold."""
+    """A server would send messages that no frame can hold."""
     assert {type(each) for each in MESSAGES} == set(get_args(PatternMessage))
 
 
@@ -95,7 +95,7 @@ def delegated(brokers: Network) -> int:
 @pytest.mark.parametrize("part_bytes", [BrokerLimits().link_frame_bytes, 64])
 @on_loop
 async def test_a_network_matches_as_one_matcher(part_bytes: int) -> None:
-    """What servers split, hand over, take back and put together would lose matches."""
+    """Split and delegated patterns would lose matches."""
     limits = BrokerLimits(link_frame_bytes=part_bytes)
     pattern = Pattern("every a any -> b any -> c any by k within 1 min")
     whole: ct.PatternMatcher[str] = ct.PatternMatcher()
@@ -146,7 +146,7 @@ async def test_a_network_matches_as_one_matcher(part_bytes: int) -> None:
 
 @on_loop
 async def test_a_pattern_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A subscriber whose broker goes away would get no match any more."""
+    """A subscriber would get no match after the loss of its broker."""
     monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     async with (
         Broker(port=0, network=BRIEF) as broker,
@@ -259,7 +259,7 @@ async def test_matches_wait_for_credit() -> None:
 )
 @on_loop
 async def test_a_broker_that_delivers_no_match_is_left(matches: list[Any]) -> None:
-    """A subscriber would get what is no match of its pattern."""
+    """A subscriber would get invalid matches."""
     async with Broker(port=0) as broker, TcpService(broker.address, reconnect=False) as service:
         await service.subscribe(AB).open()
         (its_end,) = broker._connections
@@ -271,7 +271,7 @@ async def test_a_broker_that_delivers_no_match_is_left(matches: list[Any]) -> No
 
 @on_loop
 async def test_a_message_in_parts_is_bounded() -> None:
-    """A neighbour could fill the memory of a broker with what never ends."""
+    """A neighbour could fill the memory of a broker by an endless message."""
     limits = BrokerLimits(link_message_bytes_max=100)
     async with network(2, [(0, 1)], limits) as brokers:
         (its_end,) = brokers[1].neighbours
@@ -286,7 +286,7 @@ async def test_a_message_in_parts_is_bounded() -> None:
 
 
 def test_brokers_of_one_network_wait_alike() -> None:
-    """One would take for late what another waits for."""
+    """One would count as late what another waits for."""
     assert Membership("a").shared_options() != Membership("a", slack_us=5).shared_options()
     with pytest.raises(ContradaError):
         Membership("a", slack_us=-1).router(CoreLimits())

@@ -1,4 +1,4 @@
-"""Permissions at brokers: each way in and out is held to them, by whatever frames."""
+"""Permissions at brokers: all input and output is checked, in any frames."""
 
 import asyncio
 from collections import Counter
@@ -121,7 +121,7 @@ def stamped(publisher: str, **attributes: Any) -> Notification:
 
 @on_loop
 async def test_what_a_broker_could_not_decide_is_told_only_to_who_may_read_it() -> None:
-    """Whoever asks for what is costly would be sent what matches nothing that he may read."""
+    """A costly filter would get notifications that its user may not read."""
     async with Broker(port=0, users=users(desk={"subscribe": "k = 1"})) as broker:
         one = Filter("k = 1")
         pattern = SubscribePattern("y", Pattern([one, one]))
@@ -192,7 +192,7 @@ def first(it: Any) -> Any:
 
 @on_loop
 async def test_one_learns_nothing_of_what_others_ask_for() -> None:
-    """Statistics and inspections tell of subscriptions; errors could."""
+    """Statistics and inspections show subscriptions; errors could, too."""
     secret = "k = 1 and s = 'secret'"
     said = users(desk={"subscribe": "k any", "publish": "k any"})
     async with (
@@ -294,7 +294,7 @@ async def test_what_one_reader_is_refused_no_other_is_told(tmp_path: Path) -> No
 
 @on_loop
 async def test_questions_get_what_may_be_read_from_who_may_answer() -> None:
-    """A source could tell what it may not publish, or who asks hear what he may not read."""
+    """A source could give items beyond its rights, or an asker receive some."""
     said = users(
         desk={"subscribe": "k = 1", "narrow": True}, task={"publish": "k in (1, 2) and s any"}
     )
@@ -356,7 +356,7 @@ async def test_what_is_passed_over_of_one_source_holds_up_no_other() -> None:
 @pytest.mark.parametrize("names", [("task/s", "root"), ("root",), ("task/other",)])
 @on_loop
 async def test_what_a_source_answers_is_looked_at_on_its_way(names: tuple[str, ...]) -> None:
-    """A source that keeps to no question could tell anything in any name, to anybody."""
+    """An unasked source could give anything in any name, to anyone."""
     said = users(desk={"subscribe": "k = 1"}, task={"publish": "k in (1, 2)"})
     async with (
         Broker(port=0, users=said) as broker,
@@ -434,7 +434,7 @@ async def test_nobody_speaks_for_another_in_a_question() -> None:
 
 @on_loop
 async def test_a_client_may_not_say_what_brokers_say() -> None:
-    """What only a broker or a neighbour says would be taken from anybody."""
+    """Any client could send messages of brokers or neighbours."""
     said = users(desk={"subscribe": True, "publish": True})
     one = bytes(to_msgpack(stamped("desk", k=1)))
     async with Broker(port=0, users=said, network=Membership("b")) as broker:
@@ -466,7 +466,7 @@ async def test_a_client_may_not_say_what_brokers_say() -> None:
 @pytest.mark.parametrize("compiled", [False, True])
 @on_loop
 async def test_what_may_not_be_published_is_left_out_of_what_came_with_it(compiled: bool) -> None:
-    """One that is refused would take the others with it, or go along with them."""
+    """A refused notification would exclude the others, or pass with them."""
     load_kernels()
     said = users(desk={"publish": "k < 5"})
     items = [
@@ -508,7 +508,7 @@ def may_write(each: Notification) -> bool:
 
 @on_loop
 async def test_what_is_promised_is_all_refused_where_one_may_not_be_published() -> None:
-    """A part of what belongs together would be kept, or what may not be published."""
+    """A part of a batch would be kept, or a forbidden notification."""
     said = users(desk={"publish": "k < 5"})
     async with (
         Broker(port=0, users=said) as broker,
@@ -532,7 +532,7 @@ async def test_what_is_promised_is_all_refused_where_one_may_not_be_published() 
 
 @on_loop
 async def test_a_neighbour_that_may_not_all_reads_and_writes_what_it_may() -> None:
-    """A broker of others could hear and say everything; or nothing would come after a while."""
+    """A foreign broker could read and write everything; or get nothing after a while."""
     said = users(
         oslo={"link": True, "subscribe": "k < 5", "publish": "k > 90", "publishers": ["*"]}
     )
@@ -577,7 +577,7 @@ async def test_a_neighbour_that_may_not_all_reads_and_writes_what_it_may() -> No
 
 @on_loop
 async def test_a_change_is_in_force_for_all_that_is(tmp_path: Path) -> None:
-    """What was granted once would be read for ever: by logs, patterns, questions, offers."""
+    """Former rights would last for ever: in logs, patterns, queries, offers."""
     may = {"subscribe": "k any", "publish": "k any"}
     async with (
         Broker(port=0, users=users(desk=may), store=tmp_path / "store.db") as broker,

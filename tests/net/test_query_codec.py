@@ -1,4 +1,4 @@
-"""Questions over connections and links: who is asked, and what is lost on the way is told."""
+"""Queries over connections and links: the asked sources, and reported losses."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ STATES = SourceState
 @pytest.mark.parametrize("general", [False, True])
 @on_loop
 async def test_a_question_goes_to_those_who_may_know(strategy: Strategy, general: bool) -> None:
-    """It would stay at the broker of who asks, come twice round a ring, or bother all others."""
+    """It would stay at the asker's broker, be doubled in a ring, or load all others."""
     async with (
         network(5, RING if general else FIVE, strategy=strategy, general=general) as brokers,
         connect(brokers[3].address) as far,
@@ -90,7 +90,7 @@ async def test_what_a_dead_broker_knew_is_told() -> None:
 
 @on_loop
 async def test_a_lost_connection_ends_questions_and_sources_come_back() -> None:
-    """Who asks would wait for a connection that is gone; a source would be asked never again."""
+    """An asker would wait for a lost connection; a source would never be asked again."""
     async with (
         Broker(port=0) as broker,
         connect(broker.address) as source,
@@ -154,7 +154,7 @@ async def test_what_makes_no_sense_is_refused() -> None:
 async def test_alternatives_that_no_source_can_read_are_refused(
     asked: str, same: tuple[tuple[str, ...], ...], words: str
 ) -> None:
-    """Who asks could end the connections of those who are asked."""
+    """An asker could end the connections of sources."""
     async with (
         Broker(port=0) as broker,
         connect(broker.address, reconnect=False) as source,
@@ -171,7 +171,7 @@ async def test_alternatives_that_no_source_can_read_are_refused(
 @pytest.mark.parametrize("message", [["answer", "", "7", ["no bytes"]], ["dance"]])
 @on_loop
 async def test_nonsense_about_questions_ends_the_connection(message: list[Any]) -> None:
-    """A broker would work with what it cannot read."""
+    """A broker would process undecodable messages."""
     async with Broker(port=0) as broker, connect(broker.address, reconnect=False) as client:
         assert isinstance(client, TcpService)
         raw = msgspec.Raw(msgspec.msgpack.encode(message))
@@ -199,7 +199,7 @@ async def test_limits_of_a_client_are_told() -> None:
 
 @on_loop
 async def test_large_answers_come_in_parts() -> None:
-    """Items that fit into no frame together would end a connection, or not come."""
+    """Items too large for one frame would end a connection, or be lost."""
     text = "x" * 200_000
     items = [{"a": number, "text": text} for number in range(200)]
     async with (
@@ -218,7 +218,7 @@ async def test_large_answers_come_in_parts() -> None:
 async def test_asking_ends_in_time_though_the_broker_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who asks would wait for ever; or what nobody has taken would count as answered."""
+    """An asker would wait for ever; or an unanswered query would count as answered."""
     monkeypatch.setattr(session_queries.SessionQueries, "handle", lambda *_: None)
     async with Broker(port=0) as broker, connect(broker.address) as client:
         answers = client.query("a any", timeout_s=0.1)

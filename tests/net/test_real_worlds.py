@@ -42,7 +42,7 @@ if path.exists():
     with sqlite3.connect(path) as db:
         db.execute("DELETE FROM records")
 """
-"""A broker begins again without what it had kept."""
+"""A broker restarts without its store."""
 
 CONFIRMS_FIRST = """
 from contrada.service.stores.table_store import TableStore
@@ -53,7 +53,7 @@ def late(self):
         bring(self)
 TableStore._bring = late
 """
-"""A broker says that it has what it has not brought to its disk yet."""
+"""A broker confirms records before they are on disk."""
 
 TELLS_LESS = """
 from msgspec.structs import replace
@@ -73,7 +73,7 @@ def less(effect):
     return Send(effect.to, message)
 router.Router.handle = told
 """
-"""A broker that begins again is not told all that was asked for."""
+"""A restarted broker does not get all subscriptions."""
 
 DELIVERS_AGAIN = """
 from contrada.routing import router
@@ -88,11 +88,11 @@ def again(self, event, now_us):
     return effects
 router.Router.handle = again
 """
-"""A broker delivers something once more when a link comes up again."""
+"""A broker delivers again when a link is restored."""
 
 
 def outcome(plan: Plan, folder: Path, machines: Machines, serve: str) -> Outcome:
-    """What comes of a plan. Where a fault is found, all that was done is printed."""
+    """Returns the outcome of a plan. After a fault, all steps are printed."""
     found = asyncio.run(outcome_of(plan, folder, machines, serve))
     if found.violations:
         print(plan.shown())  # noqa: T201 - it is shown where the test fails
@@ -108,7 +108,7 @@ def outcome(plan: Plan, folder: Path, machines: Machines, serve: str) -> Outcome
 async def test_a_network_is_waited_for_as_long_as_it_moves(
     still_s: float, rest_s: float, step: int, rests: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow machine would count as a fault; or what stands still as slow, without a word."""
+    """A slow machine would count as a fault; or a standstill as slow, silently."""
     monkeypatch.setattr(real_world, "STILL_S_MAX", still_s)
     monkeypatch.setattr(real_world, "REST_S_MAX", rest_s)
     left = 100
@@ -130,7 +130,7 @@ async def test_a_network_is_waited_for_as_long_as_it_moves(
 def test_nine_brokers_keep_what_worlds_ask_for_while_they_are_killed(
     kind: Kind, tmp_path: Path
 ) -> None:
-    """What holds in virtual time would not hold where processes, disks and sockets are real."""
+    """Guarantees in virtual time would not hold with real processes, disks and sockets."""
     plan = planned(SEED, kind, NINE, 2, each=100)
     found = outcome(plan, tmp_path, Loopback(plan), SERVE)
     assert not found.violations, "\n".join(map(str, found.violations))
@@ -169,7 +169,7 @@ def test_a_broker_with_a_fault_is_found_out(
 
 @pytest.mark.slow
 def test_five_machines_keep_it_while_links_are_slow_and_cut(tmp_path: Path) -> None:
-    """What holds on one machine would not hold where packets are late, lost, or come to nobody."""
+    """Guarantees on one machine would not hold with late and lost packets."""
     if (reason := describe_os_error()) is not None:
         pytest.skip(reason)
     plan = planned(SEED, MESH, FIVE, 2, each=80, cuts=True)

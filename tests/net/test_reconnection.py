@@ -1,4 +1,4 @@
-"""Clients that stay connected: to a broker that comes back, or to the next one."""
+"""Clients that stay connected: to a restarted broker, or to the next one."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ def address_of(process: "subprocess.Popen[str]") -> str:
 
 @contextlib.contextmanager
 def ending(*processes: "subprocess.Popen[str]") -> Iterator[None]:
-    """Processes that are gone afterwards."""
+    """Kills the processes at the end."""
     try:
         yield
     finally:
@@ -74,14 +74,14 @@ async def cut(broker: Broker) -> None:
 
 
 def lose(service: Service) -> None:
-    """A connection is lost; its client learns that in the next turn, after what is due before."""
+    """Loses a connection; its client learns that in the next turn, after earlier callbacks."""
     wire = service._reconnection._wire  # type: ignore[attr-defined]
     assert wire is not None
     wire.abort()
 
 
 async def begun(address: str) -> Broker:
-    """A new broker at the address of one that is gone."""
+    """Starts a new broker at the address of a former one."""
     place = parse_address(address)
     broker = Broker(place.host, place.port)
     await broker.start()
@@ -97,7 +97,7 @@ async def reached(states: AsyncIterator[ConnectionState], state: str) -> Connect
 
 
 def accepted_of(peer: ServerConnection) -> IngressQueue[int]:
-    """What a client has published at a broker, and is not worked off there."""
+    """Returns the pending publications of a client at a broker."""
     assert isinstance(peer._handler, ClientSession)
     return peer._handler._ingress
 
@@ -192,7 +192,7 @@ async def test_the_next_address_is_tried_where_one_is_away() -> None:
 
 
 class Speaking(asyncio.Protocol):
-    """A server's end that says something of its own and listens, until the other side goes."""
+    """A server's end that sends bytes and listens until the end of the other side."""
 
     def __init__(self, said: bytes, present: set[asyncio.Protocol]) -> None:
         self._said = said
@@ -220,7 +220,7 @@ async def speaking(said: bytes) -> AsyncIterator[str]:
 
 @on_loop
 async def test_the_first_connection_fails_in_words() -> None:
-    """Who has mistyped an address, or forgotten the broker, would look for something else."""
+    """A user with a mistyped address, or without a broker, would look for another cause."""
     limits = ClientLimits(connect_wait_s=0.2)
     newer = bytearray(encode(Hello("broker")))
     newer[2] += 1
@@ -249,7 +249,7 @@ async def test_the_first_connection_fails_in_words() -> None:
 
 @on_loop
 async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice() -> None:
-    """A publisher would take for lost what was published, or it would be published twice."""
+    """A publisher would count published notifications as lost, or publish them twice."""
 
     async def stuck(_: IngressQueue[int]) -> None:
         await asyncio.Event().wait()
@@ -371,7 +371,7 @@ async def test_a_broker_that_stands_still_holds_up_no_end() -> None:
 
 @on_loop
 async def test_a_broker_that_stands_still_is_left() -> None:
-    """What was written to it would keep its client, though the next broker is there."""
+    """Unread bytes would bind a client to it, though the next broker is available."""
     limits = ClientLimits(liveness=LivenessLimits(silent_s_max=0.3), client_tick_s=0.05)
     process = started()
     with ending(process):
@@ -392,7 +392,7 @@ async def test_a_broker_that_stands_still_is_left() -> None:
 
 @on_loop
 async def test_who_is_told_of_the_connection_may_use_it() -> None:
-    """A program that publishes as soon as it is connected would come too early."""
+    """A program that publishes on "connected" would be too early."""
     begun: list[asyncio.Task[ct.Envelope]] = []
 
     def on_connection(state: ConnectionState) -> None:
@@ -413,7 +413,7 @@ async def test_who_is_told_of_the_connection_may_use_it() -> None:
 
 @on_loop
 async def test_whoever_closes_may_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection would stay open behind a program that goes on."""
+    """The connection would stay open behind the program."""
     process = started()
     with ending(process):
         service = await connect(address_of(process))
@@ -435,7 +435,7 @@ async def test_whoever_closes_may_be_cancelled(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("options", [{"reconnect": False}, {"reconnect_wait_s": 0.02}])
 @on_loop
 async def test_giving_up_is_told_everywhere(options: dict[str, Any]) -> None:
-    """Subscribers would wait for ever for a broker that does not come back."""
+    """Subscribers would wait for ever for a broker that is not restarted."""
     broker = Broker(port=0)
     await broker.start()
     async with connect(broker.address, **options) as service:
@@ -479,7 +479,7 @@ async def test_what_a_broker_refuses_to_take_up_ends_alone() -> None:
 
 @on_loop
 async def test_a_connection_lost_again_while_it_is_taken_up_is_made_again() -> None:
-    """A broker that comes and goes would leave its clients connected and yet without anything."""
+    """An unstable broker would leave its clients connected without subscriptions."""
     async with Broker(port=0) as broker, connect(broker.address) as service:
         events = await service.subscribe("n any")
         states = service.connection_states()
@@ -514,7 +514,7 @@ async def test_a_connection_lost_again_while_it_is_taken_up_is_made_again() -> N
 
 @on_loop
 async def test_what_waits_to_be_read_takes_its_credit() -> None:
-    """A broker that comes back would be granted more than the reader has room for."""
+    """A restarted broker would get more credit than the reader has room for."""
     many = ClientLimits().credit_bytes // ENTRY_BYTES
     async with Broker(port=0) as broker, TcpService(broker.address, publish_wait_s=0) as service:
         events = await service.subscribe("n any")
@@ -565,7 +565,7 @@ async def test_what_waits_beyond_its_credit_is_not_granted_again() -> None:
 
 @on_loop
 async def test_unsubscribing_while_it_is_taken_up_leaves_nothing_behind() -> None:
-    """The broker would go on filling a queue that nobody reads."""
+    """The broker would fill a queue without a reader."""
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         events = [await service.subscribe("n any") for _ in range(5)]
         states = service.connection_states()
@@ -597,7 +597,7 @@ def ending_updates(times: int) -> Any:
 @pytest.mark.parametrize("times", [1, 2])
 @on_loop
 async def test_an_update_outlives_its_connection(times: int) -> None:
-    """A subscriber would be left with what it asked for before, or wait for ever."""
+    """A subscriber would keep its former filter, or wait for ever."""
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         events = await service.subscribe("n < 5")
         with ending_updates(times):
@@ -635,7 +635,7 @@ async def test_an_update_that_is_refused_later_leaves_what_was_in_force() -> Non
 
 @on_loop
 async def test_ending_does_not_wait_for_an_update() -> None:
-    """Whoever leaves would wait for a broker that is away."""
+    """A leaving subscriber would wait for a lost broker."""
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         events = await service.subscribe("n < 5")
         await cut(broker)
@@ -666,9 +666,10 @@ def test_blocking_code_stays_connected() -> None:
 
 
 async def _one_world(seed: int) -> None:
-    """Brokers that come and go at one address, while one client subscribes and publishes.
+    """Restarts brokers at one address, while one client subscribes and publishes.
 
-    What each subscription gets is in order, once, and all that was published while it stood.
+    Each subscription gets its notifications in order, once, and all of those published
+    meanwhile.
     """
     chance = random.Random(seed)
     first = Broker(port=0)
@@ -723,7 +724,7 @@ async def test_whatever_comes_and_goes_nothing_is_twice_or_missed(seed: int) -> 
 @pytest.mark.parametrize("seed", range(8))
 @on_loop
 async def test_connections_that_break_at_any_moment_confuse_nobody(seed: int) -> None:
-    """Who is in the middle of something when a connection breaks would hang, or get it twice."""
+    """An operation during a loss would hang, or be done twice."""
     chance = random.Random(seed)
     unsure: set[int] = set()
     refused: set[int] = set()

@@ -1,4 +1,4 @@
-"""Promises in a network of brokers: what is published at one comes to logs at others, once."""
+"""Reliable delivery in a network: publications reach logs at other brokers, once."""
 
 import asyncio
 import signal
@@ -75,7 +75,7 @@ class Line:
         return broker
 
     async def stop(self, name: str) -> None:
-        """Ends a broker; nobody is told before."""
+        """Ends a broker without a notice."""
         broker = self.brokers.pop(name)
         for each in list(broker._connections):
             each.abort()
@@ -85,7 +85,7 @@ class Line:
         return f"contrada://127.0.0.1:{self.ports[name]}"
 
     def know(self, standing: int) -> bool:
-        """Whether all know so many standing subscriptions."""
+        """Returns whether all know this number of durable subscriptions."""
         return all(
             each.logs.opened is not None
             and each.logs.opened.server.statistics().standing == standing
@@ -112,7 +112,7 @@ async def line(
 async def test_what_is_promised_comes_to_a_log_elsewhere_and_is_read_from_anywhere(
     tmp_path: Path,
 ) -> None:
-    """A promise would hold at one broker only."""
+    """Guarantees would hold at one broker only."""
     async with (
         line(tmp_path, "abc") as net,
         connect(net.address("a")) as publisher,
@@ -142,7 +142,7 @@ async def test_what_is_promised_comes_to_a_log_elsewhere_and_is_read_from_anywhe
 
 @on_loop
 async def test_a_broker_between_may_be_away(tmp_path: Path) -> None:
-    """What was on its way over it would be lost, or come twice."""
+    """Shipments in flight over it would be lost, or doubled."""
     async with (
         line(tmp_path, "abc") as net,
         connect(net.address("a")) as publisher,
@@ -164,7 +164,7 @@ async def test_a_broker_between_may_be_away(tmp_path: Path) -> None:
 
 @on_loop
 async def test_a_reader_elsewhere_goes_on_when_the_home_is_back(tmp_path: Path) -> None:
-    """It would wait for ever, or have to know what became of a broker that is not its own."""
+    """It would wait for ever, or have to observe a foreign broker."""
     async with (
         line(tmp_path, "ab") as net,
         connect(net.address("a")) as service,
@@ -191,7 +191,7 @@ async def test_a_reader_elsewhere_goes_on_when_the_home_is_back(tmp_path: Path) 
 async def test_what_a_reader_says_before_it_knows_of_a_restart_does_not_end_it(
     tmp_path: Path,
 ) -> None:
-    """Who is busy then would be told to begin anew, and after that that it has ended."""
+    """A busy reader would be reset, and then ended."""
     async with line(tmp_path, "ab") as net, connect(net.address("b")) as owner:
         await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
@@ -215,7 +215,7 @@ async def test_what_a_reader_says_before_it_knows_of_a_restart_does_not_end_it(
 
 @on_loop
 async def test_what_is_on_its_way_to_a_reader_of_before_comes_to_no_other(tmp_path: Path) -> None:
-    """Who reads where a broker has begun again would get what the home hands out once more."""
+    """A reader after a restart would get records that the owner delivers again."""
     async with line(tmp_path, "ab") as net, connect(net.address("b")) as owner:
         await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
@@ -266,7 +266,7 @@ async def test_what_comes_while_a_reader_begins_anew_is_not_lost(
 
 @on_loop
 async def test_readers_and_publishers_move_to_another_broker(tmp_path: Path) -> None:
-    """What they had begun would be lost with the broker that they leave, or be done twice."""
+    """Their state would be lost with the former broker, or doubled."""
     async with (
         line(tmp_path, "abc") as net,
         connect(net.address("c")) as owner,
@@ -301,7 +301,7 @@ async def test_readers_and_publishers_move_to_another_broker(tmp_path: Path) -> 
 
 @on_loop
 async def test_what_is_ended_from_another_broker_asks_for_nothing_more(tmp_path: Path) -> None:
-    """Each log that was would go on to be matched, and held, by the broker where it was."""
+    """The former owner would match and hold each ended log for ever."""
     async with line(tmp_path, "ab") as net, connect(net.address("b")) as owner:
         await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
@@ -342,7 +342,7 @@ async def test_total_order_wants_a_sequencer_that_all_name(tmp_path: Path) -> No
 
 @on_loop
 async def test_what_finds_no_room_on_a_link_is_sent_again(tmp_path: Path) -> None:
-    """A neighbour that is slow would fill the memory; or what was dropped be lost."""
+    """A slow neighbour would fill the memory; or dropped shipments be lost."""
     limits = BrokerLimits(channel_bytes_max=10_000, transfer_bytes_max=1_000)
     async with (
         line(tmp_path, "ab", limits) as net,
@@ -362,7 +362,7 @@ async def test_what_finds_no_room_on_a_link_is_sent_again(tmp_path: Path) -> Non
 
 
 def test_a_message_that_carries_much_goes_in_parts() -> None:
-    """No frame could hold it; or something of it would be lost, or come out of order."""
+    """No frame could hold it; or a part would be lost or reordered."""
     to = (Destination("b", 1, 0, 1),)
     shipments = tuple(
         Shipment(to, Notice(ct.Notification({"n": n}, body=bytes(size))))
@@ -385,7 +385,7 @@ def test_a_message_that_carries_much_goes_in_parts() -> None:
 async def test_a_neighbour_that_takes_nothing_of_what_all_must_know_is_ended(
     tmp_path: Path,
 ) -> None:
-    """It would fill the memory of its neighbours, or never know what stands."""
+    """It would fill the memory of its neighbours, or never know the durable subscriptions."""
     limits = BrokerLimits(channel_bytes_max=1_000)
     async with line(tmp_path, "ab", limits) as net, connect(net.address("a")) as service:
         await (await service.subscribe("n any", durable="first")).aclose()
@@ -400,7 +400,7 @@ async def test_a_neighbour_that_takes_nothing_of_what_all_must_know_is_ended(
 
 @pytest.mark.slow
 def test_kills_of_brokers_between_lose_nothing(tmp_path: Path) -> None:
-    """A network of processes would keep its promises on paper only."""
+    """The guarantees of a network of processes would exist on paper only."""
     ports = free_ports(3)
     names = ("a", "b", "c")
 

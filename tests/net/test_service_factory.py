@@ -19,7 +19,7 @@ def test_importing_the_package_loads_no_broker_and_no_client() -> None:
 
 
 def test_the_address_says_which_service_it_is() -> None:
-    """A program would talk to itself instead of to its broker."""
+    """A program would use an embedded service in place of its broker."""
     assert isinstance(ct.connect(), EmbeddedService)
     assert isinstance(ct.connect("contrada://127.0.0.1"), TcpService)
     with pytest.raises(ct.errors.AddressError):
@@ -53,7 +53,7 @@ def test_the_blocking_face_reaches_a_broker(broker_address: str) -> None:
 
 
 def test_importing_the_package_starts_nothing() -> None:
-    """Whoever only matches would pay for event loops, sockets or Spark."""
+    """A program that only matches would load event loops, sockets or Spark."""
     code = (
         "import sys, contrada\n"
         "print([m for m in ('asyncio', 'contrada.net', 'pyspark', 'click') if m in sys.modules])"

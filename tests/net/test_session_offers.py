@@ -1,4 +1,4 @@
-"""Advertisements at a broker: what a client may ask for, and what becomes of it when it goes."""
+"""Advertisements at a broker: the requests of a client, and their end."""
 
 import asyncio
 from unittest import mock
@@ -40,7 +40,7 @@ def raw(number: int, *fields: object) -> Request:
 
 @on_loop
 async def test_what_a_client_advertises_goes_with_it() -> None:
-    """What nobody will publish any more would be on offer for ever."""
+    """An offer without a publisher would stay for ever."""
     async with (
         Broker(port=0) as broker,
         connect(broker.address) as service,
@@ -86,7 +86,7 @@ async def test_advertisements_are_taken_up_again() -> None:
 
 @on_loop
 async def test_a_connection_lost_between_two_questions_is_made_again() -> None:
-    """The second question would go nowhere; the client would wait for the answer for ever."""
+    """The second request would be lost; the client would wait for its answer for ever."""
     async with (
         Broker(port=0) as broker,
         connect(broker.address) as service,
@@ -139,7 +139,7 @@ async def test_an_advertisement_that_is_not_taken_up_costs_nothing_else(
 
 @on_loop
 async def test_a_client_that_goes_while_it_asks_leaves_nothing_behind() -> None:
-    """A broker would offer what nobody withdraws."""
+    """A broker would keep offers without an owner."""
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         opening = asyncio.create_task(service.advertise(ALARMS).open())
         await asyncio.sleep(0)
@@ -227,7 +227,7 @@ async def test_what_waits_to_be_told_is_held_for_the_client() -> None:
 
 @on_loop
 async def test_much_on_offer_comes_in_several_frames() -> None:
-    """What is on offer would not fit into a frame, or take others their turn."""
+    """The offers would not fit into a frame, or delay other connections."""
     limits = BrokerLimits(offers_per_frame_max=2)
     async with Broker(port=0, limits=limits) as broker, connect(broker.address) as service:
         for number in range(5):

@@ -12,12 +12,12 @@ from contrada.service.security.signatures import Verifier
 
 
 def contrada(*arguments: str) -> Result:
-    """What a command says, and how it ends."""
+    """Returns the output and status of a command."""
     return CliRunner().invoke(main, arguments)
 
 
 def test_what_is_signed_is_verified(tmp_path: Path, broker_address: str) -> None:
-    """Whoever works from a shell could not be sure who says what he reads."""
+    """A user of a shell could not verify publishers."""
     key, keys = tmp_path / "desk.pem", tmp_path / "keys.toml"
     made = contrada("key", "make", str(key))
     assert (made.exit_code, contrada("key", "show", str(key)).stdout) == (0, made.stdout)

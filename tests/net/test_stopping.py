@@ -1,4 +1,4 @@
-"""A broker that stops in order hands over what it holds, within a bounded time."""
+"""An orderly stop hands over the queues, within a bounded time."""
 
 import asyncio
 import signal
@@ -35,7 +35,7 @@ CREDIT = ClientLimits(credit_bytes=20_000)
 
 @on_loop
 async def test_what_waits_for_clients_is_handed_over() -> None:
-    """Each restart of a broker would lose what its subscribers have not read yet."""
+    """Each restart of a broker would lose the queues of its subscribers."""
     async with (
         Broker(port=0, limits=PATIENT) as stopped,
         TcpService(stopped.address, reconnect=False, limits=CREDIT) as subscriber,
@@ -53,7 +53,7 @@ async def test_what_waits_for_clients_is_handed_over() -> None:
 @on_loop
 @pytest.mark.parametrize("ends", [0, 1])
 async def test_what_waits_for_a_neighbour_is_handed_over(ends: int) -> None:
-    """What was answered would be lost with a broker that is only restarted."""
+    """Answered publications would be lost with a restarted broker."""
     async with (
         network(2, [(0, 1)], PATIENT) as brokers,
         connect(brokers[0].address) as publisher,
@@ -72,7 +72,7 @@ async def test_what_waits_for_a_neighbour_is_handed_over(ends: int) -> None:
 
 @on_loop
 async def test_one_who_does_not_read_is_not_waited_for_long() -> None:
-    """One client could keep a broker from ending; or what is lost would not be counted."""
+    """One client could keep a broker from ending; or losses would not be counted."""
     async with (
         Broker(port=0, limits=BrokerLimits(handover_wait_s=0.05)) as stopped,
         TcpService(stopped.address, limits=CREDIT) as sleeper,
@@ -87,7 +87,9 @@ async def test_one_who_does_not_read_is_not_waited_for_long() -> None:
 
 @on_loop
 async def test_what_is_published_while_a_broker_stops_is_not_answered() -> None:
-    """A busy publisher could keep a broker from ending, or take for published what is lost."""
+    """A busy publisher could keep a broker from ending, or count lost notifications as
+    published.
+    """
     async with (
         Broker(port=0) as stopped,
         TcpService(stopped.address, reconnect=False, limits=CREDIT) as subscriber,
@@ -130,7 +132,7 @@ def test_a_second_ctrl_c_ends_a_broker_as_it_is() -> None:
 @pytest.mark.parametrize("is_embedded", [False, True])
 @on_loop
 async def test_who_has_no_time_to_stop_leaves_no_connection_behind(is_embedded: bool) -> None:
-    """Others would go on sending to one that nobody reads, and that takes part in nothing."""
+    """Others would send to a vanished broker without a reader."""
     async with network(1, []) as brokers:
         address = brokers[0].address
         wanted = {"name": "desk", "neighbours": (WantedLink(parse_address(address)),)}

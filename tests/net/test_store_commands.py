@@ -17,7 +17,7 @@ FILTERS = "n >= 0"
 
 @pytest.mark.slow
 def test_a_broker_is_backed_up_under_load_and_restored(tmp_path: Path) -> None:
-    """What was confirmed before a backup would be lost with the disk, or come twice unseen."""
+    """Notifications confirmed before a backup would be lost with the disk, or doubled unnoticed."""
     store, copy, restored = (str(tmp_path / name) for name in ("a.db", "a.copy", "b.db"))
     confirmed: list[int] = []
     with serving("--port", "0", "--store", store) as (broker, address):

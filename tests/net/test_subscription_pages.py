@@ -1,4 +1,4 @@
-"""What clients ask a broker for, told whole, in pages."""
+"""The export of all client filters, in pages."""
 
 import asyncio
 from collections import Counter
@@ -26,7 +26,7 @@ MANY = [Filter(f"n = {n} and s = 'x{n}'") for n in range(3_000)]
 
 
 def texts(held: list[HeldFilters]) -> Counter[tuple[str, str]]:
-    """How often each filter is told under each name."""
+    """Returns the number of exports of each filter by name."""
     return Counter((name, str(from_msgpack(each))) for name, some in held for each in some)
 
 
@@ -84,7 +84,7 @@ async def test_what_neighbours_ask_for_is_not_told() -> None:
 
 @on_loop
 async def test_what_stands_is_told_once_while_others_come_and_go(tmp_path: Path) -> None:
-    """What a broker is asked for would be missed, or come twice, whenever clients are at work."""
+    """A filter would be missed, or doubled, while clients are at work."""
     limits = BrokerLimits(page_filters_max=10)
     async with AsyncExitStack() as stack:
         store = tmp_path / "store.db"
@@ -121,7 +121,7 @@ async def test_what_stands_is_told_once_while_others_come_and_go(tmp_path: Path)
 
 @on_loop
 async def test_a_page_is_bounded() -> None:
-    """One who asks would hold up a broker's loop, and so all its clients."""
+    """One export would delay a broker's loop, and so all its clients."""
     size = len(to_msgpack(MANY[0]))
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         async with service.subscribe(FilterSet(MANY)):

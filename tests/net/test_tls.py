@@ -1,4 +1,4 @@
-"""TLS for clients and links; what is wrong is said in words, on both sides where both can know."""
+"""TLS for clients and links; both sides report errors as sentences, if they can know them."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ PAST, FUTURE, LATER = (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2900,
 
 
 class Authority:
-    """One who signs certificates, and the files of what was signed."""
+    """A certificate authority, and its files."""
 
     def __init__(self, folder: Path) -> None:
         self._authority = trustme.CA()
@@ -52,7 +52,7 @@ class Authority:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Tls:
-        """Who shows a certificate of this authority, and trusts it."""
+        """Returns the files of a side with a certificate of this authority, which it trusts."""
         hosts = hosts or (HOST,)
         issued = self._authority.issue_cert(*hosts, not_before=since, not_after=until)
         path = self._path()
@@ -63,7 +63,7 @@ class Authority:
         return self._folder / f"{len(list(self._folder.iterdir()))}.pem"
 
     def trusting(self) -> ssl.SSLContext:
-        """What a client trusts."""
+        """Returns a client's context."""
         return Tls(authority=self.path).client_context()
 
 
@@ -82,7 +82,7 @@ def as_tls(address: str) -> str:
 
 @on_loop
 async def test_clients_and_links_speak_tls(authority: Authority) -> None:
-    """What is published could be read by whoever stands between."""
+    """A man in the middle could read publications."""
     tls = authority.tls()
     async with Broker(port=0, network=Membership("a"), tls=tls) as first:
         assert first.address.startswith("contradas://127.0.0.1:")
@@ -120,7 +120,7 @@ async def _said_to(address: str, tls: ssl.SSLContext | None) -> str:
 async def test_a_broker_that_is_not_the_right_one_is_refused(
     make: Callable[[Authority], Tls], said: str, authority: Authority, tmp_path: Path
 ) -> None:
-    """Anybody could stand in for a broker; or nobody know why there is no connection."""
+    """Any host could pose as a broker; or an error would not have the reason."""
     trusts = Authority(tmp_path) if "trusted" in said else authority
     async with Broker(port=0, tls=make(authority)) as broker:
         found = await _said_to(broker.address, trusts.trusting())
@@ -165,7 +165,7 @@ def _is_said(expected: re.Pattern[str], caplog: pytest.LogCaptureFixture) -> boo
 async def test_links_say_why_there_is_no_tls(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever runs a network would not learn why a link does not come up."""
+    """An operator would not learn why a link is down."""
     caplog.set_level("INFO", "contrada")
     stranger = Authority(tmp_path)
     async with (
@@ -185,7 +185,9 @@ async def test_links_say_why_there_is_no_tls(
 
 @on_loop
 async def test_a_certificate_may_be_asked_for(authority: Authority, tmp_path: Path) -> None:
-    """Whoever knows the address of a broker could join its network, or not know why he may not."""
+    """Any machine that knows the address could join a network, or not learn the reason of its
+    refusal.
+    """
     own, stranger = authority.tls(), Authority(tmp_path).tls()
     required = authority.tls(require=True)
     async with Broker(port=0, network=Membership("a"), tls=required) as broker:
@@ -215,7 +217,7 @@ async def test_a_certificate_may_be_asked_for(authority: Authority, tmp_path: Pa
 async def test_who_is_refused_for_its_certificate_is_heard_no_more(
     authority: Authority, tmp_path: Path
 ) -> None:
-    """The broker would hold what it goes on to say, as much as it likes, until its time is over."""
+    """The broker would hold any further bytes until the time-out."""
     forged = Tls(Authority(tmp_path).tls().certificate, authority=authority.path)
     async with Broker(port=0, tls=authority.tls(require=True)) as broker:
         place = (HOST, parse_address(broker.address).port)

@@ -1,4 +1,4 @@
-"""Tokens: only the right one is right, at a bounded cost, and what is kept does not tell it."""
+"""Tokens: only the right one is valid, at a bounded cost, and records do not reveal it."""
 
 import asyncio
 import re
@@ -21,7 +21,7 @@ from tests.asynchronous import on_loop, until
 
 
 def test_a_token_is_known_by_what_is_kept_of_it_and_nothing_else() -> None:
-    """Somebody could come as another one, or who reads the file could."""
+    """One user could pose as another, or a reader of the file could."""
     token, record = new_token("desk")
     other, _ = new_token("desk")
     assert re.fullmatch(r"desk\.[A-Za-z0-9_-]{43}", token), "256 bits of chance"
@@ -70,12 +70,12 @@ def test_what_is_kept_is_of_one_kind(record: str) -> None:
     ],
 )
 def test_a_token_names_its_owner(token: str, name: str) -> None:
-    """A token would be checked against what is kept of somebody else."""
+    """A token would be checked against another user's record."""
     assert name_in(token) == name
 
 
 def test_its_owner_publishes_under_a_name_of_his_own() -> None:
-    """What a client publishes by itself would be refused, or mixed with what another one does."""
+    """A client's publications would be refused, or mixed with another's."""
     first, second = publisher_under("desk.secret"), publisher_under("desk.secret")
     assert first is not None
     assert re.fullmatch(r"desk/[0-9a-f]{16}", first)
@@ -125,7 +125,7 @@ async def test_one_that_was_right_is_known_again(
 async def test_a_token_that_changes_while_it_is_checked_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who was removed, or has a new token, would come in with the old one."""
+    """A removed user, or one with a new token, would be admitted by the old one."""
     for now in ({}, {"desk": "another"}):
         records = {"desk": "kept"}
 
@@ -142,7 +142,7 @@ async def test_a_token_that_changes_while_it_is_checked_is_wrong(
 
 @on_loop
 async def test_who_names_nobody_costs_as_much(counted: list[str]) -> None:
-    """By the time that it takes one could find out who the users are."""
+    """The time of the check would reveal the names of users."""
     check = TokenCheck(lambda _: None)
     for token in ("nobody.1", "no token", "x" * (TOKEN_CHARS_MAX + 1), "."):
         assert not await check.is_right(token)
@@ -153,7 +153,7 @@ async def test_who_names_nobody_costs_as_much(counted: list[str]) -> None:
 async def test_a_flood_of_wrong_tokens_waits_in_bounded_room(
     counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Strangers could take all threads and memory of a broker, or keep out who was there."""
+    """Strangers could take all threads and memory of a broker, or exclude its users."""
     check = TokenCheck({"desk": "kept of desk.1"}.get, waiting_max=3)
     assert await check.is_right("desk.1")
     async with check._turn:  # As if one took long.

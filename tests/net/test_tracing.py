@@ -1,4 +1,4 @@
-"""Spans of a notification's way: below one another as it went, and none where nobody traces."""
+"""Spans along the path of a notification, nested, and none without tracing."""
 
 import asyncio
 import subprocess
@@ -20,7 +20,7 @@ from tests.net.networks import network
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    """Where spans come to rest while a test traces."""
+    """An exporter that collects the spans of a test."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -53,7 +53,7 @@ def are_processed(finished: tuple[ReadableSpan, ...]) -> bool:
 async def test_spans_stand_below_one_another_over_two_brokers(
     spans: InMemorySpanExporter, count: int
 ) -> None:
-    """Whoever looks for where time goes would see another way than the one that it went."""
+    """A reader of traces would see another path than the real one."""
     seen: list[SpanContext] = []
     async with (
         network(2, [(0, 1)]) as brokers,
@@ -125,7 +125,7 @@ async def test_what_is_not_sampled_carries_nothing_and_has_no_spans(
 
 @on_loop
 async def test_strange_contexts_are_carried_as_they_are(spans: InMemorySpanExporter) -> None:
-    """A publisher could break what a broker or a handler does by a text."""
+    """A publisher could break a broker or a handler by a text."""
     zeros = f"00-{'0' * 32}-{'0' * 16}-01"
     strange: list[object] = ["", "00-x", zeros, f"00-{'a' * 32}-{'b' * 16}-00", 5]
     handled: list[object] = []
@@ -146,7 +146,7 @@ async def test_strange_contexts_are_carried_as_they_are(spans: InMemorySpanExpor
 
 
 def test_nothing_of_it_is_loaded_while_it_is_off() -> None:
-    """Everybody would pay for what few turn on."""
+    """All users would pay for an option of few."""
     code = (
         "import sys, contrada.net.broker.broker, contrada.net.client.tcp_service\n"
         "import contrada.service.trace_spans\n"
@@ -156,7 +156,7 @@ def test_nothing_of_it_is_loaded_while_it_is_off() -> None:
 
 
 def test_an_exporter_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker would run, and its spans go nowhere."""
+    """A broker would run, and its spans be lost."""
     from contrada.errors import MissingRequirementError
 
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "absent")

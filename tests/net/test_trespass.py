@@ -1,4 +1,4 @@
-"""No trick reads or writes what is not allowed, at one broker and over links that may not all."""
+"""No trick reads or writes beyond the rights, at one broker and over limited links."""
 
 import os
 from typing import Final
@@ -11,7 +11,7 @@ from tests.net.trespass import trespass
 SEEDS: Final = int(os.environ.get("CONTRADA_TRESPASSES", "10"))
 STEPS: Final = 150
 ANSWERED: Final = (5, 7)
-"""Worlds in which many of those ask who may read what others answer."""
+"""Worlds with many askers that may read the answers of others."""
 
 
 @pytest.mark.parametrize("is_network", [False, True])

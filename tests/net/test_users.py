@@ -1,4 +1,4 @@
-"""The file of users: what it says is what they may, and what is wrong is named."""
+"""The file of users: its rights, and its errors."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ def read(folder: Path, text: str) -> Users:
 
 
 def test_a_file_says_what_each_may(tmp_path: Path) -> None:
-    """Somebody could do something else than the file says."""
+    """A user could do more than the file allows."""
     users = read(
         tmp_path,
         f"""
@@ -104,19 +104,19 @@ def test_more_users_than_may_be_are_refused(
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "*", "a*", "\n", "\u202e", "x" * 101])
 def test_names_that_could_be_taken_for_others_are_refused(name: str) -> None:
-    """A name could be below another one's, stand for all, or look like another."""
+    """A name could be below another one, match all, or look like another."""
     with pytest.raises(InputError, match=f"1 to {USER_NAME_CHARS_MAX} printable"):
         check_user_name(name)
 
 
 @pytest.mark.parametrize("name", ["desk", "desk.7", "d@example.com", "é", "x" * 100])
 def test_other_names_are_names(name: str) -> None:
-    """A person could not be called what he is called."""
+    """A person could not use their own name."""
     check_user_name(name)
 
 
 def test_who_shows_otherwise_who_he_is_is_told_apart() -> None:
-    """Who has a new token would stay by the old one, or all would have to come again."""
+    """A user with a new token would keep the old connection, or all would have to reconnect."""
     other = new_token("desk")[1]
     users = Users.of(
         "here",

@@ -1,4 +1,4 @@
-"""The bytes of the wire protocol, as other languages are told them."""
+"""The bytes of the wire protocol, as documented for other languages."""
 
 import json
 import re
@@ -66,7 +66,7 @@ def test_frames_are_read_and_written_again(vector: dict[str, Any]) -> None:
 
 @of("message to a broker")
 def test_messages_to_a_broker_are_read_and_written_again(vector: dict[str, Any]) -> None:
-    """What another language asks for would be something else."""
+    """A request of another language would be decoded as another one."""
     message = decode_request(msgspec.Raw(data := bytes.fromhex(vector["hex"])))
     whole = message.part(message.members()) if isinstance(message, PackedSubscribe) else message
     assert bytes(encode_message(whole)) == data
@@ -74,7 +74,7 @@ def test_messages_to_a_broker_are_read_and_written_again(vector: dict[str, Any])
 
 @of("message between brokers")
 def test_messages_between_brokers_are_read_and_written_again(vector: dict[str, Any]) -> None:
-    """What a broker in another language says would be something else."""
+    """A message of a broker in another language would be decoded as another one."""
     message = decode_hop(msgspec.Raw(data := bytes.fromhex(vector["hex"])))
     assert bytes(encode_message(message)) == data
 
@@ -89,7 +89,7 @@ def test_contents_are_read_and_written_again(vector: dict[str, Any]) -> None:
 
 @of("frame", BAD)
 def test_faulty_frames_end_with_their_code(vector: dict[str, Any]) -> None:
-    """Another language would be told another fault than the page says."""
+    """Another language would get another code than on the page."""
     reader = FrameReader()
     reader.feed(bytes.fromhex(vector["hex"]))
     with pytest.raises(FrameError) as caught:
@@ -105,7 +105,7 @@ def test_faulty_messages_are_refused_by_their_code(vector: dict[str, Any]) -> No
 
 @of("content", BAD)
 def test_faulty_contents_are_refused(vector: dict[str, Any]) -> None:
-    """What no broker may take would be taken."""
+    """A broker would accept invalid content."""
     assert vectors.refusal_of_content(bytes.fromhex(vector["hex"])) == vector["refused"]
 
 
@@ -125,7 +125,7 @@ def tags() -> set[str]:
 
 
 def test_every_kind_of_frame_and_message_has_a_vector() -> None:
-    """A later kind would be told to nobody."""
+    """A later kind would be undocumented."""
     assert {each.__name__ for each in Frame.__subclasses__()} == kinds().keys()
     messages = [*vectors.ASKED.values(), *vectors.SAID.values()]
     assert {message.__struct_config__.tag for _, message in messages} == tags()
@@ -142,14 +142,14 @@ FIELD = re.compile(r"`(\w+)` ")
 
 
 def rows(heads: Iterable[str]) -> dict[str, list[str]]:
-    """The first rows of the page's tables whose first cell is one of these."""
+    """Returns the first rows of the page's tables by their first cell."""
     cells = ([each.strip() for each in line.split("|")[1:-1]] for line in PAGE.splitlines())
     return {row[0]: row for row in reversed([*cells]) if row and row[0] in heads}
 
 
 @pytest.mark.parametrize("kind", Frame.__subclasses__(), ids=lambda each: each.__name__)
 def test_the_page_tells_of_each_kind_of_frame(kind: type[Frame]) -> None:
-    """Who speaks another language would not know of it, or of one of its fields."""
+    """A reader in another language would miss it, or one of its fields."""
     number = str(kinds()[kind.__name__])
     _, name, who, fields, _ = rows([number])[number]
     assert name == kind.__name__
@@ -163,7 +163,7 @@ def test_the_page_tells_of_each_kind_of_frame(kind: type[Frame]) -> None:
 
 
 def test_the_page_tells_of_each_message() -> None:
-    """Who speaks another language would not know of it, or of one of its fields."""
+    """A reader in another language would miss it, or one of its fields."""
     for _, message in [*vectors.ASKED.values(), *vectors.SAID.values()]:
         tag = str(message.__struct_config__.tag)
         _, fields, by_client, _ = rows([tag])[tag]
@@ -173,7 +173,7 @@ def test_the_page_tells_of_each_message() -> None:
 
 
 def test_the_page_tells_of_each_message_of_promises() -> None:
-    """Who speaks another language would not know what to send so that delivery is promised."""
+    """A reader in another language could not send durable requests."""
     section = PAGE.partition("\n## Reliable delivery\n")[2].partition("\n## ")[0]
     found = {row[0]: FIELD.findall(row[1]) for row in map(_cells, section.splitlines()) if row[1:]}
     for each in (
@@ -197,7 +197,7 @@ def _cells(line: str) -> list[str]:
 
 
 def test_the_example_of_the_page_is_of_vectors() -> None:
-    """Who follows the example would send other bytes than brokers take."""
+    """A reader of the example would send other bytes than brokers accept."""
     hexes = re.findall(r"^    ([0-9a-f]{20,})$", PAGE, re.MULTILINE)
     assert len(hexes) == PAGE.count("\nC: ") + PAGE.count("\nB: ")
     assert set(hexes) <= {each["hex"] for each in GOOD if each["group"] == "frame"}
@@ -223,7 +223,7 @@ def test_the_page_names_limits_that_there_are() -> None:
 
 
 def test_the_page_names_all_that_brokers_say_of_themselves() -> None:
-    """A broker in another language would be refused for what it does not say."""
+    """A broker in another language would be refused for a missing capability."""
     _, hello = vectors.FRAMES["hello of a neighbour"]
     assert isinstance(hello, Hello)
     asked = {*Membership("a").shared_options(), "as", "cost"}
@@ -232,7 +232,7 @@ def test_the_page_names_all_that_brokers_say_of_themselves() -> None:
 
 
 def test_the_page_names_each_code_of_a_fault() -> None:
-    """A program in another language could not tell what went wrong."""
+    """A program in another language could not tell the reason."""
     source = "".join(path.read_text("utf-8") for path in NET.rglob("*.py"))
     codes = set(re.findall(r"FrameError\(\s*\"([a-z ]+)\"", source))
     assert codes

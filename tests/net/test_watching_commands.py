@@ -33,7 +33,7 @@ NOWHERE = "contrada://127.0.0.1:1"
 
 @pytest.mark.slow
 def test_top_tells_rates_of_several_brokers() -> None:
-    """Whoever runs brokers could not see which of them is busy, and which link is."""
+    """An operator could not see which broker or link is busy."""
     with (
         serving("--name", "north", "--port", "0") as (_, north),
         serving("--name", "south", "--port", "0", "--neighbour", north) as (_, south),
@@ -96,7 +96,7 @@ def test_top_is_drawn_anew_on_a_terminal(broker_address: str) -> None:
 
 @on_loop
 async def test_statistics_name_who_does_not_keep_up() -> None:
-    """Whoever runs a broker would not learn for whom it holds so much, or be told of millions."""
+    """An operator would not learn which subscribers are slow, or get a list of millions."""
     async with (
         Broker(port=0) as broker,
         TcpService(broker.address) as service,
@@ -128,7 +128,7 @@ async def test_statistics_tell_of_so_many_links() -> None:
 
 
 def findings(*arguments: str) -> tuple[int, list[dict[str, str]]]:
-    """The status of `contrada doctor`, and what it found."""
+    """Returns the status of `contrada doctor`, and its findings."""
     run = contrada("doctor", *arguments, "--json")
     assert run.stderr == ""
     return run.returncode, [json.loads(line) for line in run.stdout.splitlines()]
@@ -149,7 +149,7 @@ def test_doctor_finds_a_broker_well() -> None:
 
 @on_loop
 async def test_doctor_says_what_counts_mean() -> None:
-    """A person would see that something is lost, and not what to do about it."""
+    """A user would see losses without a remedy."""
     async with (
         Broker(port=0) as broker,
         TcpService(broker.address) as service,
@@ -191,7 +191,7 @@ def test_doctor_says_who_one_has_to_be(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_doctor_finds_faults(tmp_path: Path) -> None:
-    """A script would go on where no broker is, or with a file that serve refuses."""
+    """A script would continue without a broker, or with a file that serve refuses."""
     status, found = findings(NOWHERE)
     assert (status, found[-1]["level"], found[-1]["what"]) == (1, "fault", NOWHERE)
     assert found[-1]["found"].startswith("connection refused")
@@ -211,7 +211,7 @@ def test_doctor_finds_faults(tmp_path: Path) -> None:
 
 
 def inspected(address: str, *options: str) -> dict[str, Any]:
-    """What `contrada inspect` tells of a broker."""
+    """Returns the output of `contrada inspect`."""
     run = contrada("inspect", address, "--json", *options)
     assert (run.returncode, run.stderr) == (0, "")
     told: dict[str, Any] = json.loads(run.stdout)
@@ -220,7 +220,7 @@ def inspected(address: str, *options: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_inspect_tells_why_a_notification_goes_where_it_goes() -> None:
-    """Whoever misses a notification could not find out which broker does not send it on."""
+    """A user could not find the broker that does not forward a notification."""
     with (
         serving("--name", "north", "--port", "0") as (_, north),
         serving("--name", "south", "--port", "0", "--neighbour", north) as (_, south),
@@ -252,7 +252,9 @@ def test_inspect_tells_why_a_notification_goes_where_it_goes() -> None:
 @pytest.mark.slow
 @on_loop
 async def test_what_a_broker_tells_of_itself_is_bounded() -> None:
-    """One who looks at a large broker would get, and make it hold, all of its filters as text."""
+    """One inspection of a large broker would return, and make it hold, all of its filters as
+    text.
+    """
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         names = ", ".join(f"'{number}'" for number in range(1_000))
         wanted = FilterSet(

@@ -1,4 +1,4 @@
-"""The transport on messages is to a protocol what a socket is."""
+"""The transport over messages behaves like a socket."""
 
 import asyncio
 from typing import Any
@@ -41,7 +41,7 @@ class Line:
 
 
 class Noting(asyncio.Protocol):
-    """What it was told."""
+    """A protocol that notes its callbacks."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -74,7 +74,7 @@ def begun() -> tuple[Line, Noting, MessageTransport, "asyncio.Task[None]"]:
 
 @on_loop
 async def test_what_is_written_waits_for_room_and_says_so() -> None:
-    """What a slow reader does not take would pile up, or be counted as taken."""
+    """Unsent bytes for a slow reader would pile up, or count as read."""
     line, end, transport, over = begun()
     transport.set_write_buffer_limits(high=100, low=20)
     transport.write(b"a" * 90)
@@ -122,7 +122,7 @@ async def test_nothing_is_read_while_reading_pauses() -> None:
 @pytest.mark.parametrize("fault", [None, ConnectionError("broke")])
 @on_loop
 async def test_the_end_of_the_other_side_is_told_once(fault: Exception | None) -> None:
-    """A client would wait for who is gone, or not learn why."""
+    """A client would wait for a lost peer, or not learn the reason."""
     line, end, transport, over = begun()
     transport.write(b"unsent")
     line.given.put_nowait(fault)
@@ -134,7 +134,7 @@ async def test_the_end_of_the_other_side_is_told_once(fault: Exception | None) -
 
 @on_loop
 async def test_aborting_and_cancelling_end_at_once() -> None:
-    """What is stuck in a write would keep the connection."""
+    """A blocked write would keep the connection."""
     for stop in (lambda t, _: t.abort(), lambda _, over: over.cancel()):
         line, end, transport, over = begun()
         transport.write(b"unsent")
@@ -172,7 +172,7 @@ def test_addresses_of_websocket_are_read(text: str, expected: Address) -> None:
 
 
 def test_several_ways_stand_for_one_another() -> None:
-    """Who cannot come by TCP would have no way in its place."""
+    """A client without TCP would have no alternative."""
     found = parse_addresses("contrada+ws://a,b:81/c,contrada://d,e")
     assert [str(each) for each in found] == [
         "contrada+ws://a:80/contrada",

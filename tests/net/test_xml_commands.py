@@ -42,14 +42,14 @@ def first_line(process: "subprocess.Popen[str]") -> str:
 
 
 def run(*arguments: str) -> Result:
-    """What a command prints, in this process."""
+    """Returns the output of a command, run in this process."""
     found = CliRunner().invoke(main, arguments)
     assert found.exit_code == 0, found.stderr
     return found
 
 
 def sent_until(receiver: "subprocess.Popen[str]", *arguments: str) -> None:
-    """Sends until the receiver has ended, which it does with what it gets first."""
+    """Sends until the receiver has ended, after its first delivery."""
     for _ in range(40):
         run("xml", "send", *arguments)
         try:
@@ -97,7 +97,7 @@ def test_documents_are_sent_and_received(tmp_path: Path) -> None:
 
 
 def test_patterns_are_subscribed(tmp_path: Path) -> None:
-    """Who wants any story's title would have to name all numbers."""
+    """A subscriber to any story's title would have to name all numbers."""
     path = tmp_path / "s.xml"
     path.write_text(STORIES)
     with serving("--port", "0", "--store", "memory:") as (_, address):

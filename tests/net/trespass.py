@@ -1,19 +1,19 @@
-"""Principals who try everything at brokers, and whether one of them read or wrote what he may not.
+"""Principals that try everything at brokers, and a check of their reads and writes.
 
-Each of some principals may something else, and does by chance whatever a client can: with filters
-of all kinds and with operators that nobody knows, rules of other dialects, classes of obvents,
-patterns, questions with variables, offers, sources that answer what nobody asked for, durable
-subscriptions under any name, publications under any name, by TCP and by HTTP. Each notification has
-a number of its own, so it is known who wrote it, whatever it says itself. What is held at the end:
+Each principal has other rights, and makes random use of all of a client's abilities: filters of all
+kinds, unknown operators, rules of other dialects, classes of obvents, patterns, queries with
+variables, offers, unasked answers, durable subscriptions and publications under any name, by TCP
+and by HTTP. Each notification has a number of its own, which identifies its real publisher. The
+final checks:
 
-- whatever anybody got, by any way, matches one of his subscribe filters;
-- whoever wrote it might publish it, under the name that it has;
-- a neighbour that may not everything was told of what others want of what it may publish, and offer
-  of what it may read, and of nothing else; and what it offers is what it may publish.
+- each received notification matches a subscribe filter of its reader;
+- its publisher may publish it, under the name that it has;
+- a neighbour with limited rights got only subscriptions that it may publish for, and offers that it
+  may read; and its offers are within its publish rights.
 
-In a network the brokers `near`, `far` and `end` stand in a line, and forward and merge in one of
-the ways of brokers. `far` is a neighbour that may only do a part of everything at `near`, and so is
-`end` at `far`: what crosses a link is held to what that may, whoever's it is.
+In a network the brokers `near`, `far` and `end` are in a line, and forward and merge in one of the
+ways of brokers. `far` has limited rights at `near`, and `end` at `far`: all messages over a link
+are held to these rights, whatever their origin.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ RULES: Final = (
         for rule in ('{"exact": {"s": "ab"}}', '{"not": {"prefix": {"s": "b"}}}')
     ),
 )
-"""Rules of other dialects, some of which no filters say whole."""
+"""Rules of other dialects, some of which have no exact filters."""
 QUESTIONS: Final = (
     "k = $x and n = $x",
     "s = $x and k any",
@@ -101,7 +101,7 @@ SECRETS: Final = {name: new_token(name) for name in (*NAMES, "end", "free")}
 UNKNOWN: Final = Filter.of_sets({"s": ct.ValueSet(EMPTY, Literal(Atom("unknown", b"a"), True))})
 """With an operator that nobody has registered."""
 WAIT_S: Final = 0.3
-"""Seconds that a question waits: of sources that say nothing there are many."""
+"""Seconds of a query: many sources are silent."""
 
 
 @dataclass
@@ -131,21 +131,21 @@ PREDICATES: Final[tuple[Any, ...]] = (
 
 @dataclass
 class Trespasser:
-    """One principal, his connection, and what he got, each with the way by which it came."""
+    """A principal, its connection, and its deliveries by their way."""
 
     principal: Principal
     service: TcpService
     held_to: tuple[Principal, ...]
-    """What the links from the first broker to his own may."""
+    """Returns the rights of the links from the first broker to its own."""
     headers: dict[str, str] | None
-    """What he shows by HTTP, which the first broker has."""
+    """Returns its HTTP headers for the first broker."""
     got: list[tuple[str, Notification]] = field(default_factory=list)
     readers: list["asyncio.Task[None]"] = field(default_factory=list)
     subscriptions: list[Any] = field(default_factory=list)
 
 
 class World:
-    """Brokers, principals, and what they do by chance."""
+    """Brokers, principals, and their random steps."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -158,14 +158,14 @@ class World:
         """Names of durable subscriptions that there are."""
         self.done: dict[str, int] = {}
         self.told: list[tuple[Principal, bool, Message]] = []
-        """What went over links: what that may, whether it was said to who may that, and what."""
+        """Messages over links: the rights, the direction, and the message."""
         self.refused = 0
         self.stack = AsyncExitStack()
 
     # --- what there is ------------------------------------------------------------------------
 
     def settings(self, name: str) -> UserSettings:
-        """What a principal may, by chance; a neighbour less: else it may mostly hear of all."""
+        """Returns random rights of a principal; fewer of a neighbour, so it rarely has all."""
         many = (1, 1, 2) if name in LINKED else (1, 2, 3, 4)
         return UserSettings(
             token=SECRETS[name][1],
@@ -240,7 +240,7 @@ class World:
         await until(lambda: are_linked(self.brokers, 2))
 
     def listen(self, broker: Broker, to: str, may: Principal, *, is_to_it: bool) -> None:
-        """Notes what a broker takes of a neighbour, at a link that may this."""
+        """Notes the messages that a broker accepts from a neighbour with these rights."""
         dispatcher, hear = broker.dispatcher, broker.dispatcher.hear
 
         def noting(link: LinkRoute, message: Message) -> Any:
@@ -261,7 +261,7 @@ class World:
         self.all.append(Trespasser(who, service, held_to, headers))
 
     def notification(self, who: Trespasser, *, sometimes_other: bool = True) -> Notification:
-        """Something new, of which it is known who wrote it."""
+        """Returns a new notification with a known publisher."""
         chance, number = self.chance, next(self.numbers)
         attributes: dict[str, Any] = {"n": number}
         if chance.random() < 0.8:
@@ -277,7 +277,7 @@ class World:
         return self.items[number]
 
     def obvent(self, who: Trespasser) -> Paper:
-        """A new object, of which it is known who wrote it."""
+        """Returns a new object with a known publisher."""
         number = next(self.numbers)
         made = self.chance.choice(CLASSES)(
             number, self.chance.randrange(4), self.chance.choice(TEXTS)
@@ -288,7 +288,7 @@ class World:
         return made
 
     def filters(self, who: Trespasser, *, writes: bool = False) -> Any:
-        """Any wish; often one that is near to what is allowed."""
+        """Returns random filters, often close to the rights."""
         chance = self.chance
         mine = who.principal.publish if writes else who.principal.subscribe
         one = FilterSet(chance.choice(FILTERS))
@@ -311,7 +311,7 @@ class World:
         return one
 
     def one(self, who: Trespasser, *, writes: bool = False) -> Filter:
-        """Any wish of one filter."""
+        """Returns a random filter."""
         found: FilterSet = self.filters(who, writes=writes)
         return self.chance.choice(found.filters or (Filter({}),))
 
@@ -332,7 +332,7 @@ class World:
             self.done[f"{name}: {type(error).__name__}"] = 1
 
     def read(self, who: Trespasser, way: str, events: AsyncIterator[Any]) -> None:
-        """Notes whatever comes."""
+        """Notes all deliveries."""
 
         async def reading() -> None:
             with suppress(ContradaError, httpx.HTTPError):
@@ -354,7 +354,7 @@ class World:
                     who.got.append((way, each))
 
     async def subscribe(self, who: Trespasser) -> None:
-        """With whatever filter."""
+        """Subscribes to random filters."""
         events = who.service.subscribe(self.filters(who))
         await events.open()
         who.subscriptions.append(events)
@@ -431,7 +431,7 @@ class World:
         self.read(who, "pattern", events)
 
     async def keep(self, who: Trespasser) -> None:
-        """A durable subscription, under whatever name, whose dead letters go to whatever name."""
+        """Makes a durable subscription, and its dead letters, under random names."""
         name = self.chance.choice([*NAMES[:3], f"{who.principal.name}/{self.chance.randrange(3)}"])
         filters = None if self.chance.random() < 0.3 else self.filters(who)
         options: dict[str, Any] = {"reliable": True}
@@ -448,7 +448,7 @@ class World:
         self.read(who, "log", events)
 
     async def look(self, who: Trespasser) -> None:
-        """Records by position, of whatever subscription."""
+        """Reads records by position, of a random subscription."""
         logs = who.service.delivery()
         name = self.chance.choice(self.kept)
         answer = await logs._ask(promised(AskLog(name)))
@@ -476,7 +476,7 @@ class World:
         raise AssertionError(f"{who.principal.name} has ended {others[0]}")
 
     async def publish(self, who: Trespasser) -> None:
-        """One, or a batch, with a promise or without."""
+        """Publishes one notification or a batch, in a random delivery class."""
         many = self.chance.choice((1, 1, 3, 12))
         items = [self.notification(who) for _ in range(many)]
         if self.chance.random() < 0.2:
@@ -494,7 +494,7 @@ class World:
         self.read(who, "answer", answers)
 
     async def combine(self, who: Trespasser) -> None:
-        """A question whose answer is combined, and tells of one or two that were."""
+        """Asks a combined query over one or two sources."""
         combined = who.service.compute(["min(n)", "max(n)"], self.one(who), timeout_s=WAIT_S)
         await combined.open()
 
@@ -507,7 +507,7 @@ class World:
         self.read(who, "combined", found())
 
     async def offer(self, who: Trespasser) -> None:
-        """A source that answers whatever it likes, mostly under a name of its own."""
+        """Offers a source with random items, mostly under its own name."""
         name, number = who.principal.name, next(self.numbers)
         names = (*[f"{name}/{number}"] * 4, f"{name}.{number}", f"p1/{number}", "")
         source = who.service.offer(
@@ -520,7 +520,7 @@ class World:
 
     @staticmethod
     def offered(one: Filter) -> Advertisement:
-        """Whatever may have all that is published here, as far as a filter says."""
+        """Returns the principals that may read all publications here, as far as a filter shows."""
         return Advertisement.of_sets(dict.fromkeys(ATTRIBUTES, ANY) | dict(one.sides))
 
     async def advertise(self, who: Trespasser) -> None:
@@ -528,7 +528,7 @@ class World:
         await who.service.advertise(self.offered(self.one(who, writes=True))).open()
 
     async def say(self, who: Trespasser) -> None:
-        """What nobody asked for, about questions of others."""
+        """Sends unasked messages about queries of others."""
         chance = self.chance
         questions = self.brokers[0].dispatcher._router._queries._open
         asker, identity = chance.choice([*questions, ("", "1")])
@@ -546,7 +546,7 @@ class World:
     # --- what must hold -----------------------------------------------------------------------
 
     async def finish(self) -> None:
-        """Lets come what is on its way, and ends."""
+        """Waits for deliveries in flight, and ends."""
         for _ in range(5):
             await asyncio.sleep(0.01)
         tasks = [task for each in self.all for task in each.readers]
@@ -559,7 +559,9 @@ class World:
                 raise each  # Of a reader.
 
     def check(self) -> int:
-        """AssertionError where somebody read or wrote what he may not; how much was got."""
+        """AssertionError for a read or write beyond the rights. Returns the number of
+        deliveries.
+        """
         count = 0
         for reader in self.all:
             for way, it in reader.got:
@@ -579,13 +581,13 @@ class World:
 
 
 def may_write(principal: Principal, it: Notification) -> bool:
-    """Whether a principal may have published this. What is answered has no name."""
+    """Returns whether a principal may have published this. Answers have no name."""
     is_covered = all(map(principal.publish.matches, singles(it)))
     return is_covered and owns(principal.publishers, it.envelope.publisher)
 
 
 def may_say(may: Principal, is_to_it: bool, message: Message) -> bool:
-    """Whether a neighbour that may this may be told something by a broker, or tell it that."""
+    """Returns whether a message may cross a link with these rights."""
     if isinstance(message, Subscribe):
         # What is said to it is about what it may publish; what it wants is looked at as it comes.
         asked = message.filters.filters if is_to_it else ()
@@ -608,7 +610,7 @@ def _result(data: Any, kind: Any) -> Any:
 
 
 def _check_status(answer: httpx.Response) -> None:
-    """Raises what it would raise by TCP; AssertionError where no refusal was meant."""
+    """Raises the error that TCP would raise; AssertionError for an unexpected refusal."""
     if answer.is_error:
         assert answer.status_code in (400, 403), answer.status_code
         raise NotPermittedError("") if answer.status_code == 403 else ServiceError("")

@@ -1,9 +1,9 @@
 """The test vectors of the wire protocol, made by the project's own code.
 
-`python -m tests.net.vectors` writes them to `vectors.json`. Each has a name, what it means, its
-bytes in hex, and either what they decode to or the code with which they are refused. How msgpack is
-shown as JSON: bytes are `{"bytes": hex}`, a time `{"time": text}`, a number that JSON has not
-`{"number": text}`; of a frame the kind stands before its fields.
+`python -m tests.net.vectors` writes them to `vectors.json`. Each has a name, its meaning, its bytes
+in hex, and either their decoded form or the code of their refusal. Msgpack in JSON: bytes are
+`{"bytes": hex}`, a time `{"time": text}`, a number that JSON lacks `{"number": text}`; the kind of
+a frame precedes its fields.
 """
 
 import json
@@ -184,7 +184,7 @@ PROMISES: Final[dict[str, tuple[str, Any]]] = {
     "ask stretch": ("positions 1 and 2 of s, number 1 there", AskRecordBatch("s", 1, 1, 3)),
     "acknowledge": ("all before position 3 is worked off", Acknowledge("s", 1, 3)),
 }
-"""What stands in a LogRequest."""
+"""The messages in a LogRequest."""
 
 GIVEN: Final[dict[str, tuple[str, Any]]] = {
     "records": (
@@ -193,7 +193,7 @@ GIVEN: Final[dict[str, tuple[str, Any]]] = {
     ),
     "closed": ("nothing more comes; it may begin anew", Closed("s", "r", "restarted", again=True)),
 }
-"""What stands in a LogDelivery."""
+"""The messages in a LogDelivery."""
 
 BODIES: Final[tuple[Payload, ...]] = (
     Notice(SURE),
@@ -226,7 +226,7 @@ FERRIED: Final[dict[str, tuple[str, Any]]] = {
     ),
     "taken": ("b has taken all up to 3 of a's stream", StreamAck("b", 6, "a", 5, 3)),
 }
-"""What stands in a LogHop."""
+"""The messages in a LogHop."""
 
 MATCH: Final = (encode_values(("DIS",)), [to_msgpack(A), to_msgpack(B)])
 
@@ -394,7 +394,7 @@ ABOUT: Final[dict[str, tuple[str, Answer | More | Cancel]]] = {
     "more": ("so many more items may come", More("", "q7", 256)),
     "cancel": ("nobody waits any longer", Cancel("", "q7")),
 }
-"""What is said of questions."""
+"""The messages about queries."""
 
 ASKED: Final[dict[str, tuple[str, Hopping | Follow | Unfollow]]] = {
     "publish": ("notifications, in order", Publish((A, B))),
@@ -441,7 +441,7 @@ ASKED: Final[dict[str, tuple[str, Hopping | Follow | Unfollow]]] = {
     "follow": ("tell what is on offer", Follow()),
     "unfollow": ("tell it no longer", Unfollow()),
 }
-"""What stands in a Request."""
+"""The messages in a Request."""
 
 SAID: Final[dict[str, tuple[str, Hopping]]] = {
     "publish, on its way": ("over one link, from server a", Publish((QUOTE,), 1, "a")),
@@ -485,7 +485,7 @@ SAID: Final[dict[str, tuple[str, Hopping]]] = {
     "recall pattern": ("the asker will assemble it itself", RecallPattern("7")),
     "return pattern": ("what the delegate has", ReturnPattern("7", AT_US, (Piece(1, None, B),))),
 }
-"""What stands in a Hop."""
+"""The messages in a Hop."""
 
 CONTENTS: Final[dict[str, tuple[str, Encodable]]] = {
     "notification": ("two attributes, as an access point stamps it", QUOTE),
@@ -622,7 +622,7 @@ FAULTY_CONTENTS: Final[dict[str, tuple[str, Any]]] = {
 
 
 def shown(of: Any) -> Any:
-    """What msgpack holds, as JSON."""
+    """Returns msgpack as JSON."""
     match of:
         case bytes():
             return {"bytes": of.hex()}

@@ -1,4 +1,4 @@
-"""Seals: only the group makes them, nothing comes twice, clocks that jump, bounded memory."""
+"""Seals: only by the group, accepted once, safe with clock jumps, and in bounded memory."""
 
 import itertools
 import stat
@@ -30,7 +30,7 @@ def test_what_is_sealed_is_opened_once() -> None:
 
 
 def test_every_cut_and_every_flipped_bit_is_refused() -> None:
-    """Somebody on the way could change what is said."""
+    """A man in the middle could change messages."""
     datagram = seal().seal(b"some content", AT, NOW_US)
     opener = seal(number=1)
     for size in range(len(datagram)):
@@ -44,9 +44,7 @@ def test_every_cut_and_every_flipped_bit_is_refused() -> None:
 
 
 def test_other_keys_parameters_and_places_are_others() -> None:
-    """Who has another key, or another group's parameters, would be heard; or a datagram that was
-    sent to somebody else.
-    """
+    """A holder of another key or parameters would be heard; or a datagram for another receiver."""
     datagram = seal().seal(b"", AT, NOW_US)
     foreign = seal(key=GroupKey(b"1" * 32))
     assert foreign.open(datagram, AT, NOW_US, 0) == datagram_seal.WRONG_GROUP
@@ -55,7 +53,7 @@ def test_other_keys_parameters_and_places_are_others() -> None:
 
 
 def test_clocks_too_far_apart_are_refused() -> None:
-    """What was recorded could be sent to a newcomer long after."""
+    """A recorded datagram could be sent to a newcomer long after."""
     datagram = seal().seal(b"", AT, NOW_US)
     for apart in (
         datagram_seal.CLOCK_APART_MAX_US + 1,
@@ -69,7 +67,9 @@ def test_clocks_too_far_apart_are_refused() -> None:
 
 
 def test_a_clock_that_jumps_lets_no_replay_in() -> None:
-    """Who sets a clock back would hear the forgotten again, or those it knows no longer."""
+    """After a clock is set back, forgotten datagrams would be accepted, or known senders
+    refused.
+    """
     one, late, opener = seal(), seal(number=7), seal(number=1)
     first = one.seal(b"", AT, NOW_US)
     assert isinstance(opener.open(first, AT, NOW_US, 0), Unsealed)
@@ -85,7 +85,7 @@ def test_a_clock_that_jumps_lets_no_replay_in() -> None:
 
 
 def test_senders_are_bounded() -> None:
-    """Memory would grow with whoever comes; or nobody new be heard for ever."""
+    """Memory would grow with each sender; or new ones would never be heard."""
     opener = seal(number=99)
     opener._senders_max = 3
     for number in range(3):

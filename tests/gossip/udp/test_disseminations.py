@@ -66,7 +66,7 @@ async def learned(node: GossipNode, price: float) -> None:
 @pytest.mark.parametrize("kind", ["embedded", "tcp"])
 @on_loop
 async def test_a_class_travels_as_it_chose(kind: str) -> None:
-    """Obvents of the class would go by the service, or not come to who asks for a supertype."""
+    """Obvents of the class would use the service, or miss subscribers of a supertype."""
     async with (
         group_of([(0, 0), (0, 1)]) as nodes,
         two_services(kind, [*nodes]) as (here, there),

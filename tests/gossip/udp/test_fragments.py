@@ -1,4 +1,4 @@
-"""Messages larger than a datagram: whole in any order, and bounded whatever comes."""
+"""Messages larger than a datagram: whole in any order, and in bounded memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from contrada.gossip.udp.fragments import PIECE_BYTES, Reassembly, pieces_of
 
 @given(st.integers(0, 6 * PIECE_BYTES), st.randoms(use_true_random=False))
 def test_a_message_is_whole_by_its_last_piece(size: int, rng: object) -> None:
-    """A message would come twice, in part, or in another order."""
+    """A message would be doubled, cut, or reordered."""
     content = bytes(each % 251 for each in range(size)) or b"-"
     pieces = pieces_of(content, 7)
     rng.shuffle(pieces)  # type: ignore[attr-defined]
@@ -53,7 +53,7 @@ def test_what_is_no_piece_is_refused() -> None:
 
 
 def test_a_flood_of_pieces_is_bounded() -> None:
-    """Who sends beginnings only would fill the memory, or keep others from being heard."""
+    """A sender of first pieces only would fill the memory, or silence others."""
     assembling = Reassembly(GossipLimits(incomplete_bytes_max=20 * PIECE_BYTES))
     first = [pieces_of(bytes(3 * PIECE_BYTES), number)[0] for number in range(100)]
     kept = pieces_of(b"k" * 2 * PIECE_BYTES, 1)

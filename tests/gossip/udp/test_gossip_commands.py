@@ -1,4 +1,4 @@
-"""`contrada gossip`: keys, errors that say what to do, and a bridge."""
+"""`contrada gossip`: keys, errors with remedies, and a bridge."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_a_key_is_made(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: tuple[str, ...], said: str, key: Path) -> None:
-    """Somebody would not know what to give in place of what is wrong."""
+    """A user would not know the expected value."""
     ended = asked(*arguments, "--key", str(key))
     assert ended.exit_code == 2
     assert said in ended.stderr
@@ -57,7 +57,7 @@ def test_what_cannot_be_is_one_line(arguments: tuple[str, ...], said: str, key: 
 
 
 def test_nobody_there_is_told(key: Path) -> None:
-    """A newcomer would wait for ever, or not know what may be wrong."""
+    """A newcomer would wait for ever, or without a hint at the cause."""
     ended = asked("join", "127.0.0.1:9", "--key", str(key), "--wait", "0.2")
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert "are key, protocol and parameters the same" in ended.stderr
@@ -67,7 +67,7 @@ def test_nobody_there_is_told(key: Path) -> None:
 
 @pytest.mark.slow
 def test_a_bridge_joins_a_broker_and_a_group(key: Path) -> None:
-    """Events would not come to the other side."""
+    """Events would not reach the other side."""
     with (
         serving("--port", "0") as (_, broker),
         participant("start", "--at", "127.0.0.1:0", "--subscribe", "price any", key=key) as (
@@ -84,7 +84,7 @@ def test_a_bridge_joins_a_broker_and_a_group(key: Path) -> None:
 
 
 def test_every_command_has_help() -> None:
-    """Somebody would have to read the code to know what to write."""
+    """A user would have to read the code for the arguments."""
     for name in ("key", "start", "join", "bridge"):
         shown = asked(name, "--help")
         assert shown.exit_code == 0

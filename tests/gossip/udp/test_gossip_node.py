@@ -1,4 +1,4 @@
-"""Participants over UDP: in and out of a group, what they hear, and what they refuse."""
+"""Participants over UDP: joining and leaving, deliveries, and refusals."""
 
 import asyncio
 import socket
@@ -33,7 +33,7 @@ LOCAL = ("127.0.0.1", 9)
 
 @on_loop
 async def test_a_group_hears_what_it_asked_for() -> None:
-    """What is published would not come, come twice, or come to who did not ask."""
+    """Events would be lost, doubled, or delivered to others."""
     async with group_of([(0, 0), (0, 1), (2, 0)]) as nodes:
         one, two, three = nodes
         async with (
@@ -56,7 +56,7 @@ async def test_a_group_hears_what_it_asked_for() -> None:
 
 @on_loop
 async def test_who_leaves_is_known_to_have_left() -> None:
-    """Others would go on sending to who has gone, until it is found out."""
+    """Others would send to a departed participant until they detect it."""
     async with group_of([(0, 0), (0, 1)]) as (one, two):
         rounds = one.participant.statistics().round
         await two.aclose()
@@ -70,7 +70,7 @@ async def test_who_leaves_is_known_to_have_left() -> None:
 
 @on_loop
 async def test_an_address_that_is_taken_is_told() -> None:
-    """Two would stand at one address; or who draws one would not draw another."""
+    """Two would have one address; or a random newcomer would not draw another one."""
     group = GossipGroup(parameters=replace(QUICK, levels=1, branching=2, redundancy=1))
     async with node(address=(0,), group=group) as one:
         with pytest.raises(ServiceError, match="the address is taken"):
@@ -81,7 +81,7 @@ async def test_an_address_that_is_taken_is_told() -> None:
 
 @on_loop
 async def test_a_foreign_group_is_not_heard() -> None:
-    """Who has another key, or other parameters, would be let in; or not know why he is not."""
+    """A participant with another key or parameters would be admitted; or not know the reason."""
     other = GossipGroup(parameters=replace(QUICK, fanout=2))
     async with node() as one:
         for stranger in (
@@ -97,7 +97,7 @@ async def test_a_foreign_group_is_not_heard() -> None:
 
 @on_loop
 async def test_places_that_are_none_are_refused() -> None:
-    """A wrong place would be found out by nothing coming, ever."""
+    """A wrong place would be noticed only by silence."""
     for bad in ("10.0.0.7:x", "", ":7", "a b:7", "10.0.0.7:99999"):
         with pytest.raises(AddressError, match="expected HOST:PORT"):
             GossipNode(KEY, join=[bad])
@@ -114,7 +114,7 @@ async def test_places_that_are_none_are_refused() -> None:
 
 
 def test_groups_that_cannot_be_are_refused() -> None:
-    """A participant would be made of what no group agrees on."""
+    """A participant would be made from an impossible configuration."""
     for make, value in (
         (lambda: GossipGroup("pbcast"), "pbcast"),  # type: ignore[arg-type]
         (lambda: GossipGroup("pmcast", QUICK), "2"),
@@ -127,7 +127,7 @@ def test_groups_that_cannot_be_are_refused() -> None:
 
 @on_loop
 async def test_a_message_of_many_datagrams_comes_whole() -> None:
-    """What is larger than a datagram would not come; or what is too large, in part."""
+    """A message larger than a datagram would be lost; or a too large one be delivered in part."""
     body = bytes(range(256)) * 400
     async with group_of([(0, 0), (0, 1)]) as (one, two), two.subscribe("a = 1") as found:
         await until(lambda: one.participant.statistics().round > 20)
@@ -140,7 +140,7 @@ async def test_a_message_of_many_datagrams_comes_whole() -> None:
 
 @on_loop
 async def test_who_does_not_read_loses_and_knows_it() -> None:
-    """Memory would grow with what nobody reads; or what is lost would not be counted."""
+    """Memory would grow with unread events; or losses would not be counted."""
     async with node() as one, one.subscribe("a any", when_full="disconnect") as strict:
         async with one.subscribe("a any", when_full="block") as slow:
             slow.queue._bounds = replace(slow.queue._bounds, notifications=2)
@@ -185,7 +185,7 @@ async def test_what_is_wanted_can_change() -> None:
 
 
 def sealed(target: GossipNode, content: bytes, key: GroupKey = KEY) -> list[bytes]:
-    """What somebody with a key could send."""
+    """Returns a datagram of a holder of the key."""
     seal = GroupSeal(key, target.group.agreed)
     now_us = target._now_us()
     return [seal.seal(piece, target.place, now_us) for piece in pieces_of(content, 1)]
@@ -238,7 +238,7 @@ def _refused(one: GossipNode) -> int:
 
 @on_loop
 async def test_floods_are_dropped_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who floods would fill the memory, or make a participant deaf to all others."""
+    """A flood would fill the memory, or drown out all other participants."""
     monkeypatch.setattr(nodes_module, "passed_us", lambda: 0)  # All comes at once.
     rates = Rates(in_=100_000, in_all=200_000)
     async with node(rates=rates) as one:
@@ -256,7 +256,7 @@ async def test_floods_are_dropped_in_bounded_memory(monkeypatch: pytest.MonkeyPa
 
 @on_loop
 async def test_any_bytes_are_harmless_from_outside_and_inside() -> None:
-    """Bytes of chance would raise in a participant, or change what it knows."""
+    """Random bytes would raise in a participant, or change its view."""
     async with group_of([(0, 0), (0, 1)]) as (one, _):
         faults: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, each: faults.append(each))
@@ -279,7 +279,9 @@ async def test_any_bytes_are_harmless_from_outside_and_inside() -> None:
 
 @on_loop
 async def test_a_clock_that_jumps_lets_nobody_fall_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who sets his clock would be forgotten for ever, or keep what is refused to himself."""
+    """A participant with a changed clock would be forgotten for ever, or keep its events to
+    itself.
+    """
     async with group_of([(0, 0), (0, 1)]) as (one, two):
         real = one._now_us
         monkeypatch.setattr(one, "_now_us", lambda: real() + 3_600_000_000)
@@ -295,7 +297,7 @@ async def test_a_clock_that_jumps_lets_nobody_fall_out(monkeypatch: pytest.Monke
 
 @on_loop
 async def test_messages_that_cannot_be_sent_are_counted() -> None:
-    """A participant that tells a place that is none would end another's round."""
+    """An invalid place in a message would end another participant's round."""
     async with node() as one:
         for place in ("nowhere", "127.0.0.1", "0.0.0.0:7", "127.0.0.1:0", "localhost:7656"):
             one._send(place, Probe(Contact((0, 0), one.place)))

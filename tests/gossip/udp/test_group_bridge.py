@@ -15,7 +15,7 @@ from tests.gossip.udp.groups import group_of
 
 @on_loop
 async def test_events_go_over_once_and_never_back() -> None:
-    """An event would go round, be lost, or become another on its way."""
+    """An event would loop, be lost, or change its identity."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         broker = await enter(Broker("127.0.0.1", 0))
@@ -53,7 +53,7 @@ async def test_events_go_over_once_and_never_back() -> None:
 
 @on_loop
 async def test_a_bridge_without_a_way_is_refused() -> None:
-    """It would stand there and carry nothing."""
+    """It would run and forward nothing."""
     async with ct.connect() as service, group_of([(0, 0)]) as (one,):
         with pytest.raises(ServiceError, match="carries something"):
             GroupBridge(service, one)
@@ -61,7 +61,7 @@ async def test_a_bridge_without_a_way_is_refused() -> None:
 
 @on_loop
 async def test_a_bridge_ends_with_its_service_and_outlives_what_is_refused() -> None:
-    """One event that is too large would end it; or it would stand on where a side is gone."""
+    """One event that is too large would end it; or it would run on without one side."""
     async with group_of([(0, 0)]) as (one,):
         service = ct.connect()
         async with service:

@@ -1,4 +1,4 @@
-"""Rates: what is over them is dropped or waits, by a clock of the test's own."""
+"""Rates: excess is dropped or delayed, by a clock of the test's own."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.asynchronous import on_loop, until
 
 
 def test_a_bucket_fills_at_its_rate() -> None:
-    """More would go through than was said, after a pause or a clock that goes back."""
+    """A pause, or a clock that is set back, would allow more than the rate."""
     bucket = TokenBucket(1_000, 0)
     assert bucket.has(1_000, 0)
     bucket.take(1_000)
@@ -23,7 +23,7 @@ def test_a_bucket_fills_at_its_rate() -> None:
 
 
 def test_one_flood_leaves_room_for_others() -> None:
-    """One who floods would take the rates of all; many would be looked at without end."""
+    """One flood would use up the rates of all; many sources would be served without bound."""
     inflow = Inflow(Rates(in_=2_000, in_all=5_000), 0)
     flood = [inflow.refuses(("1.1.1.1", 9), 1_000, 0) for _ in range(10)]
     assert flood == ["", ""] + [rate_limits.TOO_FAST] * 8
@@ -42,7 +42,7 @@ def test_sources_are_bounded() -> None:
 
 @on_loop
 async def test_what_is_over_the_rate_waits_in_order_and_is_bounded() -> None:
-    """A burst would be lost, come in another order, or be kept without end."""
+    """A burst would be lost, reordered, or kept without bound."""
     sent: list[bytes] = []
     now = [0]
     flow = Outflow(Rates(out=2_000), lambda data, _: sent.append(data), lambda: now[0])
@@ -60,7 +60,7 @@ async def test_what_is_over_the_rate_waits_in_order_and_is_bounded() -> None:
 
 @on_loop
 async def test_a_full_socket_holds_up() -> None:
-    """What the system does not take would be kept where nothing bounds it."""
+    """Datagrams for a full socket would be kept without bound."""
     sent: list[bytes] = []
     flow = Outflow(Rates(), lambda data, _: sent.append(data), lambda: 0)
     flow.hold_up()
@@ -75,7 +75,7 @@ async def test_a_full_socket_holds_up() -> None:
 
 
 def test_rates_that_are_none_are_refused() -> None:
-    """A datagram could never go out."""
+    """A datagram could never be sent."""
     for rate in (0, -1, 1_999):
         with pytest.raises(ContradaError, match=str(rate)):
             Rates(out=rate)

@@ -20,7 +20,7 @@ LOSS = 0.1
 EVENTS = 20
 
 RELIABILITY_MIN = 0.97
-"""The share of pairs of an event and one who wants it that come together, with the loss above."""
+"""The share of pairs of an event and an interested participant that meet, with the loss above."""
 
 
 def wants(one: LossyNode) -> bool:
@@ -30,12 +30,12 @@ def wants(one: LossyNode) -> bool:
 
 
 def is_delegate(one: LossyNode) -> bool:
-    """Those with the R smallest addresses of a subsystem stand for it."""
+    """Returns whether an address is among the R smallest of its subsystem."""
     return one.statistics().address[1] < one.group.parameters.redundancy
 
 
 def has_learned(one: LossyNode) -> bool:
-    """Whether one knows who wants what, and who stands for whom."""
+    """Returns whether a participant knows all interests and delegates."""
     low, high = one.participant.membership.view.tables
     subsystem = one.statistics().address[0]
     return (
@@ -51,7 +51,7 @@ def has_learned(one: LossyNode) -> bool:
 @pytest.mark.slow
 @on_loop
 async def test_a_hundred_hear_what_they_want_though_much_is_lost() -> None:
-    """The interested would not be reached, or the others be bothered who stand for nobody."""
+    """Interested participants would be missed, or others than delegates would be loaded."""
     parameters = Parameters(
         period_us=150_000, fanout=3, redundancy=3, levels=2, branching=10, loss=LOSS, constant=2.0
     )
