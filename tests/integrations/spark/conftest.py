@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this directory: its start is most of their time."""
+"""One Spark session for all tests of this directory: its start takes most of their time."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
-"""What each transform and the connector give of the same rows, in whatever session.
+"""The results of each transform and the connector for the same rows, in any session.
 
-As a program it prints that, for `WHERE FOLDER ADDRESS [NAME …]`. `WHERE` is a master, or `connect`.
+As a program it prints them, for `WHERE FOLDER ADDRESS [NAME …]`. `WHERE` is a master, or `connect`.
 """
 
 import json
@@ -49,14 +49,14 @@ Asked = Callable[[SparkSession, Path, str], Any]
 
 
 def rows(session: SparkSession) -> DataFrame:
-    """The rows with their places, in several partitions."""
+    """Returns the rows with their places, in several partitions."""
     table = pa.Table.from_pylist(ROWS, SCHEMA)
     table = table.append_column("place", pa.array(range(len(ROWS))))
     return session.createDataFrame(table).repartition(4, "place")
 
 
 def matched(session: SparkSession, folder: Path, address: str) -> Any:
-    """By an index, and by predicates."""
+    """Matches by an index, and by predicates."""
     frame = rows(session)
     base = Base(WISHES, folder=folder / "bases")
     assert plan(frame, base, drop=["place"]).way == "index"
@@ -67,7 +67,7 @@ def matched(session: SparkSession, folder: Path, address: str) -> Any:
 
 
 def routed(session: SparkSession, folder: Path, address: str) -> Any:
-    """A row for each pair."""
+    """Returns a row for each pair."""
     found = rows(session).transform(route(Base(WISHES, folder=folder / "bases")))
     return sorted([row["place"], row["subscription"]] for row in found.collect())
 
@@ -79,14 +79,14 @@ def detected(session: SparkSession, folder: Path, address: str) -> Any:
 
 
 def reduced(session: SparkSession, folder: Path, address: str) -> Any:
-    """What is left of a base."""
+    """Returns the remaining filters of a base."""
     given = [(n, bytearray(to_msgpack(each))) for n, each in enumerate(some_filters(200))]
     frame = session.createDataFrame(given, "key bigint, filter binary")
     return sorted([row.key, bytes(row.filter).hex()] for row in covering(frame).collect())
 
 
 def profiled(session: SparkSession, folder: Path, address: str) -> Any:
-    """What is counted exactly."""
+    """Returns the exact counts."""
     found = rows(session).transform(profile)
     exact = [name for name in found.columns if name in ("attribute", "domain", "values", "share")]
     assert len(exact) > 2
@@ -94,7 +94,7 @@ def profiled(session: SparkSession, folder: Path, address: str) -> Any:
 
 
 def published(session: SparkSession, folder: Path, address: str) -> Any:
-    """What is read of a broker after it was written there."""
+    """Writes to a broker, and reads it back."""
     data = [(n, to_msgpack(notification_of(row))) for n, row in enumerate(ROWS)]
     frame = session.createDataFrame(data, "place int, notification binary")
     frame = frame.repartition(3, "place").sortWithinPartitions("place")
@@ -120,14 +120,14 @@ ALL: Final[dict[str, Asked]] = {
 def results(
     session: SparkSession, folder: Path, address: str, names: Iterable[str] = ALL
 ) -> dict[str, Any]:
-    """What these give, as JSON has it."""
+    """Returns the results as JSON."""
     found = {name: ALL[name](session, folder, address) for name in names}
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
 
 
 def main(where: str, folder: str, address: str, *names: str) -> None:
-    """Prints the results, and of a cluster before them how many processes work."""
+    """Prints the results, and for a cluster first the number of processes."""
     with _session(where) as session:
         if where.startswith("spark:"):
             found = session.range(0, 4, 1, 4).mapInArrow(_places, "at long").collect()

@@ -1,4 +1,4 @@
-"""The classes that sessions start from: kept whole or not at all, and used."""
+"""The class archive of sessions: written atomically, and used."""
 
 import shlex
 import subprocess
@@ -13,19 +13,19 @@ from contrada.integrations.spark import class_archive
 
 @pytest.fixture(autouse=True)
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Caches of its own, without anything, in a folder whose name has a blank."""
+    """An empty cache directory whose name has a blank."""
     folder = tmp_path / "of somebody"
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder
 
 
-def test_without_kept_classes_java_is_told_nothing() -> None:
-    """Java would warn of a file that is not there."""
+def test_without_an_archive_java_gets_no_options() -> None:
+    """Java would warn of a missing file."""
     assert class_archive.java_options() == ""
 
 
-def test_kept_classes_are_named_by_the_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java would go on without them, slowly, after it was changed."""
+def test_the_archive_is_named_by_the_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java would ignore it, slowly, after an update."""
     before = class_archive.archive_path()
     before.parent.mkdir(parents=True)
     before.write_bytes(b"")
@@ -35,15 +35,15 @@ def test_kept_classes_are_named_by_the_java(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_folders_may_have_blanks_in_their_names() -> None:
-    """Java would take half of the name for an option, and not start at all."""
+    """Java would parse half of the name as an option, and not start at all."""
     kept = class_archive.archive_path()
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"")
     assert shlex.split(class_archive.java_options())[0] == f"-XX:SharedArchiveFile={kept}"
 
 
-def test_others_go_when_new_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ended in between, there would be none; and two at once would fail."""
+def test_a_new_archive_replaces_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interruption in between would leave none; and two writers would fail."""
 
     def written(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         Path(command[-1]).write_bytes(b"new")
@@ -62,8 +62,8 @@ def test_others_go_when_new_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(each.name for each in kept.parent.iterdir()) == sorted([kept.name, "other.gone"])
 
 
-def test_what_cannot_be_kept_is_told(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that did nothing would look as if it had."""
+def test_a_failure_to_archive_is_reported(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command without an effect would look successful."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(EngineError, match="it did not say why"):
         class_archive.write_archive()
@@ -82,8 +82,8 @@ with spark_session(1, java_options=f"{class_archive.java_options()} {log}") as s
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_sessions_use_what_was_kept(tmp_path: Path) -> None:
-    """The file would lie there, and sessions start as slowly as before."""
+def test_sessions_use_the_archive(tmp_path: Path) -> None:
+    """The file would be unused, and sessions start as slowly as before."""
     kept = class_archive.write_archive()
     assert [kept] == list(kept.parent.iterdir())
     log = tmp_path / "classes"

@@ -1,4 +1,4 @@
-"""Spark's own master and workers, as a user starts them."""
+"""Spark's own master and workers, started by `contrada spark up`."""
 
 import json
 import os
@@ -22,7 +22,7 @@ WORKERS = 2
 
 @contextmanager
 def cluster() -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """The command, and the address that it prints."""
+    """Yields the process of the command, and the address that it prints."""
     command = [*CONTRADA, "spark", "up", "--workers", str(WORKERS), "--port", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -35,7 +35,7 @@ def cluster() -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 
 def elsewhere(where: str, folder: Path, *arguments: str) -> list[str]:
-    """What `everywhere` prints in a session that is not this one."""
+    """Returns the output of `everywhere` in another session."""
     done = subprocess.run(
         [sys.executable, everywhere.__file__, where, str(folder), *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -49,7 +49,7 @@ def elsewhere(where: str, folder: Path, *arguments: str) -> list[str]:
 
 @pytest.mark.slow
 def test_a_cluster_starts_works_and_stops(spark: SparkSession, tmp_path: Path) -> None:
-    """What holds in one process may not hold where workers are apart."""
+    """Results of one process may differ from those of separate workers."""
     names = ("match", "route", "detect")
     known = everywhere.results(spark, tmp_path, "", names)
     with cluster() as (process, master):
@@ -63,10 +63,8 @@ def test_a_cluster_starts_works_and_stops(spark: SparkSession, tmp_path: Path) -
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_cluster_and_connect_give_what_one_process_gives(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """A transform or the connector would rest on workers being where the driver is."""
+def test_a_cluster_and_connect_give_the_same_results(spark: SparkSession, tmp_path: Path) -> None:
+    """A transform or the connector would depend on workers beside the driver."""
     with ExitStack() as stack:
 
         def address(name: str) -> str:

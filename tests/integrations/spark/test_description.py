@@ -1,4 +1,4 @@
-"""Pipelines as they are described in TOML."""
+"""Descriptions of pipelines in TOML."""
 
 import re
 from pathlib import Path
@@ -50,7 +50,7 @@ def described(folder: Path, text: str) -> Path:
 
 
 def test_an_obvent_whose_module_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else whatever the user's own module raises would be a traceback."""
+    """An exception of the user's module would be a traceback."""
     (tmp_path / "failing_events.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(str(tmp_path))
     text = GOOD.replace('type_marks = ["T"]', 'obvent = "failing_events:C"')
@@ -59,7 +59,7 @@ def test_an_obvent_whose_module_fails(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_description_is_read(tmp_path: Path) -> None:
-    """Else an option would silently not be what the user wrote."""
+    """An option would silently differ from the description."""
     found = read_pipeline(described(tmp_path, GOOD), {"host": "other"})
     (source,) = found.sources
     assert source.files == (tmp_path / "x" / "a.csv", tmp_path / "x" / "b.csv")
@@ -75,7 +75,7 @@ def test_a_description_is_read(tmp_path: Path) -> None:
 
 
 def test_a_stream_is_read(tmp_path: Path) -> None:
-    """Else a stream would run at other times, or keep its state elsewhere, than was said."""
+    """A stream would have another trigger, or another place of its state."""
     text = 'mode = "stream"\ntrigger = "5 s"\nslack = "1 min"\n'
     text += '[[pattern]]\nname = "p"\npattern = "a = 1 -> a = 2"\n'
     text += '[[table]]\npath = "s3a://b/t"\noptions = { compression = "zstd", header = true }\n'
@@ -91,8 +91,8 @@ def test_a_stream_is_read(tmp_path: Path) -> None:
     assert table.options == {"compression": "zstd", "header": "true"}
 
 
-def test_an_output_that_cannot_be_written_is_found_out(tmp_path: Path) -> None:
-    """Else the whole run would be done before anyone learns that nothing can be kept."""
+def test_an_unwritable_output_is_reported_first(tmp_path: Path) -> None:
+    """A whole run would be done before its results cannot be written."""
     path = described(tmp_path, GOOD)
     (tmp_path / "x" / "o").write_text("a file")
     with pytest.raises(InputError, match=r"x/o: cannot be written: .*x/o is no directory"):
@@ -100,7 +100,7 @@ def test_an_output_that_cannot_be_written_is_found_out(tmp_path: Path) -> None:
 
 
 def test_parameters_can_be_set(tmp_path: Path) -> None:
-    """Else one description could not be run on other files."""
+    """One description could not be run on other files."""
     (source,) = read_pipeline(described(tmp_path, GOOD), {"out": str(tmp_path / "y")}).sources
     assert source.files == (tmp_path / "y" / "c.csv",)
 
@@ -175,8 +175,10 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_malformed(tmp_path: Path, old: str, new: str, reason: str) -> None:
-    """Else a slip of the pen would end in a traceback, or be run as something else."""
+def test_malformed_descriptions_are_refused(
+    tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    """A typing error would end in a traceback, or run differently."""
     path = described(tmp_path, GOOD.replace(old, new))
     with pytest.raises(ContradaError) as caught:
         read_pipeline(path)
@@ -184,10 +186,10 @@ def test_what_is_malformed(tmp_path: Path, old: str, new: str, reason: str) -> N
     assert "\n" not in str(caught.value)
 
 
-def test_a_parameter_that_is_set_is_relative_to_where_one_stands(
+def test_a_set_parameter_is_relative_to_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else `--set out=here` would write beside the description, wherever that is."""
+    """`--set out=here` would write beside the description."""
     path = described(tmp_path, GOOD)
     (tmp_path / "elsewhere" / "y").mkdir(parents=True)
     (tmp_path / "elsewhere" / "y" / "c.csv").write_text("a\n1\n")
@@ -197,14 +199,14 @@ def test_a_parameter_that_is_set_is_relative_to_where_one_stands(
     assert found.sources[0].files == (Path("y/c.csv"),)
 
 
-def test_a_parameter_that_nobody_asks_for_is_refused(tmp_path: Path) -> None:
-    """Else a slip in its name would leave the default in force."""
+def test_an_unused_parameter_is_refused(tmp_path: Path) -> None:
+    """A typing error in its name would leave the default in force."""
     with pytest.raises(InputError, match=r"'uot', expected one of: host, out"):
         read_pipeline(described(tmp_path, GOOD), {"uot": "y"})
 
 
-def test_an_output_that_holds_other_things_is_refused(tmp_path: Path) -> None:
-    """Else a run could replace what is no output of a run."""
+def test_an_output_with_foreign_files_is_refused(tmp_path: Path) -> None:
+    """A run could replace foreign files."""
     path = described(tmp_path, GOOD)
     matches = tmp_path / "x" / "o" / "matches"
     matches.mkdir(parents=True)
@@ -221,7 +223,7 @@ def test_an_output_that_holds_other_things_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_key_is_explained() -> None:
-    """Else a user would have to read the code to find an option, or would find one that is none."""
+    """An option would be missing on the page, or an unknown one described."""
     page = (Path(__file__).resolve().parents[3] / "docs" / "pipeline.md").read_text("utf-8")
     keys = {
         part.partition("\n")[0]: set(re.findall(r"^\| `(\w+)` \|", part, re.M))
@@ -240,7 +242,7 @@ def test_every_key_is_explained() -> None:
 
 
 def test_sources_are_named_apart(tmp_path: Path) -> None:
-    """Else their matches could not be told apart."""
+    """Their matches could not be distinguished."""
     twice = GOOD + GOOD[GOOD.index("[[source]]") :]
     with pytest.raises(InputError, match="named apart"):
         read_pipeline(described(tmp_path, twice))

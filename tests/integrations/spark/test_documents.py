@@ -1,4 +1,4 @@
-"""Odd documents on Spark, against `contrada match`'s way of reading the same files."""
+"""Odd documents on Spark give the results of `contrada match`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +47,9 @@ DOCUMENTS = {
 
 
 def check(spark: SparkSession, folder: Path, patterns: list[str]) -> int:
-    """Holds that documents give the same with and without Spark; how many could be read."""
+    """Checks that documents give the same with and without Spark; returns the number of good
+    ones.
+    """
     (folder / "subs").write_text("all: kind exists")
     paths = ", ".join(f'"{each}"' for each in patterns)
     (folder / "p.toml").write_text(
@@ -63,7 +65,7 @@ def check(spark: SparkSession, folder: Path, patterns: list[str]) -> int:
 
 
 def test_odd_documents(spark: SparkSession, tmp_path: Path) -> None:
-    """Else the same document would match other subscriptions with Spark than without."""
+    """A document would match other subscriptions with Spark."""
     for name, text in DOCUMENTS.items():
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
     assert check(spark, tmp_path, ["*.xml"]) == 18
@@ -73,7 +75,7 @@ def test_odd_documents(spark: SparkSession, tmp_path: Path) -> None:
 def test_real_documents(
     spark: SparkSession, tmp_path: Path, shared_data: Callable[..., Path]
 ) -> None:
-    """Else a real feed would lose or change something on its way through Spark."""
+    """A real feed would lose or change data on Spark."""
     folder = shared_data("xml_feeds")
     kinds = (".xml", ".atom", ".cap", ".gpx")
     found = sorted(str(path) for path in folder.rglob("*") if path.suffix in kinds)
@@ -81,7 +83,7 @@ def test_real_documents(
 
 
 def test_patterns_of_names(spark: SparkSession, tmp_path: Path) -> None:
-    """A pipeline would ask for other names than `contrada match`."""
+    """A pipeline would use other names than `contrada match`."""
     for number, titles in enumerate(("xy", "yy", "zyx", "x")):
         stories = "".join(f"<s><t>{each}</t></s>" for each in titles)
         (tmp_path / f"{number}.xml").write_text(f"<b>{stories}</b>")

@@ -1,4 +1,4 @@
-"""Operators of one's own in a pipeline: the workers know them too."""
+"""Operators of extensions in a pipeline: workers load them, too."""
 
 import json
 import subprocess
@@ -20,8 +20,8 @@ paths = ["a.csv"]
 WITH_A_PATH = "import sys; sys.path.append('mine'); from contrada_command import main; main()"
 
 
-def test_workers_load_what_the_driver_has_loaded(tmp_path: Path) -> None:
-    """A pipeline would end in a task that does not know the operator."""
+def test_workers_load_the_extensions_of_the_driver(tmp_path: Path) -> None:
+    """A task would fail without the operator."""
     (tmp_path / "mine").mkdir()
     write_module(tmp_path / "mine")  # Only the driver's own path leads there.
     (tmp_path / "subs").write_text("long: name longer '3'\n", "utf-8")

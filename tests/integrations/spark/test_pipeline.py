@@ -1,4 +1,4 @@
-"""The pipeline on a real Spark, against `contrada match`'s way of reading the same files."""
+"""The pipeline on a real Spark gives the results of `contrada match`."""
 
 import gzip
 import json
@@ -96,7 +96,7 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    """Files of every kind with every fault, described."""
+    """A description of files of every kind with every fault."""
     folder = tmp_path_factory.mktemp("pipeline")
     for name, text in FILES.items():
         (folder / name).write_text(text, encoding="utf-8", newline="")
@@ -112,12 +112,12 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 @pytest.fixture(scope="module")
 def summary(spark: SparkSession, pipeline: Pipeline) -> PipelineSummary:
-    """What the first run of the pipeline says."""
+    """The summary of the first run."""
     return run_pipeline(spark, pipeline)
 
 
 def expected(pipeline: Pipeline) -> tuple[Counter[Any], Counter[Any], Counter[str]]:
-    """Matches, bad records and records read, without Spark."""
+    """Returns matches, bad records and counts, without Spark."""
     index: Index[str] = Index()
     for name, wish in pipeline.subscriptions.items():
         index.add(name, wish)
@@ -142,7 +142,7 @@ def expected(pipeline: Pipeline) -> tuple[Counter[Any], Counter[Any], Counter[st
 
 
 def written(pipeline: Pipeline) -> tuple[Counter[Any], Counter[Any]]:
-    """Matches and quarantine as a run has written them."""
+    """Returns the matches and quarantine of a run."""
     matches: Counter[Any] = Counter()
     for row in pq.read_table(pipeline.matches).to_pylist():
         notification = from_msgpack(row["notification"])
@@ -156,7 +156,7 @@ def written(pipeline: Pipeline) -> tuple[Counter[Any], Counter[Any]]:
 
 
 def test_same_answers_with_and_without_spark(pipeline: Pipeline, summary: PipelineSummary) -> None:
-    """Else a subscription would mean one thing on a laptop and another on a cluster."""
+    """A subscription would have another meaning on a cluster."""
     matches, bad, read = expected(pipeline)
     found_matches, found_bad = written(pipeline)
     assert found_matches == matches
@@ -172,7 +172,7 @@ def test_same_answers_with_and_without_spark(pipeline: Pipeline, summary: Pipeli
 
 
 def test_nothing_else_is_lost(pipeline: Pipeline, summary: PipelineSummary) -> None:
-    """Else one bad row, line or entry would cost good ones without a word."""
+    """One bad row, line or entry would silently remove good ones."""
     assert sum(source.bad for source in summary.sources) == 19
     quarantine = pq.read_table(pipeline.quarantine).to_pylist()
     by_file = Counter(Path(row["file"]).name for row in quarantine)
@@ -197,7 +197,7 @@ def test_nothing_else_is_lost(pipeline: Pipeline, summary: PipelineSummary) -> N
 def test_a_run_replaces_the_run_before(
     spark: SparkSession, pipeline: Pipeline, summary: PipelineSummary
 ) -> None:
-    """Else a run that is repeated would double its matches."""
+    """A repeated run would duplicate its matches."""
     once = written(pipeline)
     run_pipeline(spark, pipeline)
     assert written(pipeline) == once
@@ -206,7 +206,7 @@ def test_a_run_replaces_the_run_before(
 def test_lines_are_numbered_where_files_are_cut(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a bad row of a large file could not be found in it."""
+    """A bad row of a large file could not be found in it."""
     monkeypatch.setattr("contrada.integrations.files.lines.PART_BYTES", 1500)
     monkeypatch.setattr(spark_reading, "PART_BYTES", 1500)
     rows = [f"{n},x{n}\n" if n % 100 else "bad\n" for n in range(1, 2001)]
@@ -223,9 +223,7 @@ def test_lines_are_numbered_where_files_are_cut(
     assert written(cut) == expected(cut)[:2]
 
 
-def test_an_unreachable_service_is_told_before_anything_is_read(
-    spark: SparkSession, pipeline: Pipeline
-) -> None:
-    """Else the user would wait for all the work and then lose its publication."""
+def test_an_unreachable_service_is_reported_first(spark: SparkSession, pipeline: Pipeline) -> None:
+    """The user would wait for the whole run, and then lose its publication."""
     with pytest.raises(ConnectionFailedError):
         run_pipeline(spark, pipeline, publish="contrada://127.0.0.1:1")

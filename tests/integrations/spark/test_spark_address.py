@@ -1,4 +1,4 @@
-"""What may be said of where Spark runs, and whether anybody is there; none of this starts Spark."""
+"""Addresses of Spark, and their checks; no test here starts Spark."""
 
 import socket
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from contrada.integrations.spark import spark_address, spark_session
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A port of this machine that is taken, and at which nobody listens."""
+    """A bound port of this machine without a listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -36,8 +36,8 @@ def test_servers_that_spark_knows(remote: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["foo", "local[", "spark://", "sc://", "http://a", ""])
-def test_places_that_spark_does_not_know(place: str) -> None:
-    """A slip would end in a page of Java."""
+def test_malformed_addresses_are_refused(place: str) -> None:
+    """A typing error would end in a page of Java."""
     with pytest.raises(InputError, match=r"--master: found .*, expected local, "):
         spark_address.check_form(place, None)
     with pytest.raises(InputError, match=r"--remote: found .*, expected sc://host:port"):
@@ -52,10 +52,10 @@ def test_places_that_spark_does_not_know(place: str) -> None:
         ("spark://127.0.0.1:{}", "master of Spark"),
     ],
 )
-def test_nobody_there(
+def test_an_address_without_a_listener_is_refused(
     monkeypatch: pytest.MonkeyPatch, free_port: int, address: str, kind: str
 ) -> None:
-    """A command would hang for minutes, and then say nothing of use."""
+    """A command would hang for minutes, and end in an obscure error."""
     monkeypatch.setattr(spark_session, "check_requirements", lambda **_: None)
     place = address.format(free_port)
     where = {"remote" if place.startswith("sc:") else "master": place}
@@ -67,7 +67,7 @@ def test_nobody_there(
 
 
 def test_one_of_several_masters_is_enough(free_port: int) -> None:
-    """A cluster with a master in reserve could not be used."""
+    """A cluster with a standby master could not be used."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         spark_address.check_listening(
             f"spark://127.0.0.1:{free_port},127.0.0.1:{server.getsockname()[1]}"
@@ -75,8 +75,8 @@ def test_one_of_several_masters_is_enough(free_port: int) -> None:
 
 
 @pytest.mark.parametrize("address", ["local[2]", "yarn", "k8s://https://127.0.0.1:1"])
-def test_what_has_no_place_is_left_to_spark(address: str) -> None:
-    """A cluster that is named otherwise could not be used."""
+def test_other_addresses_are_left_to_spark(address: str) -> None:
+    """A cluster with another address form could not be used."""
     spark_address.check_listening(address)
 
 

@@ -1,4 +1,4 @@
-"""Waits of the session have an end; none of this starts Spark."""
+"""Waits of the session are bounded; no test here starts Spark."""
 
 import os
 import signal
@@ -15,10 +15,10 @@ from contrada.errors import MissingRequirementError
 from contrada.integrations.spark import spark_session
 
 
-def test_what_does_not_end_when_interrupted_is_left_behind(
+def test_work_that_ignores_an_interrupt_is_abandoned(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Ctrl-C would wait for ever for a task that hangs."""
+    """Ctrl-C would wait for ever for a hanging task."""
     monkeypatch.setattr(spark_session, "INTERRUPT_WAIT_S", 0.05)
     monkeypatch.setattr(spark_session, "CANCEL_S", 0.01)
     may_end = threading.Event()
@@ -36,7 +36,7 @@ def test_what_does_not_end_when_interrupted_is_left_behind(
 def test_a_java_that_does_not_answer_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A command would hang before it has begun."""
+    """A command would hang before its start."""
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\nexec tail -f /dev/null\n", "utf-8")
     java.chmod(0o755)
@@ -91,13 +91,13 @@ PLACES = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g
         ),
     ],
 )
-def test_the_line_that_says_most(said: str, line: str) -> None:
-    """Whoever waits for a run would be told a line of a plan, or the second one of two."""
+def test_the_most_specific_line_of_an_error(said: str, line: str) -> None:
+    """The user would see a line of a plan, or a secondary error."""
     assert spark_session.cause_of(said) == line
 
 
 def test_workers_are_those_of_this_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an environment that is not activated `detect` would not find pyarrow."""
+    """`detect` would not find pyarrow in an environment that is not activated."""
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     spark_session.configure(SparkSession.Builder())
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
@@ -106,8 +106,8 @@ def test_workers_are_those_of_this_interpreter(monkeypatch: pytest.MonkeyPatch) 
     assert os.environ["PYSPARK_PYTHON"] == "./env/bin/python"
 
 
-def test_options_of_java_are_added_to_those_that_are_there() -> None:
-    """A proxy for Java would take the logging, and what a session begins faster by."""
+def test_java_options_are_appended() -> None:
+    """A proxy setting would replace the logging and the class archive."""
     own = {"spark.driver.extraJavaOptions": "-Xa", "spark.ui.enabled": "false"}
     given = {"spark.driver.extraJavaOptions": "-Xb", "spark.ui.enabled": "true", "spark.a": "b"}
     together = {"spark.driver.extraJavaOptions": "-Xa -Xb"}
@@ -116,14 +116,14 @@ def test_options_of_java_are_added_to_those_that_are_there() -> None:
 
 
 class _Patient(DefaultPolicy):
-    """The policy of Spark, whatever is raised."""
+    """Spark's retry policy for any error."""
 
     def can_retry(self, e: BaseException) -> bool:
         return True
 
 
-def test_a_server_that_went_away_is_given_up_soon() -> None:
-    """A command whose server has died would take ten minutes to end."""
+def test_calls_to_a_lost_server_end_soon() -> None:
+    """A command with a dead server would take ten minutes to end."""
     policy = _Patient()
     client = SimpleNamespace(get_retry_policies=lambda: [policy])
     waits: list[float] = []

@@ -1,4 +1,4 @@
-"""Sweeps on Spark give the numbers of the embedded sweep."""
+"""Sweeps on Spark give the results of the embedded sweep."""
 
 from pyspark.sql import SparkSession
 
@@ -9,7 +9,7 @@ from contrada.lab.simulation.overlay_cost import plans, sweep
 
 
 def test_spark_gives_the_same_numbers(spark: SparkSession) -> None:
-    """What a sweep says would depend on where it ran."""
+    """The results of a sweep would depend on its platform."""
     chosen = plans("random", 4, (3, 9), objects=2, notifications=1, seed=1)
     chosen = [plan for plan in chosen if plan.kind.shape in ("acyclic", "general")]
     here = {cost.plan: cost for cost in sweep(chosen, jobs=1)}
@@ -19,7 +19,7 @@ def test_spark_gives_the_same_numbers(spark: SparkSession) -> None:
 
 
 def test_gossip_on_spark_is_gossip_here(spark: SparkSession) -> None:
-    """What is simulated of a group would depend on where it ran."""
+    """The results of a simulated group would depend on its platform."""
     group = Parameters(branching=6, redundancy=2, loss=0.1, crashes=0.05)
     chosen = [GossipPlan(group, share, 3, run) for share in (0.2, 1.0) for run in range(10)]
     chosen.append(GossipPlan(group, 0.5, 3, protocol=GossipProtocol.RFPBCAST))

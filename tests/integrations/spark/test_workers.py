@@ -1,4 +1,4 @@
-"""Workers that lack something say so in one line, which is the one that a command shows."""
+"""Workers with missing requirements report one line, which commands show."""
 
 import gc
 import os
@@ -26,12 +26,12 @@ Asks = Callable[[DataFrame, Path], DataFrame]
 
 
 def matched(frame: DataFrame, folder: Path) -> DataFrame:
-    """By whole rows."""
+    """Matches whole rows."""
     return frame.transform(match(Base(MANY, folder=folder)))
 
 
 def matched_packed(frame: DataFrame, folder: Path) -> DataFrame:
-    """By one column."""
+    """Matches one column."""
     spark = frame.sparkSession
     packed = spark.createDataFrame([(to_msgpack(Notification({"n": 1})),)], "notification binary")
     return packed.transform(match(Base(MANY, folder=folder)))
@@ -57,7 +57,7 @@ ALL: Final = (matched, matched_packed, detected, profiled, reduced)
 
 
 def said_by_workers(spark: SparkSession, asks: Asks, folder: Path) -> str:
-    """The line that a command would show of what workers say."""
+    """Returns the line that a command would show of a worker's error."""
     frame = spark.sql("SELECT 1 AS n, current_timestamp() AS time")
     with pytest.raises(PySparkException) as caught:
         asks(frame, folder).collect()
@@ -66,7 +66,7 @@ def said_by_workers(spark: SparkSession, asks: Asks, folder: Path) -> str:
 
 @pytest.fixture
 def worker(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Sets a variable of the environment of workers, which Spark then starts anew."""
+    """Sets an environment variable of workers, which Spark then restarts."""
     return lambda name, value: monkeypatch.setitem(spark.sparkContext.environment, name, value)
 
 
@@ -74,7 +74,7 @@ def worker(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 def test_a_worker_without_the_package(
     spark: SparkSession, worker: Callable[[str, str], None], asks: Asks, tmp_path: Path
 ) -> None:
-    """It would end in a page of what Python says of a module that is not there."""
+    """The user would see a page of Python's import errors."""
     (tmp_path / "contrada.py").write_text("raise ImportError(\"No module named 'contrada'\")")
     worker("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     said = said_by_workers(spark, asks, tmp_path / "bases")
@@ -87,7 +87,7 @@ def test_a_worker_without_the_package(
 def test_a_worker_without_numba(
     spark: SparkSession, worker: Callable[[str, str], None], asks: Asks, tmp_path: Path
 ) -> None:
-    """Matching would be a hundred times slower, and nobody be told."""
+    """Matching would be a hundred times slower, silently."""
     worker("CONTRADA_PURE", "1")
     said = said_by_workers(spark, asks, tmp_path)
     assert "Numba, for compiled matching at this worker" in said
@@ -98,15 +98,15 @@ def test_a_worker_without_numba(
 def test_a_worker_with_another_python(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, asks: Asks, tmp_path: Path
 ) -> None:
-    """What was pickled by one Python would be taken for what another one has pickled."""
+    """Pickles of one Python would be loaded by another."""
     monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.2")
     said = said_by_workers(spark, asks, tmp_path)
     assert "different version: 3." in said
     assert "than that in driver: 3.2" in said
 
 
-def test_what_workers_have_loaded_is_looked_at_once(spark: SparkSession, tmp_path: Path) -> None:
-    """The garbage of each task would be looked for among all modules: 60 ms for a task."""
+def test_loaded_modules_are_frozen_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Each task would scan all modules for garbage: 60 ms for a task."""
 
     def seen(batches):  # type: ignore[no-untyped-def]
         import gc
@@ -126,7 +126,7 @@ def test_what_workers_have_loaded_is_looked_at_once(spark: SparkSession, tmp_pat
 
 
 def test_modules_are_no_work_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each task would look at all that kernels have loaded, which takes longer than a small one."""
+    """Each task would scan the objects of all kernels, which takes longer than a small task."""
     froze: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: froze.append(1))
     monkeypatch.setattr(worker_code, "_settled", 0)
@@ -139,7 +139,7 @@ def test_modules_are_no_work_for_the_garbage_collector(monkeypatch: pytest.Monke
 
 
 def test_lists_of_rows_and_queries_have_the_same_workers(spark: SparkSession) -> None:
-    """Else Spark would start Python twice, for a second, and keep both."""
+    """Spark would start Python twice, for a second, and keep both."""
 
     def parents(batches):  # type: ignore[no-untyped-def]
         import pyarrow as pa
@@ -154,7 +154,7 @@ def test_lists_of_rows_and_queries_have_the_same_workers(spark: SparkSession) ->
 
 
 def test_a_driver_that_finds_its_base_needs_no_kernels(tmp_path: Path) -> None:
-    """To load them it would wait most of a second before Java starts."""
+    """Loading them would delay Java by most of a second."""
     code = (
         "import sys; from contrada.integrations.spark import Base;"
         "from contrada.integrations.spark.transforms import frames;"

@@ -1,4 +1,4 @@
-"""A broker of its own for each test, which outlives what is done to Spark."""
+"""A broker process for each test, which survives the kills of Spark."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def fill(address: str) -> Fill:
-    """Publishes into a durable subscription, which begins with it."""
+    """Publishes into a durable subscription that it creates."""
 
     def publish(items: list[Any], durable: str = "log", filters: str = "n any") -> None:
         with connect_sync(address) as service:
@@ -35,7 +35,7 @@ def fill(address: str) -> Fill:
 
 
 def packed(spark: SparkSession, rows: list[dict[str, Any]], partitions: int = 1) -> DataFrame:
-    """A frame of notifications, whole."""
+    """Returns a frame of packed notifications."""
     data = [(at, bytes(to_msgpack(Notification(each)))) for at, each in enumerate(rows)]
     frame = spark.createDataFrame(data, "at INT, notification BINARY")
     # By hash: ranges are drawn by lot, so that rows would be in other partitions the next time.

@@ -1,4 +1,4 @@
-"""Frames from brokers and to them, through a real session and a broker process."""
+"""Frames from and to brokers, through a real session and a broker process."""
 
 from itertools import islice
 from typing import Any
@@ -14,10 +14,10 @@ from tests.integrations.spark.connector.conftest import Fill, packed
 pytestmark = pytest.mark.spark
 
 
-def test_a_durable_subscription_is_read_as_it_was_published(
+def test_a_durable_subscription_is_read_unchanged(
     spark: SparkSession, address: str, fill: Fill
 ) -> None:
-    """A frame would not be what the log has."""
+    """A frame would differ from the log."""
     items = [{"n": n, "name": f"item {n}"} for n in range(1000)]
     fill(items)
     frame = spark.read.format("contrada").option("address", address).option("durable", "log")
@@ -34,7 +34,7 @@ def test_a_durable_subscription_is_read_as_it_was_published(
 def test_wide_columns_have_the_values_that_fit(
     spark: SparkSession, address: str, fill: Fill
 ) -> None:
-    """A value would be rounded, cut or taken for another in silence."""
+    """A value would be rounded, cut or converted silently."""
     items: list[dict[str, Any]] = [
         {"n": 1, "x": 2, "t": "a", "b": True},
         {"n": 2.0, "x": 0.5, "t": "é"},
@@ -59,10 +59,8 @@ def test_wide_columns_have_the_values_that_fit(
     assert [row["n"] for row in found] == [[1.0], [2.0], [2.5], [1.0, 2.0]]
 
 
-def test_a_frame_is_published_once_however_often_it_is_written(
-    spark: SparkSession, address: str, fill: Fill
-) -> None:
-    """A job that is run again would publish twice."""
+def test_a_repeated_write_is_published_once(spark: SparkSession, address: str, fill: Fill) -> None:
+    """A repeated job would publish twice."""
     fill([])
     frame = packed(spark, [{"n": n} for n in range(2000)], partitions=2)
     writer = frame.write.format("contrada").mode("append").option("address", address)
@@ -78,7 +76,7 @@ def test_a_frame_is_published_once_however_often_it_is_written(
 def test_other_rows_under_the_numbers_of_earlier_ones_are_refused(
     spark: SparkSession, address: str, fill: Fill
 ) -> None:
-    """New rows would be taken for published ones, and be lost."""
+    """New rows would be dropped as duplicates."""
     fill([])
     options = {"address": address, "query": "job", "batch": "0"}
     first = packed(spark, [{"n": n} for n in range(100)])
@@ -93,7 +91,7 @@ def test_other_rows_under_the_numbers_of_earlier_ones_are_refused(
 
 
 def test_options_are_checked(spark: SparkSession, address: str) -> None:
-    """An option with a slip would be ignored."""
+    """A misspelt option would be ignored."""
     read = spark.read.format("contrada")
     with pytest.raises(Exception, match="says which broker"):
         read.load().collect()

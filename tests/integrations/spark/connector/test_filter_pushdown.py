@@ -1,4 +1,4 @@
-"""What is pushed lets all through that passes; none of this starts Spark."""
+"""Pushed filters match every passing row; no test here starts Spark."""
 
 import math
 from datetime import UTC, datetime
@@ -32,14 +32,14 @@ VALUES: dict[str, list[Any]] = {
 
 
 def order(value: Any) -> Any:
-    """Spark's: NaN is above all numbers and equals itself, texts are bytes."""
+    """Compares as Spark: NaN is above all numbers and equals itself, texts are bytes."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
     return value.encode() if isinstance(value, str) else value
 
 
 def passes(each: D.Filter, value: Any) -> bool:
-    """What Spark says of a value that is no NULL."""
+    """Whether a non-NULL value passes in Spark."""
     match each:
         case D.Not(child=child):
             return not passes(child, value)
@@ -86,8 +86,8 @@ def filters_of(name: str) -> list[D.Filter]:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_what_passes_in_spark_is_asked_for(name: str) -> None:
-    """Rows would be missing that Spark's own filter lets through."""
+def test_pushed_filters_match_every_passing_row(name: str) -> None:
+    """Rows that pass Spark's filter would be missing."""
     narrowed = 0
     for each in filters_of(name):
         subscription = push_down([each], SCHEMA)
@@ -100,7 +100,7 @@ def test_what_passes_in_spark_is_asked_for(name: str) -> None:
     assert narrowed > len(filters_of(name))
 
 
-def test_what_is_not_known_to_be_safe_is_left_to_spark() -> None:
+def test_other_filters_are_left_to_spark() -> None:
     """Rows would be missing."""
     left: list[D.Filter] = [
         D.IsNull(("i",)),
@@ -119,15 +119,15 @@ def test_what_is_not_known_to_be_safe_is_left_to_spark() -> None:
 
 
 def test_several_filters_are_one_subscription() -> None:
-    """Only the last would be pushed."""
+    """Only the last filter would be pushed."""
     found = push_down(
         [D.GreaterThan(("i",), 4), D.LessThan(("i",), 9), D.EqualTo(("s",), "x")], SCHEMA
     )
     assert found == Filter('i > 4 and i < 9 and s = "x"')
 
 
-def test_columns_are_named_that_nothing_can_fill() -> None:
-    """A read would fail late, or give NULL for everything."""
+def test_impossible_columns_are_refused_by_name() -> None:
+    """A read would fail late, or return NULL for everything."""
     ArrowColumns(SCHEMA)
     for kind in (
         T.DateType(),

@@ -1,4 +1,4 @@
-"""Numbers of rows, by which brokers know them again; none of this starts Spark."""
+"""Numbers of rows, by which brokers recognise repetitions; no test here starts Spark."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def numbered(batch: int, known: int = 0, rows: list[bytes] = ROWS) -> list[int]:
 
 
 def test_numbers_grow_from_row_to_row_and_from_batch_to_batch() -> None:
-    """Brokers would take new rows for duplicates."""
+    """Brokers would drop new rows as duplicates."""
     numbers = [number for batch in range(3) for number in numbered(batch)]
     assert numbers == sorted(set(numbers))
     last = SequenceNumbers("q", BATCH_MAX, 7)
@@ -26,8 +26,8 @@ def test_numbers_grow_from_row_to_row_and_from_batch_to_batch() -> None:
     assert last.publisher == f"q/7/{BATCH_MAX // 2**16}"
 
 
-def test_what_is_published_has_no_number() -> None:
-    """A batch that is repeated would be published twice."""
+def test_published_rows_get_no_number() -> None:
+    """A repeated batch would be published twice."""
     first, second, third = numbered(5)
     assert numbered(5, first) == [0, second, third]
     assert numbered(5, third) == [0, 0, 0]
@@ -40,8 +40,8 @@ def test_a_later_batch_was_published_before() -> None:
 
 
 @pytest.mark.parametrize("rows", [[b"b", b"a", b"c"], [b"a", b"x", b"c"], [b"a"]])
-def test_other_rows_are_told_from_those_that_were_published(rows: list[bytes]) -> None:
-    """They would be lost in silence."""
+def test_other_rows_than_published_ones_are_detected(rows: list[bytes]) -> None:
+    """They would be lost silently."""
     _, second, _ = numbered(5)
     with pytest.raises(DeliveryError, match="than when it was published before"):
         numbered(5, second, rows)

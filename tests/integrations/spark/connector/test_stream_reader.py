@@ -1,4 +1,4 @@
-"""Streams from brokers and into them, also where what runs them is killed."""
+"""Streams from and to brokers, also after kills of their processes."""
 
 import signal
 import subprocess
@@ -32,14 +32,14 @@ def log(address: str, name: str) -> LogState:
 
 
 def numbers(address: str, name: str) -> list[Any]:
-    """What is in a log, in its order."""
+    """Returns the numbers in a log, in order."""
     state = log(address, name)
     with connect_sync(address) as service, service.subscribe(durable=name) as events:
         return [each.item["n"] for each in islice(events, state.next - state.undone)]
 
 
 def run(spark: SparkSession, address: str, folder: Path, **options: str) -> list[int]:
-    """Reads what is there into files; what is in all of them then."""
+    """Reads the present records into files; returns the content of all files."""
     read = spark.readStream.format("contrada").options(address=address, durable="log", **options)
     write = read.schema("n BIGINT").load().writeStream.format("parquet")
     write = write.option("path", str(folder / "out")).trigger(availableNow=True)
@@ -48,10 +48,10 @@ def run(spark: SparkSession, address: str, folder: Path, **options: str) -> list
     return sorted(row["n"] for row in found)
 
 
-def test_a_stream_acknowledges_what_it_has_committed(
+def test_a_stream_acknowledges_committed_records(
     spark: SparkSession, address: str, fill: Fill, tmp_path: Path
 ) -> None:
-    """A log would never shrink, or lose what is not committed."""
+    """A log would never shrink, or lose uncommitted records."""
     fill([{"n": n} for n in range(1000)])
     assert run(spark, address, tmp_path, max_rows="300") == [*range(1000)]
     assert log(address, "log").undone == 1001
@@ -60,7 +60,7 @@ def test_a_stream_acknowledges_what_it_has_committed(
     assert log(address, "log").undone == 1101
 
 
-def test_a_log_that_began_anew_is_not_taken_for_the_one_before(
+def test_a_recreated_log_is_refused(
     spark: SparkSession, address: str, fill: Fill, tmp_path: Path
 ) -> None:
     """Old positions would skip new records."""
@@ -74,7 +74,7 @@ def test_a_log_that_began_anew_is_not_taken_for_the_one_before(
 
 
 def copying_process(said: Path, address: str, to: str, checkpoint: Path, *stage: str) -> int:
-    """How the query ends, in processes of its own, which write what they say into a file."""
+    """Runs the query in a process; returns its status, with its output in a file."""
     command = [sys.executable, copying.__file__, address, to, str(checkpoint), *stage]
     with (
         said.open("w") as file,
@@ -88,7 +88,7 @@ def copying_process(said: Path, address: str, to: str, checkpoint: Path, *stage:
 def test_nothing_is_lost_or_doubled_by_kills_at_each_stage(
     address: str, fill: Fill, tmp_path: Path
 ) -> None:
-    """Exactly once would hold in fair weather alone."""
+    """Exactly once would hold only without failures."""
     rows = 5 * copying.BATCH_ROWS
     fill([{"n": n} for n in range(rows)])
     stages = [

@@ -1,4 +1,4 @@
-"""Plain subscriptions and patterns in batch, and which Spark filters go to the broker."""
+"""Subscriptions and patterns in batch, and pushed Spark filters."""
 
 import threading
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 @contextmanager
 def publishing(address: str) -> Iterator[None]:
-    """Items 0 to 9, again and again."""
+    """Publishes items 0 to 9 repeatedly."""
     done = threading.Event()
 
     def run() -> None:
@@ -42,7 +42,7 @@ def read(spark: SparkSession, address: str, **options: Any) -> Any:
 def test_filters_of_spark_become_the_subscription(
     spark: SparkSession, address: str, enabled: str
 ) -> None:
-    """Brokers would send what Spark throws away."""
+    """Brokers would send rows that Spark drops."""
     spark.conf.set(PUSHDOWN, enabled)
     try:
         wide = read(spark, address, filter="n >= 2", count=30).schema("n BIGINT, t STRING").load()

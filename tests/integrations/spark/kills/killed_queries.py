@@ -43,7 +43,7 @@ TRIPS: Final = ("match", "steps", "matches", "read", "write")
 
 
 def killing(folder: Path, killed: str) -> Callable[[DataFrame, str, str, int], DataFrame]:
-    """What gives a frame that kills when a value comes in a column of it, the first time only."""
+    """Returns a frame that kills at the first occurrence of a value in a column."""
     driver: tuple[int, ...] = ()
     if killed == "driver":
         assert SparkContext._gateway is not None
@@ -65,7 +65,7 @@ def killing(folder: Path, killed: str) -> Callable[[DataFrame, str, str, int], D
 
 
 def die(killed: str, driver: tuple[int, ...]) -> None:
-    """Kills by -9, this worker of Python at the end."""
+    """Kills with -9, this Python worker last."""
     daemon = os.getppid()
     executor = parent(daemon)
     said = Path(f"/proc/{executor}/cmdline").read_text()
@@ -82,7 +82,7 @@ def die(killed: str, driver: tuple[int, ...]) -> None:
 
 
 def parent(process: int) -> int:
-    """The parent of a process; 0 where it has ended."""
+    """Returns the parent of a process; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):
@@ -90,7 +90,7 @@ def parent(process: int) -> int:
 
 
 def main(master: str, folder: str, source: str, to: str, killed: str) -> None:
-    """Runs the streams one after the other, each to its end."""
+    """Runs the streams one after the other."""
     with spark_session(master=master) as session:
         # So that what comes before a row has gone on before the row comes.
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")

@@ -1,4 +1,4 @@
-"""Streams on a cluster, under which workers, executors and the driver are killed."""
+"""Streams on a cluster whose workers, executors and driver are killed."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ MADE = made(12, BATCHES, ROWS)
 
 
 def prepare(folder: Path, source: str, to: str) -> None:
-    """Files of rows and of notifications, a log to read and one to write into."""
+    """Writes files of rows and of notifications, and creates the logs."""
     (folder / "killed").mkdir()
     for name in ("rows", "packed"):
         (folder / name).mkdir()
@@ -56,7 +56,7 @@ def prepare(folder: Path, source: str, to: str) -> None:
 
 
 def run(said: Path, *arguments: str) -> int:
-    """Runs the streams until they have ended or are killed; the exit status."""
+    """Runs the streams until they end or are killed; returns the status."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, killed_queries.__file__, *arguments]
     with said.open("a") as file:
@@ -69,7 +69,7 @@ def run(said: Path, *arguments: str) -> int:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("killed", ["worker", "executor", "driver"])
 def test_kills_lose_and_double_nothing(spark: SparkSession, tmp_path: Path, killed: str) -> None:
-    """Exactly once would hold in fair weather alone, or on one machine alone."""
+    """Exactly once would hold only without failures, or only on one machine."""
     said = tmp_path / "said"
     with (
         serving("--port", "0", "--store", str(tmp_path / "from.db")) as (_, source),
@@ -92,14 +92,14 @@ def test_kills_lose_and_double_nothing(spark: SparkSession, tmp_path: Path, kill
 
 
 def matched(spark: SparkSession, folder: Path) -> list[Any]:
-    """The keys of each row in the output of the match, in the order of the rows."""
+    """Returns the keys of each row in the output, in the order of the rows."""
     found = spark.read.parquet(str(folder / "matched")).orderBy("place").collect()
     assert Counter(row["place"] for row in found) == Counter(range(BATCHES * ROWS))
     return [row["subscriptions"] for row in found]
 
 
 def keys() -> list[list[str]]:
-    """The keys that the embedded engine finds."""
+    """Returns the keys that the embedded engine finds."""
     index: Index[str] = Index()
     for key, wish in WISHES.items():
         index.add(key, wish)

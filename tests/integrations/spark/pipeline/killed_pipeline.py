@@ -12,7 +12,7 @@ from contrada.integrations.spark.pipeline import pipeline_stream
 
 
 def kill_at(batch: int, when: str, step: str) -> None:
-    """Has the driver and Java die before or behind a step of a micro-batch."""
+    """Kills the driver and Java before or after a step of a micro-batch."""
     do = getattr(pipeline_stream._MicroBatches, step)
 
     def done(self: Any, *arguments: Any) -> Any:

@@ -15,11 +15,11 @@ from contrada.integrations.spark.pipeline import pipeline_run
 from tests.integrations.spark.pipeline.killed_pipeline import die
 
 GOT: Final = 700
-"""How many notifications a subscriber has got by then: a call takes 500, and a job all."""
+"""Notifications that a subscriber has received by then: a call has 500, and a job all."""
 
 
 def die_in_match() -> None:
-    """When outcomes of the second source are written."""
+    """Dies when outcomes of the second source are written."""
     running: Any = pipeline_run
     count, sources = running.counts_of, []
 
@@ -33,7 +33,7 @@ def die_in_match() -> None:
 
 
 def die_in_write() -> None:
-    """When the matches are written."""
+    """Dies when the matches are written."""
     running: Any = pipeline_run
     write = running.write_parquet
 
@@ -45,7 +45,7 @@ def die_in_write() -> None:
 
 
 def die_in_publish(address: str) -> None:
-    """When a subscriber has got some."""
+    """Dies when a subscriber has received some notifications."""
     subscribed = threading.Event()
 
     def wait() -> None:

@@ -1,4 +1,4 @@
-"""`contrada pipeline run` with each of its options, in a session that is there."""
+"""`contrada pipeline run` with each of its options, in an existing session."""
 
 import json
 import re
@@ -33,13 +33,13 @@ class Commands:
         self.folder = folder
 
     def run(self, *options: str) -> Result:
-        """What the command does."""
+        """Runs the command."""
         return CliRunner().invoke(main, ["pipeline", "run", str(self.folder / "p.toml"), *options])
 
 
 @pytest.fixture
 def commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
-    """A description of two rows, one of which matches."""
+    """Two rows, one of which matches, and their description."""
     (tmp_path / "a.csv").write_text("n\n1\n5\n")
     (tmp_path / "subs").write_text("low: n < 2\n")
     (tmp_path / "p.toml").write_text(DESCRIPTION)
@@ -47,8 +47,8 @@ def commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return Commands(tmp_path)
 
 
-def test_a_dry_run_says_what_would_be_done(commands: Commands) -> None:
-    """One would have to run a pipeline to hear what is wrong with it."""
+def test_a_dry_run_describes_the_run(commands: Commands) -> None:
+    """Faults of a pipeline would show only in a run."""
     found = commands.run("--dry-run")
     assert (found.exit_code, found.stderr) == (0, "")
     assert found.stdout.startswith("1 subscription of ")
@@ -67,7 +67,7 @@ def test_rates_of_small_runs_are_shown(rate: float, shown: str) -> None:
 def test_settings_of_spark_reach_the_session(
     commands: Commands, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package of a format, or the keys of a store, could not be given."""
+    """Packages of formats and keys of stores could not be set."""
     given: list[Any] = []
 
     def session(*_: Any, conf: Any) -> Any:
@@ -83,8 +83,8 @@ def test_settings_of_spark_reach_the_session(
     assert given == [{"spark.jars.packages": "io.delta:delta", "spark.a": "b=c", "spark.d": "1"}]
 
 
-def test_a_dry_run_looks_at_headers(commands: Commands) -> None:
-    """Every record would be bad for a slip in an option, and one would hear of it after hours."""
+def test_a_dry_run_checks_headers(commands: Commands) -> None:
+    """A misspelt option would make every record bad, and show after hours."""
     (commands.folder / "b.csv").write_text('"at time\nof it",k\n2026-01-01T00:00:00Z,1\n')
     (commands.folder / "c.csv").write_text("")
     options = 'rename = { "at time\\nof it" = "at" }\ntypes = { at = "time", k = "number" }\n'
@@ -104,8 +104,8 @@ def test_a_dry_run_looks_at_headers(commands: Commands) -> None:
     assert (found.exit_code, found.stderr) == (0, ""), "files may come later"
 
 
-def test_a_dry_run_looks_whether_another_one_is_under_way(commands: Commands) -> None:
-    """One would hear that all is well, and then be refused."""
+def test_a_dry_run_detects_a_concurrent_run(commands: Commands) -> None:
+    """The dry run would succeed, and the run be refused."""
     with lock_output(commands.folder / "out"):
         found = commands.run("--dry-run")
         assert (found.exit_code, found.stdout) == (2, "")
@@ -114,8 +114,8 @@ def test_a_dry_run_looks_whether_another_one_is_under_way(commands: Commands) ->
     assert [each.name for each in (commands.folder / "out").iterdir()] == [".lock"]
 
 
-def test_the_report_goes_where_it_is_asked_for(commands: Commands) -> None:
-    """A service that keeps reports would have to know every output."""
+def test_the_report_is_also_written_to_a_given_folder(commands: Commands) -> None:
+    """A service that collects reports would have to know every output."""
     found = commands.run("--report", str(commands.folder / "reports"), "--json")
     assert found.exit_code == 0, found.stderr
     report = json.loads((commands.folder / "reports" / "report.json").read_text())
@@ -124,7 +124,7 @@ def test_the_report_goes_where_it_is_asked_for(commands: Commands) -> None:
 
 
 def test_the_terminal_lists_the_most_frequent(commands: Commands) -> None:
-    """What went wrong would be above twenty thousand lines; a rate of a small run would be 0."""
+    """Errors would be above twenty thousand lines; a rate of a small run would be 0."""
     names = [f"none {n}: n = 9" for n in range(SUBSCRIPTIONS_LISTED_MAX)]
     (commands.folder / "subs").write_text("\n".join([*names, "low: n < 2", "all: n < 9\n"]))
     found = commands.run()
@@ -137,8 +137,8 @@ def test_the_terminal_lists_the_most_frequent(commands: Commands) -> None:
     assert len(report["matches"]) == SUBSCRIPTIONS_LISTED_MAX + 2
 
 
-def test_what_was_ended_goes_on(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hours of matching would be done again."""
+def test_an_interrupted_run_resumes(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours of matching would be repeated."""
     assert "found no run to go on with" in commands.run("--resume").stderr
 
     def ended(*arguments: object) -> None:
@@ -153,7 +153,7 @@ def test_what_was_ended_goes_on(commands: Commands, monkeypatch: pytest.MonkeyPa
     assert pq.read_table(commands.folder / "out" / "matches").num_rows == 1
 
 
-def test_the_rest_is_not_published_while_a_run_is_under_way(commands: Commands) -> None:
+def test_the_rest_is_not_published_during_a_run(commands: Commands) -> None:
     """Both would publish the same matches."""
     assert commands.run().exit_code == 0
     with lock_output(commands.folder / "out"):
@@ -162,10 +162,10 @@ def test_the_rest_is_not_published_while_a_run_is_under_way(commands: Commands) 
     assert "another run writes there" in found.stderr
 
 
-def test_a_stream_tells_what_is_not_as_it_was_meant(
+def test_a_stream_reports_likely_mistakes(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slip in a description would show in none of its micro-batches."""
+    """A mistake in a description would show in no micro-batch."""
     monkeypatch.setattr("contrada.cli.pipeline.signal.signal", lambda *_: None)
     (commands.folder / "rules.cesql").write_text("n < 2\nn <\n")
     (commands.folder / "b.json").write_text("{\n")
@@ -193,8 +193,8 @@ paths = ["*.json"]
         (commands.folder / f"{name}.csv").write_text("n\n1\n")
 
 
-def test_rules_that_are_refused_are_told(commands: Commands) -> None:
-    """Whoever wrote a rule that nobody can read would wait for its matches."""
+def test_refused_rules_are_reported(commands: Commands) -> None:
+    """The author of an unreadable rule would wait for its matches."""
     (commands.folder / "rules.cesql").write_text("n < 2\nn <\n")
     text = DESCRIPTION.replace('"subs"', '[{ file = "rules.cesql", dialect = "cesql" }]')
     (commands.folder / "p.toml").write_text(text)
@@ -222,10 +222,10 @@ def test_rules_that_are_refused_are_told(commands: Commands) -> None:
         ("[[source]]", '[[table]]\ntable = "no.such.place.t"\n[[source]]', (), "no.such.place.t"),
     ],
 )
-def test_what_is_wrong_is_one_line(
+def test_errors_are_one_line(
     commands: Commands, old: str, new: str, options: tuple[str, ...], said: str
 ) -> None:
-    """A slip would end in pages of Java."""
+    """A mistake would end in pages of Java."""
     (commands.folder / "p.toml").write_text(DESCRIPTION.replace(old, new) if old else DESCRIPTION)
     found = commands.run("--dry-run", *options)
     assert found.exit_code in (1, 2), found.stderr
@@ -234,7 +234,7 @@ def test_what_is_wrong_is_one_line(
 
 
 def test_a_table_by_name(commands: Commands, spark: SparkSession) -> None:
-    """Results would have to be copied to where others look for them."""
+    """Results would have to be copied into catalogs."""
     text = DESCRIPTION.replace("[[source]]", '[[table]]\ntable = "found_matches"\n[[source]]')
     (commands.folder / "p.toml").write_text(text)
     try:

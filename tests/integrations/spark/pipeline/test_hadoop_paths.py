@@ -1,4 +1,4 @@
-"""Pipelines whose results lie at addresses, in another file system of Hadoop."""
+"""Pipelines with results at addresses, in another Hadoop file system."""
 
 import json
 import os
@@ -64,12 +64,12 @@ checkpoint = "{{address}}/checkpoint"
 
 
 class EndedError(Exception):
-    """What ends a driver in these tests."""
+    """Ends a driver in these tests."""
 
 
 @pytest.fixture
 def address(spark: SparkSession, tmp_path: Path) -> HadoopPath:
-    """Where a table of mounts leads to `there` below the test's folder."""
+    """A table of mounts that leads to `there` below the test's folder."""
     (tmp_path / "there").mkdir()
     table = f"mounts{tmp_path.stat().st_ino}"
     conf = spark.sparkContext._jsc.hadoopConfiguration()
@@ -79,7 +79,7 @@ def address(spark: SparkSession, tmp_path: Path) -> HadoopPath:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A pipeline that is described, with one file."""
+    """A description of a pipeline, with one file."""
     (tmp_path / "in").mkdir()
     (tmp_path / "subs").write_text("low: n < 2\n")
     (tmp_path / "p.toml").write_text(DESCRIPTION)
@@ -93,7 +93,7 @@ def described(folder: Path, address: HadoopPath, name: str = "p") -> Pipeline:
 
 
 def rows_in(folder: Path, what: str) -> int:
-    """How many rows there are, read as any program would that knows what is mounted."""
+    """Returns the number of rows, read as by any program that knows the mounts."""
     rows: int = pq.read_table(folder / "there" / "out" / what).num_rows
     return rows
 
@@ -101,7 +101,7 @@ def rows_in(folder: Path, what: str) -> int:
 def test_a_run_leaves_its_results_at_an_address(
     spark: SparkSession, folder: Path, address: HadoopPath
 ) -> None:
-    """They could lie on one machine alone, or be lost by the run that comes next."""
+    """Results could be on one machine only, or be lost by the next run."""
     pipeline = described(folder, address)
     assert f"into {address}/out: matches" in "\n".join(plan_lines(spark, pipeline, None))
     assert not (folder / "there" / "out").exists(), "a dry run writes nothing"
@@ -131,7 +131,7 @@ def test_a_run_leaves_its_results_at_an_address(
 def test_matches_at_an_address_are_published_once(
     spark: SparkSession, folder: Path, address: HadoopPath
 ) -> None:
-    """The rest of what a service was not told would be lost, or all of it told again."""
+    """Unpublished matches would be lost, or all of them published again."""
     pipeline = described(folder, address)
     with serving("--port", "0") as (_, service):
         with connect_sync(service):
@@ -144,7 +144,7 @@ def test_matches_at_an_address_are_published_once(
 
 
 def test_a_stream_at_an_address(spark: SparkSession, folder: Path, address: HadoopPath) -> None:
-    """What is kept of a stream would be on the machine that ends."""
+    """The state of a stream would be lost with the machine."""
     first = run_stream(spark, described(folder, address, "s"))
     assert (first.batches, first.sources[0].bad) == (1, 1)
     (folder / "subs").write_text("low: n < 2\nhigh: n >= 5\n")
@@ -178,7 +178,7 @@ def test_a_stream_at_an_address(spark: SparkSession, folder: Path, address: Hado
 
 
 def written(output: HadoopPath, text: str) -> None:
-    """A run that has written its results, and is not shown yet."""
+    """Returns a run that has written its results, and is not shown yet."""
     run = new_run(output)
     run.begin()
     for part in range(2):
@@ -187,12 +187,12 @@ def written(output: HadoopPath, text: str) -> None:
 
 
 def shown(output: HadoopPath) -> set[str]:
-    """What a reader finds once all is in its place."""
+    """Returns the results that a reader finds after the moves."""
     return {(output / "matches" / f"part-{n}").read_bytes().decode() for n in range(2)}
 
 
 def killed_at(step: int, patch: pytest.MonkeyPatch, show: Callable[[], object]) -> bool:
-    """Whether it was ended at its nth change of what is there."""
+    """Whether the run was killed at its nth change."""
     done = 0
 
     def counted(change: Callable[..., object]) -> Callable[..., object]:
@@ -218,7 +218,7 @@ def killed_at(step: int, patch: pytest.MonkeyPatch, show: Callable[[], object]) 
 def test_results_are_there_wherever_a_run_is_killed(
     address: HadoopPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Results would be gone, or mixed, also where a store moves a folder file by file."""
+    """Results would be lost or mixed, also where a store moves folders file by file."""
     replace = HadoopPath.replace
 
     def one_by_one(path: HadoopPath, target: HadoopPath) -> None:
@@ -255,8 +255,8 @@ def test_results_are_there_wherever_a_run_is_killed(
     assert step > 5
 
 
-def test_what_was_not_ended_is_forgotten(address: HadoopPath) -> None:
-    """Runs that failed would fill the store."""
+def test_unfinished_runs_are_deleted(address: HadoopPath) -> None:
+    """Failed runs would fill the store."""
     written(address, "old")
     unfinished_run(address).show()  # type: ignore[union-attr]
     written(address, "failed")
@@ -268,7 +268,7 @@ def test_what_was_not_ended_is_forgotten(address: HadoopPath) -> None:
 def test_one_run_writes_at_an_address(
     spark: SparkSession, folder: Path, address: HadoopPath
 ) -> None:
-    """One would take away what another is writing; or nobody could write after a kill."""
+    """Two runs would delete each other's results; or a kill would block the output."""
     output = address / "out"
     lock = folder / "there" / "out" / ".lock"
     with lock_output(output) as check:
@@ -290,7 +290,7 @@ def test_one_run_writes_at_an_address(
 def test_a_run_whose_lock_is_taken_shows_nothing(
     spark: SparkSession, folder: Path, address: HadoopPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two runs would put their results in one place, where one was stopped for a while."""
+    """Two runs would mix their results after a pause of one."""
     write = running._write
 
     def taken(*arguments: Any) -> Any:
@@ -306,7 +306,7 @@ def test_a_run_whose_lock_is_taken_shows_nothing(
 def test_files_at_addresses_are_whole(
     spark: SparkSession, address: HadoopPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A half file would be taken for what a run has done."""
+    """An incomplete file would be read as the state of a run."""
     file = address / "a.json"
     write_atomically(file, b"[1]")
     write = HadoopPath.write_bytes
@@ -331,7 +331,7 @@ def test_files_at_addresses_are_whole(
 def test_a_store_shows_a_file_when_it_is_closed(
     address: HadoopPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store deletes before it copies: killed in between, the file would be gone."""
+    """A store deletes before it copies: a kill in between would lose the file."""
     write_atomically(address / "a.json", b"[1]")
     # Here another capability stands for that of stores.
     monkeypatch.setattr(
@@ -347,33 +347,33 @@ def test_a_store_shows_a_file_when_it_is_closed(
     ("place", "said"),
     [("nosuch://a/b", "nosuch"), ("viewfs://nowhere/x", "nowhere")],
 )
-def test_what_hadoop_does_not_know_is_told_at_once(
+def test_unknown_file_systems_are_reported_at_once(
     spark: SparkSession, folder: Path, place: str, said: str
 ) -> None:
-    """One would hear of a slip in an address after hours of matching."""
+    """A mistake in an address would show after hours of matching."""
     with pytest.raises(InputError, match=said) as caught:
         run_pipeline(spark, described(folder, HadoopPath(place)))
     assert caught.value.source.startswith(place)
 
 
-def test_what_others_have_put_at_an_address_stays(
+def test_foreign_files_at_an_address_are_kept(
     spark: SparkSession, folder: Path, address: HadoopPath
 ) -> None:
-    """A run would replace what is not its own."""
+    """A run would replace foreign files."""
     write_atomically(address / "out" / "letters", b"")
     with pytest.raises(InputError, match="found letters, expected a folder of its own"):
         run_pipeline(spark, described(folder, address))
 
 
-def test_a_server_is_given_no_addresses(folder: Path) -> None:
-    """Whoever has no driver would hear of it in the middle of a run."""
+def test_addresses_are_refused_behind_connect(folder: Path) -> None:
+    """A session without a driver would fail in the middle of a run."""
     pipeline = described(folder, HadoopPath("hdfs://here/x"))
     with pytest.raises(InputError, match="needs the driver of Spark here"):
         check_places(SimpleNamespace(), pipeline)  # type: ignore[arg-type]
 
 
 def test_parts_of_addresses() -> None:
-    """Results would come to lie beside where they are looked for."""
+    """Results would be written to another place."""
     place = HadoopPath("s3a://bucket/a") / "b.json"
     assert (str(place), place.name, place.stem) == ("s3a://bucket/a/b.json", "b.json", "b")
     assert str(place.parent.parent) == "s3a://bucket/"

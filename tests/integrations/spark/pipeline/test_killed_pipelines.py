@@ -1,4 +1,4 @@
-"""Streams as a user starts them, with a broker: they end in order, and are killed."""
+"""Streams in processes of their own, with a broker: they end in order, or are killed."""
 
 import json
 import os
@@ -76,12 +76,14 @@ def described(folder: Path, address: str, trigger: str, batches: int) -> Path:
 
 
 def matching_names(n: int) -> list[str]:
-    """What a row matches."""
+    """Returns the subscriptions that a row matches."""
     return ["a"] * (n > 5 and n % 3 < 2) + ["b"] * (n % 3 == 1)
 
 
 def check_output(folder: Path, batches: int) -> None:
-    """All is there once: matches, table, quarantine, pattern matches, report."""
+    """Checks that matches, table, quarantine, pattern matches and report are complete, each
+    once.
+    """
     every = range(batches * ROWS)
     expected = Counter((name, n) for n in every for name in matching_names(n))
     for place in ("out/matches", "table"):
@@ -103,7 +105,7 @@ def check_output(folder: Path, batches: int) -> None:
 
 
 def published(address: str, count: int) -> list[Any]:
-    """What the durable subscription holds, and no more than that."""
+    """Returns the content of the durable subscription."""
     with connect_sync(address) as service, service.subscribe(durable="log") as events:
         found = [each.item["n"] for each in islice(events, count)]
         service.publish({"n": -1}, delivery="certified")
@@ -121,7 +123,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.long
 @pytest.mark.timeout(5 * RUN_S)
 def test_a_killed_stream_loses_and_doubles_nothing(address: str, tmp_path: Path) -> None:
-    """Matches, tables, patterns and what subscribers get would part where the driver is killed."""
+    """Matches, tables, patterns and publications would differ after kills of the driver."""
     description = described(tmp_path, address, "available-now", 5)
     with connect_sync(address) as service, service.subscribe("n any", durable="log"):
         pass
@@ -141,7 +143,7 @@ def test_a_killed_stream_loses_and_doubles_nothing(address: str, tmp_path: Path)
     "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
 )
 def test_a_stream_ends_in_order(address: str, tmp_path: Path, how: signal.Signals) -> None:
-    """Ctrl-C would cut a micro-batch, lose the report, or leave a traceback or a Java running."""
+    """Ctrl-C would cut a micro-batch, lose the report, or leave a traceback or a running Java."""
     description = described(tmp_path, address, "100 ms", 2)
     last = max(n for n in range(2 * ROWS) if matching_names(n))
     command = [*CONTRADA, "pipeline", "run", str(description), "--cores", "2", "--json"]

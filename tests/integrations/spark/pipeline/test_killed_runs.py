@@ -1,4 +1,4 @@
-"""Runs that are killed, driver and Java at once, in each of their steps."""
+"""Runs that are killed, driver and Java together, in each of their steps."""
 
 import json
 import signal
@@ -50,7 +50,7 @@ def described(folder: Path, address: str) -> Path:
 
 
 def check_output(folder: Path) -> None:
-    """All is there once: matches, quarantine and report."""
+    """Checks that matches, quarantine and report are complete, each once."""
     every = range(SOURCES * FILES * FILE_ROWS)
     expected = Counter((name, n) for n in every for name in matching_names(n))
     found = Counter(
@@ -72,7 +72,7 @@ def check_output(folder: Path) -> None:
 def test_a_killed_run_loses_and_doubles_nothing(
     address: str, tmp_path: Path, goes_on: bool
 ) -> None:
-    """A run would have to be done from the start, and matches be told of twice or never."""
+    """A run would start again from the beginning, and publish matches twice or never."""
     description = described(tmp_path, address)
     with connect_sync(address) as service, service.subscribe("n any", durable="log"):
         pass

@@ -1,4 +1,4 @@
-"""Publishing what a run has matched: by tasks, in one order, in jobs that can be done again."""
+"""Publishing the matches of a run: by tasks, in one order, in repeatable jobs."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ paths = ["in.parquet"]
 
 @pytest.fixture
 def folder(spark: SparkSession, tmp_path: Path) -> Path:
-    """Files of rows, of which all match, and a table."""
+    """Files of matching rows, and a table."""
     (tmp_path / "subs").write_text("all: n any\nmany: n > 5\n")
     for file in range(FILES):
         rows = "".join(f"{n}\n" for n in range(file * ROWS, (file + 1) * ROWS))
@@ -62,7 +62,7 @@ def described(folder: Path, delivery: str = "reliable") -> Pipeline:
 
 
 def published(events: Any, service: Any) -> list[Any]:
-    """What came, up to a last one of one's own."""
+    """Returns the received notifications up to a final one."""
     service.publish({"n": 1000})
     found = []
     while (n := events.next(timeout_s=30)["n"]) != 1000:
@@ -74,7 +74,7 @@ def published(events: Any, service: Any) -> list[Any]:
 def test_a_source_is_published_in_its_order(
     spark: SparkSession, folder: Path, address: str, at_once: int
 ) -> None:
-    """What a subscriber sees of files would be in any order, or depend on how many there are."""
+    """Subscribers would see rows in any order, depending on their number."""
     steps_done: list[tuple[str, int, int]] = []
     with connect_sync(address) as service, service.subscribe("n any") as events:
         summary = run_pipeline(
@@ -97,18 +97,18 @@ def test_a_source_is_published_in_its_order(
 
 
 class EndedError(Exception):
-    """In place of the end of a process."""
+    """Stands for the end of a process."""
 
 
 @pytest.mark.parametrize("delivery", ["reliable", "certified"])
-def test_what_was_cut_off_is_published_once(
+def test_an_interrupted_job_is_published_once(
     spark: SparkSession,
     folder: Path,
     address: str,
     delivery: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Matches of a job that was published, and not yet noted, would come twice."""
+    """Matches of a published, unrecorded job would be delivered twice."""
     keep = match_publisher._MatchPublisher._save_state
 
     def kept(of: match_publisher._MatchPublisher) -> None:
@@ -130,10 +130,10 @@ def test_what_was_cut_off_is_published_once(
     assert found[: FILES * ROWS] == list(range(FILES * ROWS))
 
 
-def test_what_an_older_version_published_in_part(
+def test_a_partial_count_of_an_older_version(
     spark: SparkSession, folder: Path, address: str
 ) -> None:
-    """It noted any number: what was behind would come again, or rows before be left out."""
+    """Its count may be any number: rows would be repeated or left out."""
     pipeline = described(folder)
     run_pipeline(spark, pipeline)
     progress = folder / "out" / PROGRESS_FILE
@@ -143,8 +143,8 @@ def test_what_an_older_version_published_in_part(
         assert published(events, service) == list(range(17, FILES * ROWS))
 
 
-def test_a_broker_that_refuses_is_told_in_words(spark: SparkSession, folder: Path) -> None:
-    """One would read a traceback of Java, and not what to do."""
+def test_a_refusal_of_the_broker_is_reported(spark: SparkSession, folder: Path) -> None:
+    """The user would see a Java traceback without a remedy."""
     with serving("--port", "0", "--store", "memory:") as (process, address):
         with pytest.raises(
             ServiceError, match=r"no store: [^;]* gives it one; at least 0 of 90 notif"

@@ -1,4 +1,4 @@
-"""Counts of outcomes, sum_rows up without Spark."""
+"""Counts of outcomes, without Spark."""
 
 import sys
 from types import FrameType
@@ -7,11 +7,11 @@ from typing import Any
 from contrada.integrations.spark.pipeline.outcome_counts import CountedRow, SourceCounts, sum_rows
 
 STEPS_PER_ROW_MAX = 20
-"""Lines of Python that a row of counts may take."""
+"""Executed Python lines per row of counts."""
 
 
 def steps_of(rows: list[CountedRow], most: int) -> dict[str, SourceCounts]:
-    """The sums of rows. Raises AssertionError as soon as they take more lines of Python."""
+    """Sums rows. Raises AssertionError beyond a number of executed Python lines."""
     done = 0
 
     def traced(frame: FrameType, event: str, argument: Any) -> Any:
@@ -29,7 +29,7 @@ def steps_of(rows: list[CountedRow], most: int) -> dict[str, SourceCounts]:
 
 
 def test_counts_are_summed_once_for_each_position() -> None:
-    """A run with 20,000 subscriptions that matched would count for minutes when all is done."""
+    """A run with 20,000 matching subscriptions would count for minutes at its end."""
     rows = [CountedRow("one", at, None, None, 2, 1) for at in range(20_000)]
     rows += [CountedRow("one", None, 7, 1, 0, 0), CountedRow("two", None, 3, None, 0, 0)]
     found = steps_of(rows, STEPS_PER_ROW_MAX * len(rows))
@@ -38,6 +38,6 @@ def test_counts_are_summed_once_for_each_position() -> None:
 
 
 def test_counts_of_positions_end_with_their_version() -> None:
-    """Totals of a stream would add up what is of one subscription with what is of another."""
+    """Totals of a stream would add the counts of different subscriptions."""
     both = SourceCounts(1, 2, 1, {0: 1}, {"bad": 2}) + SourceCounts(3, 1, 2, {0: 2}, {"bad": 1})
     assert both == SourceCounts(4, 3, 3, {}, {"bad": 3})

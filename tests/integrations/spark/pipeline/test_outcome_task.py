@@ -1,4 +1,4 @@
-"""Outcomes of rows that Spark has read: told in columns as they are told one by one."""
+"""Outcomes of Spark rows: equal in columns and one by one."""
 
 import math
 from dataclasses import replace
@@ -37,7 +37,7 @@ LINES = (
 
 
 def wide(reading: ReadOptions) -> tuple[RowBuilder, pa.RecordBatch]:
-    """Columns of all types, with NULL, and rows that are none."""
+    """Columns of all types, with NULL and bad rows."""
     columns = {
         "n": pa.array([1, None, 3, 2**62, -5, 3]),
         "f": pa.array([-0.0, math.nan, math.inf, 1e-7, None, 0.1]),
@@ -52,13 +52,13 @@ def wide(reading: ReadOptions) -> tuple[RowBuilder, pa.RecordBatch]:
 
 
 def json_lines(reading: ReadOptions) -> tuple[RowBuilder, pa.RecordBatch]:
-    """Texts of all that JSON says."""
+    """Texts of all JSON forms."""
     reading = replace(reading, types={"at": "time", **reading.types})
     return RowBuilder("json", reading), pa.record_batch({"0": pa.array([*LINES, None, *LINES])})
 
 
 def packed(reading: ReadOptions) -> tuple[RowBuilder, pa.RecordBatch]:
-    """Whole notifications with envelopes and bodies, as others write them, too."""
+    """Packed notifications with envelopes and bodies, also in other encodings."""
     found = [
         to_msgpack(Notification({"n": n}, body=b"x" * n, envelope=Envelope(time_us=time, id="i")))
         for n, time in enumerate((None, 0, -1, 2**50))
@@ -70,7 +70,7 @@ def packed(reading: ReadOptions) -> tuple[RowBuilder, pa.RecordBatch]:
 
 
 def one_by_one(making: RowBuilder, batch: pa.RecordBatch, base: Base) -> list[dict[str, Any]]:
-    """What is to be told of each row."""
+    """Returns the expected outcome of each row."""
     made = making.build(batch)
     wishes = base.interests or {}
     rows = []
@@ -92,14 +92,14 @@ def one_by_one(making: RowBuilder, batch: pa.RecordBatch, base: Base) -> list[di
 )
 @pytest.mark.parametrize("made_of", [wide, json_lines, packed])
 @pytest.mark.parametrize("at_once", [1, 2, 1000])
-def test_rows_are_told_in_columns_as_one_by_one(
+def test_outcomes_in_columns_equal_single_ones(
     made_of: Any,
     reading: ReadOptions,
     at_once: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A column of outcomes, or their order, would depend on what else stands in a batch."""
+    """Columns of outcomes, or their order, would depend on the other rows of a batch."""
     monkeypatch.setattr(outcome_task, "OUTCOMES_MAX", at_once)
     base = Base(WISHES, folder=tmp_path)
     making, batch = made_of(reading)
@@ -115,8 +115,8 @@ def test_rows_are_told_in_columns_as_one_by_one(
     assert (counts["read"] + counts["bad"], counts["bad"]) == (len(making.build(batch)[0]), bad)
 
 
-def test_names_are_struck_out_when_they_are_met(tmp_path: Path) -> None:
-    """What an option names would be told as met where it is a text, or not where it is met late."""
+def test_seen_names_are_removed_from_unmet(tmp_path: Path) -> None:
+    """An option's name would count as seen in a text, or as unseen in a late row."""
     reading = ReadOptions(
         types={"names": "text", "unmet": "text", "a.b.c": "text", "never": "text"}
     )

@@ -50,7 +50,7 @@ pattern = "n = 1 -> n = 2 by key within 1 min"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A stream that is described, without any file yet."""
+    """A description of a stream, without files."""
     (tmp_path / "in").mkdir()
     (tmp_path / "subs").write_text("low: n < 2\n")
     (tmp_path / "p.toml").write_text(DESCRIPTION)
@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def give(folder: Path, name: str, *rows: dict[str, Any] | str) -> None:
-    """A file of rows; they come a second apart, in the order of all that are given."""
+    """Writes a file of rows, a second apart, in the order of all files."""
     lines: list[str] = []
     for each in rows:
         if isinstance(each, dict):
@@ -71,7 +71,7 @@ def give(folder: Path, name: str, *rows: dict[str, Any] | str) -> None:
 
 
 def matched(folder: Path) -> list[tuple[int, str, int, int]]:
-    """Micro-batch, subscription, `n` and version of each match."""
+    """Returns micro-batch, subscription, `n` and version of each match."""
     return sorted(
         (row["batch"], row["subscription"], json.loads(row["attributes"])["n"], row["version"])
         for row in pq.read_table(folder / "out" / "matches").to_pylist()
@@ -84,7 +84,7 @@ def rows_in(folder: Path, what: str) -> list[dict[str, Any]]:
 
 
 def test_subscriptions_change_between_micro_batches(spark: SparkSession, folder: Path) -> None:
-    """Else nobody could say which notification saw which subscriptions, or new ones would wait."""
+    """The subscriptions of a notification would be unknown, or new ones would wait."""
     give(folder, "a", {"n": 1, "key": "x"}, {"n": 5, "key": "x"}, "{")
     first = run_stream(spark, read_pipeline(folder / "p.toml"))
     assert matched(folder) == [(0, "low", 1, 1)]
@@ -112,10 +112,10 @@ def test_subscriptions_change_between_micro_batches(spark: SparkSession, folder:
     assert (report["batches"], report["sources"][0]["read"]) == (3, 7)
 
 
-def test_a_file_that_is_gone_before_it_is_read_is_told(
+def test_a_file_deleted_before_its_read_is_reported(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark passes over it: a file would be lost, and only a log of Spark would know."""
+    """Spark skips it: the file would be lost, and only Spark's log would show it."""
     other = DESCRIPTION[DESCRIPTION.index("[[source]]") : DESCRIPTION.index("[[pattern]]")]
     other = other.replace('"rows"', '"others"').replace("in/*.jsonl", "other/*.jsonl")
     text = DESCRIPTION.replace("maxFilesPerTrigger = 1", "maxFilesPerTrigger = 2")
@@ -149,10 +149,10 @@ def test_a_file_that_is_gone_before_it_is_read_is_told(
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl", "csv"])
 @pytest.mark.parametrize("subscription", ["low: n < 2", "high: n >= 5"])
-def test_what_no_step_matches_moves_the_watermark_too(
+def test_unmatched_records_advance_the_watermark(
     spark: SparkSession, folder: Path, subscription: str, ending: str
 ) -> None:
-    """The last match would wait for the next record that a step matches, maybe for ever."""
+    """The last match would wait for another matching record, possibly for ever."""
     (folder / "subs").write_text(subscription)
     types = 'types = { at = "time" }\n'
     text = DESCRIPTION.replace("jsonl", ending).replace(types, types if ending != "parquet" else "")
@@ -174,7 +174,7 @@ def test_what_no_step_matches_moves_the_watermark_too(
 
 
 def put(rows: list[dict[str, Any]], file: Path) -> None:
-    """A file of rows, in the format that its name says."""
+    """Writes a file of rows in the format of its suffix."""
     table = pa.Table.from_pylist(rows)
     if file.suffix == ".parquet":
         pq.write_table(table, file)
@@ -185,10 +185,10 @@ def put(rows: list[dict[str, Any]], file: Path) -> None:
         file.write_text("\n".join(texts))
 
 
-def test_what_cannot_be_read_leaves_subscriptions_as_they_were(
+def test_unreadable_subscriptions_keep_the_last_version(
     spark: SparkSession, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else a slip in a file that changes would end a stream, or leave it without subscriptions."""
+    """A mistake in a changing file would end a stream, or leave it without subscriptions."""
     give(folder, "a", {"n": 1, "key": "x"})
     give(folder, "b", {"n": 1, "key": "x"})
     pipeline = read_pipeline(folder / "p.toml")
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_leaves_subscriptions_as_they_were(
 
 
 def spoiled(first: Callable[[], object], ask: Callable[..., Any]) -> Callable[..., Any]:
-    """Asks when something was done."""
+    """Returns a function that acts before it loads."""
 
     def asked(*arguments: Any) -> Any:
         first()
@@ -210,10 +210,8 @@ def spoiled(first: Callable[[], object], ask: Callable[..., Any]) -> Callable[..
     return asked
 
 
-def test_a_stream_that_goes_on_reads_its_subscriptions_again(
-    spark: SparkSession, folder: Path
-) -> None:
-    """What came hours after it was started would be matched by what was asked for then."""
+def test_a_resumed_stream_reads_its_subscriptions_again(spark: SparkSession, folder: Path) -> None:
+    """Later records would be matched by the subscriptions at the start."""
     give(folder, "a", {"n": 1, "key": "x"})
     run_stream(spark, read_pipeline(folder / "p.toml"))
     started = read_pipeline(folder / "p.toml")
@@ -223,8 +221,8 @@ def test_a_stream_that_goes_on_reads_its_subscriptions_again(
     assert matched(folder) == [(0, "low", 1, 1), (1, "high", 9, 2)]
 
 
-def test_an_old_file_that_comes_late_is_read(spark: SparkSession, folder: Path) -> None:
-    """What is copied with its times would be lost without a word."""
+def test_an_old_file_that_appears_late_is_read(spark: SparkSession, folder: Path) -> None:
+    """Files copied with their times would be lost silently."""
     give(folder, "a", {"n": 1, "key": "x"})
     run_stream(spark, read_pipeline(folder / "p.toml"))
     give(folder, "b", {"n": 0, "key": "x"})
@@ -233,10 +231,10 @@ def test_an_old_file_that_comes_late_is_read(spark: SparkSession, folder: Path) 
     assert matched(folder) == [(0, "low", 1, 1), (1, "low", 0, 1)]
 
 
-def test_what_was_matched_before_there_was_a_service_is_not_told_as_published(
+def test_matches_without_a_service_do_not_count_as_published(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One would think that subscribers have what nobody has sent."""
+    """The report would claim publications that were never sent."""
     monkeypatch.setattr(
         "contrada.integrations.spark.pipeline.preflight.check_reachable", lambda address: None
     )
@@ -252,12 +250,12 @@ def test_what_was_matched_before_there_was_a_service_is_not_told_as_published(
 
 
 def dry_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
-    """What would be done."""
+    """Returns the plan."""
     return list(plan_lines(spark, pipeline, None))
 
 
 class EndedError(Exception):
-    """What ends a driver in these tests."""
+    """Ends a driver in these tests."""
 
 
 @pytest.mark.parametrize(
@@ -265,10 +263,10 @@ class EndedError(Exception):
     [("_write", False), ("_detect", False), ("_detect", True), ("_add", True)],
     ids=["chosen", "written", "detected", "counted"],
 )
-def test_a_micro_batch_that_is_done_again(
+def test_a_repeated_micro_batch(
     spark: SparkSession, folder: Path, step: str, is_done: bool
 ) -> None:
-    """Rows would be lost or doubled, or seen by two versions, where a driver ends in between."""
+    """Rows would be lost, duplicated or matched by two versions after the end of a driver."""
     give(folder, "a", {"n": 1, "key": "x"}, {"n": 9, "key": "x"}, {"n": 2, "key": "x"})
     give(folder, "b", {"n": 1, "key": "z"}, {"n": 9, "key": "z"})
     do = getattr(pipeline_stream._MicroBatches, step)
@@ -290,7 +288,7 @@ def test_a_micro_batch_that_is_done_again(
     assert len(rows_in(folder, "patterns")) == summary.patterns["rise"] == 1
 
 
-def test_a_stream_that_is_stopped_goes_on(spark: SparkSession, folder: Path) -> None:
+def test_a_stopped_stream_resumes(spark: SparkSession, folder: Path) -> None:
     """It would wait for ever for a micro-batch, or leave one out."""
     for name, n in zip("abcdef", (0, 1, 2, 3, 4, 2), strict=True):
         give(folder, name, {"n": n, "key": "x"})
@@ -312,10 +310,10 @@ def test_a_stream_that_is_stopped_goes_on(spark: SparkSession, folder: Path) -> 
     assert pattern["pattern"] == "rise"
 
 
-def test_a_micro_batch_that_fails_while_a_stream_is_stopped(
+def test_a_failure_during_a_stop_is_raised(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that went away at that moment would look like an end in order."""
+    """A lost broker would look like an orderly end."""
     give(folder, "a", {"n": 1, "key": "x"})
     stop = threading.Event()
 
@@ -333,10 +331,10 @@ def test_a_micro_batch_that_fails_while_a_stream_is_stopped(
 @pytest.mark.parametrize(
     ("old", "new", "what"), [("n = 1 ->", "n = 3 ->", "patterns"), ('"rows"', '"r"', "sources")]
 )
-def test_what_a_checkpoint_is_of_stays(
+def test_a_checkpoint_of_other_sources_or_patterns_is_refused(
     spark: SparkSession, folder: Path, old: str, new: str, what: str
 ) -> None:
-    """Positions of one file, or runs of one pattern, would be taken for those of another."""
+    """Positions of one file, or runs of one pattern, would be used for others."""
     run_stream(spark, read_pipeline(folder / "p.toml"))
     assert dry_run(spark, read_pipeline(folder / "p.toml"))
     (folder / "p.toml").write_text(DESCRIPTION.replace(old, new))
@@ -346,7 +344,7 @@ def test_what_a_checkpoint_is_of_stays(
 
 
 def test_runs_and_streams_have_outputs_of_their_own(spark: SparkSession, folder: Path) -> None:
-    """A run would take away what a stream has written, or a stream write into links of a run."""
+    """A run would delete a stream's results, or a stream write into a run's links."""
     give(folder, "a", {"n": 1, "key": "x"})
     batch = DESCRIPTION.replace('"stream"', '"batch"')
     (folder / "batch.toml").write_text(batch)
@@ -365,7 +363,7 @@ def test_runs_and_streams_have_outputs_of_their_own(spark: SparkSession, folder:
 
 
 def test_an_output_has_one_checkpoint(spark: SparkSession, folder: Path) -> None:
-    """A stream that begins anew would replace some micro-batches and leave others."""
+    """A new stream would replace some micro-batches and keep others."""
     give(folder, "a", {"n": 1, "key": "x"})
     run_stream(spark, read_pipeline(folder / "p.toml"))
     (folder / "p.toml").write_text('checkpoint = "new"\n' + DESCRIPTION)

@@ -1,4 +1,4 @@
-"""What a pipeline asks for: files, and what a broker's clients ask for."""
+"""The subscriptions of a pipeline, from files and from a broker's clients."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_broker_of_many_filters(address: str) -> None:
-    """Only the first hundred could be had, and no long ones."""
+    """Only the first hundred would be read, and no long ones."""
     origin = [SubscriptionsOrigin(broker=address)]
     either = FilterSet(["a = 1", "b in (" + ", ".join(f"'{n}'" for n in range(500)) + ")"])
     with connect_sync(address) as service, service.subscribe(FilterSet(MANY)):
@@ -44,7 +44,7 @@ def test_a_broker_of_many_filters(address: str) -> None:
 
 
 def test_one_name_for_two_subscriptions_is_refused(address: str, tmp_path: Path) -> None:
-    """A match would be counted for another subscription than it is of."""
+    """A match would count for another subscription."""
     file = tmp_path / "subs"
     origins = [
         SubscriptionsOrigin(file=file),
@@ -59,8 +59,8 @@ def test_one_name_for_two_subscriptions_is_refused(address: str, tmp_path: Path)
             load_origins(origins)
 
 
-def test_a_name_that_is_told_twice_stands_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that ended and began anew meanwhile would match what no one asks for."""
+def test_a_repeated_name_has_the_last_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription that was recreated meanwhile would keep its former filters."""
     first, last = to_msgpack(Filter("a = 1")), to_msgpack(Filter("a = 2"))
     told = [("one", [first]), ("one", [last]), ("", [first]), ("", [last, first])]
 
@@ -78,7 +78,7 @@ def test_a_name_that_is_told_twice_stands_for_the_last(monkeypatch: pytest.Monke
 
 
 class _Nobody:
-    """A service that is not asked."""
+    """A service that is never called."""
 
     def __init__(self, *_: object, **__: object) -> None:
         pass

@@ -1,4 +1,4 @@
-"""A run through Spark Connect, in a process of its own."""
+"""Runs through Spark Connect, in processes of their own."""
 
 import json
 import os
@@ -82,7 +82,7 @@ except KeyboardInterrupt:
 
 
 def run(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """A program in a process of its own, where Spark is behind Connect."""
+    """Runs a program in a process of its own, with Spark behind Connect."""
     paths = {"PYTHONPATH": os.pathsep.join(sys.path), "PYSPARK_PYTHON": sys.executable}
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
@@ -94,8 +94,8 @@ def run(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.long
-def test_an_interrupt_ends_what_runs_at_a_server() -> None:
-    """Ctrl-C would wait for hours for a job that nobody wants any more."""
+def test_an_interrupt_cancels_jobs_at_a_server() -> None:
+    """Ctrl-C would wait for hours for an unwanted job."""
     pytest.importorskip("grpc")
     done = run(INTERRUPTED)
     assert (done.returncode, done.stdout) == (0, "ended []\n"), done.stderr
@@ -103,7 +103,7 @@ def test_an_interrupt_ends_what_runs_at_a_server() -> None:
 
 @pytest.mark.long
 def test_a_run_through_connect(tmp_path: Path) -> None:
-    """`--remote` would need what only a Spark of one's own has."""
+    """`--remote` would need features of a local Spark."""
     pytest.importorskip("grpc")
     (tmp_path / "a.csv").write_text("n,at\n1,1\n2,2\nbad\n")
     (tmp_path / "subs").write_text("low: n < 2\n")
@@ -160,7 +160,7 @@ with spark_session(remote="local[1]") as session:
 
 @pytest.mark.long
 def test_a_stream_through_connect(tmp_path: Path) -> None:
-    """Micro-batches are done beside the server, which knows nothing of this process."""
+    """Micro-batches run beside the server, without the state of this process."""
     pytest.importorskip("grpc")
     (tmp_path / "in").mkdir()
     (tmp_path / "subs").write_text("low: n < 2\n")

@@ -1,4 +1,4 @@
-"""Where results lie: what a run that is killed at any step leaves."""
+"""Folders of results after a kill at any step of a run."""
 
 import os
 import shutil
@@ -22,11 +22,11 @@ from contrada.integrations.spark.pipeline.run_folder import (
 
 
 class KilledError(Exception):
-    """What ends a run in these tests."""
+    """Ends a run in these tests."""
 
 
 def written(folder: Path, text: str) -> RunFolder:
-    """A run that has written its results, and is not shown yet."""
+    """Returns a run that has written its results, and is not shown yet."""
     run = new_run(folder)
     run.begin()
     for name in ("matches", "quarantine"):
@@ -37,12 +37,12 @@ def written(folder: Path, text: str) -> RunFolder:
 
 
 def shown(folder: Path) -> set[str]:
-    """What a reader finds."""
+    """Returns the results that a reader finds."""
     return {(folder / name / "part-0").read_text() for name in ("matches", "quarantine")}
 
 
 def steps_of(folder: Path, patch: pytest.MonkeyPatch, killed_at: int) -> int:
-    """Shows a run that is killed at its nth change of the disk; how many changes there were."""
+    """Shows a run that is killed at its nth change of the disk; returns the number of changes."""
     done = 0
 
     def counted(change: object) -> object:
@@ -71,7 +71,7 @@ def steps_of(folder: Path, patch: pytest.MonkeyPatch, killed_at: int) -> int:
 def test_results_are_there_wherever_a_run_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
-    """The results of the run before would be gone, or mixed with those of another."""
+    """The results of the previous run would be lost, or mixed with others."""
     killed_at = 0
     while True:
         folder = tmp_path / str(killed_at)
@@ -102,10 +102,10 @@ def test_results_are_there_wherever_a_run_is_killed(
     assert killed_at > 2
 
 
-def test_results_as_they_once_lay_are_taken_in_whole(
+def test_results_of_an_earlier_version_are_adopted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an earlier version wrote would be lost where its move is cut off."""
+    """Results of an earlier version would be lost by an interrupted move."""
     for name in ("matches", "quarantine"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part-0").write_text("old")
@@ -127,8 +127,8 @@ def test_results_as_they_once_lay_are_taken_in_whole(
     assert {each.name for each in found.path.iterdir()} == {"matches", "quarantine"}
 
 
-def test_a_new_run_forgets_what_was_not_ended(tmp_path: Path) -> None:
-    """Runs that failed would fill the disk."""
+def test_a_new_run_deletes_unfinished_ones(tmp_path: Path) -> None:
+    """Failed runs would fill the disk."""
     written(tmp_path, "old").show()
     written(tmp_path, "failed")
     assert unfinished_run(tmp_path) is not None
@@ -138,7 +138,7 @@ def test_a_new_run_forgets_what_was_not_ended(tmp_path: Path) -> None:
 
 
 def test_two_runs_do_not_write_in_one_place(tmp_path: Path) -> None:
-    """One would take away what the other is writing."""
+    """One run would delete the results of the other."""
     with (
         lock_output(tmp_path),
         pytest.raises(InputError, match="another run"),
@@ -150,7 +150,7 @@ def test_two_runs_do_not_write_in_one_place(tmp_path: Path) -> None:
 
 
 def test_files_are_whole(tmp_path: Path) -> None:
-    """A half file would be taken for what a run has done, or another's file for one's own."""
+    """An incomplete file would be read as the state of a run, or another's file as its own."""
     write_atomically(tmp_path / "a.json", b"[1]")
     assert read_state(tmp_path / "a.json", list[int]) == [1]
     assert read_state(tmp_path / "b.json", list[int]) is None

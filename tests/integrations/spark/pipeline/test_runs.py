@@ -1,4 +1,4 @@
-"""Runs of pipelines: where subscriptions come from, patterns, tables, and what a run leaves."""
+"""Runs of pipelines: origins of subscriptions, patterns, tables, and results."""
 
 import json
 from pathlib import Path
@@ -51,8 +51,8 @@ def table(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_matches_lie_by_date_and_type(spark: SparkSession, folder: Path) -> None:
-    """Who reads one day, or one type, would have to read everything."""
+def test_matches_are_partitioned_by_date_and_type(spark: SparkSession, folder: Path) -> None:
+    """A reader of one day, or one type, would have to read everything."""
     run(spark, folder, HEAD + SOURCE)
     matches = folder / "out" / "matches"
     parts = sorted(str(each.parent.relative_to(matches)) for each in matches.rglob("*.parquet"))
@@ -63,7 +63,7 @@ def test_matches_lie_by_date_and_type(spark: SparkSession, folder: Path) -> None
     ]
 
 
-def test_matches_lie_as_is_said(spark: SparkSession, folder: Path) -> None:
+def test_the_partition_is_configurable(spark: SparkSession, folder: Path) -> None:
     """Records of many days would be as many small files."""
     run(spark, folder, HEAD + 'partition = ["type"]\n' + SOURCE)
     matches = folder / "out" / "matches"
@@ -71,8 +71,8 @@ def test_matches_lie_as_is_said(spark: SparkSession, folder: Path) -> None:
     assert {str(row["date"]) for row in table(matches)} == {"2026-01-01", "2026-01-02"}
 
 
-def test_patterns_are_found_in_what_is_read(spark: SparkSession, folder: Path) -> None:
-    """A pattern whose steps no subscription asks for would find nothing, or be a subscription."""
+def test_patterns_see_all_records(spark: SparkSession, folder: Path) -> None:
+    """A pattern whose steps match no subscription would find nothing, or be a subscription."""
     (folder / "subs").write_text("five: n = 5\n")
     (folder / "sequences").write_text("# up\nrise: n = 1 -> n = 2 within 5 s\n")
     patterns = '[[pattern]]\nname = "fall"\npattern = "n = 2 -> n = 1"\n'
@@ -86,7 +86,7 @@ def test_patterns_are_found_in_what_is_read(spark: SparkSession, folder: Path) -
 
 
 def test_rules_of_other_dialects_are_subscriptions(spark: SparkSession, folder: Path) -> None:
-    """They would have to be translated first, and what filters leave open be lost."""
+    """They would have to be translated first, and lose their residues."""
     (folder / "rules.cesql").write_text("n >= 2\nn >\nABS(n) = 1\n")  # The last is no filter.
     asked = '[[subscriptions]]\nfile = "rules.cesql"\ndialect = "cesql"\n'
     asked += '[[subscriptions]]\nfile = "subs"\n'
@@ -97,7 +97,7 @@ def test_rules_of_other_dialects_are_subscriptions(spark: SparkSession, folder: 
 
 
 def test_a_brokers_own_subscriptions(spark: SparkSession, folder: Path) -> None:
-    """One would have to copy by hand what clients of a broker ask for."""
+    """Subscriptions of a broker's clients would have to be copied by hand."""
     with serving("--port", "0") as (_, address):
         text = f'output = "out"\n[[subscriptions]]\nbroker = "{address}"\n' + SOURCE
         assert run(spark, folder, text).matches == {}
@@ -107,7 +107,7 @@ def test_a_brokers_own_subscriptions(spark: SparkSession, folder: Path) -> None:
 
 
 def test_other_formats_and_tables(spark: SparkSession, folder: Path) -> None:
-    """What lies in Spark's own formats would have to be written out as text, and back."""
+    """Data in Spark's formats would have to be converted to text and back."""
     spark.createDataFrame([(1, "a"), (5, "b")], "n INT, s STRING").write.parquet(
         str(folder / "in.parquet")
     )
@@ -130,10 +130,10 @@ def test_other_formats_and_tables(spark: SparkSession, folder: Path) -> None:
         run(spark, folder, text.replace('"parquet"', '"no.such.format"'))
 
 
-def test_a_run_that_fails_leaves_what_was_there(
+def test_a_failed_run_keeps_the_former_results(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The results of yesterday would be gone where today's run ends in the middle."""
+    """Yesterday's results would be lost by a failure today."""
     run(spark, folder, HEAD + SOURCE)
     before = table(folder / "out" / "matches"), (folder / "out" / "report.json").read_bytes()
     (folder / "a.csv").write_text("n\n7\n")
@@ -168,10 +168,8 @@ def test_a_run_that_fails_leaves_what_was_there(
         run(spark, folder, text, resume=True)
 
 
-def test_a_dry_run_looks_at_everything_and_writes_nothing(
-    spark: SparkSession, folder: Path
-) -> None:
-    """One would learn after an hour that a table has other columns, or a broker is away."""
+def test_a_dry_run_checks_everything_and_writes_nothing(spark: SparkSession, folder: Path) -> None:
+    """A wrong table or an unreachable broker would show after an hour."""
     text = HEAD + '[[table]]\npath = "rows"\n' + SOURCE
     (folder / "p.toml").write_text(text)
     before = sorted(folder.rglob("*"))
@@ -184,8 +182,8 @@ def test_a_dry_run_looks_at_everything_and_writes_nothing(
         list(plan_lines(spark, read_pipeline(folder / "p.toml"), "contrada://127.0.0.1:1"))
 
 
-def test_the_report_says_what_happened(spark: SparkSession, folder: Path) -> None:
-    """Nobody could see later what a run has read, matched and refused."""
+def test_the_report_has_all_counts(spark: SparkSession, folder: Path) -> None:
+    """The counts of a run would be lost later."""
     (folder / "subs").write_text("<b>low</b>: n < 2\nmore: n >= 2\n")
     summary = run(spark, folder, HEAD + SOURCE)
     told = json.loads((folder / "out" / "report.json").read_text())

@@ -1,4 +1,4 @@
-"""Outcomes of sources: files as Spark lists them, its own formats, in batch and as streams."""
+"""Outcomes of sources: files listed by Spark, Spark's formats, in batch and as streams."""
 
 import gzip
 import json
@@ -40,13 +40,13 @@ ROWS = "v,n\n" + "".join(f"{number % 9},{number / 4}\n" for number in range(400)
 
 @pytest.fixture
 def base(tmp_path: Path) -> Base:
-    """Filters of which some ask for what all records of a source have."""
+    """Filters, some of which match constants of all records of a source."""
     return Base(WISHES, folder=tmp_path / "bases")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files of rows, one of them packed, and one of an odd name."""
+    """Files of rows, one of them compressed, and one with an odd name."""
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.csv").write_text(ROWS)
@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def source_of(path: Path | str, format_name: str = "csv", **options: Any) -> Source:
-    """A source of some paths."""
+    """Returns a source of some paths."""
     reading = options.pop("reading", ReadOptions(add={"kind": "row"}))
     paths = () if path == "" else (str(path),)
     return Source("rows", format_name, (), reading, paths, **options)
@@ -67,7 +67,7 @@ Told = tuple[Counter[Any], Counter[Any], int, int]
 
 
 def told(rows: Iterable[Any]) -> Told:
-    """What outcomes say: matches, bad records, and how many were read, and were bad."""
+    """Returns matches, bad records, and counts of outcomes."""
     matches: Counter[Any] = Counter()
     bad: Counter[Any] = Counter()
     read = bad_count = 0
@@ -90,7 +90,7 @@ def told(rows: Iterable[Any]) -> Told:
 
 
 def expected(files: Iterable[Path], source: Source, wishes: dict[str, Any] = WISHES) -> Told:
-    """The same without Spark."""
+    """Returns the same without Spark."""
     index: Index[int] = Index(compiled=False)
     for position, wish in enumerate(wishes.values()):
         index.add(position, wish)
@@ -109,7 +109,7 @@ def expected(files: Iterable[Path], source: Source, wishes: dict[str, Any] = WIS
 
 
 def shown_files(folder: Path) -> list[Path]:
-    """The files that are listed."""
+    """Returns the listed files."""
     return [file for file in folder.iterdir() if not file.name.startswith("_")]
 
 
@@ -140,7 +140,7 @@ def test_files_are_those_that_spark_lists(
 def test_a_base_is_matched_by_its_own_index(
     spark: SparkSession, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Filters that ask for nothing that records share would be matched otherwise, or in shards."""
+    """Filters without constants of records would be matched differently, or in shards."""
     source = source_of(folder)
     for size in (100, 2):
         monkeypatch.setattr(
@@ -152,7 +152,7 @@ def test_a_base_is_matched_by_its_own_index(
         assert found == expected(shown_files(folder), source, PLAIN_WISHES)
 
 
-def test_sources_that_add_what_python_calls_equal(tmp_path: Path) -> None:
+def test_sources_with_equal_but_different_constants(tmp_path: Path) -> None:
     """A worker would give the records of one source the constants of another."""
     wishes: dict[str, Any] = {"one": "v = 1", "true": "v = true", "never": FilterSet(())}
     saved = Base(wishes, folder=tmp_path / "bases").saved
@@ -182,14 +182,14 @@ def test_a_file_that_becomes_empty_is_read_whole(
 def test_relative_paths_are_shown_as_they_are(
     spark: SparkSession, base: Base, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark would look where Java was started, and results name files by longer paths."""
+    """Spark would use Java's working directory, and results show longer paths."""
     monkeypatch.chdir(folder.parent)
     rows = outcomes(spark, source_of("in/a.csv"), base).collect()
     assert {row["file"] for row in rows} == {"in/a.csv", None}
 
 
 def test_files_that_cannot_be_opened_are_bad(spark: SparkSession, base: Base, folder: Path) -> None:
-    """One that vanishes, or is of no one's scheme, would end the run, or be lost in silence."""
+    """A deleted file, or one with an unknown scheme, would end the run, or be lost silently."""
     frame = outcomes(spark, source_of(folder), base)
     (folder / "a.csv").unlink()
     _, bad, read, count = told(frame.collect())
@@ -202,8 +202,8 @@ def test_files_that_cannot_be_opened_are_bad(spark: SparkSession, base: Base, fo
         open_file("odd://there/a.csv")
 
 
-def test_arrow_opens_what_is_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Arrow's file systems read would be cut otherwise than local files."""
+def test_arrow_opens_other_file_systems(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files in Arrow's file systems would be split differently from local ones."""
     from contrada.integrations.spark.pipeline import worker_files as files
 
     monkeypatch.setattr(files, "LOCAL", "nowhere")
@@ -222,7 +222,7 @@ def test_arrow_opens_what_is_elsewhere(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def followed(rows: DataFrame, task: Any, base: Base, state: Path) -> list[list[Any]]:
-    """The outcomes of each micro-batch of what is there."""
+    """Returns the outcomes of each micro-batch."""
     found: list[list[Any]] = []
 
     def take(batch: DataFrame, _: int) -> None:
@@ -242,7 +242,7 @@ def test_a_stream_of_files(
     with_content: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What comes to a folder would be read otherwise, twice, or not at all."""
+    """New files would be read differently, twice, or not at all."""
     if with_content:
         monkeypatch.setattr(spark_reading, "SCHEMES", {})
     source = source_of(folder)
@@ -256,7 +256,7 @@ def test_a_stream_of_files(
 
 
 def wide(spark: SparkSession) -> DataFrame:
-    """Rows, of which the third is none: no double has the digits of its price."""
+    """Rows, of which the third is bad: no double has the digits of its price."""
     rows = [(7, "x", AT, "1.5"), (0, None, AT, None), (1, "y", AT, "123456789012345678.91")]
     return spark.createDataFrame(
         [(*row[:3], row[3]) for row in rows], "v int, s string, at timestamp, p string"
@@ -264,7 +264,7 @@ def wide(spark: SparkSession) -> DataFrame:
 
 
 def test_formats_of_spark(spark: SparkSession, base: Base, tmp_path: Path) -> None:
-    """Rows of tables and of messages would match otherwise than the same in a file."""
+    """Rows of tables and of messages would match differently from the same rows in a file."""
     path = tmp_path / "table"
     wide(spark).write.parquet(str(path))
     reading = ReadOptions(add={"kind": "row"}, time="at", types={"none": "number"})
@@ -294,7 +294,7 @@ def test_formats_of_spark(spark: SparkSession, base: Base, tmp_path: Path) -> No
 
 
 def test_tables_by_name(spark: SparkSession, base: Base) -> None:
-    """A table that Spark knows would not be found."""
+    """A table of Spark's catalog would not be found."""
     wide(spark).createOrReplaceTempView("wide_rows")
     source = source_of("", "table", table="wide_rows", reading=ReadOptions())
     matches, _, read, count = told(outcomes(spark, source, base).collect())
@@ -309,10 +309,10 @@ def test_tables_by_name(spark: SparkSession, base: Base) -> None:
 
 
 @pytest.mark.parametrize("format_name", ["csv", "parquet"])
-def test_a_stream_over_what_is_not_there_is_refused(
+def test_a_stream_over_a_missing_folder_is_refused(
     spark: SparkSession, tmp_path: Path, format_name: str
 ) -> None:
-    """A slip in a path would wait for ever, without a word."""
+    """A mistake in a path would wait for ever, silently."""
     (tmp_path / "in").mkdir()
     options = {} if format_name == "csv" else {"schema": "v long"}
 

@@ -1,4 +1,4 @@
-"""Which files Spark took into a micro-batch; its log is written here as Spark writes it."""
+"""The files of a micro-batch, from a log in Spark's format."""
 
 import json
 from pathlib import Path
@@ -10,19 +10,19 @@ from contrada.integrations.spark.pipeline.taken_files import files_taken, may_be
 
 
 def log(checkpoint: Path, name: str, *lines: object) -> None:
-    """A file of Spark's log."""
+    """Writes a file of Spark's log."""
     file = checkpoint / "query" / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("\n".join(["v1", *map(json.dumps, lines)]))
 
 
 def taken(entry: int) -> dict[str, object]:
-    """A line of an entry."""
+    """Returns a line of an entry."""
     return {"path": f"file:///a/{entry}%20b.csv", "timestamp": 1, "batchId": entry}
 
 
 def test_the_entries_of_a_micro_batch(tmp_path: Path) -> None:
-    """A file would be told as gone that was read before, or one that is gone would not."""
+    """A file that was read would be reported as deleted, or a deleted one not."""
     for batch, last in enumerate((0, 0, 3)):
         log(
             tmp_path, f"offsets/{batch}", {"batchWatermarkMs": 0}, {"topic": 1}, {"logOffset": last}
@@ -45,8 +45,8 @@ def test_a_source_that_has_nothing_yet(tmp_path: Path) -> None:
     assert files_taken(tmp_path, 0, 0) == []
 
 
-def test_a_log_that_is_not_as_spark_writes_it(tmp_path: Path) -> None:
-    """Files that are gone would be told of no longer, and nobody would know."""
+def test_a_log_in_another_format_is_refused(tmp_path: Path) -> None:
+    """Deleted files would no longer be reported, silently."""
     with pytest.raises(StoreError, match="offsets/0: the log of a micro-batch is gone"):
         files_taken(tmp_path, 0, 0)
     log(tmp_path, "offsets/0", {"batchWatermarkMs": 0}, {"logOffset": 0})
@@ -57,8 +57,8 @@ def test_a_log_that_is_not_as_spark_writes_it(tmp_path: Path) -> None:
         files_taken(tmp_path, 0, 0)
 
 
-def test_what_may_be_gone(tmp_path: Path) -> None:
-    """Each micro-batch would cost one job more."""
+def test_only_missing_files_are_checked(tmp_path: Path) -> None:
+    """Each micro-batch would cost another job."""
     (tmp_path / "a b").touch()
     assert not may_be_gone(f"file://{tmp_path}/a b")
     assert may_be_gone(f"file:{tmp_path}/c")

@@ -1,4 +1,4 @@
-"""Real data as frames of Spark, and what the embedded engine is given of the same data."""
+"""Real data as Spark frames, and as notifications for the embedded engine."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ SharedData: TypeAlias = Callable[..., Path]
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A file of the shared data, how Spark reads it in columns, and what is asked of it.
+    """A file of the shared data, its columns in Spark, and its subscriptions.
 
-    `frame` gives its rows in the order of the file.
+    `frame` has its rows in the order of the file.
     """
 
     path: tuple[str, str]
@@ -31,12 +31,12 @@ class Feed:
     reading: ReadOptions = field(default_factory=ReadOptions)
 
     def notifications(self, shared_data: SharedData) -> list[Notification]:
-        """Each record, as `contrada match` reads it."""
+        """Returns each record as `contrada match` reads it."""
         return records(shared_data(*self.path), self.reading)
 
 
 def records(path: Path, reading: ReadOptions) -> list[Notification]:
-    """The records of a file, all of which are good."""
+    """Returns the records of a file, all of which are good."""
     read = list(read_file(path, format_of(path), reading))
     found = [each.notification for each in read if isinstance(each, Record)]
     assert len(found) == len(read)
@@ -44,12 +44,12 @@ def records(path: Path, reading: ReadOptions) -> list[Notification]:
 
 
 def packed(spark: SparkSession, notifications: Iterable[Notification]) -> DataFrame:
-    """Whole notifications in their order."""
+    """Returns packed notifications in order."""
     return spark.createDataFrame(table_of(notifications))
 
 
 def table_of(notifications: Iterable[Notification]) -> pa.Table:
-    """Whole notifications as an Arrow table."""
+    """Returns packed notifications as an Arrow table."""
     return pa.table({"notification": pa.array(map(to_msgpack, notifications), pa.binary())})
 
 
@@ -88,11 +88,13 @@ _THRESHOLDS: Final = {
     "grok_asg_anomaly": (20, 35, 45),
     "rogue_agent_key_hold": (0.01, 0.1, 0.5),
 }
-"""What is usual, high and alarming in some of the series."""
+"""Usual, high and alarming values of some series."""
 
 
 def _alerts() -> dict[str, str]:
-    """Each series below its first threshold, and above each; and some over all of them."""
+    """Filters for each series below its first threshold and above each; and some over all of
+    them.
+    """
     found = {"all": "value exists", "traffic": "group = 'realTraffic' and value > 400"}
     for name, limits in _THRESHOLDS.items():
         found[f"{name} low"] = f"series = '{name}' and value < {limits[0]}"

@@ -28,7 +28,7 @@ from contrada.model import Filter
 from contrada.model.algebra import sets
 
 VALUES: Final = 1_000
-"""Distinct texts of an attribute, and what numbers are below."""
+"""Distinct texts of an attribute, and the bound of numbers."""
 
 SHARE_OF_RANGE: Final = 0.25
 BUCKET_ROWS: Final = 100_000
@@ -57,7 +57,7 @@ Makes = Callable[[Any], pa.RecordBatch]
 
 
 def mixed(rows: Any, salt: int) -> Any:
-    """A number of 64 bits for each row, which looks drawn (the finisher of SplitMix64)."""
+    """Returns a pseudo-random 64-bit number for each row (the finisher of SplitMix64)."""
     with np.errstate(over="ignore"):
         found = rows.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(salt)
         found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -66,7 +66,7 @@ def mixed(rows: Any, salt: int) -> Any:
 
 
 def below(rows: Any, salt: int, values: int) -> Any:
-    """A number below `values` for each row."""
+    """Returns a number below `values` for each row."""
     return (mixed(rows, salt) % np.uint64(values)).astype(np.int64)
 
 
@@ -79,7 +79,7 @@ EVENTS: Final = "row bigint, host string, site string, level bigint, time timest
 
 
 def quotes(rows: Any) -> pa.RecordBatch:
-    """Rows for filters."""
+    """Returns rows for filters."""
     columns = {
         "row": pa.array(rows),
         "symbol": _TEXTS.take(pa.array(below(rows, 1, VALUES))),
@@ -91,7 +91,7 @@ def quotes(rows: Any) -> pa.RecordBatch:
 
 
 def events(rows: Any) -> pa.RecordBatch:
-    """Rows for patterns; their times go up."""
+    """Returns rows for patterns, with ascending times."""
     columns = {
         "row": pa.array(rows),
         "host": _NAMES.take(pa.array(below(rows, 5, HOSTS))),
@@ -121,7 +121,7 @@ def filters(count: int) -> dict[int, Filter]:
 
 
 def pair_digests(rows: Any, counts: Any, keys: Any) -> Iterator[tuple[int, int, int]]:
-    """For each bucket of rows, how many pairs there are, and the sum of a number for each."""
+    """Returns the number of pairs, and the sum of their digests, for each bucket of rows."""
     of_row = np.repeat(rows, counts)
     found = mixed(of_row * np.int64(2**20) + keys, 9) >> np.uint64(24)
     buckets = of_row // BUCKET_ROWS
@@ -131,7 +131,7 @@ def pair_digests(rows: Any, counts: Any, keys: Any) -> Iterator[tuple[int, int, 
 
 
 def match_digest(pattern: str, by: dict[str, Any], run: Iterable[bytes]) -> int:
-    """A number for a match."""
+    """Returns a number for a match."""
     return crc32(b"".join([pattern.encode(), json.dumps(by).encode(), *run]))
 
 
@@ -177,7 +177,7 @@ def _digests(told: list[list[Any]]) -> pa.RecordBatch:
 
 
 def _run(frame: DataFrame, folder: Path) -> DataFrame:
-    """The digests of what a run of a pipeline has written."""
+    """Returns the digests of the output of a pipeline run."""
     frame.write.mode("overwrite").parquet(str(folder / "in"))
     asked = filters(RUN_FILTERS).items()
     (folder / "subs").write_text("".join(f"{key}: {each}\n" for key, each in asked))
@@ -190,7 +190,7 @@ def _run(frame: DataFrame, folder: Path) -> DataFrame:
 
 
 def found(session: SparkSession, what: str, rows: int, folder: Path) -> DataFrame:
-    """The digests of what is found, some for each part."""
+    """Returns the digests of the results by part."""
     numbers = session.range(0, rows, 1, 8)
     if what == "detect":
         session.conf.set("spark.sql.shuffle.partitions", 1)  # So that one worker has all of it.
@@ -204,13 +204,13 @@ def found(session: SparkSession, what: str, rows: int, folder: Path) -> DataFram
 
 
 def most_memory(process: int | str) -> int:
-    """The most memory that a process has had, in MiB."""
+    """Returns the peak memory of a process, in MiB."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
 
 
 def _workers() -> list[int]:
-    """The workers of Python below this process."""
+    """Returns the Python workers below this process."""
     parents = {}
     for each in Path("/proc").iterdir():
         if each.name.isdecimal() and (each / "stat").exists():

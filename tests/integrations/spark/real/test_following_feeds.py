@@ -23,7 +23,7 @@ from tests.integrations.spark.transforms.sequences import Result, expected, foun
 from tests.integrations.spark.transforms.test_detection import Stream
 
 Batches = list[tuple[pa.Table, list[Notification]]]
-"""Rows in the order in which they come, and what the embedded matcher is given for them."""
+"""Rows in arrival order, and the notifications for the embedded matcher."""
 
 HOUR_US: Final = 3_600_000_000
 
@@ -70,7 +70,7 @@ PRICES: Final = {
 
 
 def earthquakes(shared_data: SharedData) -> Batches:
-    """A week of earthquakes as they were told of, which is not the order of their times."""
+    """A week of earthquakes in the order of their reports, not of their times."""
     path = shared_data("earthquakes", "usgs_all_week_2018-02-06.geojson.gz")
     with gzip.open(path, "rt", encoding="utf-8") as file:
         features = json.load(file)["features"]
@@ -101,7 +101,7 @@ def quotes(shared_data: SharedData) -> Batches:
 
 
 def alerts(shared_data: SharedData) -> Batches:
-    """What a weather service said at three times; many alerts are there twice."""
+    """Three reports of a weather service; many alerts are repeated."""
     sent = "feed.entry.cap:effective"
     reading = ReadOptions(entries="entry", types={sent: "time"}, time=sent)
     names = ("2015-06-29T1735", "2015-06-29T1736", "2018-08-15")
@@ -114,14 +114,14 @@ def alerts(shared_data: SharedData) -> Batches:
 
 
 def in_batches(table: pa.Table, count: int) -> Batches:
-    """Rows of columns in so many parts."""
+    """Returns rows of columns in a number of parts."""
     ends = [len(table) * number // count for number in range(count + 1)]
     parts = [table.slice(begin, end - begin) for begin, end in pairwise(ends)]
     return [(part, list(notifications(part))) for part in parts]
 
 
 def notifications(table: pa.Table) -> Iterator[Notification]:
-    """What rows of columns are: NULL is absent, and `time` stamps them."""
+    """Returns the notifications of rows: NULL is absent, and `time` stamps them."""
     for row in table.to_pylist():
         attributes = {name: value for name, value in row.items() if value is not None}
         yield Notification(attributes, envelope=Envelope(time_us=time_us_of(row["time"])))
@@ -135,7 +135,7 @@ CASES: Final = {
 
 
 def together(results: Sequence[Result]) -> Result:
-    """All matches of some batches."""
+    """Returns all matches of some batches."""
     return sum(results, start=Result())
 
 
@@ -143,7 +143,7 @@ def together(results: Sequence[Result]) -> Result:
 def test_feeds_give_the_matches_of_the_embedded_matcher(
     spark: SparkSession, shared_data: SharedData, tmp_path: Path, name: str
 ) -> None:
-    """A sequence in the world would be lost, or be found twice: in a frame, or in a stream."""
+    """A sequence would be lost or found twice, in a frame or in a stream."""
     read, patterns, slack_us = CASES[name]
     batches = read(shared_data)
     given = [of for _, of in batches]

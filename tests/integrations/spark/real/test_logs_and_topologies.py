@@ -23,13 +23,15 @@ from tests.integrations.spark.real.test_matching_feeds import expected, keys_of
 from tests.matching import rules_prometheus
 
 Pairs = Counter[tuple[str, int]]
-"""Subscriptions and the numbers of records."""
+"""Subscriptions with the numbers of their records."""
 
 
 def pairs_of_pipeline(
     spark: SparkSession, folder: Path, path: Path, subscriptions: str
 ) -> tuple[Pairs, int]:
-    """The pairs that a pipeline finds in a file of JSON lines, and how many of these are bad."""
+    """Returns the pairs that a pipeline finds in a JSON lines file, and the number of bad
+    records.
+    """
     (folder / "p.toml").write_text(
         f'subscriptions = {subscriptions}\noutput = "out"\npartition = []\n'
         f'[[source]]\nname = "lines"\nformat = "jsonl"\npaths = ["{path}"]\n'
@@ -40,7 +42,7 @@ def pairs_of_pipeline(
 
 
 def pairs_of(path: Path, wishes: Mapping[str, Any]) -> tuple[Pairs, int]:
-    """The same by the embedded engine."""
+    """Returns the pairs of the embedded engine."""
     read = list(read_file(path, "jsonl", ReadOptions()))
     good = [each for each in read if isinstance(each, Record)]
     keys = expected(wishes, (each.notification for each in good))
@@ -61,7 +63,7 @@ BUTTONS: Final = {
 def test_buttons_give_the_pairs_of_the_embedded_engine(
     spark: SparkSession, shared_data: SharedData, tmp_path: Path
 ) -> None:
-    """Lines of two shapes, and one that is none, would be read otherwise in a pipeline."""
+    """Lines of two shapes, and a malformed one, would be read differently in a pipeline."""
     path = shared_data("logs", "elasticoffee_iot_buttons.bulk.jsonl.gz")
     text = "".join(f"{name}: {wish}\n" for name, wish in BUTTONS.items())
     (tmp_path / "subs").write_text(text)
@@ -94,7 +96,7 @@ LINES: Final = {
 def test_lines_of_logs_give_the_keys_of_the_embedded_engine(
     spark: SparkSession, shared_data: SharedData, tmp_path: Path, name: str
 ) -> None:
-    """A line of a log with quotes, brackets or bytes of its own would be cut or decoded."""
+    """A log line with quotes, brackets or raw bytes would be cut or decoded."""
     path = shared_data("logs", name)
     lines = gzip.decompress(path.read_bytes()).decode().removesuffix("\n").split("\n")
     keys = expected(LINES[name], (Notification({"value": each}) for each in lines))
@@ -106,7 +108,7 @@ def test_lines_of_logs_give_the_keys_of_the_embedded_engine(
 def test_alerts_give_the_pairs_of_the_embedded_engine(
     spark: SparkSession, shared_data: SharedData, tmp_path: Path
 ) -> None:
-    """Alerts that a pipeline reads would fire for other samples than they do here."""
+    """Alerts would fire for other samples in a pipeline."""
     path = shared_data("rules_other", "prometheus_rules.yml")
     alerts, refused = load_rules(path, "prometheus")
     assert (len(alerts), len(refused)) == (345, 810)
@@ -130,7 +132,7 @@ def test_alerts_give_the_pairs_of_the_embedded_engine(
 
 
 ALERTS_FIRED: Final = 268
-"""Alerts that some sample fires; the others ask for two metrics at once, or for other labels."""
+"""Alerts that some sample fires; the others need two metrics at once, or other labels."""
 
 NETWORKS: Final = {
     "large": "size >= 100",
@@ -146,7 +148,7 @@ NETWORKS: Final = {
 def test_topologies_give_the_keys_of_the_embedded_engine(
     spark: SparkSession, shared_data: SharedData, tmp_path: Path
 ) -> None:
-    """Of many values in a row one would be lost, or taken for another's."""
+    """One of many values in a row would be lost, or belong to another attribute."""
     path = shared_data("topologies", "topologies.jsonl.gz")
     read = list(map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines()))
     given = [
@@ -180,7 +182,7 @@ def test_topologies_give_the_keys_of_the_embedded_engine(
 def test_a_topology_keeps_its_name_in_a_pipeline(
     spark: SparkSession, shared_data: SharedData, tmp_path: Path
 ) -> None:
-    """A record that is mostly lists of objects would be bad, or lose what is no list."""
+    """A record that is mostly lists of objects would be bad, or lose its other values."""
     path = shared_data("topologies", "topologies.jsonl.gz")
     wishes = {"library": "name prefix 'sndlib/'", "zoo": "name prefix 'topozoo/' and nodes absent"}
     (tmp_path / "subs").write_text("".join(f"{name}: {wish}\n" for name, wish in wishes.items()))

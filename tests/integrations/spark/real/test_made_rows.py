@@ -1,4 +1,4 @@
-"""Ten million made rows on Spark: all that is found is what the embedded engine finds."""
+"""Ten million generated rows on Spark give the results of the embedded engine."""
 
 import json
 import os
@@ -42,7 +42,7 @@ JAVA_MIB_MAX: Final = 1_700
 
 
 def run(what: str, rows: int, folder: Path) -> dict[str, Any]:
-    """What is found on Spark, and the memory that it took, in processes of their own."""
+    """Returns the results of Spark and its memory, from processes of their own."""
     command = [sys.executable, made_rows.__file__, what, str(rows), str(folder)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -52,13 +52,13 @@ def run(what: str, rows: int, folder: Path) -> dict[str, Any]:
 
 
 def chunks(make: made_rows.Makes) -> Iterator[pa.RecordBatch]:
-    """All rows, some at a time."""
+    """Yields all rows in portions."""
     for begin in range(0, ROWS, CHUNK_ROWS):
         yield make(np.arange(begin, min(begin + CHUNK_ROWS, ROWS)))
 
 
 def pairs(count: int) -> dict[str, list[int]]:
-    """The digests of what the embedded engine matches."""
+    """Returns the digests of the embedded engine's matches."""
     index: Index[int] = Index(compiled=True)
     for key, wish in made_rows.filters(count).items():
         index.add(key, wish)
@@ -74,7 +74,7 @@ def pairs(count: int) -> dict[str, list[int]]:
 
 
 def followed() -> dict[str, list[int]]:
-    """The digests of the matches that the embedded matcher finds in the rows that match a step."""
+    """Returns the digests of the embedded matcher's matches in rows that match a step."""
     matcher: PatternMatcher[str] = PatternMatcher()
     patterns = {name: Pattern(text) for name, text in made_rows.PATTERNS.items()}
     for name, pattern in patterns.items():
@@ -102,8 +102,10 @@ def followed() -> dict[str, list[int]]:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("what", ["1000", "100000", "run", "detect"])
-def test_ten_million_rows_give_what_the_embedded_engine_gives(what: str, tmp_path: Path) -> None:
-    """What holds of some rows would not hold of many, or memory grow with them."""
+def test_ten_million_rows_give_the_results_of_the_embedded_engine(
+    what: str, tmp_path: Path
+) -> None:
+    """Results of few rows would not hold for many, or memory grow with them."""
     try:
         check_requirements()
     except MissingRequirementError as missing:

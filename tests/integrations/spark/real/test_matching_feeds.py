@@ -32,7 +32,7 @@ from tests.integrations.spark.real.feeds import FEEDS, SharedData, packed
 
 
 def expected(wishes: Mapping[str, Any], given: Iterable[Notification]) -> list[list[str]]:
-    """The keys that the embedded engine finds for each, in the order of the subscriptions."""
+    """Returns the keys that the embedded engine finds, in the order of the subscriptions."""
     index: Index[str] = Index()
     for key, wish in wishes.items():
         index.add(key, wish)
@@ -44,7 +44,7 @@ def expected(wishes: Mapping[str, Any], given: Iterable[Notification]) -> list[l
 def test_feeds_give_the_pairs_of_the_embedded_engine(
     spark: SparkSession, shared_data: SharedData, tmp_path: Path, name: str
 ) -> None:
-    """A value of the world would be read otherwise by Spark, packed or in columns."""
+    """Spark would read a real value differently, packed or in columns."""
     feed = FEEDS[name]
     given = feed.notifications(shared_data)
     assert len(given) == feed.rows
@@ -68,27 +68,27 @@ def test_feeds_give_the_pairs_of_the_embedded_engine(
 
 
 def of_predicates(frame: DataFrame, wishes: Mapping[str, str]) -> dict[str, str]:
-    """Some subscriptions that equal Spark predicates on the columns of a frame."""
+    """Returns subscriptions that equal Spark predicates on the columns of a frame."""
     described = frame_of(frame.schema, zone="UTC")
     equal = (key for key in wishes if predicate_of(selection(wishes[key]), described) is not None)
     return {key: wishes[key] for key in islice(equal, PREDICATES_MAX // 2)}
 
 
 def without_null(given: Notification) -> Notification:
-    """As a row of columns is read: NULL is absent."""
+    """Returns a row of columns: NULL is absent."""
     return Notification({name: v for name, v in given.attributes.items() if v is not None})
 
 
 def keys_of(frame: DataFrame, base: Base) -> Any:
-    """The keys that `match` gives for each row."""
+    """Returns the keys that `match` finds for each row."""
     found = frame.transform(match(base, zone="UTC")).select("subscriptions").toArrow()
     return found.column(0).to_pylist()
 
 
-def test_sigma_rules_find_in_a_frame_what_they_find_embedded(
+def test_sigma_rules_match_equally_in_a_frame(
     spark: SparkSession, shared_data: SharedData, tmp_path: Path
 ) -> None:
-    """Rules of others would match other events on Spark than here, or than in their own tools."""
+    """Rules would match other events on Spark than here, or than in their own tools."""
     rules = for_windows(read_rules(shared_data("sigma", "sigma_rules_raw.tar.xz")))
     events = read_events(shared_data("windows_events"))
     keys = expected(rules, events.values())
@@ -98,10 +98,10 @@ def test_sigma_rules_find_in_a_frame_what_they_find_embedded(
     assert keys_of(frame, Base(rules, folder=tmp_path)) == keys
 
 
-def test_event_patterns_find_in_a_frame_what_they_find_embedded(
+def test_event_patterns_match_equally_in_a_frame(
     spark: SparkSession, shared_data: SharedData, tmp_path: Path
 ) -> None:
-    """A rule with a residue, or one that asks for null, would find other events on Spark."""
+    """A rule with a residue, or one on null, would match other events on Spark."""
     path = shared_data("eventbridge_patterns", "event_pattern_cases.jsonl")
     cases = {each["name"]: each for each in map(json.loads, path.read_text("utf-8").splitlines())}
     read = {

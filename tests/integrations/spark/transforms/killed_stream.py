@@ -16,7 +16,7 @@ SLACK_US = 2
 
 
 def main(folder: Path, killed_at: str) -> None:
-    """Takes the files that are there, each a batch, and dies on the way where it is told to."""
+    """Processes the present files, each a batch, and dies at the given point."""
 
     def reach(batch: int, point: str) -> None:
         if killed_at == f"{batch}:{point}":

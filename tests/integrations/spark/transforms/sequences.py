@@ -1,4 +1,4 @@
-"""Rows for `detect`, and what the embedded matcher finds in them."""
+"""Rows for `detect`, and the matches of the embedded matcher."""
 
 import json
 import random
@@ -41,7 +41,7 @@ Result = Counter[tuple[str, str, tuple[bytes, ...]]]
 
 
 def made(seed: int, batches: int, rows: int, back_us: int = 3) -> list[list[dict[str, Any]]]:
-    """Batches of rows, with ties, repeats, odd values, and times that go back."""
+    """Returns batches of rows, with ties, repetitions, odd values, and descending times."""
     chance = random.Random(seed)
     now_us, found = 1_700_000_000_000_000, []
     for _ in range(batches):
@@ -64,7 +64,7 @@ def made(seed: int, batches: int, rows: int, back_us: int = 3) -> list[list[dict
 
 
 def notification_of(row: Mapping[str, Any]) -> Notification:
-    """The notification that a row is."""
+    """Returns the notification of a row."""
     time_us = (row["time"] - datetime(1970, 1, 1, tzinfo=UTC)) // (datetime.resolution)
     attributes = {name: value for name, value in row.items() if value is not None}
     return Notification(attributes, envelope=Envelope(time_us=time_us))
@@ -76,7 +76,7 @@ def expected(
     slack_us: int | None = None,
     limits: PatternLimits = DEFAULT_LIMITS,
 ) -> tuple[list[Result], "PatternMatcher[str]"]:
-    """What the embedded matcher gives for each batch; all at the end where there is no slack."""
+    """Returns the embedded matches of each batch; all at the end without slack."""
     matcher: PatternMatcher[str] = PatternMatcher(slack_us=None, limits=limits)
     for name, pattern in patterns.items():
         matcher.add(name, pattern)
@@ -95,7 +95,7 @@ def expected(
 
 
 def found_in(frame: DataFrame) -> Result:
-    """The matches in a frame of them; their times are checked."""
+    """Returns the matches in a frame, and checks their times."""
     result: Result = Counter()
     for row in frame.collect():
         assert row.times == sorted(row.times)

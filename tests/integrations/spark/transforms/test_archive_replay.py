@@ -1,4 +1,4 @@
-"""`replay`: an archive in order and at its own times, into a service."""
+"""`replay`: an archive in order and with its own timing, into a service."""
 
 import asyncio
 import math
@@ -20,7 +20,7 @@ COUNT = 1_200
 
 
 def stamped(number: int) -> Notification:
-    """The number-th of an archive: three a second, of two publishers."""
+    """Returns the number-th notification: three a second, of two publishers."""
     time_us = START_US + number // 3 * 1_000_000
     envelope = Envelope(f"id{number}", f"p{number % 2}", number, time_us)
     return Notification({"number": number}).with_envelope(envelope)
@@ -28,7 +28,7 @@ def stamped(number: int) -> Notification:
 
 @pytest.fixture(scope="module")
 def archive(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    """Files of notifications in no order, one of which cannot be read, and one has no time."""
+    """Unordered files of notifications, one unreadable, and one without a time."""
     packed = [to_msgpack(stamped(number * 7 % COUNT)) for number in range(COUNT)]
     packed += [b"\x00", to_msgpack(Notification({"number": -1}))]
     path = tmp_path_factory.mktemp("archive") / "day"
@@ -40,7 +40,7 @@ def archive(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Da
 def replayed(
     archive: DataFrame, path: Path, count: int, **options: object
 ) -> tuple[Replayed, list[Notification]]:
-    """What a subscriber of an embedded service got of a replay."""
+    """Returns the notifications that a subscriber of an embedded service received."""
 
     async def run() -> tuple[Replayed, list[Notification]]:
         async with (
@@ -54,8 +54,8 @@ def replayed(
     return asyncio.run(run())
 
 
-def test_it_comes_in_the_order_of_times(archive: DataFrame, tmp_path: Path) -> None:
-    """Over all partitions, by time, publisher and number; what has no time is counted."""
+def test_a_replay_is_in_the_order_of_times(archive: DataFrame, tmp_path: Path) -> None:
+    """Order by time, publisher and number would not hold over partitions."""
     steps: list[tuple[int, int]] = []
     told, got = replayed(archive, tmp_path, COUNT, told=lambda *step: steps.append(step))
     assert told == Replayed(COUNT, bad=2)
@@ -70,7 +70,7 @@ def test_it_comes_in_the_order_of_times(archive: DataFrame, tmp_path: Path) -> N
 
 
 def test_bounds_certified_and_anew(archive: DataFrame, tmp_path: Path) -> None:
-    """A part of the archive, promised, and stamped like new."""
+    """Bounds, delivery or new stamps would be ignored."""
     since, until = START + timedelta(seconds=10), START + timedelta(seconds=20)
     options = {"since": since, "until": until, "delivery": "certified", "anew": True}
     told, got = replayed(archive, tmp_path, 30, **options)
@@ -82,7 +82,7 @@ def test_bounds_certified_and_anew(archive: DataFrame, tmp_path: Path) -> None:
 
 
 class Clock:
-    """Seconds that pass only while somebody sleeps, or publishes."""
+    """A clock that advances only in sleeps and publications."""
 
     def __init__(self) -> None:
         self.s = 100.0
@@ -99,7 +99,7 @@ class Clock:
 
 @pytest.mark.parametrize(("speed", "apart_s"), [(1.0, 1.0), (4.0, 0.25), (0.5, 2.0)])
 def test_each_is_published_when_it_is_due(speed: float, apart_s: float) -> None:
-    """At its distance from the first one: what publishing takes does not add up."""
+    """The time of publishing would add up to a growing delay."""
     clock = Clock()
     run = _Replay(clock, Pace(speed, lambda: clock.s), None, False, None)  # type: ignore[arg-type]
     rows = [(stamped(n).envelope.time_us, to_msgpack(stamped(n))) for n in range(9)]
@@ -112,7 +112,7 @@ def test_each_is_published_when_it_is_due(speed: float, apart_s: float) -> None:
 
 
 def test_cancelling_ends_it(archive: DataFrame) -> None:
-    """A replay that waits is ended by its task."""
+    """A waiting replay would not end with its task."""
 
     async def run() -> int:
         async with ct.connect() as service, service.subscribe("everything") as subscription:
@@ -130,10 +130,10 @@ def test_cancelling_ends_it(archive: DataFrame) -> None:
     ("options", "reason"),
     [({"speed": 0.0}, "speed"), ({"since": datetime(2026, 1, 1)}, "bound")],  # noqa: DTZ001
 )
-def test_what_cannot_be_is_refused(
+def test_wrong_arguments_are_refused(
     archive: DataFrame, options: dict[str, object], reason: str
 ) -> None:
-    """Before anything is published."""
+    """A wrong speed or bound would fail after some publications."""
 
     async def run() -> None:
         async with ct.connect() as service:
@@ -144,7 +144,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_a_wide_frame_is_refused(spark: SparkSession) -> None:
-    """It has no envelopes; the name of the column that is missing is told."""
+    """The missing column of envelopes would not be named."""
 
     async def run() -> None:
         async with ct.connect() as service:

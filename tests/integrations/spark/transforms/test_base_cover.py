@@ -28,8 +28,8 @@ BASE = {
 }
 
 
-def test_what_is_left_and_what_became_of_each(spark: SparkSession) -> None:
-    """Covered, merged, equal and empty filters go, and it is told for whom."""
+def test_remaining_filters_and_reasons(spark: SparkSession) -> None:
+    """Covered, merged, equal or empty filters would remain, or have a wrong coverer."""
     frame = spark.createDataFrame(list(BASE.items()), "name string, asks string")
     left = frame.transform(covering)
     assert left.columns == ["name", "asks"]
@@ -50,7 +50,7 @@ def test_what_is_left_and_what_became_of_each(spark: SparkSession) -> None:
 def test_on_many_it_is_exact_and_complete(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With few filters to a shard, places that are in several, and keys that are integers."""
+    """Small shards, places in several shards, or integer keys would lose covered filters."""
     monkeypatch.setattr(module, "FILED_MAX", 40)
     monkeypatch.setattr(module, "MERGED_AT_ONCE_MAX", 50)
     given = dict(enumerate(some_filters(300)))
@@ -75,7 +75,7 @@ def test_on_many_it_is_exact_and_complete(
 def test_a_few_cover_the_others_wherever_they_are(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else of a base that a few cover all others would be placed, at many times the cost."""
+    """A base covered by a few filters would be placed as a whole, at many times the cost."""
     placed: list[int] = []
     place = module._Steps.place
 
@@ -94,13 +94,13 @@ def test_a_few_cover_the_others_wherever_they_are(
 
 
 def test_a_filter_that_cannot_be_read_is_named(spark: SparkSession) -> None:
-    """A base with a fault is refused, with the key of the fault."""
+    """A faulty base would be refused without the key."""
     frame = spark.createDataFrame([("good", "a = 1"), ("bad", "a = =")], "key string, f string")
     with pytest.raises(Exception, match="subscription 'bad'"):
         covering(frame).collect()
 
 
 def test_other_columns_are_refused(spark: SparkSession) -> None:
-    """Before anything runs."""
+    """A frame with wrong columns would fail in a worker."""
     with pytest.raises(InputError, match="double"):
         covering(spark.createDataFrame([(1.0, "a = 1")], "key double, f string"))

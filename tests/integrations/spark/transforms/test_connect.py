@@ -1,4 +1,4 @@
-"""Matching through Spark Connect: a session of its own, in a process of its own."""
+"""Matching through Spark Connect, in a session and process of its own."""
 
 import os
 import subprocess
@@ -37,8 +37,8 @@ session.stop()
 
 
 @pytest.mark.slow
-def test_what_is_matched_through_connect(tmp_path: Path) -> None:
-    """A client of Connect would be refused, or its workers not find the base."""
+def test_matching_through_connect(tmp_path: Path) -> None:
+    """A Connect client would be refused, or its workers not find the base."""
     pytest.importorskip("grpc")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],

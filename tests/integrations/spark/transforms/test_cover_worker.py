@@ -1,4 +1,4 @@
-"""What a worker does to find coverers: forms, merging, places, examples, order."""
+"""The worker's part of `covering`: forms, merging, places, examples, order."""
 
 import itertools
 import random
@@ -32,7 +32,7 @@ FILTERS = [Filter(text) for text in TEXTS]
 
 
 def some_filters(count: int) -> list[Filter]:
-    """Ranges, values and prefixes of few attributes, so that many cover others."""
+    """Returns ranges, values and prefixes of few attributes, so that many cover others."""
     chance = random.Random(7)
     found = []
     for _ in range(count):
@@ -55,7 +55,7 @@ def some_filters(count: int) -> list[Filter]:
 
 
 def verdicts(filed: list[Filter], asked: list[Filter] | None = None) -> list[Verdict]:
-    """What one shard says of filters, its own if no others are asked for."""
+    """Returns the verdicts of one shard on filters, by default its own."""
     shard = Shard(strictly=True)
     mine, others = map(examples, (filed, filed if asked is None else asked))
     return [*shard.file(mine), *shard.look_up(others)]
@@ -66,20 +66,20 @@ def examples(filters: list[Filter]) -> Examples:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_form_says_the_sets(text: str) -> None:
-    """Else a filter would change on its way."""
+def test_forms_round_trip(text: str) -> None:
+    """A filter would change on its way."""
     of = Filter(text)
     assert cover_worker.filter_of(cover_worker.form_of(of.sides)) == of
 
 
 def test_equal_names_give_equal_forms() -> None:
-    """A name that is held twice must not show in the bytes: equal filters would not be united."""
+    """Interned names would differ in bytes, and equal filters not be united."""
     one, other = Filter({"price": 5}), Filter({"pri" + "ce"[:2]: 5.0})
     assert cover_worker.form_of(one.sides) == cover_worker.form_of(other.sides)
 
 
 def test_a_coverer_is_filed_where_one_is_looked_up() -> None:
-    """Else filters that cover one another never meet in a shard."""
+    """Filters and their coverers would never meet in a shard."""
     filters = FILTERS + some_filters(60)
     for one, other in itertools.product(filters, filters):
         if covers(one, other):
@@ -88,7 +88,7 @@ def test_a_coverer_is_filed_where_one_is_looked_up() -> None:
 
 
 def test_a_filter_matches_its_examples() -> None:
-    """Else what covers it would not be found by them."""
+    """Its coverers would not be found by them."""
     for each in FILTERS + some_filters(60):
         for span in cover_worker.examples_of(each.sides):
             if span is not None:
@@ -96,7 +96,7 @@ def test_a_filter_matches_its_examples() -> None:
 
 
 def test_merging_keeps_the_union_and_the_least_key() -> None:
-    """Filters that differ in one set become one, others stay."""
+    """Filters that differ in one set would stay apart, or others merge."""
     texts = ["a = 1 and b = 1", "a = 2 and b = 1", "a < 3 and b = 2", "a = 1", "b contains 'x'"]
     members = [(number, dict(Filter(text).sides)) for number, text in enumerate(texts)]
     left = cover_worker.merge(members)
@@ -106,7 +106,7 @@ def test_merging_keeps_the_union_and_the_least_key() -> None:
 
 
 def test_few_operators_on_text_merge_and_many_do_not() -> None:
-    """Few are united, with intervals too; beyond the limit only the intervals are."""
+    """Large unions of text operators would slow every decision."""
     few = ["a = 1 and b contains 'x'", "a = 1 and b suffix 'y'", "a = 1 and b < 3"]
     many = [f"a = 2 and b contains '{letter}'" for letter in "abcdefghi"]
     more = ["a = 2 and b < 1", "a = 2 and b > 5"]
@@ -119,8 +119,8 @@ def test_few_operators_on_text_merge_and_many_do_not() -> None:
     assert equal(FilterSet(texts), FilterSet(Filter.of_sets(sets) for _, sets in left))
 
 
-def test_what_may_merge_shares_a_cluster() -> None:
-    """Filters that differ in one set agree in the first or in the last one."""
+def test_mergeable_filters_share_a_cluster() -> None:
+    """Filters that differ in one set would never meet."""
     one, other = Filter("a = 1 and b = 1 and c = 1"), Filter("a = 2 and b = 1 and c = 1")
     assert cover_worker.cluster_of(one.sides, first=False) == cover_worker.cluster_of(
         other.sides, first=False
@@ -130,8 +130,8 @@ def test_what_may_merge_shares_a_cluster() -> None:
     )
 
 
-def test_a_shard_finds_just_what_others_cover() -> None:
-    """As all pairs say; and by somebody that stays."""
+def test_a_shard_finds_exactly_the_covered_filters() -> None:
+    """The result would differ from all pairs, or name a dropped coverer."""
     filters = list(
         {cover_worker.form_of(f.sides): f for f in FILTERS[:-1] + some_filters(150)}.values()
     )
@@ -148,7 +148,7 @@ def test_a_shard_finds_just_what_others_cover() -> None:
 
 
 def test_parts_find_what_a_few_cover(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of a part of which many are covered; nothing, at little cost, where few are."""
+    """Covered filters of a part would be missed, or an uncovered part be costly."""
     monkeypatch.setattr(cover_worker, "PROBED_MAX", 20)
     monkeypatch.setattr(cover_worker, "_FILED_FIRST", 8)
     filters = {cover_worker.form_of(f.sides): f for f in some_filters(300)}
@@ -170,7 +170,7 @@ def test_parts_find_what_a_few_cover(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_filters_are_filed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a piece are looked up among those that were filed before, and later among it."""
+    """Coverers within one piece would be missed."""
     monkeypatch.setattr(cover_worker, "_FILED_FIRST", 1)
     nested = [Filter({"a": number, "b": lt(9 - number)}) for number in range(9)]
     wide = [Filter({"b": lt(20)}), Filter({"b": lt(19)})]
@@ -184,7 +184,7 @@ def test_filters_are_filed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_equal_filters_one_stays() -> None:
-    """Equal sets may be written in different ways: each must not drop the other, in no shard."""
+    """Equal sets in different forms would drop each other."""
     one, other = Filter("a contains 'xx' and a contains 'x'"), Filter("a contains 'xx'")
     assert equal(one, other)
     assert cover_worker.form_of(one.sides) != cover_worker.form_of(other.sides)
@@ -194,8 +194,8 @@ def test_of_equal_filters_one_stays() -> None:
     assert len({verdict.form for verdict in apart}) == 1
 
 
-def test_what_cannot_be_decided_stays() -> None:
-    """An operator that nobody knows covers nothing, and that is told."""
+def test_undecidable_filters_stay() -> None:
+    """An unknown operator would cover filters, silently."""
     unknown = Filter.of_sets({"a": of_cuts((), Literal(Atom("nobody.knows", b"x"), True))})
     known = Filter("a = 'x' and b = 1")
     assert Verdict(cover_worker.form_of(known.sides), None) in verdicts([unknown, known])

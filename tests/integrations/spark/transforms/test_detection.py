@@ -1,4 +1,4 @@
-"""`detect` on Spark: what the embedded matcher finds, in frames and in streams."""
+"""`detect` on Spark gives the matches of the embedded matcher, in frames and in streams."""
 
 import json
 from collections import Counter
@@ -38,12 +38,12 @@ SLACK_US: Final = 2
 
 
 def frame_of(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    """A frame of columns, in several partitions."""
+    """Returns a frame of columns, in several partitions."""
     return spark.createDataFrame(pa.Table.from_pylist(rows, SCHEMA)).repartition(3)
 
 
-def test_a_frame_gives_what_the_embedded_matcher_gives(spark: SparkSession) -> None:
-    """Matches of a frame would be others: by ties, odd values, NULL, groups, several patterns."""
+def test_a_frame_gives_the_embedded_matches(spark: SparkSession) -> None:
+    """Ties, odd values, NULL, groups or several patterns would change matches."""
     (rows,) = made(1, 1, 3_000)
     (result,), _ = expected(PATTERNS, [list(map(notification_of, rows))])
     assert len(result) > 500
@@ -51,10 +51,10 @@ def test_a_frame_gives_what_the_embedded_matcher_gives(spark: SparkSession) -> N
     assert found_in(frame_of(spark, rows).transform(detect(PATTERNS))) == result
 
 
-def test_rows_that_are_followed_some_at_a_time_give_the_same(
+def test_rows_followed_in_portions_give_the_same(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A frame that is larger than what is followed at once would lose matches at the seams."""
+    """A large frame would lose matches between portions."""
     (rows,) = made(2, 1, 400)
     (result,), _ = expected(PATTERNS, [list(map(notification_of, rows))])
     monkeypatch.setattr(detection_worker, "ROWS_FOLLOWED_AT_ONCE", 7)
@@ -67,7 +67,7 @@ def test_rows_that_are_followed_some_at_a_time_give_the_same(
 
 
 def finding(parts: int) -> detection_worker.FindSteps:
-    """What tells the steps of rows of these columns."""
+    """Returns the step finder for rows of these columns."""
     shipped = detection_worker.Patterns(tuple(PATTERNS), tuple(map(to_msgpack, PATTERNS.values())))
     kinds = (frames.TEXT, frames.DOUBLE, frames.INTEGER, frames.BOOL, frames.TIME)
     columns = detection_worker.FrameColumns(
@@ -77,10 +77,10 @@ def finding(parts: int) -> detection_worker.FindSteps:
 
 
 @pytest.mark.parametrize("limit", ["SHARE_ROWS", "SHARE_BYTES"])
-def test_rows_that_are_shared_out_some_at_a_time_give_the_same(
+def test_rows_shared_in_portions_give_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    """Shares behind the first, or those of a part without rows, would be lost."""
+    """Later shares, or those of a part without rows, would be lost."""
     batches = made(7, 2, 300)
     results, _ = expected(PATTERNS, [list(map(notification_of, each)) for each in batches], 0)
     monkeypatch.setattr(detection_worker, limit, 1)
@@ -99,7 +99,7 @@ def test_rows_that_are_shared_out_some_at_a_time_give_the_same(
 
 
 def test_columns_that_are_not_plain_give_the_same(spark: SparkSession) -> None:
-    """Several values, members of structures and the envelope in filters would be passed over."""
+    """Several values, struct members and envelope filters would be ignored."""
     (rows,) = made(3, 1, 300)
     patterns = {
         "zones": Pattern("every place.zone = 'n' -> code = 2 by tags within 40 us"),
@@ -121,7 +121,7 @@ def test_columns_that_are_not_plain_give_the_same(spark: SparkSession) -> None:
 
 
 def test_whole_notifications_keep_their_envelopes(spark: SparkSession) -> None:
-    """Publisher, number and id would not order ties; or a row that is none would end the run."""
+    """Publisher, number and id would not order ties; or a bad row would end the run."""
     pattern = Pattern("every kind = 'a' -> kind = 'b' by @publisher")
     notifications = [
         Notification(
@@ -138,7 +138,7 @@ def test_whole_notifications_keep_their_envelopes(spark: SparkSession) -> None:
 
 
 def test_a_column_that_is_no_attribute_is_refused_by_name(spark: SparkSession) -> None:
-    """A column would be passed over in silence, or the run would end somewhere in a worker."""
+    """A column would be ignored silently, or the run fail in a worker."""
     for columns, name in (
         ("current_timestamp() time, current_date() day", "day"),
         ("current_timestamp() time, named_struct('m', X'00') s", "s.m"),
@@ -151,7 +151,7 @@ def test_a_column_that_is_no_attribute_is_refused_by_name(spark: SparkSession) -
 
 
 class Stream:
-    """A stream of files, one of them a micro-batch, and what came out, by batch."""
+    """A stream of files, one for each micro-batch, with its output by batch."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder = spark, folder
@@ -160,11 +160,11 @@ class Stream:
         self.sink: Callable[[DataFrame, int], object] = self.keep
 
     def keep(self, matches: DataFrame, batch: int) -> None:
-        """Keeps the matches of a batch."""
+        """Records the matches of a batch."""
         self.results[batch] = found_in(matches)
 
     def run(self, patterns: dict[str, Pattern], slack_us: int = SLACK_US) -> None:
-        """Takes all files that are there and new, and ends."""
+        """Processes all new files, and ends."""
         reader = self.spark.readStream.schema(self.spark.read.parquet(self.files).schema)
         frame = reader.option("maxFilesPerTrigger", 1).parquet(self.files)
         writer = detect_stream(
@@ -178,10 +178,8 @@ class Stream:
         return str(self.folder / "in")
 
 
-def test_a_stream_gives_what_the_embedded_matcher_gives_batch_by_batch(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Runs, what waits or the watermark would be lost between batches, or between two queries."""
+def test_a_stream_gives_the_embedded_matches_by_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """Runs, waiting rows or the watermark would be lost between batches or queries."""
     batches = made(4, 5, 300, back_us=6)
     results, matcher = expected(
         PATTERNS, [list(map(notification_of, rows)) for rows in batches], SLACK_US
@@ -200,9 +198,7 @@ def test_a_stream_gives_what_the_embedded_matcher_gives_batch_by_batch(
     assert not (tmp_path / "checkpoint/state/1").exists()
 
 
-def test_a_batch_whose_sink_takes_nothing_goes_on_all_the_same(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_batch_with_an_idle_sink_writes_its_state(spark: SparkSession, tmp_path: Path) -> None:
     """The next batch would find no state, or only that of some parts."""
     batches = made(5, 3, 200)
     notifications = [list(map(notification_of, rows)) for rows in batches]
@@ -215,8 +211,8 @@ def test_a_batch_whose_sink_takes_nothing_goes_on_all_the_same(
     assert stream.results == {2: results[2]}
 
 
-def test_a_batch_that_is_done_again_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    """A sink that failed would get other matches when its batch comes again."""
+def test_a_repeated_batch_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """A failed sink would get other matches in the repetition."""
     batches = made(6, 3, 200)
     stream = Stream(spark, tmp_path)
     seen: list[Result] = []
@@ -239,7 +235,7 @@ def test_a_batch_that_is_done_again_gives_the_same(spark: SparkSession, tmp_path
 
 
 def test_a_checkpoint_of_other_patterns_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Runs of other patterns would be taken for those of these."""
+    """Runs of other patterns would be continued."""
     stream = Stream(spark, tmp_path)
     with pytest.raises(StoreError, match="no state"):
         detection_statistics(stream.checkpoint)
@@ -250,8 +246,8 @@ def test_a_checkpoint_of_other_patterns_is_refused(spark: SparkSession, tmp_path
         stream.run({"storm": PATTERNS["storm"]})
 
 
-def test_rows_that_are_no_notifications_are_counted(spark: SparkSession, tmp_path: Path) -> None:
-    """A row that is bad would be lost without a word."""
+def test_bad_rows_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    """A bad row would be lost silently."""
     good = to_msgpack(Notification({"host": "a"}, envelope=Envelope(time_us=1)))
     schema = pa.schema([("notification", pa.binary())])
     table = pa.Table.from_pylist([{"notification": each} for each in (good, b"x", None)], schema)

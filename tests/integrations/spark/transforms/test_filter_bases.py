@@ -1,4 +1,4 @@
-"""Bases: built once, found again, shipped; what workers say that cannot open them."""
+"""Bases: built once, reused, shipped; errors of workers that cannot open them."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ WISHES = {"b": "size > 3", "a": "size > 1 or text = 'x'"}
 
 
 def test_a_base_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A million filters would be filed for each run."""
+    """A million filters would be indexed for each run."""
     base = Base(WISHES, folder=tmp_path)
     monkeypatch.setattr(Index, "add", None)
     assert (
@@ -38,8 +38,8 @@ def test_a_base_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         Base({**WISHES, "c": "size = 9"}, folder=tmp_path)
 
 
-def test_a_base_that_is_not_there(tmp_path: Path) -> None:
-    """A worker would look for files that nobody wrote."""
+def test_a_missing_base_is_refused(tmp_path: Path) -> None:
+    """A worker would look for missing files."""
     with pytest.raises(InputError, match="has no base of the digest 00"):
         Base.load("00", folder=tmp_path)
 
@@ -55,14 +55,14 @@ def test_a_base_that_is_not_there(tmp_path: Path) -> None:
         (3, "found 3, expected a mapping"),
     ],
 )
-def test_what_is_no_base_is_refused(given: object, said: str, tmp_path: Path) -> None:
-    """An error would come from far below, or from a worker."""
+def test_malformed_bases_are_refused(given: object, said: str, tmp_path: Path) -> None:
+    """An error would be raised in a lower layer, or in a worker."""
     with pytest.raises(InputError, match=said):
         Base(given, folder=tmp_path)  # type: ignore[arg-type]
 
 
 def test_bases_of_frames_and_files(spark: SparkSession, tmp_path: Path) -> None:
-    """The same subscriptions would be another base, by where they come from."""
+    """The same subscriptions from another input would be another base."""
     base = Base(WISHES, folder=tmp_path)
     file = tmp_path / "all.filters"
     file.write_text("".join(f"{key}: {wish}\n" for key, wish in WISHES.items()))
@@ -77,7 +77,7 @@ def test_bases_of_frames_and_files(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_integers_are_keys(spark: SparkSession, tmp_path: Path) -> None:
-    """Keys of a table would become texts."""
+    """Integer keys would become texts."""
     base = Base({2**40: "size > 1", -1: "size > 3"}, folder=tmp_path)
     frame = spark.createDataFrame([(5,), (2,)], "size int")
     for way in ("index", "predicates"):
@@ -87,7 +87,7 @@ def test_integers_are_keys(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_rules_with_residues(spark: SparkSession, tmp_path: Path) -> None:
-    """What filters leave open would not be asked, or not be there in workers."""
+    """Residues would be ignored, or be missing in workers."""
     texts = ("size > other AND size > 1", "size = 5", "size + other = 5 OR size = 0")
     rules = {text: cesql.read(text) for text in texts}
     assert any(rule.residue_holds for rule in rules.values())
@@ -106,7 +106,7 @@ def test_rules_with_residues(spark: SparkSession, tmp_path: Path) -> None:
 def test_shards_give_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Filters of a cut base would be lost, or found out of order, or all in one shard."""
+    """Filters of a split base would be lost, unordered, or all in one shard."""
     wishes = {f"{name}{n}": f"{name} > {n}" for n in range(5) for name in ("a", "b", "c")}
     wishes["all"] = "everything"
     whole = Base(wishes, folder=tmp_path / "whole")
@@ -121,7 +121,7 @@ def test_shards_give_the_same(
 
 
 def test_a_worker_without_numba_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matching would be a hundred times slower, and nobody be told."""
+    """Matching would be a hundred times slower, silently."""
     base = Base(WISHES, folder=tmp_path)
     monkeypatch.setattr(jit, "is_pure", lambda: True)
     with pytest.raises(MissingRequirementError, match=r"Numba.*worker.*contrada\[fast\]"):
@@ -129,7 +129,7 @@ def test_a_worker_without_numba_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_worker_without_the_package_says_so(tmp_path: Path) -> None:
-    """It would end in a page of what Python says of a module that is not there."""
+    """The user would see a page of Python's import errors."""
     saved = Base(WISHES, folder=tmp_path).saved
     pickled = cloudpickle.dumps(
         _of_columns(WorkerSetup(saved, ("size",), ("integer",), None).packed())
@@ -151,15 +151,15 @@ def test_a_worker_without_the_package_says_so(tmp_path: Path) -> None:
 def test_the_folder_is_among_the_users_caches(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Files would be left where nobody looks for them."""
+    """Files would be left in an unexpected place."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert Path(Base(WISHES).saved.folder) == tmp_path / "contrada" / "bases"
 
 
-def test_a_worker_keeps_no_more_than_it_may(
+def test_the_cached_bases_of_a_worker_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some large bases would take all of a worker's memory, however few they are."""
+    """A few large bases would exhaust a worker's memory."""
     monkeypatch.setattr(filter_bases, "_bases", {})
     monkeypatch.setattr(filter_bases, "KEYS_KEPT_MAX", 5)
     made = [Base({n * 10 + at: "n = 1" for at in range(n)}, folder=tmp_path) for n in (2, 3, 4, 9)]

@@ -1,4 +1,4 @@
-"""Matching in frames: that every way gives what `Index.match` gives, over odd values too."""
+"""Matching in frames: every way gives the results of `Index.match`, also for odd values."""
 
 import math
 from collections import Counter
@@ -46,7 +46,7 @@ ROWS: list[tuple[Any, ...]] = [
 
 
 def keys_by_index(rows: list[dict[str, Any]], wishes: dict[str, Any] = WISHES) -> list[list[str]]:
-    """What an index says of each row, in the order of the filters."""
+    """Returns the index's matches of each row, in the order of the filters."""
     index: Index[str] = Index(compiled=False)
     for key, wish in wishes.items():
         index.add(key, wish)
@@ -55,7 +55,7 @@ def keys_by_index(rows: list[dict[str, Any]], wishes: dict[str, Any] = WISHES) -
 
 
 def attributes(rows: list[tuple[Any, ...]] = ROWS) -> list[dict[str, Any]]:
-    """The rows as attributes: NULL is absent."""
+    """Returns the rows as attributes: NULL is absent."""
     names = [each.split()[0] for each in SCHEMA.split(", ")]
     return [
         {n: value for n, value in zip(names, row, strict=True) if value is not None} for row in rows
@@ -72,7 +72,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
 def test_the_keys_of_a_wide_frame_are_those_of_an_index(
     spark: SparkSession, base: Base, whole_columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Values would be read differently in columns: NaN, -0.0, past 2^53, NULL, times, bytes."""
+    """Columns would be read differently: NaN, -0.0, above 2^53, NULL, times, bytes."""
     monkeypatch.setattr(match_plan, "JOIN_COLUMNS", whole_columns)
     monkeypatch.setattr(match_plan, "ONE_WAY", 0)
     frame = spark.createDataFrame(ROWS, SCHEMA)
@@ -86,7 +86,7 @@ def test_the_keys_of_a_wide_frame_are_those_of_an_index(
 def test_a_row_for_each_pair(
     spark: SparkSession, base: Base, whole_columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pair would be lost or doubled, or columns not be carried along."""
+    """A pair would be lost or duplicated, or columns dropped."""
     monkeypatch.setattr(match_plan, "JOIN_COLUMNS", whole_columns)
     monkeypatch.setattr(match_plan, "ONE_WAY", 0)
     frame = spark.createDataFrame(ROWS, SCHEMA).transform(route(base))
@@ -103,7 +103,7 @@ def test_a_row_for_each_pair(
 
 
 def test_packed_notifications(spark: SparkSession, tmp_path: Path) -> None:
-    """The envelope and type marks would be passed over, or what is broken end the run."""
+    """Envelope and type marks would be ignored, or a broken one end the run."""
     wishes: dict[str, Any] = {
         "late": "@time > @2013-01-01T00:00:00Z",
         "by a": "@publisher = 'a'",
@@ -131,7 +131,7 @@ def test_packed_notifications(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_packed_notifications_that_are_alike(spark: SparkSession, tmp_path: Path) -> None:
-    """Many that are as most are go by one call; it would read another part of their bytes."""
+    """Similar notifications are read by one call, which could read wrong bytes."""
     envelopes = [Envelope(f"{n}", "a", n, 1_400_000_000_000_000 + n) for n in range(8)]
     rows = [
         (to_msgpack(Notification({"size": n, "text": "é" * n}, envelope=each)),)
@@ -151,7 +151,7 @@ def test_packed_notifications_that_are_alike(spark: SparkSession, tmp_path: Path
 def test_a_stream_is_matched_as_its_batches(
     spark: SparkSession, base: Base, tmp_path: Path
 ) -> None:
-    """What holds of a table would not hold of a stream."""
+    """Results of tables would not hold for streams."""
     spark.createDataFrame(ROWS, SCHEMA).write.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
     query = (
@@ -167,8 +167,8 @@ def test_a_stream_is_matched_as_its_batches(
     assert {row["subscription"]: row["count"] for row in found} == expected
 
 
-def test_a_plan_says_what_is_taken_and_why(spark: SparkSession, base: Base) -> None:
-    """Nobody could tell why a run is slow."""
+def test_a_plan_has_a_way_and_a_reason(spark: SparkSession, base: Base) -> None:
+    """The reason of a slow run could not be found."""
     frame = spark.createDataFrame(ROWS, SCHEMA)
     few = plan(frame, {"cheap": "price < 100 and symbol = 'DIS'"})
     assert str(few) == (
@@ -182,15 +182,15 @@ def test_a_plan_says_what_is_taken_and_why(spark: SparkSession, base: Base) -> N
     )
 
 
-def test_a_way_that_there_is_not_is_refused(spark: SparkSession, base: Base) -> None:
-    """A slip would be taken for one of the ways, and nobody would know which."""
+def test_an_unknown_way_is_refused(spark: SparkSession, base: Base) -> None:
+    """A typing error would select an arbitrary way."""
     frame = spark.createDataFrame(ROWS, SCHEMA)
     with pytest.raises(InputError, match="way: found 'foo', expected one of: predicates, index"):
         frame.transform(match(base, way="foo"))  # type: ignore[arg-type]
 
 
-def test_an_unknown_way_of_rows_that_keep_their_keys(spark: SparkSession, base: Base) -> None:
-    """A column of keys that is there already would be an attribute, or be there twice."""
+def test_an_existing_column_of_keys_is_replaced(spark: SparkSession, base: Base) -> None:
+    """It would be an attribute, or exist twice."""
     frame = spark.createDataFrame(ROWS, SCHEMA)
     once = frame.transform(match(base))
     again = once.transform(match(base))

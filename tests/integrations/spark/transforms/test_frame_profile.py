@@ -1,4 +1,4 @@
-"""`profile` of wide and packed frames, and the advertisement that it gives."""
+"""`profile` of wide and packed frames, and its advertisement."""
 
 import math
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ ROWS: list[tuple[Any, ...]] = [
 
 
 def attributes(row: tuple[Any, ...]) -> dict[str, Any]:
-    """A row as the attributes of a notification."""
+    """Returns a row as the attributes of a notification."""
     names = [part.split(" ")[0] for part in SCHEMA.split(", ")]
     return {name: each for name, each in zip(names, row, strict=True) if each is not None}
 
@@ -35,14 +35,14 @@ def wide(spark: SparkSession) -> DataFrame:
 
 @pytest.fixture(scope="module")
 def packed(spark: SparkSession) -> DataFrame:
-    """The same, with a row that is no notification."""
+    """Returns the same rows packed, with a bad one."""
     made = [(bytearray(to_msgpack(Notification(attributes(row)))),) for row in ROWS]
     return spark.createDataFrame([*made, (bytearray(b"?"),)], "notification binary")
 
 
 @pytest.mark.parametrize("kind", ["wide", "packed"])
 def test_counts_ends_and_frequent_values(kind: str, request: pytest.FixtureRequest) -> None:
-    """Wide and packed frames give the same, rows that have arrays too."""
+    """Wide and packed frames would have different profiles, also with arrays."""
     frame = request.getfixturevalue(kind)
     rows = {(row.attribute, row.domain): row for row in frame.transform(profile).collect()}
     assert {each: row["values"] for each, row in rows.items()} == {
@@ -65,7 +65,7 @@ def test_counts_ends_and_frequent_values(kind: str, request: pytest.FixtureReque
 
 
 def test_its_advertisement_covers_every_notification(wide: DataFrame) -> None:
-    """Also past the integers that doubles tell apart; and no more than it must."""
+    """Integers beyond the precision of doubles would be uncovered, or ranges too wide."""
     found = advertisement_of(profile(wide))
     for row in ROWS:
         assert covers(found, Notification(attributes(row))), row

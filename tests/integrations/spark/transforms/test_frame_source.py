@@ -1,4 +1,4 @@
-"""Questions to frames of Spark: the rows that answer, exactly, and frames as sources."""
+"""Queries on Spark frames: the exact answers, and frames as sources."""
 
 import pickle
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ def frame(spark: SparkSession) -> Any:
 
 
 def expected(question: str) -> list[int]:
-    """The numbers of the rows that answer, one by one."""
+    """Returns the numbers of the answering rows, one by one."""
     names = ("origin", "dest", "number", "value", "at")
     asked = SourceQuery(question)
     items = [
@@ -60,8 +60,8 @@ def test_the_rows_that_answer_are_those_that_match(frame: Any, question: str) ->
     assert sorted(row["number"] for row in found.collect()) == expected(question)
 
 
-def test_what_a_question_asks_for_reaches_the_files(frame: Any, tmp_path: Any) -> None:
-    """All rows would be read for a question that few answer."""
+def test_a_query_is_pushed_to_the_files(frame: Any, tmp_path: Any) -> None:
+    """All rows would be read for a query with few answers."""
     frame.write.parquet(str(tmp_path / "rows"))
     stored = frame.sparkSession.read.parquet(str(tmp_path / "rows"))
     found = stored.transform(answer("number > 150 and origin = 'JFK'"))
@@ -72,14 +72,14 @@ def test_what_a_question_asks_for_reaches_the_files(frame: Any, tmp_path: Any) -
 
 
 def test_a_column_that_is_no_attribute_is_refused(spark: SparkSession) -> None:
-    """A question would be answered as if nobody had the attribute."""
+    """A query would be answered as if the attribute were absent."""
     odd = spark.sql("SELECT INTERVAL 1 DAY AS pause")
     with pytest.raises(InputError, match="pause"):
         odd.transform(answer("pause any"))
 
 
-def test_a_question_travels_to_workers() -> None:
-    """Workers would decide another question."""
+def test_a_query_is_pickled_for_workers() -> None:
+    """Workers would decide another query."""
     asked = SourceQuery("a = $x and b = $x")
     again = pickle.loads(pickle.dumps(asked))
     assert again == asked
@@ -89,7 +89,7 @@ def test_a_question_travels_to_workers() -> None:
 
 @on_loop
 async def test_a_frame_is_a_source(frame: Any) -> None:
-    """An archive could be asked only by a program of its own."""
+    """An archive could be queried only by a program of its own."""
     source = FrameSource(frame, zone="UTC")
     async with ct.connect() as service, service.offer(None, source, name="archive"):
         answers = service.query("origin = $x and dest = $x", timeout_s=60)

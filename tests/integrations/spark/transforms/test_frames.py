@@ -1,4 +1,4 @@
-"""What the columns of a frame are as attributes: refused ones by name, odd values as elsewhere."""
+"""The columns of a frame as attributes: refused ones by name, odd values as everywhere."""
 
 from datetime import date, datetime
 from decimal import Decimal
@@ -42,7 +42,7 @@ WISHES = {
 
 
 def rows() -> list[tuple[Any, ...]]:
-    """Rows, of which the last one is no notification: no double has the digits of a price."""
+    """Rows, of which the last one is bad: no double has the digits of a price."""
     place = Row(code="JFK", **{"x.y": Row(depth=0.5)})
     sizes = [Decimal("1.50"), Decimal("2.50")]
     day, local = date(2013, 1, 1), datetime(2012, 12, 31, 18, 59, 59)  # noqa: DTZ001 - without a zone
@@ -61,7 +61,7 @@ EXPECTED = [
 
 
 def test_nested_and_converted_columns(spark: SparkSession) -> None:
-    """Members, lists, maps, variants, decimals or local times would mean something else."""
+    """Members, lists, maps, variants, decimals or local times would have another meaning."""
     frame = spark.createDataFrame(rows(), SCHEMA)
     frame = frame.withColumn("parsed", F.parse_json("raw")).withColumn(
         "raw", F.concat(F.unhex(F.lit("ff")).cast("string"), "raw")
@@ -72,8 +72,8 @@ def test_nested_and_converted_columns(spark: SparkSession) -> None:
     assert [row[0] for row in found] == EXPECTED
 
 
-def test_a_row_with_a_value_that_is_none_is_null(spark: SparkSession) -> None:
-    """A bad row would end the run, or be matched as if it were another."""
+def test_a_row_with_an_impossible_value_is_null(spark: SparkSession) -> None:
+    """A bad row would end the run, or be matched."""
     texts = ["1", "0.1", "12345678901234567890.123456789", None]
     frame = spark.createDataFrame([(each,) for each in texts], "text string").select(
         F.col("text").cast("decimal(38, 9)").alias("number"),
@@ -84,15 +84,15 @@ def test_a_row_with_a_value_that_is_none_is_null(spark: SparkSession) -> None:
         assert [row["subscriptions"] for row in found] == [["any", "one"], ["any"], None, []]
 
 
-def test_local_times_that_are_none_are_bad(spark: SparkSession) -> None:
-    """An hour that is left out would be taken for the next one."""
+def test_skipped_local_times_are_bad(spark: SparkSession) -> None:
+    """A skipped hour would be read as the next one."""
     frame = spark.sql("select timestamp_ntz '2013-03-10 02:30:00' as at")
     found = frame.transform(match({"any": "at any"}, zone="America/New_York")).collect()
     assert found[0]["subscriptions"] is None
 
 
 def test_dates_at_the_ends_of_time_are_bad() -> None:
-    """One of the year 1 or 10,000 would end the run."""
+    """A date in the year 1 or 10,000 would end the run."""
     at = pa.array([-719_162, 0, 2_932_897], pa.int32()).cast(pa.date32())
     rows = WideRows(["at"], [CONVERTED], [at], "Europe/Rome")
     assert rows.bad.tolist() == [True, False, True]
@@ -104,7 +104,7 @@ def test_dates_at_the_ends_of_time_are_bad() -> None:
 
 
 def test_more_than_a_column_of_arrow_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies beyond would be read from other places."""
+    """Values beyond its size would be read from wrong offsets."""
     monkeypatch.setattr("contrada.integrations.files.packed_records.COLUMN_BYTES_MAX", 9)
     assert binary_of(blobs_of([b"12345", b"6789"])).to_pylist() == [b"12345", b"6789"]
     with pytest.raises(LimitError, match="COLUMN_BYTES_MAX"):
@@ -126,28 +126,28 @@ def test_more_than_a_column_of_arrow_holds_is_refused(monkeypatch: pytest.Monkey
 def test_columns_that_are_no_attributes_are_refused(
     spark: SparkSession, schema: str, said: str
 ) -> None:
-    """A run would fail in a worker, or say nothing."""
+    """A run would fail in a worker, or ignore them."""
     frame = spark.createDataFrame([], schema)
     with pytest.raises(InputError, match=said):
         frame_of(frame.schema).select(None)
     assert frame_of(frame.schema, drop=["a", "a.b", "@time"]).select(None) == []
 
 
-def test_what_nobody_asks_for_is_not_looked_at(spark: SparkSession) -> None:
-    """A column that rides along would be refused, or sent to workers."""
+def test_columns_outside_filters_are_not_checked(spark: SparkSession) -> None:
+    """Other columns would be refused, or sent to workers."""
     frame = spark.createDataFrame([(b"x", 1)], "a binary, b int")
     assert frame.transform(match({"b": "b = 1"})).collect()[0]["subscriptions"] == ["b"]
     assert [each.name for each in frame_of(frame.schema).select(["b"])] == ["b"]
 
 
 def test_zones_are_checked(spark: SparkSession) -> None:
-    """A zone that is none would be found in each row."""
+    """An unknown zone would fail in each row."""
     with pytest.raises(InputError, match="expected a zone"):
         frame_of(spark.createDataFrame([], "a date").schema, zone="Rome")
 
 
 def test_attributes_may_come_from_nothing(spark: SparkSession) -> None:
-    """A frame without the columns that are asked for would have no rows."""
+    """A frame without the columns in filters would have no rows."""
     frame = spark.createDataFrame([(1,), (2,)], "a int")
     found = frame.transform(match({"none": "b absent", "some": "b any"}, way="index")).collect()
     assert [row["subscriptions"] for row in found] == [["none"], ["none"]]

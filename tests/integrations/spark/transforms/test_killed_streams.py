@@ -1,4 +1,4 @@
-"""A stream of patterns whose driver is killed: nothing is lost, and nothing comes twice."""
+"""A stream of patterns whose driver is killed loses and duplicates nothing."""
 
 import json
 import os
@@ -29,7 +29,7 @@ RUN_S = 300
 
 
 def run(folder: Path, killed_at: str = "") -> int:
-    """Runs the stream until it ends or is killed; its exit status."""
+    """Runs the stream until it ends or is killed; returns its status."""
     environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(SCRIPT), str(folder), killed_at]
     return subprocess.run(
@@ -38,7 +38,7 @@ def run(folder: Path, killed_at: str = "") -> int:
 
 
 def written(folder: Path, batch: int) -> Result:
-    """The matches in the output of a batch."""
+    """Returns the matches in the output of a batch."""
     found: Result = Counter()
     for file in (folder / "out" / f"batch={batch}").glob("*.parquet"):
         for row in pq.read_table(file, partitioning=None).to_pylist():
@@ -51,7 +51,7 @@ def written(folder: Path, batch: int) -> Result:
 @pytest.mark.long
 @pytest.mark.timeout(4 * RUN_S)
 def test_a_killed_driver_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """State and output would part where the driver dies before, within or after a batch."""
+    """State and output would differ after a kill before, within or after a batch."""
     try:
         check_requirements()
     except MissingRequirementError as missing:

@@ -94,7 +94,7 @@ READINGS = [
 
 
 def content_of(row: tuple[Any, ...], zone: str) -> dict[str, Any]:
-    """A row of WIDE as an object, without NULL, and with local times in their zone."""
+    """Returns a row of WIDE as an object, without NULL, and with local times in their zone."""
     from contrada.integrations.files.read_options import in_zone
 
     found: dict[str, Any] = {}
@@ -116,7 +116,7 @@ def content_of(row: tuple[Any, ...], zone: str) -> dict[str, Any]:
 
 
 def expected(contents: Iterable[Any], reading: ReadOptions) -> list[bytes | None]:
-    """What is read of objects one by one; None where one is bad."""
+    """Returns the notifications of objects one by one; None for a bad one."""
     found: list[bytes | None] = []
     for content in contents:
         try:
@@ -127,7 +127,7 @@ def expected(contents: Iterable[Any], reading: ReadOptions) -> list[bytes | None
 
 
 def made(frame: DataFrame) -> list[bytes | None]:
-    """What was made of each row; what is NULL has a reason and shows the row."""
+    """Returns the result of each row; NULL has a reason and shows the row."""
     found = []
     for row in frame.collect():
         is_bad = row["notification"] is None
@@ -137,15 +137,15 @@ def made(frame: DataFrame) -> list[bytes | None]:
 
 
 def same(found: list[bytes | None], wanted: list[bytes | None]) -> None:
-    """Equal notifications, envelope and all; and bad rows in the same places."""
+    """Whether notifications are equal with envelopes, and bad rows in the same places."""
     assert [each is None for each in found] == [each is None for each in wanted]
     for each, other in zip(found, wanted, strict=True):
         assert each is None or from_msgpack(each) == from_msgpack(other or b"")
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=range(len(READINGS)))
-def test_wide_rows_mean_what_objects_mean(spark: SparkSession, reading: ReadOptions) -> None:
-    """A row would be another notification than the same object in a file of JSON."""
+def test_wide_rows_equal_json_objects(spark: SparkSession, reading: ReadOptions) -> None:
+    """A row would be another notification than the same object in a JSON file."""
     frame = spark.createDataFrame(ROWS * 2, WIDE).coalesce(1)
     wanted = expected([content_of(row, reading.zone or "UTC") for row in ROWS * 2], reading)
     assert None in wanted
@@ -156,7 +156,7 @@ def test_wide_rows_mean_what_objects_mean(spark: SparkSession, reading: ReadOpti
 def test_rows_in_columns_are_written_as_rows_alone(
     plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With and without compiled kernels the bytes would differ, or all go one by one."""
+    """With and without compiled kernels the bytes would differ, or all rows be built one by one."""
     alone = []
     of_row = making._of_row
 
@@ -222,7 +222,7 @@ TEXT_READINGS = [
 def test_json_texts_are_lines_of_json(
     spark: SparkSession, reading: ReadOptions, binary: bool
 ) -> None:
-    """A message of Kafka would be another notification than the same line of a file."""
+    """A Kafka message would be another notification than the same line of a file."""
     lines: list[str | None] = [*LINES, None]
     kind, given = "string", [(n, each) for n, each in enumerate(lines)]
     if binary:
@@ -261,7 +261,7 @@ def test_variants_and_maps(spark: SparkSession) -> None:
 
 
 def test_documents_give_a_row_for_each_entry(spark: SparkSession) -> None:
-    """Entries of XML and of arrays in JSON would be lost, or not be known by what is kept."""
+    """Entries of XML and of JSON arrays would be lost, or lack the kept columns."""
     documents = [
         "<d><e><t>31</t><t>1</t></e><e><t>x</t></e></d>",
         "<d>\n<e><t>31</t></e>\n<e><t>32</e>\n<e><t>33</t></e></d>",
@@ -286,7 +286,7 @@ def test_documents_give_a_row_for_each_entry(spark: SparkSession) -> None:
 
 
 def test_strategies_are_those_of_the_renderer(spark: SparkSession) -> None:
-    """Else documents on Spark would become other notifications than elsewhere."""
+    """Documents on Spark would become other notifications."""
     texts = {
         "xml": "<d><e><t>1</t><t>x</t></e><e><t>2.0</t></e></d>",
         "json": '{"e": [{"t": [1, "x"]}, {"t": 2.0}]}',
@@ -308,7 +308,7 @@ def test_strategies_are_those_of_the_renderer(spark: SparkSession) -> None:
 
 
 def test_whole_notifications_stay_as_they_are(spark: SparkSession) -> None:
-    """What came from a broker would lose its envelope; or a broken one would end the run."""
+    """Notifications of a broker would lose their envelopes; or a broken one would end the run."""
     packed = to_msgpack(Notification({"a": 1}))
     frame = spark.createDataFrame([(packed,), (b"x",), (None,)], "notification binary")
     result = frame.transform(to_notifications())
@@ -319,8 +319,8 @@ def test_whole_notifications_stay_as_they_are(spark: SparkSession) -> None:
         frame.transform(to_notifications(ReadOptions(time="a")))
 
 
-def test_what_is_refused_names_the_column(spark: SparkSession) -> None:
-    """A column that is no attribute, or is not there, would fail far away in a worker."""
+def test_refusals_name_the_column(spark: SparkSession) -> None:
+    """A missing or impossible column would fail in a worker."""
     frame = spark.createDataFrame([(b"x", "a", "b", 1)], "raw binary, v string, w string, n int")
     for told, options in [
         ("raw", {}),
@@ -349,7 +349,7 @@ SCALARS: dict[str, tuple[Any, Any]] = {
 
 
 def _reading(*, add: dict[str, Any], time: str | None, **options: Any) -> ReadOptions:
-    """A reading; one whose time is a constant that is none would be refused."""
+    """Returns options; those with an invalid constant time are refused."""
     if time in add:
         add = {**add, time: AT}
     return ReadOptions(add=add, time=time, **options)
@@ -370,7 +370,7 @@ ANY_READING = st.builds(
 
 @given(st.data(), st.lists(st.sampled_from(sorted(SCALARS)), min_size=1, max_size=3), ANY_READING)
 def test_all_columns_are_written_as_rows(data: Any, kinds: list[str], reading: ReadOptions) -> None:
-    """Somewhere among the options a column would be taken for something else than its rows."""
+    """Some combination of options would give columns another meaning than their rows."""
     count = data.draw(st.integers(0, 5))
     columns = []
     for kind in kinds:
@@ -416,7 +416,7 @@ JSON_VALUES = st.recursive(
 def test_all_json_is_read_as_its_lines(
     objects: list[Any], reading: ReadOptions, is_ascii: bool
 ) -> None:
-    """Somewhere many lines at once would be other notifications than each by itself."""
+    """Many lines at once would be other notifications than each by itself."""
     lines = [json.dumps(each, ensure_ascii=is_ascii) for each in objects]
     told = RowBuilder("json", reading)
     (found,) = build_batches(
@@ -430,7 +430,7 @@ def test_all_json_is_read_as_its_lines(
 
 
 def test_a_stream_of_messages(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows of a stream would be read otherwise than those of a table."""
+    """Rows of a stream would be read differently from those of a table."""
     (tmp_path / "in").mkdir()
     spark.createDataFrame([(each,) for each in LINES], "value string").coalesce(1).write.mode(
         "overwrite"

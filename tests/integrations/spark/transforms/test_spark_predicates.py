@@ -1,4 +1,4 @@
-"""Predicates: that they hold of exactly the rows that a filter matches, in memory and in files."""
+"""Predicates hold for exactly the rows that a filter matches, in memory and in files."""
 
 import math
 from datetime import UTC, datetime
@@ -71,11 +71,11 @@ COLUMNS: dict[str, tuple[str, tuple[str, ...], list[Any]]] = {
         ],
     ),
 }
-"""By the name of a column: its type, sets of values, and odd values."""
+"""Type, sets of values, and odd values by column name."""
 
 
 def wishes() -> dict[str, Any]:
-    """A filter for each set of a column."""
+    """Returns a filter for each set of a column."""
     return {
         f"{name} {each}": parse(f"{name} {each}")
         for name, (_, sets, _) in COLUMNS.items()
@@ -84,7 +84,7 @@ def wishes() -> dict[str, Any]:
 
 
 def rows() -> list[dict[str, Any]]:
-    """Each value alone in a row."""
+    """Returns each value alone in a row."""
     return [{name: value} for name, (_, _, held) in COLUMNS.items() for value in held]
 
 
@@ -96,7 +96,7 @@ def frame_of_rows(spark: SparkSession) -> DataFrame:
 
 
 def expected() -> set[tuple[int, str]]:
-    """The pairs, by filters themselves; a number of 32 bits is the double that it equals."""
+    """Returns the pairs by filters; a 32-bit number is the double that it equals."""
     found: set[tuple[int, str]] = set()
     for place, row in enumerate(rows()):
         held = {n: _widened(n, value) for n, value in row.items() if value is not None}
@@ -112,7 +112,7 @@ def _widened(name: str, value: Any) -> Any:
 
 
 def pairs(frame: DataFrame) -> set[tuple[int, str]]:
-    """What was routed."""
+    """Returns the routed pairs."""
     found = [(row["place"], row["subscription"]) for row in frame.collect()]
     assert len(found) == len(set(found)), "a pair came twice"
     return set(found)
@@ -132,20 +132,18 @@ def file(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
-def test_predicates_and_index_give_what_filters_say(
-    spark: SparkSession, base: Base, file: str
-) -> None:
-    """NaN, -0.0, past 2^53, absent, other types or bytes of text would be told apart."""
+def test_predicates_and_index_equal_filters(spark: SparkSession, base: Base, file: str) -> None:
+    """NaN, -0.0, numbers above 2^53, absent values, other types or bytes of text would differ."""
     frame = spark.read.parquet(file)
     assert pairs(frame.transform(route(base, way="index"))) == expected()
     assert pairs(frame.transform(route(base, way="predicates"))) == expected()
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_what_is_pushed_to_files_loses_nothing(
+def test_predicates_pushed_to_files_lose_nothing(
     spark: SparkSession, file: str, name: str, tmp_path: Path
 ) -> None:
-    """What a file says of its values (-0.0, NaN, ends of texts) would hide a row."""
+    """File statistics (-0.0, NaN, truncated texts) would hide a row."""
     frame = spark.read.parquet(file)
     of_name = [(key, wish) for key, wish in wishes().items() if key.startswith(f"{name} ")]
     for key, wish in of_name[:: len(of_name) // 3]:
@@ -154,7 +152,7 @@ def test_what_is_pushed_to_files_loses_nothing(
 
 
 def test_the_filters_that_equal_predicates_are_pushed(spark: SparkSession, file: str) -> None:
-    """All of a file would be read, decoded and handed over."""
+    """The whole file would be read, decoded and transferred."""
     asked = {"a": "text = 'a'", "b": "double > 3 and text prefix 'a'"}
     said = _explained(spark.read.parquet(file).transform(route(asked)))
     assert "PushedFilters: [Or(EqualTo(text,a),And(" in said
@@ -178,8 +176,10 @@ def _explained(frame: DataFrame) -> str:
         ("notification binary", "text = 'a'"),
     ],
 )
-def test_what_equals_no_predicate_has_none(spark: SparkSession, schema: str, wish: str) -> None:
-    """A predicate that is not equal would lose or add rows."""
+def test_filters_without_an_equal_predicate_have_none(
+    spark: SparkSession, schema: str, wish: str
+) -> None:
+    """An unequal predicate would lose or add rows."""
     frame = spark.createDataFrame([], schema)
     assert predicate_of(Filter(wish), frame_of(frame.schema)) is None
     with pytest.raises(InputError, match="cannot match by predicates"):
@@ -188,7 +188,7 @@ def test_what_equals_no_predicate_has_none(spark: SparkSession, schema: str, wis
 
 
 def test_many_intervals_are_no_predicate(spark: SparkSession) -> None:
-    """Java would no longer compile what Spark makes of them: minutes in place of seconds."""
+    """Java would not compile such expressions: minutes instead of seconds."""
     frame = spark.createDataFrame([], "size bigint, text string")
     most = ", ".join(str(2 * number) for number in range(PARTS_MAX - 1))
     asked = {"a": f"size in ({most})", "b": "text suffix 'b'"}
@@ -198,8 +198,8 @@ def test_many_intervals_are_no_predicate(spark: SparkSession) -> None:
     )
 
 
-def test_a_time_that_is_none_is_in_no_set(spark: SparkSession) -> None:
-    """A row with a time past the year 9999 would match as if it were a notification."""
+def test_an_impossible_time_is_in_no_set(spark: SparkSession) -> None:
+    """A row with a time after the year 9999 would match."""
     frame = spark.range(1).select(
         F.timestamp_micros(F.lit(2**62)).alias("time"), F.lit(1).alias("n")
     )
@@ -210,8 +210,8 @@ def test_a_time_that_is_none_is_in_no_set(spark: SparkSession) -> None:
         assert frame.transform(route(asked, way=way)).count() == 0
 
 
-def test_zeros_that_are_negative_are_found_in_files(spark: SparkSession, tmp_path: Path) -> None:
-    """A file says that its greatest value is -0.0, and to a reader that may lie below 0."""
+def test_negative_zeros_are_found_in_files(spark: SparkSession, tmp_path: Path) -> None:
+    """A file may have the maximum -0.0, which a reader may order below 0."""
     path = str(tmp_path / "rows")
     spark.createDataFrame([(-0.0,)] * 10, "double double").coalesce(1).write.parquet(path)
     frame = spark.read.parquet(path)

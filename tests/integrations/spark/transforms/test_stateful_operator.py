@@ -1,4 +1,4 @@
-"""Spark's own stateful operator as the check of `detect_stream`, on a pattern that it can say."""
+"""Spark's own stateful operator as the check of `detect_stream`, on a pattern that it supports."""
 
 import random
 from pathlib import Path
@@ -19,7 +19,7 @@ PATTERN = "level > 80 -> level < 10 by host within 10 s"
 
 @pytest.mark.slow
 def test_it_finds_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    """State that is one's own would go on otherwise than Spark's does."""
+    """State of this project would evolve differently from Spark's."""
     chance, number = random.Random(9), 0
     for file in range(3):
         rows: list[dict[str, Any]] = []
