@@ -1,4 +1,4 @@
-"""Advertisements of a service, and the advertisements that are on offer at it.
+"""`Offering` and `Advertisements`: the advertisements of a service, and the list of all of them.
 
 Source: PODC 2000 §2 (advertisements).
 """
@@ -13,14 +13,14 @@ from contrada.service.async_resource import AsyncResource
 
 @dataclass(frozen=True, slots=True)
 class OfferChange:
-    """Something is on offer now, or no longer."""
+    """An advertisement that is on offer from now on, or no longer."""
 
     offer: Offer
     is_on_offer: bool
 
 
 class Offering(AsyncResource):
-    """A standing advertisement: its service may publish this; use it inside `async with`.
+    """An advertisement of a service; use it inside `async with`.
 
     Source: PODC 2000 §2, `advertise` and `unadvertise`.
     """
@@ -28,11 +28,11 @@ class Offering(AsyncResource):
     @property
     @abstractmethod
     def offer(self) -> Offer:
-        """What may be published."""
+        """The advertised notifications."""
 
     @abstractmethod
     async def unadvertise(self) -> None:
-        """Withdraw it. Twice is once."""
+        """Withdraws it. A second call does nothing."""
 
     async def _end(self) -> None:
         await self.unadvertise()
@@ -41,9 +41,9 @@ class Offering(AsyncResource):
 class Advertisements(AsyncResource, AsyncIterator[OfferChange]):
     """The advertisements on offer at a service, and their changes; iterate inside its `async with`.
 
-    First comes each advertisement that is on offer, then each change. An advertisement comes once,
-    however many parties make it. A change that is undone before it was read does not come. So the
-    queue never exceeds the advertisements on offer and those told of, and nothing is lost.
+    The iteration gives each advertisement on offer, then each change. Equal advertisements of
+    several parties are given once. A change that is undone before it was read is not given. So the
+    queue never exceeds the advertisements on offer and those reported, and nothing is lost.
 
     Source: PODC 2000 §2 (advertisements).
     """
@@ -51,15 +51,15 @@ class Advertisements(AsyncResource, AsyncIterator[OfferChange]):
     @property
     @abstractmethod
     def current(self) -> tuple[Offer, ...]:
-        """What is on offer at this moment. Cost: all of it."""
+        """The advertisements on offer now. Cost: a copy of all."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Follow no longer; iteration ends."""
+        """Stops following; iteration ends."""
 
     @abstractmethod
     async def __anext__(self) -> OfferChange:
-        """The next change; ends when closed, or after what waits when the service is."""
+        """The next change; ends when closed, or with the service after the queued changes."""
 
     async def _end(self) -> None:
         await self.aclose()

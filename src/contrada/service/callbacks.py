@@ -1,4 +1,4 @@
-"""Handlers: functions that are called with what a subscription gives, in place of a loop."""
+"""`HandlerCalls` and `handle_all`: handlers that are called with each object of a subscription."""
 
 import asyncio
 import inspect
@@ -12,17 +12,16 @@ from contrada.service import trace_spans
 T = TypeVar("T")
 
 HANDLER_TURN_S: Final = 0.005
-"""Seconds of calls in a row of a handler that is a plain function. Beyond it: others on the event
-loop have their turn."""
+"""Seconds of consecutive calls of a plain handler. Beyond it: other tasks get a turn."""
 
 _CALLS_PER_LOOK: Final = 64
 
 HANDLERS_MAX: Final = 1_000
-"""Calls of one subscription's handler, or of one handle's, at a time. Beyond it: ServiceError."""
+"""Concurrent calls of one handler. Beyond it: ServiceError."""
 
 
 class HandlerCalls:
-    """Calls of a handler that wait for something: tasks, so many at a time. Raises ServiceError."""
+    """The concurrent calls of a handler, up to a number. Raises ServiceError."""
 
     def __init__(self, most: int) -> None:
         self._most = checked_concurrency(most)
@@ -30,17 +29,17 @@ class HandlerCalls:
         self._changed = asyncio.Event()
 
     async def begin(self, call: Coroutine[Any, Any, None], kind: type = object) -> None:
-        """Begin a call, with something of a kind; returns when there is room for another."""
+        """Starts a call for an object of a kind; returns when there is room for another."""
         self._start(call)
         await self._room()
 
     def cancel(self) -> None:
-        """Let none go on."""
+        """Cancels all calls."""
         for task in self._running:
             task.cancel()
 
     async def finished(self) -> None:
-        """All that have begun are done; who is cancelled meanwhile cancels them."""
+        """Returns when all calls are done; a cancellation cancels them."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
     def _start(self, call: Coroutine[Any, Any, None]) -> None:
@@ -68,10 +67,10 @@ async def handle_all(
     concurrency: int,
     failed: Callable[[Exception, T], Awaitable[None]],
 ) -> None:
-    """Call a function with each item, so many at a time; see `Subscription.handle`.
+    """Calls a function with each item, up to `concurrency` at a time; see `Subscription.handle`.
 
-    An item is taken only when its call can begin. `failed` is told what a call raised. Raises
-    what the items raise, once the calls that have begun are done, and ServiceError.
+    An item is read only when its call can begin. `failed` is called with each exception. Raises the
+    errors of the iteration, after the running calls, and ServiceError.
     """
     calls = HandlerCalls(concurrency)
     if trace_spans.is_on:
@@ -106,14 +105,14 @@ async def handle_all(
 
 
 async def called(function: Callable[..., Awaitable[object] | object], *arguments: object) -> None:
-    """Call a function, and await what it gives where that can be awaited."""
+    """Calls a function, and awaits its result if that is awaitable."""
     result = function(*arguments)
     if inspect.isawaitable(result):
         await result
 
 
 def checked_concurrency(concurrency: int) -> int:
-    """The number of calls itself where it is allowed. Raises ServiceError."""
+    """The concurrency itself, if it is valid. Raises ServiceError."""
     given: object = concurrency
     if type(given) is not int or not 1 <= given <= HANDLERS_MAX:
         raise ServiceError(f"concurrency = {concurrency!r}: expected 1 to {HANDLERS_MAX} calls")

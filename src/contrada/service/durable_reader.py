@@ -1,14 +1,13 @@
-"""`DurableReader`: a reader of a standing subscription whose log is here or at a broker.
+"""`DurableReader`: a reader of a durable subscription whose log is here or at a broker.
 
-It prefetches records for its reader, within a credit that it renews as they are read.
-Acknowledgements are gathered, and sent once in each turn of the event loop.
+It prefetches records within a credit that it renews as they are read. Acknowledgements are
+collected, and sent once in each turn of the event loop.
 
-Invariant: the reader has each record that was given to it, until the record is acknowledged or
-given back. A prefetched record that was not given out comes again after the reader is closed, as if
-it had never come. The reader has unreadable records, too, those that its type cannot hold. They are
-acknowledged with the next later readable record, so that they hold up no log. A reader with the
-wrong class, which can read nothing, acknowledges only the unreadable records beyond
-`unreadable_max`.
+Invariant: the reader holds each record that it gave to its caller until that is acknowledged or
+returned by `nack`. Prefetched records that were not given are delivered again after it is closed.
+It holds unreadable records, too, and acknowledges them with the next later readable one, so that
+they block no log. A reader with the wrong class, which can read nothing, acknowledges only the
+unreadable records beyond `unreadable_max`.
 """
 
 import asyncio
@@ -52,11 +51,11 @@ from contrada.service.subscription_options import DurableOptions, DurableRecord
 from contrada.service.subscription_queue import EXPIRED, USUAL_QUEUE, QueueSettings
 
 DAMAGED: Final = "damaged"
-"""Why a record is dropped: it came back from the disk changed, or not at all."""
+"""Reason of a drop: the record on the disk is changed or missing."""
 
 _LOG: Final = logging.getLogger(__name__)
 IN_MEMORY: Final = "@reliable"
-"""The prefix of the names of subscriptions in memory."""
+"""Prefix of the names of subscriptions in memory."""
 
 _KINDS: Final[Mapping[str, tuple[Any, str]]] = {
     "durable": (str, "a name"),
@@ -69,17 +68,17 @@ T = TypeVar("T")
 
 
 class ReaderHost(Protocol):
-    """The service through which it is read."""
+    """The service of a reader."""
 
     now_us: Callable[[], int]
     service_limits: ServiceLimits
 
     def delivery(self) -> LogHost:
-        """Where logs are read. Raises unless the service is open."""
+        """The owner of the logs. Raises unless the service is open."""
         ...
 
     def name_of_request(self) -> str:
-        """A name that no other has."""
+        """A unique name."""
         ...
 
 
@@ -94,7 +93,7 @@ class DurableReader(DurableSubscription[T]):
         residue: Callable[[Notification], bool] | None = None,
         **options: Unpack[DurableOptions],
     ) -> None:
-        """Raises ServiceError for options that do not go together."""
+        """Raises ServiceError for options that exclude each other."""
         self._service = service
         self._filters = filters
         self._reader = reader
@@ -140,12 +139,12 @@ class DurableReader(DurableSubscription[T]):
 
     @property
     def name(self) -> str:
-        """The name of the subscription; of one in memory, once it is opened."""
+        """The name of the subscription; one in memory gets it when it is opened."""
         return self._name
 
     @property
     def filters(self) -> Filter | FilterSet:
-        """What is asked for."""
+        """The filters of which a notification matches one."""
         if self._filters is None:
             raise ServiceError(f"open {self._name!r} first: its filters were not said again")
         return self._filters
@@ -153,12 +152,11 @@ class DurableReader(DurableSubscription[T]):
     # --- in force -----------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Begin to read the subscription, and make it if it does not exist.
+        """Begins to read the subscription, and creates it if it does not exist.
 
-        A second call does nothing.
-
-        Raises DeliveryError where it has other filters, there is no store, or it cannot be read
-        from that position; StoreError, LimitError, ServiceError, ServiceClosedError.
+        A second call does nothing. Raises DeliveryError where it has other filters, there is no
+        store, or it cannot be read from that position; StoreError, LimitError, ServiceError,
+        ServiceClosedError.
         """
         if self._has_ended:
             raise ServiceClosedError("this reader is closed; subscribe anew")
@@ -198,7 +196,7 @@ class DurableReader(DurableSubscription[T]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Read no longer; see `DurableSubscription.aclose`. Twice is once."""
+        """Stops reading; see `DurableSubscription.aclose`. A second call does nothing."""
         host = self._host
         if host is None or self._has_ended:
             self._has_ended = True
@@ -207,7 +205,7 @@ class DurableReader(DurableSubscription[T]):
         await host.parted(self._client)
 
     def end(self, failure: ContradaError | None = None) -> None:
-        """Says what is to be said yet, and reads no longer; iteration ends, or fails."""
+        """Sends the last acknowledgements and stops reading; iteration ends, or fails."""
         host = self._host
         if host is None or self._has_ended:
             return
@@ -221,13 +219,13 @@ class DurableReader(DurableSubscription[T]):
 
     @property
     def newest(self) -> int:
-        """The highest position that was given to the reader."""
+        """The highest position that was given to the caller."""
         return self._newest
 
     def begun_anew(self) -> None:
-        """The log is read on another connection.
+        """Reads the log on another connection.
 
-        Prefetched records come again; those already handed to the reader stay.
+        Prefetched records are delivered again; the caller keeps those that it was given.
         """
         self._reconnects += 1
         self._ahead.clear()
@@ -238,7 +236,7 @@ class DurableReader(DurableSubscription[T]):
     # --- reading ------------------------------------------------------------------------------
 
     def given(self, said: Records | Closed) -> None:
-        """Gets records, or is told that it gets no more."""
+        """Receives records, or the end of the subscription."""
         if isinstance(said, Closed):
             self._failure = DeliveryError(f"{self._name!r}: {said.reason}")
             self._ahead.clear()
@@ -266,11 +264,11 @@ class DurableReader(DurableSubscription[T]):
             await self._arrived.wait()
 
     async def next(self, timeout_s: float | None = None) -> DurableRecord[T]:
-        """The next one; see `Subscription.next`."""
+        """The next record; see `Subscription.next`."""
         return await next_of(self, timeout_s)
 
     def _took(self, record: LogEntry) -> DurableRecord[T] | None:
-        """What the reader gets for a record; None where it gets nothing."""
+        """The record for the caller, or None if it is skipped."""
         self._read += 1
         self._renew()
         position, item = record.position, record.notification
@@ -321,7 +319,7 @@ class DurableReader(DurableSubscription[T]):
             self._settle((heappop(self._unreadable),))
 
     def statistics(self) -> SubscriptionStatistics:
-        """Records that this reader got, that wait for it, and that were lost, by reason."""
+        """The numbers of records that were given, are prefetched, and were lost, by reason."""
         return SubscriptionStatistics(
             self._delivered, len(self._ahead), dict(self._dropped), reconnects=self._reconnects
         )
@@ -329,7 +327,7 @@ class DurableReader(DurableSubscription[T]):
     # --- acknowledging ------------------------------------------------------------------------
 
     async def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
-        """These are done with; see `DurableSubscription.acknowledge`."""
+        """Acknowledges records; see `DurableSubscription.acknowledge`."""
         host = self._require_open(*positions, *(() if up_to is None else (up_to,)))
         before = [each for each in self._has if up_to is not None and each <= up_to]
         self._acknowledge([*positions, *before])
@@ -337,7 +335,7 @@ class DurableReader(DurableSubscription[T]):
         await host.committed(self._client)
 
     async def nack(self, *positions: int) -> None:
-        """These come again; see `DurableSubscription.nack`."""
+        """Returns records; see `DurableSubscription.nack`."""
         host = self._require_open(*positions)
         returned = tuple(each for each in positions if each in self._has)
         for each in returned:
@@ -384,7 +382,7 @@ class DurableReader(DurableSubscription[T]):
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Says what is acknowledged."""
+        """Sends the collected acknowledgements."""
         self._is_flush_due = False
         if self._host is not None and self._done and not self._has_ended:
             done, self._done = self._done, []
@@ -400,7 +398,7 @@ class DurableReader(DurableSubscription[T]):
 
 
 def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """As few intervals as hold these, each from its first to before its end."""
+    """The positions as few intervals, each from its first to before its end."""
     numbered = enumerate(sorted(set(positions)))
     for _, run in itertools.groupby(numbered, key=lambda each: each[1] - each[0]):
         found = [position for _, position in run]
@@ -414,7 +412,7 @@ def durable_reader_of(
     queue: QueueSettings,
     options: dict[str, Any],
 ) -> DurableSubscription[Any]:
-    """What `Service.subscribe` gives for the options of a standing one; raises as it does."""
+    """The reader for the durable options of `Service.subscribe`; raises as it does."""
     if queue != USUAL_QUEUE:
         taken = "`when_full`, `queue_max` and `queue_bytes`"
         raise ServiceError(f"a durable subscription has a log and no queue: leave out {taken}")

@@ -1,4 +1,4 @@
-"""How services are called: from which event loop, for how long, and with batches of items."""
+"""Checks and helpers of calls to a service: event loops, time-outs, options, and batches."""
 
 import asyncio
 from collections.abc import (
@@ -28,7 +28,7 @@ _PUBLISHED: Final = "notifications of the batch were published before"
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The event loop that runs. Raises ServiceError in a process forked from one where it ran."""
+    """The running event loop. Raises ServiceError in a process forked from the one where it ran."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -39,7 +39,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 def check_loop(opened_on: asyncio.AbstractEventLoop | None) -> None:
-    """Raises ServiceError where another event loop runs than the one that something belongs to."""
+    """Raises ServiceError where another event loop runs than that of the opened object."""
     if opened_on is not running_loop():
         raise ServiceError(
             "it belongs to the event loop on which it was opened, and another one runs here; "
@@ -48,10 +48,9 @@ def check_loop(opened_on: asyncio.AbstractEventLoop | None) -> None:
 
 
 async def off_loop(work: Callable[[], None]) -> None:
-    """Do what takes long in a thread, so that the event loop goes on.
+    """Does slow work in a thread, so that the event loop goes on.
 
-    Python gives no such thread any more once the main thread has ended, also to those that run on:
-    then the loop waits.
+    Python starts no such thread after the main thread has ended: then the loop waits.
     """
     try:
         done = asyncio.get_running_loop().run_in_executor(None, work)
@@ -62,7 +61,7 @@ async def off_loop(work: Callable[[], None]) -> None:
 
 
 async def first_of(*works: Coroutine[Any, Any, Any]) -> None:
-    """Does all at once until one has ended, and ends the others. Raises what that one raises."""
+    """Runs all until one has ended, and cancels the others. Raises the error of that one."""
     tasks = [asyncio.ensure_future(each) for each in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -75,7 +74,7 @@ async def first_of(*works: Coroutine[Any, Any, Any]) -> None:
 
 
 def checked_wait(publish_wait_s: float) -> float:
-    """The wait itself when it is allowed."""
+    """The wait itself, if it is valid. Raises ServiceError."""
     if not 0 <= publish_wait_s <= PUBLISH_WAIT_S_MAX:
         raise ServiceError(
             f"publish_wait_s = {publish_wait_s!r}: expected 0 to {PUBLISH_WAIT_S_MAX} seconds"
@@ -84,7 +83,7 @@ def checked_wait(publish_wait_s: float) -> float:
 
 
 def checked_when_full(when_full: WhenFull) -> WhenFull:
-    """The behaviour of a full queue itself, when it is a known one. Raises ServiceError."""
+    """The behaviour of a full queue, if it is a known one. Raises ServiceError."""
     if when_full not in get_args(WhenFull):
         known = ", ".join(map(repr, get_args(WhenFull)))
         raise ServiceError(f"when_full = {when_full!r}: expected one of {known}")
@@ -105,7 +104,7 @@ def queue_settings_of(options: Mapping[str, Any]) -> QueueSettings:
 
 
 def checked_timeout(timeout_s: float | None, name: str = "timeout_s") -> float | None:
-    """The timeout itself when it is one. Raises ServiceError with its name, for NaN too."""
+    """The timeout itself, if it is valid. Raises ServiceError with its name, for NaN too."""
     if timeout_s is None:
         return None
     given: object = timeout_s
@@ -115,10 +114,11 @@ def checked_timeout(timeout_s: float | None, name: str = "timeout_s") -> float |
 
 
 async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
-    """The next object. An object that comes after the timeout is not lost: a later call gets it.
+    """The next object. An object that arrives after the timeout is not lost: a later call returns
+    it.
 
-    Raises TimeoutError, ServiceClosedError when the iterator has ended, ServiceError for a timeout
-    that is no number of seconds.
+    Raises TimeoutError, ServiceClosedError when the iterator has ended, ServiceError for an invalid
+    timeout.
     """
     running_loop()
     try:
@@ -132,7 +132,7 @@ async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
 
 
 def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises ServiceError for options that a function does not have, with those that it has."""
+    """Raises ServiceError with the known options for unknown ones."""
     known = (*known,)
     unknown = ", ".join(sorted(name for name in given if name not in known))
     if unknown:
@@ -140,14 +140,14 @@ def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> 
 
 
 def check_items(items: object) -> None:
-    """Refuse one item in the place of many, whose parts would be taken for items."""
+    """Raises ServiceError for a single item, whose parts would be published as items."""
     if isinstance(items, str | bytes | Mapping):
         kind = type(items).__name__
         raise ServiceError(f"cannot publish the parts of a {kind}: expected a list of items")
 
 
 def in_batches(items: Iterable[T], most: int) -> Iterator[Sequence[T]]:
-    """The items in batches. An error of the iterable comes after a batch of the items before it."""
+    """The items in batches. An error of the iterable follows a batch of the items before it."""
     batch: list[T] = []
     try:
         for item in items:
@@ -168,10 +168,10 @@ async def batches_of(
     most: int,
     made: Callable[[Item], T],
 ) -> AsyncIterator[Sequence[T]]:
-    """The items in batches, each converted by `made`; asynchronous items come one by one.
+    """The items in batches, each converted by `made`; asynchronous items one by one.
 
     An item that `made` refuses ends the batches with its error, after the items before it. Raises
-    ServiceError where the items are one mapping or text.
+    ServiceError for a single mapping or text.
     """
     check_items(items)
     if isinstance(items, AsyncIterable):
@@ -183,9 +183,9 @@ async def batches_of(
 
 
 def tell_published(error: Exception, count: int) -> None:
-    """Says with an error that ends a batch how many were published before.
+    """Adds the number of published notifications to an error that ends a batch.
 
-    As its attribute `published`, and as a note that is shown with it.
+    It is the attribute `published`, and a note that is shown with the error.
     """
     notes = getattr(error, "__notes__", [])
     notes[:] = [note for note in notes if not note.endswith(_PUBLISHED)]

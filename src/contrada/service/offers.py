@@ -1,7 +1,6 @@
-"""Advertisements, and what is on offer, whoever keeps them.
+"""`HeldOffering` and `FollowedOffers`: advertisements of a service, and the list of all of them.
 
-The embedded service keeps them in its exchange, the TCP client at its broker. How they are put in
-force differs; what the caller sees does not.
+They use an `OfferBoard`: the dispatcher of an embedded service, or the broker of a client.
 """
 
 import asyncio
@@ -19,32 +18,32 @@ from contrada.service.loop_guards import check_loop, running_loop
 
 
 class OfferBoard(Protocol):
-    """Where a service puts what it advertises, and learns what is on offer."""
+    """The place where a service advertises, and reads the advertisements of others."""
 
     @property
     def on_offer(self) -> Mapping[Hashable, Offer]:
-        """What is on offer now, by its form."""
+        """The advertisements on offer, by their form."""
         ...
 
     async def advertise(self, offer: Offer) -> str:
-        """Put an advertisement in force; the identity under which it is. Raises as `Offering`."""
+        """Puts an advertisement in force; returns its identity. Raises as `Offering`."""
         ...
 
     async def unadvertise(self, identity: str) -> None:
-        """Withdraw one that is in force."""
+        """Withdraws an advertisement in force."""
         ...
 
     async def follow(self, following: "FollowedOffers") -> None:
-        """Tell of each change from now on; `on_offer` is right when this returns."""
+        """Reports each change from now on; `on_offer` is complete when this returns."""
         ...
 
     async def unfollow(self, following: "FollowedOffers") -> None:
-        """Tell no longer; twice is once."""
+        """Stops reporting; a second call does nothing."""
         ...
 
 
 class LocalOfferBoard:
-    """What is on offer in this process."""
+    """The advertisements of this process."""
 
     def __init__(
         self, dispatcher: Dispatcher, client: Client, require_open: Callable[[], None]
@@ -58,27 +57,27 @@ class LocalOfferBoard:
         dispatcher.followers[self._changed] = None
 
     async def advertise(self, offer: Offer) -> str:
-        """Put an advertisement in force."""
+        """Puts an advertisement in force."""
         self._require_open()
         identity = str(next(self._identities))
         self._exchange.advertise(self._client, Advertise(identity, offer))
         return identity
 
     async def unadvertise(self, identity: str) -> None:
-        """Withdraw one that is in force."""
+        """Withdraws an advertisement in force."""
         self._exchange.advertise(self._client, Unadvertise(identity))
 
     async def follow(self, following: "FollowedOffers") -> None:
-        """Tell of each change from now on."""
+        """Reports each change from now on."""
         self._require_open()
         self._following[following] = None
 
     async def unfollow(self, following: "FollowedOffers") -> None:
-        """Tell no longer."""
+        """Stops reporting."""
         self._following.pop(following, None)
 
     def end(self) -> None:
-        """The service has ended: iterations end after what waits."""
+        """Ends all iterations with the service, after the queued changes."""
         following, self._following = self._following, {}
         for each in following:
             each.end()
@@ -100,11 +99,11 @@ class HeldOffering(Offering):
 
     @property
     def offer(self) -> Offer:
-        """What may be published."""
+        """The advertised notifications."""
         return self._offer
 
     async def open(self) -> None:
-        """Put it in force. Twice is once."""
+        """Puts it in force. A second call does nothing."""
         async with self._changing:
             if self._ended:
                 raise ServiceClosedError("this advertisement was withdrawn; advertise anew")
@@ -112,7 +111,7 @@ class HeldOffering(Offering):
                 self._identity = await self._market.advertise(self._offer)
 
     async def unadvertise(self) -> None:
-        """Withdraw it. Twice is once."""
+        """Withdraws it. A second call does nothing."""
         self._ended = True
         async with self._changing:  # What is just being put in force is withdrawn then.
             identity, self._identity = self._identity, None
@@ -121,9 +120,9 @@ class HeldOffering(Offering):
 
 
 class FollowedOffers(Advertisements):
-    """What is on offer at a service.
+    """The advertisements at a service, with changes.
 
-    Invariant: what waits is the difference between what is on offer and what was told.
+    Invariant: the queued changes are the difference between the present and the reported state.
     """
 
     def __init__(self, market: OfferBoard) -> None:
@@ -138,11 +137,11 @@ class FollowedOffers(Advertisements):
 
     @property
     def current(self) -> tuple[Offer, ...]:
-        """What is on offer at this moment."""
+        """The advertisements on offer now."""
         return tuple(self._market.on_offer.values())
 
     async def open(self) -> None:
-        """Begin to follow. Twice is once."""
+        """Begins to follow. A second call does nothing."""
         async with self._opening:
             if self._ended:
                 raise ServiceClosedError("these advertisements are followed no longer; ask anew")
@@ -155,21 +154,21 @@ class FollowedOffers(Advertisements):
             self._opened = True
 
     async def aclose(self) -> None:
-        """Follow no longer; iteration ends."""
+        """Stops following; iteration ends."""
         self._changes.clear()
         self.end()
         async with self._opening:  # What just begins ends then.
             await self._market.unfollow(self)
 
     def end(self, failure: ContradaError | None = None) -> None:
-        """The service has ended: iteration ends after what waits, with the failure if any."""
+        """Ends the iteration after the queued changes, with the failure if any."""
         if not self._ended:
             self._failure = failure
         self._ended = True
         self._arrived.set()
 
     def changed(self, offer: Offer, is_on_offer: bool) -> None:
-        """Something is on offer that was not, or no longer is."""
+        """Queues a change."""
         form = form_of(offer)
         if form in self._changes:
             del self._changes[form]  # The change before was not read yet; the two cancel out.

@@ -1,7 +1,7 @@
-"""A subscription that reads from an outlet, whoever fills it.
+"""`QueuedSubscription`: a subscription that reads from a queue.
 
-The embedded service fills the outlet from its exchange, the TCP client from what its broker
-delivers. How it is put in force and taken out differs; what the subscriber sees does not.
+The dispatcher of an embedded service fills the queue, or the broker of a client. A subclass puts
+the subscription in force and withdraws it.
 """
 
 import asyncio
@@ -24,22 +24,21 @@ _LOG: Final = logging.getLogger("contrada.service")
 T = TypeVar("T")
 
 UNREADABLE: Final = "unreadable"
-"""Why a notification is dropped: the subscriber's own type cannot hold it."""
+"""Reason of a drop: the subscriber's type cannot hold it."""
 
 TOO_SLOW: Final = "cut off"
-"""Why a notification is dropped: it still waited when its subscription was ended, since it did not
-keep up."""
+"""Reason of a drop: it was queued when its subscription was cut off as too slow."""
 
 UNSUBSCRIBED: Final = "unsubscribed"
-"""Why a notification is dropped: it still waited when its subscription ended."""
+"""Reason of a drop: it was queued when its subscription ended."""
 
 
 class QueuedSubscription(Subscription[T]):
-    """Takes entries from its outlet and gives what its reader makes of them.
+    """Reads entries from its queue and gives its reader's objects of them.
 
-    Without a reader it gives the entries themselves. An entry of which the residue does not hold
-    was not asked for: it is passed over, and not counted. Once it was updated, the residue holds
-    the filters too, since what waits may match only those from before.
+    Without a reader it gives the entries. An entry that fails the residue is skipped, and not
+    counted. After an update the residue includes the filters, since queued entries may match only
+    the former ones.
     """
 
     __slots__ = (
@@ -83,11 +82,11 @@ class QueuedSubscription(Subscription[T]):
 
     @property
     def filters(self) -> Filter | FilterSet:
-        """What is asked for."""
+        """The filters of which a notification matches one."""
         return self._filters
 
     async def open(self) -> None:
-        """Put it in force; returns when the service has acknowledged. Twice is once."""
+        """Puts it in force, once the service has acknowledged. A second call does nothing."""
         async with self._change():
             if self.queue.finished:
                 raise ServiceClosedError("this subscription has ended; subscribe anew")
@@ -101,7 +100,7 @@ class QueuedSubscription(Subscription[T]):
         subject: Subscribable | Predicate[Any],
         where: Subscribable | Predicate[Any] | None = None,
     ) -> None:
-        """Ask for something else, without a gap; see `Subscription.update`."""
+        """Replaces the filters without a gap; see `Subscription.update`."""
         if where is None and is_predicate(subject):
             subject, where = _subject_of(self._reader), subject
         subject, where = cast(Subscribable, subject), narrowing_of(subject, where)
@@ -145,7 +144,7 @@ class QueuedSubscription(Subscription[T]):
                 self._updating = self._next = None
 
     async def unsubscribe(self) -> None:
-        """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
+        """Ends it. Nothing is delivered afterwards; queued entries are dropped and counted."""
         if self._opened:
             check_loop(self._loop)
         self.count_dropped(UNSUBSCRIBED, self.queue.discard())
@@ -157,13 +156,13 @@ class QueuedSubscription(Subscription[T]):
                 await self._leave()
 
     def _change(self) -> asyncio.Lock:
-        """Held while it is put in force or taken out."""
+        """The lock of opening, updating and unsubscribing."""
         if self._changing is None:
             self._changing = asyncio.Lock()
         return self._changing
 
     def statistics(self) -> SubscriptionStatistics:
-        """What was delivered and dropped so far."""
+        """The counts so far."""
         full, expired = self._lost_before()
         before = Counter({QUEUE_FULL: full, EXPIRED: expired})
         dropped = before + (self._dropped or Counter())
@@ -172,20 +171,20 @@ class QueuedSubscription(Subscription[T]):
         )
 
     def count_dropped(self, reason: str, count: int) -> None:
-        """So many did not reach the subscriber."""
+        """Counts notifications that did not reach the subscriber."""
         if count:
             if self._dropped is None:
                 self._dropped = Counter()
             self._dropped[reason] += count
 
     def end(self, failure: ContradaError | None = None) -> None:
-        """The service has ended: iteration ends after what is held, with the failure if any."""
+        """Ends the iteration after the queued entries, with the failure if any."""
         if not self.queue.finished:
             self._failure = failure
             self.queue.finish()
 
     def is_asked(self, found: Notification) -> bool:
-        """Whether a filter matches what was not decided elsewhere."""
+        """Whether a filter matches a notification that was not decided elsewhere."""
         return self._filters.matches(found) or (
             self._next is not None and self._next.matches(found)
         )
@@ -228,7 +227,7 @@ class QueuedSubscription(Subscription[T]):
         concurrency: int = 1,
         on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
     ) -> None:
-        """Call a function with each object until it ends; see `Subscription.handle`."""
+        """Calls a function with each object until it ends; see `Subscription.handle`."""
         from contrada.service.callbacks import called, handle_all
 
         async def failed(error: Exception, item: T) -> None:
@@ -251,45 +250,45 @@ class QueuedSubscription(Subscription[T]):
         self._tell(is_first, "a notification for %(filters)s is unreadable: %(reason)r", error)
 
     def _tell(self, is_first: bool, what: str, error: Exception) -> None:
-        """Logs a fault of the subscriber's own code; after the first for debugging only."""
+        """Logs an exception of the subscriber's code; after the first one for debugging only."""
         level = logging.WARNING if is_first else logging.DEBUG
         trace = None if isinstance(error, ContradaError) else error
         _LOG.log(level, what, {"filters": self.filters, "reason": error}, exc_info=trace)
 
     @abstractmethod
     async def _enter(self) -> None:
-        """Put it in force at the service."""
+        """Puts it in force at the service."""
 
     @abstractmethod
     async def _replace(self) -> None:
-        """Have the service take the next filters for those from before, which stay if refused."""
+        """Replaces its filters at the service; after a refusal the former ones stay."""
 
     @abstractmethod
     async def _leave(self) -> None:
-        """Take it out at the service."""
+        """Withdraws it at the service."""
 
     def _taken(self, size: int) -> None:
-        """An entry of this size has left the outlet."""
+        """Called when an entry of this size has left the queue."""
 
     @abstractmethod
     def _lost_before(self) -> tuple[int, int]:
-        """How many found no room, and how many expired, where that is counted elsewhere."""
+        """The numbers of notifications without room, and expired, that were counted elsewhere."""
 
 
 def why_dropped(error: Exception) -> str:
-    """The reason by which is counted what a reader raises for."""
+    """The reason of a drop for an exception of a reader."""
     return error.reason if isinstance(error, NotVerifiedError) else UNREADABLE
 
 
 def _subject_of(reader: Callable[[Any], Any] | None) -> Any:
-    """Whose objects a subscription gives: the reader is a method of it."""
+    """The subject of a subscription: its reader is a method of it."""
     return getattr(reader, "__self__", None)
 
 
 def _holding(
     filters: Filter | FilterSet, residue: Callable[[Any], bool] | None
 ) -> Callable[[Any], bool]:
-    """All that is asked of a notification."""
+    """The conjunction of filters and residue."""
     if residue is None:
         return filters.matches
     return lambda item: filters.matches(item) and residue(item)

@@ -1,7 +1,7 @@
-"""What a caller hands to a service, turned into notifications and filters.
+"""Conversions of a caller's arguments into notifications, filters and offers.
 
-Every service admits and refuses through these functions, so that the embedded service and a
-network of brokers give the same errors. A filter that nothing can match is refused here.
+Every service uses these functions, so that all accept and refuse the same things with the same
+errors. A filter that no notification can match is refused here.
 """
 
 import inspect
@@ -29,19 +29,18 @@ from contrada.service.subjects import (
 )
 
 PRIORITY_MAX: Final = 9
-"""The highest priority; 0 is the lowest. Beyond it: ServiceError; an envelope of one's own raises
+"""The highest priority; 0 is the lowest. Beyond it: ServiceError; in a given envelope
 InvalidNotificationError."""
 
 TTL_S_MAX: Final = 10**9
-"""The longest time to live that a publisher can ask for: some thirty years. Beyond it:
-ServiceError."""
+"""The longest time to live: some thirty years. Beyond it: ServiceError."""
 
 
 def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Notification:
-    """The notification that an item stands for.
+    """The notification of an item.
 
-    `body` and `content_type` belong to a mapping; what is a notification already has its own.
-    One made of a mapping is stamped in place.
+    `body` and `content_type` belong to a mapping; other items have their own. The notification of a
+    mapping is stamped in place.
     """
     kind = type(item)
     # Told apart by its type: asking whether it keeps to a protocol costs as much as all the rest.
@@ -66,7 +65,7 @@ def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Not
 def dissemination_of(item: object) -> str | None:
     """The dissemination that the class of an item chose; None: the service's own way.
 
-    Raises whatever `chosen_dissemination` of the class raises.
+    Raises the errors of `chosen_dissemination` of the class.
     """
     kind = type(item)
     if kind is dict or kind is Notification or not hasattr(kind, "chosen_dissemination"):
@@ -86,7 +85,7 @@ def publication_of(
     priority: int | None,
     delivery: str | None,
 ) -> Notification:
-    """What `Service.publish` is to publish. Raises as it does."""
+    """The notification that `Service.publish` publishes. Raises as it does."""
     notification = notification_of(item, body, content_type)
     if ttl_s is not None or priority is not None:
         notification = transmitted(notification, ttl_s, priority)
@@ -96,9 +95,9 @@ def publication_of(
 def transmitted(
     notification: Notification, ttl_s: float | None, priority: int | None
 ) -> Notification:
-    """The notification with a time to live in seconds and a priority, where these are given.
+    """The notification with the given time to live in seconds and priority.
 
-    Raises ServiceError for what is none.
+    Raises ServiceError for invalid values.
     """
     given: dict[str, int] = {}
     if ttl_s is not None:
@@ -114,7 +113,7 @@ def transmitted(
 
 
 def promised(notification: Notification, delivery: str) -> Notification:
-    """The same notification, of this class of delivery. Raises ServiceError, InvalidValueError."""
+    """The notification with this delivery class. Raises ServiceError, InvalidValueError."""
     if not isinstance(delivery, str):
         raise ServiceError(f"delivery = {delivery!r}: expected words, for example 'certified'")
     delivery_class(delivery)
@@ -122,7 +121,7 @@ def promised(notification: Notification, delivery: str) -> Notification:
 
 
 def is_promised(notifications: Iterable[Notification]) -> bool:
-    """Whether more than best effort is asked for any of them."""
+    """Whether any of them has a delivery class above best effort."""
     for each in notifications:
         envelope = each.envelope
         if envelope is not OWN and envelope.delivery != BEST_EFFORT:
@@ -131,10 +130,10 @@ def is_promised(notifications: Iterable[Notification]) -> bool:
 
 
 def filters_of(subject: Subscribable, where: Subscribable | None = None) -> Filter | FilterSet:
-    """The filters that a subject stands for, narrowed to those of `where`.
+    """The filters of a subject, narrowed to those of `where`.
 
-    Raises UnsatisfiableFilterError when no notification can match, ServiceError when the
-    subject cannot be subscribed, LimitError where the two give too many.
+    Raises UnsatisfiableFilterError when no notification can match, ServiceError for an invalid
+    subject, LimitError for too many filters.
     """
     wanted = _asked(subject)
     if where is not None:
@@ -148,10 +147,10 @@ def filters_of(subject: Subscribable, where: Subscribable | None = None) -> Filt
 
 
 def narrowing_of(subject: Any, where: Any) -> Subscribable | None:
-    """`where` as something that narrows a subject: a predicate is lifted to a rule, all else stays.
+    """`where` as a subject that narrows another: a predicate becomes a rule.
 
-    Raises ServiceError where a predicate has no type whose objects it could be asked about, and
-    for one that gives no answer when it is called.
+    Raises ServiceError for a predicate over a subject without objects, and for one that does not
+    return its answer when it is called.
     """
     if not is_predicate(where):
         return cast(Subscribable | None, where)
@@ -176,12 +175,12 @@ _LATER: Final = (
 
 
 def is_predicate(where: Any) -> bool:
-    """Whether it narrows by objects."""
+    """Whether it narrows by a predicate."""
     return callable(where) and not isinstance(where, type | SelectsFilters)
 
 
 def offer_of(offered: Offered) -> Offer:
-    """What an advertisement offers. Raises UnsatisfiableFilterError where that is nothing."""
+    """The offer of an advertisement. Raises UnsatisfiableFilterError for an empty one."""
     offer: object = offered
     if isinstance(offered, str | Mapping) and not isinstance(offered, Notification):
         offer = Advertisement(offered)
@@ -202,7 +201,7 @@ def offer_of(offered: Offered) -> Offer:
 
 
 def pattern_of(subject: Pattern, where: object = None) -> Pattern:
-    """A pattern that is subscribed. Raises UnsatisfiableFilterError, ServiceError."""
+    """The pattern of a subscription. Raises UnsatisfiableFilterError, ServiceError."""
     if where is not None:
         raise ServiceError("what narrows a pattern is said in its filters, not by `where`")
     if subject.is_empty:
@@ -215,14 +214,14 @@ def pattern_of(subject: Pattern, where: object = None) -> Pattern:
 
 
 def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
-    """How a subject reads a notification, or None where the subscriber gets it as it is."""
+    """The function that makes the subject's object of a notification; None without one."""
     if not isinstance(subject, str | Filter | FilterSet) and isinstance(subject, Interest):
         return cast(Callable[[Notification], Any], subject.from_notification)
     return None
 
 
 def match_reader_of(subject: Pattern) -> Callable[[Match[Any]], Any]:
-    """The function that reads a match: it gives the match itself, or the subject's own objects."""
+    """The function that makes the subject's object of a match, or gives the match itself."""
     if isinstance(subject, MatchInterest):
         return cast(Callable[[Match[Any]], Any], subject.from_match)
     return lambda found: Match(subject, found.by, found.notifications)
@@ -236,7 +235,7 @@ def reading_of(
     Callable[[Notification], bool] | None,
     Pattern | None,
 ]:
-    """The filters that a subscription is put in force with, its reader, its residue, its pattern.
+    """The filters of a subscription, its reader, its residue, and its pattern.
 
     Raises as `filters_of`, `narrowing_of` and `pattern_of`.
     """
@@ -248,7 +247,7 @@ def reading_of(
 
 
 def residue_of(subject: Any, where: Any = None) -> Callable[[Notification], bool] | None:
-    """The residues of the rules among a subject and `where`; None where filters say it all."""
+    """The residues of the rules among a subject and `where`; None if there are none."""
     return all_of(each.residue_holds for each in (subject, where) if isinstance(each, Rule))
 
 
@@ -296,7 +295,7 @@ def _kind_of(thing: object) -> str:
 
 
 def _obvent_hint(thing: object) -> str:
-    """Advice for an object or class with declared fields, as an undecorated dataclass; else ""."""
+    """Advice for an undecorated class with declared fields, or an object of one; otherwise ""."""
     cls = thing if isinstance(thing, type) else type(thing)
     if not getattr(cls, "__annotations__", None):
         return ""

@@ -1,4 +1,4 @@
-"""What can be subscribed, published and advertised.
+"""The types of subscriptions, publications and advertisements.
 
 These are protocols: a class that satisfies one need not know this package.
 
@@ -20,19 +20,19 @@ T_co = TypeVar("T_co", covariant=True)
 
 @runtime_checkable
 class SelectsFilters(Protocol):
-    """A subject: it says which notifications it asks for."""
+    """A subject: an object with filters."""
 
     def to_filters(self) -> Filter | FilterSet:
-        """The filters that a notification must match one of."""
+        """The filters, of which a notification must match one."""
         ...
 
 
 @runtime_checkable
 class Interest(SelectsFilters, Protocol[T_co]):
-    """A subject that gives objects of its own, for example a class of obvents."""
+    """A subject with objects of its own, for example a class of obvents."""
 
     def from_notification(self, notification: Notification) -> T_co:
-        """What the subscriber gets. Raises a ContradaError when it cannot be made."""
+        """The subscriber's object of a notification. Raises a ContradaError if there is none."""
         ...
 
 
@@ -47,30 +47,30 @@ class Narrowable(SelectsFilters, Protocol):
 
 @runtime_checkable
 class Liftable(SelectsFilters, Protocol):
-    """What can be subscribed and narrowed by a predicate over its objects."""
+    """A subject that a predicate over its objects can narrow."""
 
     def lift(self, predicate: Callable[[Any], object]) -> Rule:
-        """The filters that cover a predicate, with the rest of it, which the subscriber decides.
+        """A rule of filters that cover a predicate, with the rest as its residue.
 
-        Raises a ContradaError for what is no predicate.
+        Raises a ContradaError for an invalid predicate.
         """
         ...
 
 
 @runtime_checkable
 class MatchInterest(Protocol[T_co]):
-    """A pattern that gives objects of its own, for each match."""
+    """A pattern with objects of its own, for each match."""
 
     def from_match(self, match: Match[Any]) -> T_co:
-        """What the subscriber gets. Raises a ContradaError when it cannot be made."""
+        """The subscriber's object of a match. Raises a ContradaError when it cannot be made."""
         ...
 
 
 class Publishable(Protocol):
-    """What can be published: it says what its notification is."""
+    """An object that can be published."""
 
     def to_notification(self) -> Notification:
-        """The notification to publish, its envelope not yet stamped."""
+        """The notification to publish, without a stamped envelope."""
         ...
 
 
@@ -87,22 +87,22 @@ class _Model(Protocol):
 
 
 Declared: TypeAlias = _Dataclass | _AttrsClass | _Model | msgspec.Struct
-"""An object of a class with declared fields. It can be published if the class was made an obvent
-class."""
+"""An object of a class with declared fields. It can be published if the class is an obvent class.
+"""
 
 Item: TypeAlias = Notification | Mapping[str, Any] | Publishable | Declared
-"""What can be published."""
+"""An item of `publish`."""
 
 Subscribable: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | SelectsFilters | Rule
-"""What can be subscribed. What a rule of another dialect leaves open of its filters is decided
-where it is subscribed, of each notification that they match."""
+"""A subject of `subscribe`. The residue of a rule of another dialect is evaluated at the
+subscriber, for each notification that its filters match."""
 
 Predicate: TypeAlias = Callable[[T], object]
-"""What narrows by objects: it says whether one is asked for. One that raises says no, counted."""
+"""A predicate over the objects of a subject. An exception counts as no, and is counted."""
 
 EnvelopePredicate: TypeAlias = Callable[[T, Envelope], object]
-"""One with two parameters is given the envelope too."""
+"""A predicate with two parameters is given the envelope, too."""
 
 Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | SelectsFilters
-"""What can be advertised: text and mapping are an `Advertisement`; a filter, or what offers one as
-a class of obvents does, allows any further attributes."""
+"""A subject of `advertise`: text and mapping are an `Advertisement`; a filter, or an object with
+one such as a class of obvents, allows any further attributes."""

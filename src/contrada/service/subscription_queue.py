@@ -44,31 +44,30 @@ DROP_OLDEST: Final = "drop-oldest"
 DISCONNECT: Final = "disconnect"
 
 ENTRY_BYTES: Final = 512
-"""What an entry costs beside its own bytes, so that many tiny ones are bounded too."""
+"""Bytes that an entry costs beside its own, so that many tiny ones are bounded, too."""
 
 PUBLISH_WAIT_S: Final = 5.0
-"""How long a publisher waits for a reader that takes nothing, unless it asks otherwise. Beyond it:
-the newest of the lowest priority is dropped, counted."""
+"""How long a publisher waits for a full queue by default. Beyond it: the newest of the lowest
+priority is dropped, counted."""
 
 PUBLISH_WAIT_S_MAX: Final = 60.0
-"""The longest such wait that a publisher can ask for. Beyond it: ServiceError; a broker cuts
-it."""
+"""The longest such wait. Beyond it: ServiceError; a broker shortens it."""
 
 QUEUE_FULL: Final = "queue full"
-"""Why a notification is dropped: its subscriber stopped reading."""
+"""Reason of a drop: the subscriber stopped reading."""
 
 EXPIRED: Final = "expired"
-"""Why a notification is dropped: its time to live was over before its subscriber read it."""
+"""Reason of a drop: the time to live was over before the subscriber read it."""
 
 
 def size_of(notification: Notification) -> int:
-    """The bytes for which a notification counts in a queue."""
+    """The bytes of a notification in a queue."""
     held = len(notification.packed) or len(notification.span) + len(notification.body)
     return ENTRY_BYTES + held
 
 
 def entry_of(notification: Notification) -> QueueEntry[Notification]:
-    """A notification as an outlet holds it."""
+    """A notification as an entry of a queue."""
     envelope = notification.envelope
     if envelope.ttl_us is None and envelope.priority == PRIORITY_DEFAULT:
         held = len(notification.packed) or len(notification.span) + len(notification.body)
@@ -77,34 +76,34 @@ def entry_of(notification: Notification) -> QueueEntry[Notification]:
 
 
 def size_of_all(notifications: Notifications) -> int:
-    """The bytes for which several count."""
+    """The bytes of several notifications in a queue."""
     if type(notifications) is Bundle:
         return ENTRY_BYTES * len(notifications) + sum(map(len, notifications.encodings))
     return sum(map(size_of, notifications))
 
 
 Passed: TypeAlias = Notification | bytes
-"""What outlets at a broker hold: a notification, or the encoding of one that was never decoded."""
+"""An entry of a broker's queue: a notification, or the encoding of one that was never decoded."""
 
 
 def entries_of(notifications: Notifications) -> Sequence[QueueEntry[Passed]]:
-    """Notifications as an outlet holds them; of a bundle it holds encodings."""
+    """Notifications as entries of a queue; those of a bundle are encodings."""
     if type(notifications) is Bundle:
         return [(each, ENTRY_BYTES + len(each), None) for each in notifications.encodings]
     return [*map(entry_of, notifications)]
 
 
 class Keeper(Protocol):
-    """Who keeps count of what an outlet drops."""
+    """The owner of a queue, which counts its drops."""
 
     def count_lost(self, reason: str, count: int, size: int) -> None:
-        """So many entries, of so many bytes together, were dropped by an outlet."""
+        """Counts entries that the queue dropped, and their bytes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """The bounds of an outlet, and the clock by which entries expire."""
+    """The bounds of a queue, and the clock by which entries expire."""
 
     notifications: int
     bytes_: int
@@ -130,7 +129,7 @@ USUAL_QUEUE: Final = QueueSettings()
 
 
 class _PublisherLine:
-    """The publishers that wait for room, in line. `stalled`: one has waited in vain."""
+    """The publishers that wait for room, in line. `stalled`: a wait was in vain."""
 
     __slots__ = ("room", "stalled", "turn", "waiting")
 
@@ -144,8 +143,7 @@ class _PublisherLine:
 class SubscriptionQueue(Generic[P]):
     """A bounded queue with back-pressure; not for several threads.
 
-    What waiting needs is made when somebody waits, so that a queue which is empty, as most are, is
-    small.
+    Objects for waiting are created at the first wait: most queues are empty, and stay small.
     """
 
     __slots__ = (
@@ -169,7 +167,7 @@ class SubscriptionQueue(Generic[P]):
         clock: Callable[[], int] = wall_clock_us,
         when_full: WhenFull = BLOCK,
     ) -> None:
-        """A `budget` bounds several outlets; `clock` is asked for what has a time to live."""
+        """A `budget` bounds several queues; `clock` is read for entries with a time to live."""
         self.when_full: WhenFull = when_full
         self._entries: deque[QueueEntry[P]] | Backlog[P] | None = None
         self._bytes = 0
@@ -179,20 +177,20 @@ class SubscriptionQueue(Generic[P]):
         self._arrived: asyncio.Event | None = None
         self._line: _PublisherLine | None = None
         self.finished = False
-        """No entry comes in any more."""
+        """Whether it accepts no more entries."""
         self.keeper: Keeper | None = None
-        """Told of each entry that was dropped, from the queue or for want of room or time."""
+        """Counts each entry that was dropped, for want of room or time."""
 
     def __len__(self) -> int:
         return len(self._entries) if self._entries else 0
 
     @property
     def held_bytes(self) -> int:
-        """The sizes of all that it holds."""
+        """The bytes of all entries."""
         return self._bytes
 
     def offer(self, entry: QueueEntry[P]) -> bool:
-        """Take an entry in if there is room now and nobody is in line before it."""
+        """Adds an entry if there is room now and no publisher in line before it."""
         line = self._line
         if self.finished or (line and line.waiting) or not self._fits(entry[1]):
             return False
@@ -200,10 +198,10 @@ class SubscriptionQueue(Generic[P]):
         return True
 
     def offer_all(self, entries: Sequence[QueueEntry[P]]) -> int:
-        """Take in the first of these entries, as many as `offer` would. Returns their count.
+        """Adds the first of these entries, as many as `offer` would; returns their count.
 
-        The count is that of all entries where nobody waits for room (`when_full`): those without
-        room displace others or are dropped here.
+        Unless publishers wait for room (`when_full`), that is the count of all entries: those
+        without room displace others or are dropped here.
         """
         line = self._line
         if self.finished or (line and line.waiting):
@@ -226,9 +224,9 @@ class SubscriptionQueue(Generic[P]):
         return len(entries)
 
     async def put(self, entry: QueueEntry[P], wait_s: float) -> bool:
-        """Take an entry in, waiting for room at most `wait_s`; False when there was none for it.
+        """Adds an entry, waiting for room at most `wait_s`; returns whether it was added.
 
-        What becomes too late meanwhile is dropped, not for want of room.
+        An entry that expires meanwhile is dropped as expired.
         """
         line = self._line = self._line or _PublisherLine()
         line.waiting += 1
@@ -252,7 +250,7 @@ class SubscriptionQueue(Generic[P]):
             line.waiting -= 1
 
     def take(self) -> tuple[P, int] | None:
-        """The first entry and its size; None when there is none."""
+        """Removes the first entry; returns it and its size, or None."""
         entries = self._entries
         if not entries:
             return None
@@ -265,7 +263,7 @@ class SubscriptionQueue(Generic[P]):
         return item, size
 
     def take_batch(self, count_max: int, bytes_max: int) -> tuple[list[P], int]:
-        """The first entries and their size together, ended by one that reaches a limit."""
+        """Removes and returns the first entries, up to one that reaches a limit, and their size."""
         self._expire()
         entries = self._entries
         batch: list[P] = []
@@ -282,7 +280,7 @@ class SubscriptionQueue(Generic[P]):
         return batch, size
 
     async def arrival(self) -> None:
-        """Wait until there is an entry, or none will come any more."""
+        """Waits until there is an entry, or none will be added."""
         while not self._entries and not self.finished:
             if self._arrived is None:
                 self._arrived = asyncio.Event()
@@ -290,14 +288,14 @@ class SubscriptionQueue(Generic[P]):
             await self._arrived.wait()
 
     def finish(self) -> None:
-        """Take nothing in any more; what is held can still be taken."""
+        """Accepts no more entries; those in the queue can still be read."""
         self.finished = True
         if self._arrived is not None:
             self._arrived.set()
         self._release()
 
     def discard(self) -> int:
-        """Finish, and forget what is held; returns how many entries that were."""
+        """Finishes and empties the queue; returns the number of its entries."""
         held = len(self)
         self._entries = None
         self._taken(self._bytes)
@@ -320,7 +318,7 @@ class SubscriptionQueue(Generic[P]):
             self._arrived.set()
 
     def _ranked(self, held: Iterable[QueueEntry[P]] | Backlog[P]) -> Backlog[P]:
-        """What is held, by priority from now on."""
+        """The entries, ordered by priority from now on."""
         if not isinstance(held, Backlog):
             held = self._entries = Backlog(held)
         return held
@@ -353,7 +351,7 @@ class SubscriptionQueue(Generic[P]):
     # --- what is dropped ----------------------------------------------------------------------
 
     def _expire(self) -> bool:
-        """Drops what it is too late for; whether that was anything."""
+        """Drops expired entries; returns whether there were any."""
         if type(self._entries) is not Backlog:
             return False
         late = self._entries.expire(self._bounds.clock())
@@ -361,7 +359,7 @@ class SubscriptionQueue(Generic[P]):
         return bool(late)
 
     def _overflow(self, entries: Sequence[QueueEntry[P]]) -> None:
-        """Decides what is dropped when there is no room for all entries and no publisher waits."""
+        """Decides which entries are dropped when not all have room and no publisher waits."""
         if self.when_full == DISCONNECT:
             self._count_lost(QUEUE_FULL, entries)
             self.cut_off()
@@ -373,13 +371,13 @@ class SubscriptionQueue(Generic[P]):
                 self._count_lost(QUEUE_FULL, [entry])
 
     def cut_off(self) -> None:
-        """Its reader is to be cut off, since it does not keep up. What is held can be taken."""
+        """Cuts off a reader that is too slow. The entries can still be read."""
         self.finish()
 
     def _displace(self, entry: QueueEntry[P]) -> bool:
-        """Drops the newest of the lowest priorities where that makes room for a higher one.
+        """Drops the newest of the lowest priorities if that makes room for a higher one.
 
-        Where the oldest are to be dropped, also for one that is alike.
+        With `drop-oldest` also for an equal one.
         """
         _, size, transmission = entry
         priority = PRIORITY_DEFAULT if transmission is None else transmission.priority
@@ -400,7 +398,7 @@ class SubscriptionQueue(Generic[P]):
         return True
 
     def _drop(self, reason: str, entries: Sequence[QueueEntry[P]]) -> None:
-        """Entries that were held are dropped."""
+        """Drops entries of the queue."""
         if entries:
             self._count_lost(reason, entries)
             self._taken(sum([size for _, size, _ in entries]))
@@ -410,7 +408,7 @@ class SubscriptionQueue(Generic[P]):
             self.keeper.count_lost(reason, len(entries), sum([size for _, size, _ in entries]))
 
     def _left_s(self, entry: QueueEntry[P]) -> float:
-        """For how long an entry may still be read."""
+        """The seconds until an entry expires."""
         transmission = entry[2]
         if transmission is None or transmission.expires_us is None:
             return inf
@@ -419,7 +417,7 @@ class SubscriptionQueue(Generic[P]):
     # --- waiting for room ---------------------------------------------------------------------
 
     async def _room_for(self, size: int, wait_s: float, line: _PublisherLine) -> None:
-        """Wait until an entry of this size fits; the caller looks whether it does."""
+        """Waits until an entry of this size may fit; the caller checks whether it does."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(wait_s):
@@ -433,7 +431,7 @@ class SubscriptionQueue(Generic[P]):
             line.room = None
 
     def _relieve(self) -> None:
-        """There is ample room again: whoever waits for it goes on."""
+        """Wakes the publishers that wait for room, since there is ample."""
         if self._line is not None:
             self._line.stalled = False
         self._release()

@@ -146,23 +146,23 @@ class SyncAdvertisements(SyncIterator[Advertisements, OfferChange]):
 
     @property
     def current(self) -> tuple[Offer, ...]:
-        """What is on offer at this moment. Cost: all of it."""
+        """The advertisements on offer now. Cost: a copy of all."""
         return self._service.ask(lambda: self._held.current)
 
 
 class SyncOffering(SyncResource[Offering]):
-    """A standing advertisement: its service may publish this; use it inside `with`.
+    """An advertisement of a service; use it inside `with`.
 
     See `Offering`.
     """
 
     @property
     def offer(self) -> Offer:
-        """What may be published."""
+        """The advertised notifications."""
         return self._service.ask(lambda: self._held.offer)
 
     def unadvertise(self) -> None:
-        """Withdraw it. Twice is once."""
+        """Withdraws it. A second call does nothing."""
         self.close()
 
 
