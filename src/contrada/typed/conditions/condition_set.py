@@ -79,9 +79,10 @@ class ConditionSet(Generic[K]):
     def add(self, key: K, condition: Condition) -> None:
         """Sets the condition of a key. Raises InvalidObventError.
 
-        The condition is checked against the class first. Cost: some tens of microseconds. In a set
-        of INDEXED_MIN different conditions or more it is that of a subscription, some tenths of a
-        millisecond, and the call that reaches this number lifts all of them.
+        The condition is checked against the class first. Cost: some tens of microseconds. From
+        INDEXED_MIN different conditions on it is that of a subscription, some tenths of a
+        millisecond. The call that reaches this number lifts all conditions, and loads compiled
+        kernels, which may take most of a second.
         """
         hash(key)
         if not isinstance(condition, Condition):

@@ -109,7 +109,7 @@ class CompiledPredicate:
         if self.is_exact:
             head = "lifted exactly"
         else:
-            head = "lifted in part; the predicate decides on what these let through"
+            head = "lifted in part; the predicate decides on the matches of these"
         filters = [f"  {str(each) or 'everything'}" for each in self.filters.filters]
         return "\n".join((head, *(filters or ["  nothing"]), *map(str, self.plan)))
 
