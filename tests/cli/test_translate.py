@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
-from contrada.integrations.dialects.sql import sql_rules as sql_rules
+from contrada.integrations.dialects.sql import sql_reader
 from contrada.integrations.files import read_subscriptions
 from contrada.integrations.files.rule_files import DIALECTS
 from contrada.model import Filter
@@ -236,7 +236,7 @@ def test_ctrl_c_ends_quietly(conditions: Path, monkeypatch: pytest.MonkeyPatch) 
     def interrupted(text: str, line: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sql_rules, "filters", interrupted)
+    monkeypatch.setattr(sql_reader, "filters", interrupted)
     result = translate("--from", "sql", conditions)
     assert result.exit_code == 130
     assert "Traceback" not in result.output

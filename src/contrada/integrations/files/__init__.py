@@ -14,7 +14,6 @@ from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.json_objects import (
     notification_of_object,
     read_objects,
-    records_of_lines,
 )
 from contrada.integrations.files.json_output import notification_of_shown, shown_text
 from contrada.integrations.files.lines import WHOLE, Part, open_lines, parts_of
@@ -52,7 +51,6 @@ __all__ = [
     "read_objects",
     "read_rows",
     "read_subscriptions",
-    "records_of_lines",
     "records_of_tree",
     "shown_text",
 ]

@@ -29,7 +29,6 @@ from contrada.integrations.documents.naming_strategies import (
     named,
 )
 from contrada.integrations.files.csv_rows import is_blank
-from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.lines import printable
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import (
@@ -209,15 +208,6 @@ def read_objects(
 
     With the strategy `split` a line may have several records.
     """
-    if options.splits:
-        return _split_lines(lines, source, options)
-    make = partial(notification_of_object, options=options)
-    return records_of_lines(lines, source, make, options.limits)
-
-
-def _split_lines(
-    lines: Iterable[str], source: str, options: ReadOptions
-) -> Iterator[Record | BadRecord]:
     try:
         for number, text in enumerate(lines, start=1):
             yield from records_of_line(text, source, number, options)
@@ -245,21 +235,6 @@ def records_of_line(
             yield replace(each, line=number)
         else:
             yield replace(each, number=number)
-
-
-def records_of_lines(
-    lines: Iterable[str],
-    source: str,
-    make: Callable[[str], Notification],
-    limits: FileLimits = FileLimits(),
-) -> Iterator[Record | BadRecord]:
-    """Yields records as `read_objects` does, with another function for a line."""
-    try:
-        for number, text in enumerate(lines, start=1):
-            if not is_blank(text):
-                yield record_of(make, source, number, text, limits)
-    except ContradaError as error:
-        yield bad_record(source, error, None)
 
 
 def _put(

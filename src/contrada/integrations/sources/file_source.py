@@ -23,7 +23,6 @@ import math
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC
 from functools import reduce
 from glob import glob
@@ -35,7 +34,7 @@ import msgspec
 
 from contrada.errors import ContradaError, InputError, MissingRequirementError, ServiceError
 from contrada.integrations.dialects.sql import sql_bounds
-from contrada.integrations.sources.source_rows import items_of, key_in, zone_of
+from contrada.integrations.sources.source_rows import errors_at, items_of, key_in, zone_of
 from contrada.model import Notification, ValueSet
 from contrada.model.algebra.sets import eq
 from contrada.model.algebra.value_set import EVERYTHING, NOTHING, PRESENT
@@ -112,7 +111,7 @@ class FileSource:
 
     def answer(self, question: SourceQuery) -> Generator[Notification, None, None]:
         """See `DataSource`. Cost: some microseconds for each accepted row."""
-        with self._errors():
+        with errors_at(self.place, _is_of_files):
             paths, kind = self._paths()
             if kind == "json":
                 yield from filter(question.answers, self._objects(paths))
@@ -127,7 +126,7 @@ class FileSource:
         return self._description.describe(now_us)
 
     def _described(self) -> Offer:
-        with self._errors():
+        with errors_at(self.place, _is_of_files):
             paths, kind = self._paths()
             if kind == "json":
                 return described(self._objects(paths))
@@ -182,24 +181,12 @@ class FileSource:
                 raise InputError(self.place, reason)
         return names
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turns errors of files into InputError with the place."""
-        try:
-            yield
-        except ContradaError:
-            raise
-        except Exception as error:
-            if not isinstance(error, _of_files()):
-                raise
-            raise InputError(self.place, " ".join(str(error).split())) from error
 
-
-def _of_files() -> tuple[type[Exception], ...]:
-    """Returns the types of errors of files."""
+def _is_of_files(error: Exception) -> bool:
+    """Whether reading files raised it."""
     arrow = sys.modules.get("pyarrow")
     known = (OSError, EOFError, OverflowError, UnicodeDecodeError, zlib.error)
-    return known if arrow is None else (*known, arrow.ArrowException)
+    return isinstance(error, known if arrow is None else (*known, arrow.ArrowException))
 
 
 _ENDINGS: Final[dict[FileFormat, tuple[str, ...]]] = {

@@ -37,6 +37,8 @@ from contrada.integrations.dialects.sql.sql_writer import (
     TRUE,
     Clause,
     ColumnKind,
+    all_of,
+    any_of,
     quote,
     where,
 )
@@ -87,10 +89,10 @@ Pushed: TypeAlias = Callable[[SqlColumn, ValueSet], Clause]
 def condition(question: SourceQuery, columns: Mapping[str, SqlColumn], pushed: Pushed) -> Clause:
     """Returns the condition on rows, with `?` for each parameter."""
     found = [
-        _all([_side(n, v, columns, pushed) for n, v in each.sets.items()])
+        all_of([_side(n, v, columns, pushed) for n, v in each.sets.items()])
         for each in question.filters
     ]
-    whole = _any(found)
+    whole = any_of(found)
     if len(whole.text) > PUSHED_CHARACTERS_MAX or len(whole.parameters) > PUSHED_VALUES_MAX:
         return TRUE
     return whole
@@ -119,7 +121,7 @@ def _side(name: str, values: ValueSet, columns: Mapping[str, SqlColumn], pushed:
         there = pushed(column, present)
     if not is_absent_good:
         return there
-    return TRUE if there == TRUE else _any([Clause(f"{quote(name)} IS NULL"), there])
+    return TRUE if there == TRUE else any_of([Clause(f"{quote(name)} IS NULL"), there])
 
 
 # --- SQLite -----------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ def pushed_to_sqlite(column: SqlColumn, values: ValueSet) -> Clause:
         if affinity not in ("TEXT", "BLOB") and any(map(_spells_number, found.parameters)):
             found = Clause(f"{name} >= ''")  # It would be compared as the number.
         parts += [found, Clause(f"{name} >= x''")]
-    return _any(parts)
+    return any_of(parts)
 
 
 def _spells_number(parameter: Any) -> bool:
@@ -205,7 +207,7 @@ def pushed_to_postgres(column: SqlColumn, values: ValueSet) -> Clause:
         return Clause(f"{quote(column.name)} IS NOT NULL")
     found = Clause(found.text, tuple(parameters))  # type: ignore[arg-type]
     if column.type == "float8" and values.holds(NAN_KEY):
-        return _any([found, Clause(f"{quote(column.name)} = 'NaN'")])
+        return any_of([found, Clause(f"{quote(column.name)} = 'NaN'")])
     return found
 
 
@@ -253,26 +255,3 @@ def _texts(name: str, texts: ValueSet, *, collation: str, sqlite: bool) -> Claus
     if all(line.single(cuts[at : at + 2]) for at in range(0, len(cuts), 2)):
         collation = ""
     return _of_kind(name, texts, TEXT, sqlite=sqlite, collation=collation)
-
-
-def _all(parts: list[Clause]) -> Clause:
-    """Returns the conjunction of conditions."""
-    held = [part for part in parts if part != TRUE]
-    if FALSE in held:
-        return FALSE
-    return _joined(" AND ", held) if held else TRUE
-
-
-def _any(parts: list[Clause]) -> Clause:
-    """Returns the disjunction of conditions."""
-    held = [part for part in parts if part != FALSE]
-    if TRUE in held:
-        return TRUE
-    return _joined(" OR ", held) if held else FALSE
-
-
-def _joined(word: str, parts: list[Clause]) -> Clause:
-    if len(parts) == 1:
-        return parts[0]
-    text = word.join(f"({part.text})" for part in parts)
-    return Clause(text, tuple(value for part in parts for value in part.parameters))

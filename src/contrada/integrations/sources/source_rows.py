@@ -7,7 +7,8 @@ more digits than a double the nearest double. A time without a zone is in the zo
 without one it is refused. NULL is absent.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -18,6 +19,19 @@ from contrada.model import Notification
 from contrada.model.domains.values import Key, key_of, normal
 
 _MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@contextmanager
+def errors_at(place: str, is_known: Callable[[Exception], bool]) -> Iterator[None]:
+    """Turns known errors of a driver into InputError with the place."""
+    try:
+        yield
+    except ContradaError:
+        raise
+    except Exception as error:
+        if not is_known(error):
+            raise
+        raise InputError(place, " ".join(str(error).split())) from error
 
 
 def zone_of(name: str | None) -> ZoneInfo | None:

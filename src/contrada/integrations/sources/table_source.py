@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from contrada.errors import ContradaError, InputError, MissingRequirementError, ServiceError
+from contrada.errors import InputError, MissingRequirementError, ServiceError
 from contrada.integrations.dialects.sql.sql_writer import Clause
 from contrada.integrations.sources.source_pushdown import SqlColumn
-from contrada.integrations.sources.source_rows import items_of, zone_of
+from contrada.integrations.sources.source_rows import errors_at, items_of, zone_of
 from contrada.integrations.sources.sqlite_tables import SqliteTables
 from contrada.model import Notification, ValueSet
 from contrada.model.domains.values import check_user_name
@@ -121,15 +121,8 @@ class TableSource:
     @contextmanager
     def _opened(self) -> Iterator[Database]:
         """Opens a connection; its errors are raised with the place."""
-        try:
-            with closing(self._open()) as database:
-                yield database
-        except ContradaError:
-            raise
-        except Exception as error:
-            if not _is_of_database(error):
-                raise
-            raise InputError(self.place, " ".join(str(error).split())) from error
+        with errors_at(self.place, _is_of_database), closing(self._open()) as database:
+            yield database
 
     def _columns(self, database: Database) -> list[SqlColumn]:
         """Returns the columns that are attributes. Raises InputError for a missing one."""

@@ -16,26 +16,93 @@ nothing and differs from every number.
 Queries that need more than one sample are refused: functions, aggregations, arithmetic, ranges of
 time, comparisons of two metrics, and matching by other labels (`on`, `ignoring`).
 
-Source: Prometheus 3's documentation, Querying: basics, operators.
+Source: Prometheus 3's documentation, Querying: basics, operators; Configuration: alerting and
+recording rules.
 """
 
 import math
 import re
+from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 
-from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
+from contrada.errors import (
+    ContradaError,
+    InvalidFilterError,
+    InvalidNameError,
+    LimitError,
+    RefusedRuleError,
+)
 from contrada.integrations.dialects import dialect_grammar
-from contrada.integrations.dialects.prometheus.labels import DIALECT, label_values
+from contrada.integrations.dialects.yaml_documents import Document, documents
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import MIRRORED, And, Formula, Member, Or, negation
 from contrada.model.algebra.filter import FilterSet, filter_set
-from contrada.model.algebra.value_set import NOTHING, ValueSet
+from contrada.model.algebra.value_set import ABSENT, NOTHING, ValueSet, union
 from contrada.model.domains.values import INT_MAX, check_user_name
+from contrada.model.languages import characters, regex_operator, regex_syntax
 from contrada.model.languages.regex_syntax import repeats_in
-from contrada.model.rule import require_text
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_text
+
+DIALECT: Final = "prometheus"
+
+REGULAR_EXPRESSION: Final = "a regular expression that is not linear"
+
+_ANY: Final = regex_syntax.Chars(characters.complement(()))
+_ANYTHING: Final = regex_syntax.Repeat(_ANY, 0, None)
+_SOMETHING: Final = regex_syntax.Repeat(_ANY, 1, None)
+
+
+def label_values(how: str, text: str) -> ValueSet:
+    """Returns the values, or the absence, of a label that a matcher accepts.
+
+    Raises RefusedRuleError for a regular expression that is invalid or not linear.
+    """
+    accepted = _matched_texts(text) if how.endswith("~") else sets.eq(text)
+    if accepted.contains(""):
+        accepted |= ABSENT
+    return ~accepted if how.startswith("!") else accepted
+
+
+def _matched_texts(pattern: str) -> ValueSet:
+    """Returns the texts that a regular expression matches as a whole."""
+    try:
+        tree = regex_syntax.read(f"(?s){pattern}")
+        if tree == _SOMETHING:
+            return sets.ALL_TEXT - sets.eq("")
+        plain = regex_operator.plain_forms(_whole(tree))
+        if plain is None:
+            return sets.matches(f"\\A(?s:{pattern})\\z")
+    except InvalidFilterError as error:
+        raise RefusedRuleError(DIALECT, REGULAR_EXPRESSION, pattern, error.reason) from None
+    return union(map(sets.of_plain, plain))
+
+
+def _whole(tree: regex_syntax.Tree) -> regex_syntax.Tree:
+    """Returns an expression that finds a match exactly in the texts that the tree matches as a
+    whole.
+    """
+    return _bound(_bound(tree, regex_syntax.AT_END), regex_syntax.AT_START)
+
+
+def _bound(tree: regex_syntax.Tree, where: int) -> regex_syntax.Tree:
+    """Adds a boundary at one end of a tree; any text at this end needs none."""
+    if isinstance(tree, regex_syntax.Alternation):
+        return regex_syntax.Alternation(tuple(_bound(part, where) for part in tree.parts))
+    step = 1 if where == regex_syntax.AT_START else -1
+    parts = (tree.parts if isinstance(tree, regex_syntax.Sequence) else (tree,))[::step]
+    if parts[:1] == (_ANYTHING,):
+        parts = parts[1:]
+    elif parts[:1] == (regex_syntax.Look(where),):
+        return _bound(regex_syntax.Sequence(parts[1:][::step]), where)
+    elif parts and isinstance(parts[0], regex_syntax.Alternation):
+        parts = (_bound(parts[0], where), *parts[1:])
+    else:
+        parts = (regex_syntax.Look(where), *parts)
+    return regex_syntax.Sequence(parts[::step])
+
 
 NAME: Final = "__name__"
 """The attribute of a sample with the metric's name, as in Prometheus."""
@@ -309,3 +376,54 @@ def _check_size(query: str) -> None:
     dialect_grammar.check_nesting(tokens, "QUERY_NESTING_MAX", QUERY_NESTING_MAX)
     if sum(map(repeats_in, tokens)) > QUERY_COUNTS_MAX:
         raise LimitError("QUERY_COUNTS_MAX", QUERY_COUNTS_MAX)
+
+
+NO_RULES: Final = "no rule in the file"
+
+_QUERIES: Final = ("expr", "query")
+_NAMES: Final = ("alert", "record", "name")
+
+
+def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]:
+    """Yields the rules of a YAML file: every map with a query in `expr` or `query`.
+
+    `alert`, `record` or `name` is the name of a rule. `for` is ignored: filters match whenever the
+    query has a result.
+
+    With `rows` a notification holds several metrics; see `filters`.
+    """
+    found = 0
+    try:
+        for document in documents(DIALECT, text):
+            if isinstance(document, RefusedRuleError):
+                found += 1
+                yield RefusedRule("", document)
+                continue
+            for name, query in _queries(document):
+                found += 1
+                yield read_or_refuse(name, partial(read, query, name, rows=rows))
+    except ContradaError as error:
+        yield RefusedRule("", error)
+        return
+    if not found:
+        yield RefusedRule("", RefusedRuleError(DIALECT, NO_RULES))
+
+
+def read(query: Document, name: str = "", *, rows: bool = False) -> Rule:
+    """Returns the rule of a query; see `filters`. Raises RefusedRuleError, LimitError."""
+    return Rule(name, filters(require_text(DIALECT, query), rows=rows))
+
+
+def _queries(document: Document) -> Iterator[tuple[str, Document]]:
+    """Yields the names and queries of a document, in its order."""
+    if isinstance(document, list):
+        for each in document:
+            yield from _queries(each)
+    elif isinstance(document, dict):
+        key = next((key for key in _QUERIES if key in document), None)
+        if key is not None:
+            names = (document[key] for key in _NAMES if key in document)
+            yield str(next(names, "")), document[key]
+            return
+        for each in document.values():
+            yield from _queries(each)

@@ -15,8 +15,8 @@ from contrada.errors import EncodingError, InvalidFilterError, LimitError
 from contrada.integrations.dialects.json_text import decode_json
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
-from contrada.integrations.dialects.sigma.rule_metadata import about
 from contrada.integrations.dialects.sigma.sigma_refusals import refusal, shorten
+from contrada.integrations.dialects.sigma.sigma_rules import about
 from contrada.integrations.dialects.sigma.sigma_values import equal
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import checked

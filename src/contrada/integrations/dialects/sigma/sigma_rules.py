@@ -8,7 +8,8 @@ Refused are rules that search for words anywhere in an event, since a notificati
 text; rules that compare two fields; patterns that no automaton can decide; and rules over several
 events: aggregations and correlations.
 
-Source: Sigma specification 2.1.0.
+Source: Sigma specification 2.1.0; Detection Rule License 1.1 (author and title accompany a rule
+and its matches).
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,6 @@ from contrada.errors import ContradaError, InvalidNameError, RefusedRuleError
 from contrada.integrations.dialects.sigma import sigma_condition
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
-from contrada.integrations.dialects.sigma.rule_metadata import about
 from contrada.integrations.dialects.sigma.sigma_refusals import DIALECT, refusal, shorten
 from contrada.integrations.dialects.sigma.sigma_values import (
     Placeholders,
@@ -33,6 +33,22 @@ from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.value_set import union
 from contrada.model.domains.values import check_user_name
 from contrada.model.rule import RefusedRule, Rule, read_or_refuse
+
+ABOUT: Final = ("title", "author", "level", "tags", "license")
+"""The keys that are kept."""
+
+
+def about(document: Mapping[Any, Any]) -> dict[str, str | list[str]]:
+    """Returns the texts and lists of texts of the description."""
+    found: dict[str, str | list[str]] = {}
+    for key in ABOUT:
+        value = document.get(key)
+        if isinstance(value, list):
+            found[key] = [str(each) for each in value if isinstance(each, str | int | float)]
+        elif isinstance(value, str | int | float):
+            found[key] = str(value)
+    return found
+
 
 NO_PLACEHOLDERS: Final[Placeholders] = MappingProxyType({})
 

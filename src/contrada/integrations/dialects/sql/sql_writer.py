@@ -98,7 +98,7 @@ def where(
         for name, kind in columns.items()
     }
     filters = of.filters
-    return _any([_filter(each, known) for each in filters])
+    return any_of([_filter(each, known) for each in filters])
 
 
 def quote(name: str) -> str:
@@ -111,7 +111,7 @@ def _filter(of: Filter, columns: Mapping[str, TypedColumn]) -> Clause:
     for name in of.sets:
         if name not in columns:
             raise refusal(NO_COLUMN, name)
-    return _all([_constraint(columns[name], held) for name, held in of.sets.items()])
+    return all_of([_constraint(columns[name], held) for name, held in of.sets.items()])
 
 
 def _constraint(column: TypedColumn, held: ValueSet) -> Clause:
@@ -121,7 +121,7 @@ def _constraint(column: TypedColumn, held: ValueSet) -> Clause:
         return present
     if present == column.is_there():
         return TRUE
-    return _any([Clause(f"{column.text} IS NULL"), present])
+    return any_of([Clause(f"{column.text} IS NULL"), present])
 
 
 def _present(column: TypedColumn, held: ValueSet) -> Clause:
@@ -142,7 +142,7 @@ def _language(column: TypedColumn, of: Language) -> Clause:
     if isinstance(of, language.Literal):
         return _shape(column, of)
     parts = [_language(column, part) for part in of.parts]
-    return _all(parts) if isinstance(of, Every) else _any(parts)
+    return all_of(parts) if isinstance(of, Every) else any_of(parts)
 
 
 def _intervals(column: TypedColumn, domain: Cuts, inside: Cuts) -> Clause:
@@ -154,8 +154,8 @@ def _intervals(column: TypedColumn, domain: Cuts, inside: Cuts) -> Clause:
     if len(left_out) < len(held) and all(key is not None for _, key in left_out):
         return _list_values(column, "NOT IN", left_out) or column.is_there()
     parts = [_interval(column, piece) for piece, key in held if key is None]
-    compare_list = _list_values(column, "IN", held)
-    return _any([*parts, compare_list] if compare_list else parts)
+    listed = _list_values(column, "IN", held)
+    return any_of([*parts, listed] if listed else parts)
 
 
 def _with_keys(cuts: Cuts) -> list[tuple[HalfOpen, Key | None]]:
@@ -183,7 +183,7 @@ def _interval(column: TypedColumn, piece: HalfOpen) -> Clause:
         return FALSE
     ends = [end for end in (low, high) if end is not None and end is not sql_bounds.NOWHERE]
     return (
-        _all([column.compare(how, value) for how, value in ends]) if ends else (column.is_there())
+        all_of([column.compare(how, value) for how, value in ends]) if ends else column.is_there()
     )
 
 
@@ -230,7 +230,7 @@ def _shape(column: TypedColumn, of: language.Literal) -> Clause:
 _SPECIAL: Final = re.compile(rb"[*?\\]")
 
 
-def _all(parts: list[Clause]) -> Clause:
+def all_of(parts: list[Clause]) -> Clause:
     """Returns the conjunction of the conditions; without parts true."""
     held = [part for part in parts if part != TRUE]
     if FALSE in held:
@@ -241,7 +241,7 @@ def _all(parts: list[Clause]) -> Clause:
     return Clause(" AND ".join(texts), _parameters(held)) if held else TRUE
 
 
-def _any(parts: list[Clause]) -> Clause:
+def any_of(parts: list[Clause]) -> Clause:
     """Returns the disjunction of the conditions; without parts false."""
     held = [part for part in parts if part != FALSE]
     if TRUE in held:
