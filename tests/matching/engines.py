@@ -15,6 +15,7 @@ import pytest
 
 import contrada as ct
 from contrada.matching.array_engine import ArrayEngine
+from contrada.matching.index_limits import IndexLimits
 from contrada.matching.kernels import jit
 from contrada.matching.kernels.schema import NEED_TEXT, NEED_VALUES
 
@@ -77,11 +78,11 @@ def _without_compiler() -> dict[str, Any]:
 _CHECKED = _without_compiler()
 
 
-def new_index(compiled: bool | None) -> ct.Index[Any]:
+def new_index(compiled: bool | None, limits: IndexLimits = IndexLimits()) -> ct.Index[Any]:
     """An empty index on the plain engine (None), or on arrays, compiled or not."""
     if compiled is None or compiled:
-        return ct.Index(compiled=bool(compiled))
-    return ct.Index[Any](compiled=False)._over(module("array_engine").ArrayEngine())
+        return ct.Index(compiled=bool(compiled), limits=limits)
+    return ct.Index[Any](compiled=False)._over(module("array_engine").ArrayEngine(limits))
 
 
 def loaded_index(path: Path, compiled: bool | None) -> ct.Index[Any]:

@@ -13,14 +13,17 @@ import contrada as ct
 from contrada.matching.access_predicates import COST_MIN, RANGES_MIN, WORDS_FIRST
 from contrada.matching.assignment import REASSIGNED_AT_ONCE
 from contrada.matching.filter_compiler import CompiledConstraint, constraints_of
+from contrada.matching.index_limits import IndexLimits
 from contrada.matching.kernels.schema import OP_POINT, OP_RANGE, POOL_ATTRS, WORD_BITS
 from contrada.matching.segment import UNUSED_BYTES_MIN
 from contrada.model.algebra import sets
 from tests.matching.engines import COMPILED, arrays_of, generation_of, module, naive, new_index
 
 
-def index_of(filters: Iterable[ct.Filter], *, compiled: bool) -> ct.Index[int]:
-    index: ct.Index[int] = new_index(compiled)
+def index_of(
+    filters: Iterable[ct.Filter], compiled: bool, limits: IndexLimits = IndexLimits()
+) -> ct.Index[int]:
+    index: ct.Index[int] = new_index(compiled, limits)
     for key, each in enumerate(filters):
         index.add(key, each)
     return index
@@ -100,11 +103,8 @@ def test_updates_tidy_up_by_themselves(compiled: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_answers_stay_exact_while_filters_are_hung_anew(
-    compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_stay_exact_while_filters_are_hung_anew(compiled: bool) -> None:
     """A filter on its way to another place would be missed, or be found twice."""
-    monkeypatch.setattr(module("assignment", compiled), "LOOKED_BETWEEN", 0)
     random = Random(11)
 
     def made() -> ct.Filter:
@@ -118,7 +118,7 @@ def test_answers_stay_exact_while_filters_are_hung_anew(
         )
 
     filters = [made() for _ in range(600)]
-    index = index_of(filters, compiled=compiled)
+    index = index_of(filters, compiled=compiled, limits=IndexLimits(looked_between=0))
     places = arrays_of(index)._segment.arrays.of["filters"]["place"][:600].copy()
     asked: list[dict[str, Any]] = [
         {"kind": f"k{random.randrange(8)}", "path": "ax", "price": random.randrange(100)}
@@ -139,15 +139,11 @@ def test_answers_stay_exact_while_filters_are_hung_anew(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_the_only_filter_of_a_bucket_is_hung_anew(
-    compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_only_filter_of_a_bucket_is_hung_anew(compiled: bool) -> None:
     """A bucket that its last filter has left would be asked for one more."""
-    monkeypatch.setattr(module("assignment", compiled), "LOOKED_BETWEEN", 0)
-    if not compiled:
-        monkeypatch.setattr(module("assignment"), "SEEN_MIN", 64)
+    limits = IndexLimits(looked_between=0, seen_min=512 if compiled else 64)
     names = [f"a{n}" for n in range(80)]
-    index = index_of((ct.Filter({name: 1, "kind": "k"}) for name in names), compiled=compiled)
+    index = index_of((ct.Filter({name: 1, "kind": "k"}) for name in names), compiled, limits)
     asked = dict.fromkeys(names, 1) | {"kind": "other"}
     before = counted(index, "looked", [asked])
     assert before == len(names)
@@ -292,7 +288,7 @@ def constraints(count: int, first: int = 0, op: int = OP_RANGE) -> list[Compiled
 
 def test_only_many_ranges_that_are_often_visited_are_pooled() -> None:
     """Filters that hang well elsewhere would be asked of every notification."""
-    pools = generation_of([], False).hanging.pools
+    pools = generation_of([], False).assignment.pools
     assert pools.suits(constraints(RANGES_MIN), COST_MIN)
     assert not pools.suits(constraints(RANGES_MIN), COST_MIN / 2)
     assert not pools.suits(constraints(RANGES_MIN - 1), 1.0)
@@ -305,7 +301,7 @@ def test_pools_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     room for.
     """
     monkeypatch.setattr(module("access_predicates"), "POOLS_MAX", 2)
-    pools = generation_of([], False).hanging.pools
+    pools = generation_of([], False).assignment.pools
 
     def pool_of(of: list[CompiledConstraint]) -> int | None:
         place = pools.add(0, of, ends_of)

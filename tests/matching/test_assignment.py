@@ -8,6 +8,8 @@ import pytest
 
 import contrada as ct
 from contrada.matching.access_predicates import places_of
+from contrada.matching.assignment import REASSIGNED_AT_ONCE
+from contrada.matching.index_limits import IndexLimits
 from tests.matching.engines import COMPILED, arrays_of, generation_of, module, new_index
 
 
@@ -34,20 +36,22 @@ FILTERS = {False: 300, True: 2_000}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_places_follow_what_is_published(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_follow_what_is_published(compiled: bool) -> None:
     """Filters would stay where they were hung before anything was known of notifications."""
-    drift, counted = module("assignment", compiled), module("kernels.bucket_lookup", compiled)
-    monkeypatch.setattr(drift, "FADING_AFTER", 500 if compiled else counted.NOTIFICATIONS_MIN)
-    monkeypatch.setattr(drift, "SEEN_MIN", 512 if compiled else counted.NOTIFICATIONS_MIN)
-    monkeypatch.setattr(drift, "LOOKED_MIN", 64 if compiled else 5)
-    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
+    fewest = module("kernels.bucket_lookup", compiled).NOTIFICATIONS_MIN
+    limits = IndexLimits(
+        fading_after=500 if compiled else fewest,
+        seen_min=512 if compiled else fewest,
+        looked_min=64 if compiled else 5,
+        looked_between=0,
+    )
     random = Random(5)
-    index: ct.Index[int] = new_index(compiled)
+    index: ct.Index[int] = new_index(compiled, limits)
     for key in range(FILTERS[compiled]):
         index.add(key, filters(random, key))
-    size = 2 * drift.FADING_AFTER
+    size = 2 * limits.fading_after
     by_kind = [{"kind": "k1", "owner": f"o{random.randrange(10)}"} for _ in range(2 * size)]
-    before = looked_at(index, by_kind[: drift.SEEN_MIN])
+    before = looked_at(index, by_kind[: limits.seen_min])
     looked_at(index, by_kind)
     after = looked_at(index, by_kind[:size])
     assert after < before / 2
@@ -63,33 +67,35 @@ def test_places_follow_what_is_published(compiled: bool, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_what_hangs_well_is_left_alone(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters would be hung anew again and again for nothing."""
-    drift = module("assignment", compiled)
-    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
-    monkeypatch.setattr(drift, "LOOKED_MIN", 64 if compiled else 10)
-    monkeypatch.setattr(drift, "PATIENCE_MAX", 4_096 if compiled else 1_024)
+    limits = IndexLimits(
+        looked_between=0,
+        looked_min=64 if compiled else 10,
+        patience_max=4_096 if compiled else 1_024,
+    )
     random = Random(6)
-    index: ct.Index[int] = new_index(compiled)
+    index: ct.Index[int] = new_index(compiled, limits)
     for key in range(FILTERS[compiled]):
         index.add(key, ct.Filter({"kind": f"k{key % 10}", "id": ct.ops.none_of(key)}))
     asked: list[int] = []
+    drift = module("assignment", compiled)
     reassign = drift.Assignment.reassign
 
-    def counted(hanging: Any, bucket: int, place: int) -> bool:
+    def counted(assignment: Any, bucket: int, place: int) -> bool:
         asked.append(place)
-        return bool(reassign(hanging, bucket, place))
+        return bool(reassign(assignment, bucket, place))
 
     monkeypatch.setattr(drift.Assignment, "reassign", counted)
     first = arrays_of(index)._segment
-    for _ in range(drift.PATIENCE_MAX):
+    for _ in range(limits.patience_max):
         index.match({"kind": f"k{random.randrange(10)}", "id": -1})
         assert not index.maintain(8)
     assert arrays_of(index)._segment is first
-    assert 0 < len(asked) <= drift.REASSIGNED_AT_ONCE * (drift.PATIENCE_MAX.bit_length() + 1)
+    assert 0 < len(asked) <= REASSIGNED_AT_ONCE * (limits.patience_max.bit_length() + 1)
 
 
 def test_what_was_seen_counts_after_it_faded() -> None:
     """Filters would be moved by chance, by statistics of a short time."""
-    assert module("assignment").FADING_AFTER >= module("kernels.bucket_lookup").NOTIFICATIONS_MIN
+    assert IndexLimits().fading_after >= module("kernels.bucket_lookup").NOTIFICATIONS_MIN
 
 
 def test_renewal_moves_filters_to_places_that_are_seldom_visited() -> None:
@@ -117,6 +123,9 @@ def hanging_on(index: Any, name: str, *values: int) -> int:
     return int(buckets["length"][np.isin(buckets["hash"], list(hashes))].sum())
 
 
+LIMITS = IndexLimits()
+
+
 class Counted:
     """A `Assignment` of which only the counters matter."""
 
@@ -137,40 +146,40 @@ class Counted:
         return self.moves.pop(0)
 
 
-def waits(hanging: Counted, turns: int, looked: int, seen: int) -> list[int]:
-    """Until when drift waits, after each of so many turns."""
-    drift, counters = module("assignment").Drift(), hanging.arrays.counters
+def waits(
+    assignment: Counted, turns: int, looked: int, seen: int, limits: IndexLimits = LIMITS
+) -> list[int]:
+    """The matches until the next attempt, after each of some turns."""
+    drift, counters = module("assignment").Drift(limits), assignment.arrays.counters
     counters.looked[0], counters.seen[0] = looked, seen
     found = []
     for _ in range(turns):
-        drift.improve(hanging)
+        drift.improve(assignment)
         found.append(counters.due[0] - counters.matched[0])
     return found
 
 
 def test_attempts_become_rarer_while_none_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Matching would take twice as long where nothing can be gained; or never try again."""
-    drift = module("assignment")
-    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
+    limits = IndexLimits(looked_between=0)
     none = Counted(monkeypatch, [False] * 100)
-    expected = [min(2**n, drift.PATIENCE_MAX) for n in range(1, 16)]
-    assert waits(none, 15, drift.LOOKED_MIN, drift.SEEN_MIN) == expected
+    expected = [min(2**n, limits.patience_max) for n in range(1, 16)]
+    assert waits(none, 15, limits.looked_min, limits.seen_min, limits) == expected
     assert none.faded == 0
     some = Counted(monkeypatch, [False] * 6 + [False, True] + [False] * 2)
-    assert waits(some, 5, drift.LOOKED_MIN, drift.SEEN_MIN) == [2, 4, 8, 1, 2]
+    assert waits(some, 5, limits.looked_min, limits.seen_min, limits) == [2, 4, 8, 1, 2]
 
 
 def test_attempts_are_rarer_the_fewer_a_match_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of the time of short matches would be spent on moves of filters."""
-    drift = module("assignment")
     few = Counted(monkeypatch, [])
-    assert waits(few, 1, drift.LOOKED_MIN - 1, drift.SEEN_MIN) == [drift.MATCHES_BETWEEN]
-    assert waits(few, 1, drift.LOOKED_MIN, drift.SEEN_MIN - 1) == [drift.MATCHES_BETWEEN]
-    for looked in (drift.LOOKED_MIN, 10 * drift.LOOKED_MIN):
+    assert waits(few, 1, LIMITS.looked_min - 1, LIMITS.seen_min) == [LIMITS.matches_between]
+    assert waits(few, 1, LIMITS.looked_min, LIMITS.seen_min - 1) == [LIMITS.matches_between]
+    for looked in (LIMITS.looked_min, 10 * LIMITS.looked_min):
         one = Counted(monkeypatch, [False] * 2)
-        assert waits(one, 1, looked, drift.SEEN_MIN) == [drift.LOOKED_BETWEEN // looked]
+        assert waits(one, 1, looked, LIMITS.seen_min) == [LIMITS.looked_between // looked]
     old = Counted(monkeypatch, [False] * 2)
-    waits(old, 1, drift.LOOKED_MIN, 2 * drift.FADING_AFTER + 1)
+    waits(old, 1, LIMITS.looked_min, 2 * LIMITS.fading_after + 1)
     assert old.faded == 1
 
 
@@ -178,19 +187,19 @@ def test_attempts_are_rarer_the_fewer_a_match_looks_at(monkeypatch: pytest.Monke
 def test_a_filter_moves_only_where_that_is_worth_it(compiled: Any) -> None:
     """A filter would move back and forth between places that are equally good."""
     segment = generation_of([ct.Filter({"a": 1, "b": 2}), ct.Filter({"a": 5})], compiled)
-    arrays, hanging = segment.arrays, segment.assignment
+    arrays, assignment = segment.arrays, segment.assignment
     bucket = arrays.filters.place[0]
     arrays.counters.seen[0] = arrays.attrs.seen[0] = arrays.attrs.seen[1] = 10_000
     arrays.buckets.hits[bucket] = 10
-    assert not hanging.reassign(bucket, 0), "few notifications come by"
+    assert not assignment.reassign(bucket, 0), "few notifications come by"
     hung_on = arrays.buckets.of_attr[bucket]
     other = arrays.place_bucket(4242, 1 - hung_on, 0.5, 0, 0, arrays) >> 2
     assert arrays.buckets.hits[other] == 5_000
     arrays.buckets.hits[bucket] = 9_000
-    assert hanging.reassign(bucket, 7), "any number says which"
+    assert assignment.reassign(bucket, 7), "any number says which"
     assert arrays.filters.place[0] != bucket
-    assert hanging.filters_in(bucket) == []
-    assert not hanging.reassign(bucket, 0), "a bucket that is empty"
+    assert assignment.filters_in(bucket) == []
+    assert not assignment.reassign(bucket, 0), "a bucket that is empty"
     segment.validate([0, 1])
 
 

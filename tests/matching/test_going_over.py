@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import contrada as ct
 from contrada.errors import LimitError
-from contrada.matching import index as indexes
+from contrada.matching.index_limits import IndexLimits
 from contrada.matching.kernels import jit
 from tests import strategies
 from tests.matching.engines import load_kernels, module, naive, needs_numba
@@ -103,9 +103,8 @@ def test_kernels_are_loaded_once_when_that_pays(monkeypatch: pytest.MonkeyPatch)
     calls: list[int] = []
     monkeypatch.setattr(jit, "_state", {})
     monkeypatch.setattr(jit, "is_cached", lambda: True)
-    monkeypatch.setattr(indexes, "WORK_PLAIN_MAX", 200)
-    monkeypatch.setattr(indexes, "WORK_BETWEEN", 10)
-    index: ct.Index[int] = ct.Index(load=lambda: calls.append(1))
+    limits = IndexLimits(work_plain_max=200, work_between=10)
+    index: ct.Index[int] = ct.Index(load=lambda: calls.append(1), limits=limits)
     filled(index, 5)
     for _ in range(10):
         index.match({"b": 3})

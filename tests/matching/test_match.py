@@ -33,11 +33,11 @@ MAY_PASS = 1
 
 def guards_of(segment: Any, number: int) -> list[list[tuple[int, int, int]]]:
     """The guards of each entry of a filter."""
-    arrays, hanging = segment.arrays, segment.assignment
+    arrays, assignment = segment.arrays, segment.assignment
     place, at = arrays.filters.place[number], arrays.filters.at[number]
     entries = arrays.entries
     found = []
-    for bucket, which in hanging._chains.places(place, at):
+    for bucket, which in assignment._chains.places(place, at):
         i = arrays.buckets.start[bucket] + which
         assert entries.filter[i] == number
         first = entries.guard[i], entries.low[i], entries.high[i]

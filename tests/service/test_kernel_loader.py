@@ -10,10 +10,11 @@ from contrada.service import kernel_loader
 
 SCRIPT = """
 import asyncio, contrada as ct
-from contrada.matching import index
+from functools import partialmethod
+from contrada.matching.index import Index, IndexLimits
 from contrada.matching.kernels import jit
-index.WORK_UNCACHED_MAX = 10
-index.WORK_BETWEEN = 1
+soon = IndexLimits(work_uncached_max=10, work_between=1)
+Index.__init__ = partialmethod(Index.__init__, limits=soon)
 
 async def main():
     async with ct.connect() as service, service.subscribe("a > 1") as events:

@@ -17,6 +17,7 @@ import numpy as np
 
 from contrada.matching import index_file
 from contrada.matching.assignment import Drift
+from contrada.matching.index_limits import IndexLimits
 from contrada.matching.kernels.jit import is_pure
 from contrada.matching.kernels.schema import UNREADABLE
 from contrada.matching.key_table import KeyTable
@@ -67,12 +68,12 @@ K = TypeVar("K", bound=Hashable)
 class ArrayEngine(Generic[K]):
     """Keys with their filters, in arrays."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: IndexLimits = IndexLimits()) -> None:
         self._segment = IndexSegment()
         self._next: IndexSegment | None = None
         self._last: IndexSegment | None = None
         self._cursor = 0
-        self._drift = Drift()
+        self._drift = Drift(limits)
         self._in_batch = False
         self._slots: KeyTable[K] = KeyTable()
         self._named: Any = None

@@ -17,6 +17,7 @@ from contrada.matching.access_predicates import (
 )
 from contrada.matching.filter_compiler import CompiledConstraint, Compiler, constraints_of
 from contrada.matching.index_arrays import EMPTY, Arrays, Chains
+from contrada.matching.index_limits import IndexLimits
 from contrada.matching.kernels.bucket_lookup import keep_range, note_ranges
 from contrada.matching.kernels.schema import (
     GRAMS,
@@ -53,32 +54,8 @@ notifications,"""
 WORTH_MOVING: Final = 1 / 128
 """and only if this share of all notifications no longer checks it: less is never worth the move."""
 
-
-LOOKED_MIN: Final = 64
-"""Filters checked by a match, below which a move cannot help."""
-
-MATCHES_BETWEEN: Final = 16
-"""Matches after an unsuitable one until another is considered."""
-
-SEEN_MIN: Final = 512
-"""Notifications of the statistics that are needed: fewer are chance, and the first matches would
-pay for most of the moves."""
-
-LOOKED_BETWEEN: Final = 2**16
-"""Filters checked, about, from one attempt to the next: attempts take a third of the time of
-matching, or more than half for matches of thousands, until they have helped. The fewer filters a
-match checks, the rarer they are."""
-
 REASSIGNED_AT_ONCE: Final = 2
 """Filters considered by one match: some tens of microseconds each."""
-
-PATIENCE_MAX: Final = 4_096
-"""Matches from one failed attempt to reassign filters to the next. Beyond it: attempts become no
-rarer."""
-
-FADING_AFTER: Final = 8_192
-"""Notifications after which the statistics are halved; more if halving takes long. At least as many
-as are needed for a decision."""
 
 FADED_EACH: Final = 8
 """Buckets that are halved per notification between, at most."""
@@ -397,22 +374,23 @@ class Drift:
     most.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: IndexLimits = IndexLimits()) -> None:
+        self._limits = limits
         self._patience = 1
         self._cursor = 0
 
     def improve(self, assignment: Assignment) -> None:
         """Reassigns some filters if the match that was due checked many."""
         arrays = assignment.arrays
-        counters = arrays.counters
-        if counters.looked[0] < LOOKED_MIN or counters.seen[0] < SEEN_MIN:
-            counters.due[0] = counters.matched[0] + MATCHES_BETWEEN
+        counters, limits = arrays.counters, self._limits
+        if counters.looked[0] < limits.looked_min or counters.seen[0] < limits.seen_min:
+            counters.due[0] = counters.matched[0] + limits.matches_between
             return
-        if counters.seen[0] > max(2 * FADING_AFTER, arrays.used["buckets"] // FADED_EACH):
+        if counters.seen[0] > max(2 * limits.fading_after, arrays.used["buckets"] // FADED_EACH):
             arrays.fade()
         moved = self._reassign(assignment)
-        self._patience = 1 if moved else min(2 * self._patience, PATIENCE_MAX)
-        wait = max(self._patience, LOOKED_BETWEEN // counters.looked[0])
+        self._patience = 1 if moved else min(2 * self._patience, limits.patience_max)
+        wait = max(self._patience, limits.looked_between // counters.looked[0])
         counters.due[0] = counters.matched[0] + wait
 
     def _reassign(self, assignment: Assignment) -> int:

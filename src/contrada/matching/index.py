@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from contrada.errors import EncodingError, LimitError
+from contrada.matching.index_limits import IndexLimits
 from contrada.matching.kernels import jit
 from contrada.matching.packed import EMPTY_SPAN, Bundle, Given, to_whole_notification
 from contrada.matching.plain_engine import PlainEngine
@@ -31,17 +32,6 @@ if TYPE_CHECKING:
     from contrada.matching.array_engine import ArrayEngine
 
 K = TypeVar("K", bound=Hashable)
-
-WORK_PLAIN_MAX: Final = 500_000
-"""Work of the plain engine until cached kernels are loaded, about as long as loading them takes: a
-notification counts for four, each checked filter for one, or more with many attributes. Beyond it:
-they are loaded."""
-
-WORK_UNCACHED_MAX: Final = 20_000_000
-"""The same work until kernels are compiled, once per machine. Beyond it: they are compiled."""
-
-WORK_BETWEEN: Final = 1_000
-"""Work of the plain engine between two tests for loaded kernels."""
 
 _WORK_OF_ROW: Final = 30
 """Steps of work that are counted in advance for a row of a table."""
@@ -91,8 +81,13 @@ class Index(Mapping[K, Filter | FilterSet]):
     """
 
     def __init__(
-        self, *, compiled: bool | None = None, load: Callable[[], object] = jit.compiled
+        self,
+        *,
+        compiled: bool | None = None,
+        load: Callable[[], object] = jit.compiled,
+        limits: IndexLimits = IndexLimits(),
     ) -> None:
+        self._limits = limits
         self._load: Callable[[], object] | None = load
         self._in_pieces = load is not jit.compiled
         self._plain: PlainEngine[K] | None = PlainEngine()
@@ -177,7 +172,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         """Moves to the arrays once compiled kernels are loaded, or pay."""
         if not self._may_compile or self._plain is None or self._plain.work < self._asked_again_at:
             return
-        self._asked_again_at = self._plain.work + WORK_BETWEEN
+        self._asked_again_at = self._plain.work + self._limits.work_between
         if self._load is not None and not jit.is_loaded() and self._compiling_pays():
             load, self._load = self._load, None
             load()
@@ -185,8 +180,10 @@ class Index(Mapping[K, Filter | FilterSet]):
 
     def _compiling_pays(self) -> bool:
         assert self._plain is not None
-        work = self._plain.work
-        return work >= WORK_UNCACHED_MAX or (work >= WORK_PLAIN_MAX and jit.is_cached())
+        work, limits = self._plain.work, self._limits
+        return work >= limits.work_uncached_max or (
+            work >= limits.work_plain_max and jit.is_cached()
+        )
 
     def _go_over_if_loaded(self) -> None:
         """Begins to fill arrays if kernels are loaded; completes a short move at once."""
@@ -196,7 +193,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         if self._may_compile:
             from contrada.matching.array_engine import ArrayEngine
 
-            self._begin_arrays(ArrayEngine())
+            self._begin_arrays(ArrayEngine(self._limits))
             if len(self) <= AT_ONCE_MAX or not self._in_pieces:
                 self._fill(len(self))
 

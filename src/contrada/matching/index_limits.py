@@ -1,0 +1,35 @@
+"""`IndexLimits`: when an index loads kernels, and how often it moves filters to better places."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexLimits:
+    """Limits of an `Index`."""
+
+    work_plain_max: int = 500_000
+    """Work of the plain engine until cached kernels are loaded, about as long as loading them
+    takes: a notification counts for four, each checked filter for one, or more with many
+    attributes. Beyond it: they are loaded."""
+    work_uncached_max: int = 20_000_000
+    """The same work until kernels are compiled, once per machine. Beyond it: they are compiled."""
+    work_between: int = 1_000
+    """Work of the plain engine between two tests for loaded kernels. Beyond it: the next test."""
+
+    # Drift: moves of filters from places that many notifications reach
+    looked_min: int = 64
+    """Filters checked by a match. Beyond it: a move of some can help."""
+    matches_between: int = 16
+    """Matches after an unsuitable one. Beyond it: another is considered."""
+    seen_min: int = 512
+    """Notifications of the statistics; fewer are chance, and the first matches would pay for most
+    of the moves. Beyond it: filters are moved."""
+    looked_between: int = 2**16
+    """Filters checked, about, from one attempt to the next: attempts take a third of the time of
+    matching, or more than half for matches of thousands, until they have helped. The fewer filters
+    a match checks, the rarer they are. Beyond it: the next attempt."""
+    patience_max: int = 4_096
+    """Matches from one failed attempt to the next. Beyond it: attempts become no rarer."""
+    fading_after: int = 8_192
+    """Notifications of the statistics, at least as many as a decision needs; more if halving takes
+    long. Beyond it: the statistics are halved."""
