@@ -55,14 +55,14 @@ async def test_the_production_is_advertised() -> None:
 @on_loop
 async def test_a_failed_producer_is_polled_again(caplog: pytest.LogCaptureFixture) -> None:
     """One fault of a sensor would end its readings."""
-    asked: list[int] = []
+    polls: list[int] = []
     told: list[Exception] = []
 
     def careless() -> Level:
-        asked.append(1)
-        if len(asked) == 1:
+        polls.append(1)
+        if len(polls) == 1:
             raise OSError("no sensor")
-        return 3 if len(asked) == 2 else Level(3)  # type: ignore[return-value]
+        return 3 if len(polls) == 2 else Level(3)  # type: ignore[return-value]
 
     async with EmbeddedService() as service:
         of = WeakSet(service, Level)
@@ -72,7 +72,7 @@ async def test_a_failed_producer_is_polled_again(caplog: pytest.LogCaptureFixtur
             assert [type(each) for each in told] == [OSError, InvalidObventError]
             assert supply.failed == 2
             assert await consumer.get() == Level(3)
-            asked.clear()
+            polls.clear()
             with caplog.at_level(logging.WARNING, "contrada.typed"):
                 await supply.run(ticks(1))
             assert "no sensor" in caplog.text

@@ -18,21 +18,21 @@ def path(names: list[str]) -> str:
     return "/" + "/".join(names)
 
 
-def lies_in(names: list[str], asked: list[str], nested: bool) -> bool:
+def lies_in(names: list[str], outer: list[str], nested: bool) -> bool:
     """The definition of nesting, name by name."""
-    if len(names) < len(asked) or (not nested and len(names) > len(asked)):
+    if len(names) < len(outer) or (not nested and len(names) > len(outer)):
         return False
-    return all(it in ("*", name) for it, name in zip(asked, names, strict=False))
+    return all(it in ("*", name) for it, name in zip(outer, names, strict=False))
 
 
 @given(PATHS, ASKED, st.booleans())
-def test_a_subject_is_a_filter(names: list[str], asked: list[str], nested: bool) -> None:
+def test_a_subject_is_a_filter(names: list[str], outer: list[str], nested: bool) -> None:
     """A subject with the same beginning, or with special characters, would match."""
-    if not nested and not asked:
+    if not nested and not outer:
         return
-    found = Subject(path(asked), nested).to_filters()
+    found = Subject(path(outer), nested).to_filters()
     carried = {SUBJECT: Subject(path(names)).text}
-    assert found.matches(carried) == lies_in(names, asked, nested)
+    assert found.matches(carried) == lies_in(names, outer, nested)
 
 
 def test_covering_falls_out_of_the_algebra() -> None:

@@ -157,31 +157,31 @@ bids = st.builds(
 )
 
 
-def form_of(asked: ConditionSet[Any]) -> str:
-    return asked.form
+def form_of(matcher: ConditionSet[Any]) -> str:
+    return matcher.form
 
 
-def is_compiled(asked: ConditionSet[Any]) -> bool:
-    return asked._static.is_compiled
+def is_compiled(matcher: ConditionSet[Any]) -> bool:
+    return matcher._static.is_compiled
 
 
-def sorted_matches(asked: ConditionSet[int], obvent: Any) -> list[int]:
-    return sorted(asked.matching(obvent))
+def sorted_matches(matcher: ConditionSet[int], obvent: Any) -> list[int]:
+    return sorted(matcher.matching(obvent))
 
 
 @given(given=st.lists(conditions, max_size=8), seen=st.lists(bids, min_size=1, max_size=4))
 def test_all_forms_agree(given: list[Condition], seen: list[Bid]) -> None:
     """The answer would depend on the number of subscribers."""
     for form in FORMS:
-        asked: ConditionSet[int] = ConditionSet(Bid, form=form, compiled=False)
+        matcher: ConditionSet[int] = ConditionSet(Bid, form=form, compiled=False)
         for key, condition in enumerate(given):
-            asked.add(key, condition)
+            matcher.add(key, condition)
         for is_settled in (False, True):
             if is_settled:
-                asked.settle()
+                matcher.settle()
             for bid in seen:
                 expected = [key for key, it in enumerate(given) if it.conforms(bid)]
-                assert sorted_matches(asked, bid) == expected, form
+                assert sorted_matches(matcher, bid) == expected, form
 
 
 @given(
@@ -199,17 +199,17 @@ def test_all_forms_agree_while_conditions_come_and_go(
             held.pop(key, None)
         else:
             held[key] = condition
-        for asked in sets:
+        for matcher in sets:
             if condition is None:
-                asked.remove(key)
+                matcher.remove(key)
             else:
-                asked.add(key, condition)
+                matcher.add(key, condition)
             if number % 3 == 2:
-                asked.settle()
-            assert sorted(asked) == sorted(held)
+                matcher.settle()
+            assert sorted(matcher) == sorted(held)
             for bid in seen:
                 expected = sorted(key for key, it in held.items() if it.conforms(bid))
-                assert sorted_matches(asked, bid) == expected
+                assert sorted_matches(matcher, bid) == expected
 
 
 @given(condition=conditions, bid=bids)
@@ -225,21 +225,23 @@ def test_a_rule_agrees_with_its_condition(condition: Condition, bid: Bid) -> Non
 def test_an_accessor_is_evaluated_once_for_all() -> None:
     """The invocation tree would save nothing; figure 4.16."""
     for form in ("tree", "static"):
-        asked: ConditionSet[str] = ConditionSet(Bid, form=form)
+        matcher: ConditionSet[str] = ConditionSet(Bid, form=form)
         first = Invoke("counted", ("a",))
         for key, more in {"p": "price", "q": "amount", "r": "company"}.items():
-            asked.add(key, Equals(Access(first, more), 80.0))
-        asked.add("s", Equals(Access(Invoke("counted", ("b",)), "price"), 80.0))
-        asked.add("t", Less("price", 0.0) & Equals(Access(Invoke("counted", ("c",)), "price"), 1.0))
-        asked.settle()
+            matcher.add(key, Equals(Access(first, more), 80.0))
+        matcher.add("s", Equals(Access(Invoke("counted", ("b",)), "price"), 80.0))
+        matcher.add(
+            "t", Less("price", 0.0) & Equals(Access(Invoke("counted", ("c",)), "price"), 1.0)
+        )
+        matcher.settle()
         bid = Bid("Telco", 80.0)
-        assert sorted(asked.matching(bid)) == ["p", "s"]
+        assert sorted(matcher.matching(bid)) == ["p", "s"]
         assert sorted(bid.calls) == ["a", "b"], form
         for key in "pqr":
-            asked.remove(key)
-        asked.settle()
+            matcher.remove(key)
+        matcher.settle()
         bid = Bid("Telco", 80.0)
-        assert asked.matching(bid) == ["s"]
+        assert matcher.matching(bid) == ["s"]
         assert bid.calls == ["b"]
 
 
@@ -274,7 +276,7 @@ def test_one_that_raises_leaves_the_others() -> None:
     """A failing method would take the obvents of all other subscribers."""
     broken = Access("place").invoke("broken")
     for form in FORMS:
-        asked: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
+        matcher: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
         for key, condition in {
             "raises": Greater(broken, 0.0),
             "raises too": ~Less(broken, 0.0),
@@ -283,39 +285,39 @@ def test_one_that_raises_leaves_the_others() -> None:
             "other": Equals("company", "Telco Mobiles"),
             "default": Equals(Access("place").invoke("broken", default=3), 3),
         }.items():
-            asked.add(key, condition)
-        asked.settle()
-        assert sorted(asked.matching(BID)) == ["default", "other"], form
+            matcher.add(key, condition)
+        matcher.settle()
+        assert sorted(matcher.matching(BID)) == ["default", "other"], form
 
 
 def test_values_of_undeclared_types() -> None:
     """Filters, which are defined for a field's type only, would decide on other values."""
     odd: Any = "dear"
     for form in FORMS:
-        asked: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
-        asked.add("not", ~Equals("price", 1.0))
-        asked.add("below", Less("price", 1.0))
-        asked.add("large", Greater("amount", 10) & Equals("company", "x"))
-        asked.settle()
-        assert asked.matching(Bid("x", odd)) == ["not"], form
-        assert asked.matching(Bid("x", 1.0, 2**70)) == ["large"], form
+        matcher: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
+        matcher.add("not", ~Equals("price", 1.0))
+        matcher.add("below", Less("price", 1.0))
+        matcher.add("large", Greater("amount", 10) & Equals("company", "x"))
+        matcher.settle()
+        assert matcher.matching(Bid("x", odd)) == ["not"], form
+        assert matcher.matching(Bid("x", 1.0, 2**70)) == ["large"], form
 
 
 def test_own_conditions_have_keys_of_their_own() -> None:
     """A condition would be answered by another one of the same class."""
     parts = Greater("price", 0.0), Greater("amount", 9)
     for form in FORMS:
-        asked: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
+        matcher: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
         for by in (1.0, 50.0):
-            asked.add(f"by {by}", Near("price", 100.0, by=by))
+            matcher.add(f"by {by}", Near("price", 100.0, by=by))
         for most in (1, 2):
-            asked.add(f"at least {most}", AtLeast(most, *parts))
-        asked.add("alike", Alike("company", "X"))
-        asked.add("either", Either(Equals("company", "x"), Equals("company", "y")))
+            matcher.add(f"at least {most}", AtLeast(most, *parts))
+        matcher.add("alike", Alike("company", "X"))
+        matcher.add("either", Either(Equals("company", "x"), Equals("company", "y")))
         wanted = ["alike", "at least 1", "by 50.0", "either"]
         for _ in range(2):
-            assert sorted(asked.matching(Bid("x", 130.0))) == wanted, form
-            asked.settle()
+            assert sorted(matcher.matching(Bid("x", 130.0))) == wanted, form
+            matcher.settle()
 
 
 def test_stages_are_not_derived_from() -> None:
@@ -329,55 +331,55 @@ def test_clocks_of_zones_are_not_indexed() -> None:
     zone = ZoneInfo("America/New_York")
     twice = datetime(2020, 11, 1, 1, 30, tzinfo=zone)
     for form in FORMS:
-        asked: ConditionSet[str] = ConditionSet(Timed, form=form, compiled=False)
-        asked.add("clock", Equals("at", twice))
-        asked.add("world", Equals("at", twice.astimezone(UTC)))
-        asked.settle()
-        assert asked.matching(Timed(twice)) == ["clock"], form
-        assert asked.matching(Timed(twice.astimezone(UTC))) == ["world"], form
+        matcher: ConditionSet[str] = ConditionSet(Timed, form=form, compiled=False)
+        matcher.add("clock", Equals("at", twice))
+        matcher.add("world", Equals("at", twice.astimezone(UTC)))
+        matcher.settle()
+        assert matcher.matching(Timed(twice)) == ["clock"], form
+        assert matcher.matching(Timed(twice.astimezone(UTC))) == ["world"], form
 
 
 def test_a_method_may_match_by_the_same_set() -> None:
     """An obvent would be judged by the values of another one."""
-    asked: ConditionSet[str] = ConditionSet(form="tree")
+    matcher: ConditionSet[str] = ConditionSet(form="tree")
 
     class Asking:
         def __init__(self, number: int, inner: "Asking | None") -> None:
             self.number, self.inner = number, inner
 
         def asks(self) -> int:
-            return len(asked.matching(self.inner)) if self.inner else 0
+            return len(matcher.matching(self.inner)) if self.inner else 0
 
-    asked.add("inner", Equals(Invoke("asks"), 1))
-    asked.add("number", Equals("number", 1))
-    assert asked.matching(Asking(2, Asking(1, None))) == ["inner"]
-    assert asked.matching(Asking(1, Asking(2, None))) == ["number"]
+    matcher.add("inner", Equals(Invoke("asks"), 1))
+    matcher.add("number", Equals("number", 1))
+    assert matcher.matching(Asking(2, Asking(1, None))) == ["inner"]
+    assert matcher.matching(Asking(1, Asking(2, None))) == ["number"]
 
 
 def test_without_a_class_it_is_structural() -> None:
     """Objects of similar classes could not be matched."""
-    asked: ConditionSet[str] = ConditionSet()
-    asked.add("a", Less("price", 5.0) & Less("get_price()", 5.0))
-    asked.add("b", Less("prize", 5.0))
+    matcher: ConditionSet[str] = ConditionSet()
+    matcher.add("a", Less("price", 5.0) & Less("get_price()", 5.0))
+    matcher.add("b", Less("prize", 5.0))
     for _ in range(2):
-        assert asked.matching(Stranger(3.0)) == ["a"]
-        assert asked.matching(Bid("x", 3.0)) == ["a"]
-        asked.settle()
-    assert form_of(asked) == "static"
+        assert matcher.matching(Stranger(3.0)) == ["a"]
+        assert matcher.matching(Bid("x", 3.0)) == ["a"]
+        matcher.settle()
+    assert form_of(matcher) == "static"
 
 
 def test_a_set_refuses_invalid_conditions() -> None:
     """A mistake would be discovered at the first obvent, or cost the earlier condition."""
-    asked: ConditionSet[Any] = ConditionSet(Bid)
-    asked.add("a", Less("price", 5.0))
+    matcher: ConditionSet[Any] = ConditionSet(Bid)
+    matcher.add("a", Less("price", 5.0))
     for condition in (Less("prize", 5.0), lambda bid: True):
         with pytest.raises(InvalidObventError):
-            asked.add("a", condition)  # type: ignore[arg-type]
+            matcher.add("a", condition)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        asked.add([], Less("price", 5.0))
-    assert asked.matching(Bid("x", 3.0)) == ["a"]
-    assert asked["a"].key == Less("price", 5.0).key
-    assert ("a" in asked, "b" in asked, len(asked)) == (True, False, 1)
+        matcher.add([], Less("price", 5.0))
+    assert matcher.matching(Bid("x", 3.0)) == ["a"]
+    assert matcher["a"].key == Less("price", 5.0).key
+    assert ("a" in matcher, "b" in matcher, len(matcher)) == (True, False, 1)
     with pytest.raises(InvalidObventError, match="form = 'fast'"):
         ConditionSet(Bid, form="fast")  # type: ignore[arg-type]
     with pytest.raises(InvalidObventError, match="needs a class"):
@@ -386,18 +388,18 @@ def test_a_set_refuses_invalid_conditions() -> None:
 
 def test_a_changed_chunk_is_compiled_when_that_pays() -> None:
     """Each change would compile all conditions, or none would ever be compiled."""
-    asked: ConditionSet[int] = ConditionSet(Bid, form="static")
+    matcher: ConditionSet[int] = ConditionSet(Bid, form="static")
     for key in range(static_filter.CHUNK_CONDITIONS_MAX + 10):
-        asked.add(key, Less("price", float(key)))
-    assert not is_compiled(asked)
+        matcher.add(key, Less("price", float(key)))
+    assert not is_compiled(matcher)
     for _ in range(static_filter.COMPILE_AFTER + 3):
-        assert len(asked.matching(BID)) == static_filter.CHUNK_CONDITIONS_MAX + 10 - 81
-    assert is_compiled(asked)
-    first, last = (chunk.function for chunk in asked._static.chunks)
-    asked.add(10_000, Less("price", -1.0))
-    assert [chunk.function for chunk in asked._static.chunks] == [first, None]
+        assert len(matcher.matching(BID)) == static_filter.CHUNK_CONDITIONS_MAX + 10 - 81
+    assert is_compiled(matcher)
+    first, last = (chunk.function for chunk in matcher._static.chunks)
+    matcher.add(10_000, Less("price", -1.0))
+    assert [chunk.function for chunk in matcher._static.chunks] == [first, None]
     assert last is not None
-    assert len(asked.matching(BID)) == static_filter.CHUNK_CONDITIONS_MAX + 10 - 81
+    assert len(matcher.matching(BID)) == static_filter.CHUNK_CONDITIONS_MAX + 10 - 81
 
 
 def test_an_index_is_used_from_enough_exact_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,19 +407,19 @@ def test_an_index_is_used_from_enough_exact_conditions(monkeypatch: pytest.Monke
     monkeypatch.setattr(condition_set, "INDEXED_MIN", 20)
     monkeypatch.setattr(ConditionSet, "_uses_kernels", lambda self: True)
     monkeypatch.setattr(condition_set, "IndexedForm", plain_index)
-    asked: ConditionSet[int] = ConditionSet(Bid)
+    matcher: ConditionSet[int] = ConditionSet(Bid)
     least = 20 + condition_set.INDEXED_MIN_PER_ATTRIBUTE
     for key in range(least - 1):
-        asked.add(key, Equals("price", float(key)))
-    asked.add(-1, Equals("get_place().name", "Zurich"))
-    assert (form_of(asked), asked.matching(Bid("x", 3.0))) == ("static", [3, -1])
-    asked.add(least - 1, Equals("price", 3.0) & Equals("price", 3.0))
-    assert form_of(asked) == "indexed"
-    assert sorted(asked.matching(Bid("x", 3.0))) == [-1, 3, least - 1]
+        matcher.add(key, Equals("price", float(key)))
+    matcher.add(-1, Equals("get_place().name", "Zurich"))
+    assert (form_of(matcher), matcher.matching(Bid("x", 3.0))) == ("static", [3, -1])
+    matcher.add(least - 1, Equals("price", 3.0) & Equals("price", 3.0))
+    assert form_of(matcher) == "indexed"
+    assert sorted(matcher.matching(Bid("x", 3.0))) == [-1, 3, least - 1]
     # Filters are not defined for an int in a field of doubles: static filters match it.
-    assert sorted(asked.matching(Bid("x", 7))) == [-1, 7]
-    asked.remove(7)
-    assert (form_of(asked), asked.matching(Bid("x", 7.0))) == ("static", [-1])
+    assert sorted(matcher.matching(Bid("x", 7))) == [-1, 7]
+    matcher.remove(7)
+    assert (form_of(matcher), matcher.matching(Bid("x", 7.0))) == ("static", [-1])
 
 
 def plain_index(cls: type[Any], *, is_compiled: bool) -> IndexedForm:
@@ -427,23 +429,23 @@ def plain_index(cls: type[Any], *, is_compiled: bool) -> IndexedForm:
 
 def test_conditions_that_are_filters_in_part_are_not_indexed() -> None:
     """Each match of their filters would call the rest of the condition, one by one."""
-    asked: ConditionSet[int] = ConditionSet(Bid, form="indexed", compiled=False)
+    matcher: ConditionSet[int] = ConditionSet(Bid, form="indexed", compiled=False)
     for key in range(10):
-        asked.add(key, Less("price", float(key)) & Equals("get_place().name", "Zurich"))
-    assert asked._index is not None
-    assert len(asked._index) == 0
-    assert sorted(asked.matching(Bid("x", 7.0))) == [8, 9]
+        matcher.add(key, Less("price", float(key)) & Equals("get_place().name", "Zurich"))
+    assert matcher._index is not None
+    assert len(matcher._index) == 0
+    assert sorted(matcher.matching(Bid("x", 7.0))) == [8, 9]
 
 
 @pytest.mark.slow
 def test_equal_conditions_are_evaluated_once() -> None:
     """A thousand equal subscriptions would cost a thousand times as much."""
     for form in ("tree", "static", "indexed"):
-        asked: ConditionSet[int] = ConditionSet(Bid, form=form, compiled=False)
+        matcher: ConditionSet[int] = ConditionSet(Bid, form=form, compiled=False)
         for key in range(1_000):
-            asked.add(key, Less(Invoke("get_price"), 100.0) & Contains("company", "Telco"))
-        asked.settle()
-        assert sorted(asked.matching(BID)) == list(range(1_000))
-        assert len(asked._groups) == 1
-        asked.remove(7)
-        assert len(asked.matching(BID)) == 999
+            matcher.add(key, Less(Invoke("get_price"), 100.0) & Contains("company", "Telco"))
+        matcher.settle()
+        assert sorted(matcher.matching(BID)) == list(range(1_000))
+        assert len(matcher._groups) == 1
+        matcher.remove(7)
+        assert len(matcher.matching(BID)) == 999

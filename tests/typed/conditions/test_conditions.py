@@ -221,8 +221,8 @@ def test_a_condition_narrows_a_subscription() -> None:
     """A condition would not be accepted as a predicate."""
 
     async def run() -> list[str]:
-        asked = Less("price", 100.0) & Equals("get_place().name", "Zurich")
-        async with EmbeddedService() as service, service.subscribe(Bid, asked) as bids:
+        narrow = Less("price", 100.0) & Equals("get_place().name", "Zurich")
+        async with EmbeddedService() as service, service.subscribe(Bid, narrow) as bids:
             for company, price, place in (
                 ("a", 80.0, "Zurich"),
                 ("b", 800.0, "Zurich"),
