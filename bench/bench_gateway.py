@@ -1,4 +1,4 @@
-"""The HTTP port of a broker in a process of its own: how fast events come in, what streams cost."""
+"""The HTTP port of a broker process: the rate of published events, and the cost of streams."""
 
 import socket
 import subprocess
@@ -17,7 +17,7 @@ SAMPLES: Final = 5
 STREAMS: Final = 1_000
 WARM: Final = 100
 LOADING_S: Final = 8.0
-"""A broker loads its kernels beside its work when it starts."""
+"""Seconds in which a starting broker loads its kernels."""
 
 SERVE: Final = (
     "-c",
@@ -31,7 +31,7 @@ SERVE: Final = (
 
 @contextmanager
 def gateway() -> Iterator[Process]:
-    """A broker with an HTTP port, whose address is that of the process."""
+    """Yields a broker process with an HTTP port."""
     with subprocess.Popen(
         [sys.executable, *SERVE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -46,7 +46,7 @@ def gateway() -> Iterator[Process]:
 
 
 def ingest(batch: int) -> Measurement:
-    """Events in a second, of batches over kept connections."""
+    """Events per second, in batches over kept connections."""
     numbers = map(str, (CONNECTIONS, batch, EVENTS))
     with (
         gateway() as process,
@@ -90,7 +90,7 @@ def ingest_five_hundreds() -> Measurement:
 
 
 def streaming(port: int, number: int) -> socket.socket:
-    """A client whose event stream has begun."""
+    """Returns a client whose event stream has begun."""
     sock = socket.create_connection(("127.0.0.1", port))
     path = f"/subscribe?filter=data.to+%3D+{number}+and+data.price+%3E+3"
     sock.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: */*\r\n\r\n".encode())

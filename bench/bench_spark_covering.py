@@ -1,8 +1,8 @@
-"""Reducing a base on Spark: how long a million filters take, and what workers hold meanwhile.
+"""Reducing a base on Spark: the time for a million filters, and the memory of workers.
 
-Three bases as far apart as they come: ranges of which hardly any covers another, mixed constraints
-of which most are covered by a few, and comparisons of which most merge. The peer is `simplify`, in
-one process, on a part of the base that it can do.
+Three different bases: ranges, hardly any of them covered; mixed constraints, most of them covered
+by a few; and comparisons, most of them mergeable. The peer is `simplify`, in one process, on a part
+of the base.
 """
 
 import atexit
@@ -27,7 +27,7 @@ from contrada.model.codec import to_msgpack
 
 FILTERS: Final = 1_000_000
 SIMPLIFIED: Final = 10_000
-"""Filters that `simplify` gets."""
+"""Filters for `simplify`."""
 
 ROW_GROUP: Final = 50_000
 
@@ -47,7 +47,7 @@ def _session() -> SparkSession:
 
 
 def _base(name: str, workload: Workload) -> DataFrame:
-    """The filters, packed, in a file."""
+    """Returns the packed filters, in a file."""
     path = _folder() / f"{name}.parquet"
     schema = pa.schema([("key", pa.int64()), ("filter", pa.binary())])
     filters, begin = workload.filters(), 0

@@ -1,8 +1,8 @@
-"""Matching in frames: shares of the floor, beside plain Spark SQL, and what workers hold.
+"""Matching in frames: shares of the floor, peers in plain Spark SQL, and the memory of workers.
 
-Rows have ten attributes, two of them texts; a filter asks for one text and for ranges of two
-numbers, so that about 6.5 of 100,000 match. The floor is the same rows of the same file through an
-identity `mapInArrow`, measured alternately. Keys are integers but where texts are said.
+Rows have ten attributes, two of them texts; a filter constrains one text and the ranges of two
+numbers, so that about 6.5 of 100,000 match. The floor is an identity `mapInArrow` over the same
+file, measured alternately. Keys are integers unless stated.
 """
 
 import atexit
@@ -31,14 +31,14 @@ from contrada.model.algebra import sets
 ROWS: Final = 1_000_000
 FILES: Final = 4
 VALUES: Final = 1_000
-"""Distinct texts of an attribute, and what numbers are below."""
+"""Distinct texts of an attribute, and the bound of numbers."""
 
 SHARE_OF_RANGE: Final = 0.255
 TEXTS: Final = ("symbol", "venue")
 NUMBERS: Final = tuple(f"size{n}" for n in range(4)) + tuple(f"price{n}" for n in range(4))
 PAIRS: Final = 5
 SLOW_ROWS: Final = 20_000
-"""Rows that plain Spark SQL gets: it takes long."""
+"""Rows for plain Spark SQL, which is slow."""
 
 
 @cache
@@ -55,7 +55,7 @@ def _session() -> SparkSession:
 
 @cache
 def _rows() -> DataFrame:
-    """The rows, in files."""
+    """Returns the rows, in files."""
     folder = _folder() / "rows"
     folder.mkdir()
     chance = np.random.default_rng(1)
@@ -103,14 +103,14 @@ def _identity(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _taken(frame: DataFrame) -> float:
-    """Seconds until all rows are made."""
+    """Returns the seconds to compute all rows."""
     began = time.perf_counter()
     frame.write.format("noop").mode("overwrite").save()
     return time.perf_counter() - began
 
 
 def _share(base: Base) -> Measurement:
-    """Rows per second, as a share of the floor of the same pair."""
+    """Returns rows per second, as a share of the floor of the same pair."""
     rows = _rows()
     floor, matched = rows.mapInArrow(_identity, rows.schema), rows.transform(match(base))
     for frame in (floor, matched):
@@ -125,7 +125,7 @@ def _share(base: Base) -> Measurement:
     at_least=0.85,
 )
 def one_thousand() -> Measurement:
-    """A share of what goes through Python unchanged."""
+    """A share of the floor."""
     return _share(_base(1_000))
 
 
@@ -136,7 +136,7 @@ def one_thousand() -> Measurement:
     at_least=0.65,
 )
 def one_hundred_thousand() -> Measurement:
-    """A share of what goes through Python unchanged."""
+    """A share of the floor."""
     return _share(_base(100_000))
 
 
@@ -146,7 +146,7 @@ def one_hundred_thousand() -> Measurement:
     workload="the same, with texts as keys",
 )
 def texts_as_keys() -> Measurement:
-    """What it costs to bring back texts: they are the larger part of what comes back."""
+    """The cost of returning texts, the larger part of the output."""
     return _share(_base(100_000, texts=True))
 
 
@@ -157,7 +157,7 @@ def texts_as_keys() -> Measurement:
     at_least=0.15,
 )
 def one_million() -> Measurement:
-    """A share of what goes through Python unchanged."""
+    """A share of the floor."""
     return _share(_base(1_000_000))
 
 
@@ -166,7 +166,7 @@ def _times_faster(
     peer: Callable[[DataFrame], DataFrame],
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Measurement:
-    """How many rows in the time of one of the peer, which gets fewer."""
+    """Returns the ratio of rows in the same time to a peer with fewer rows."""
     every = _rows()
     few = every.limit(SLOW_ROWS).localCheckpoint()
     matched, by_peer = every.transform(match(base)), peer(few)
@@ -181,7 +181,7 @@ def _times_faster(
 
 @contextmanager
 def _uncompiled() -> Iterator[None]:
-    """Spark SQL without code of its own: to compile that of 1,000 predicates its memory ends."""
+    """Spark SQL without generated code: compiling 1,000 predicates exceeds its memory."""
     names = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     before = {name: _session().conf.get(name) or "" for name in names}
     for name, value in names.items():
@@ -194,7 +194,7 @@ def _uncompiled() -> Iterator[None]:
 
 
 def _by_predicates(rows: DataFrame) -> DataFrame:
-    """The keys by a predicate for each filter."""
+    """Returns the keys by a predicate for each filter."""
     held = []
     for key, (name, text, ranges) in enumerate(_conjunctions(1_000)):
         predicate = F.col(name) == text
@@ -211,12 +211,12 @@ def _by_predicates(rows: DataFrame) -> DataFrame:
     at_least=20,
 )
 def beside_predicates() -> Measurement:
-    """What Spark SQL does by itself."""
+    """Plain Spark SQL as the peer."""
     return _times_faster(_base(1_000), _by_predicates, _uncompiled)
 
 
 def _by_join(rows: DataFrame) -> DataFrame:
-    """The keys by joins on equal values, and counting which constraints hold."""
+    """Returns the keys by joins on equal values, and counts of satisfied constraints."""
     session = _session()
     conjunctions = list(enumerate(_conjunctions(100_000)))
     exact = session.createDataFrame(
@@ -258,12 +258,12 @@ def _by_join(rows: DataFrame) -> DataFrame:
     at_least=20,
 )
 def beside_join() -> Measurement:
-    """What Spark SQL does best by itself."""
+    """The fastest plain Spark SQL as the peer."""
     return _times_faster(_base(100_000), _by_join)
 
 
 def _worker_bytes() -> int:
-    """What the largest worker holds for itself alone."""
+    """Returns the private memory of the largest worker."""
     gateway = _session().sparkContext._gateway
     assert gateway is not None
     java = gateway.proc.pid
@@ -292,7 +292,7 @@ def _parent(pid: int) -> int:
     at_most=1.1,
 )
 def memory_of_workers() -> Measurement:
-    """Flat in the number of rows."""
+    """Constant in the number of rows."""
     matched = _rows().transform(match(_base(100_000)))
     _taken(matched)
     before = _worker_bytes()

@@ -1,10 +1,9 @@
 """Patterns over streams on Spark: micro-batches of files, by host, with exact recovery.
 
-A row has a host, a level, a time and three more columns; the pattern has two steps, which 29% of
-the rows match. Rows per second are those of four batches of 500,000 rows, from the trigger to the
-commit, after a small one to warm up. A batch is two files, so that both cores have something to
-read. Beside it: the same batches through an identity
-`mapInArrow`, which is the floor of anything in Python; and `transformWithState` on one of them.
+A row has a host, a level, a time and three more columns; 29% of the rows match a step of the
+pattern. Rows per second are those of four batches of 500,000 rows, from the trigger to the commit,
+after a small warm-up batch. A batch is two files, one for each core. Peers: an identity
+`mapInArrow` over the same batches, the floor of Python; and `transformWithState` on one of them.
 """
 
 import tempfile
@@ -30,7 +29,7 @@ STATE_STORE: Final = (
 
 
 def write(folder: Path, keys: int) -> None:
-    """The files of a small batch, and of each other; all times differ."""
+    """Writes the files of a small batch, and of the others; all times differ."""
     folder.mkdir()
     chance = np.random.default_rng(1)
     time_us = 1_700_000_000_000_000
@@ -52,7 +51,7 @@ def write(folder: Path, keys: int) -> None:
 
 
 def rates(session: Any, folder: Path, batches: int, start: Callable[[Any], Any]) -> list[float]:
-    """Rows per second of each batch but the first, which warms up."""
+    """Returns rows per second of each batch after the warm-up."""
     reader = session.readStream.schema(session.read.parquet(str(folder)).schema)
     frame = reader.option("maxFilesPerTrigger", FILES).parquet(f"{folder}/[0-{batches}]-*.parquet")
     query = start(frame).trigger(availableNow=True).start()
@@ -71,12 +70,12 @@ def identity(frame: Any) -> Any:
 
 
 def noop(matches: Any, _batch: int) -> None:
-    """Takes all matches, and drops them."""
+    """Drops all matches."""
     matches.write.format("noop").mode("overwrite").save()
 
 
 def measured(keys: int, peer: str) -> Measurement:
-    """Rows per second, the median of the batches, beside a peer."""
+    """Returns the median rows per second of the batches, beside a peer."""
     from bench.spark_peers import two_steps
     from contrada.integrations.spark.spark_session import spark_session
     from contrada.integrations.spark.transforms.detection import detect_stream

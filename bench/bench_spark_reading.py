@@ -1,11 +1,9 @@
-"""Reading text files on Spark: shares of the floor, beside plain Spark SQL.
+"""Reading text files on Spark: shares of the floor, and peers in plain Spark SQL.
 
-The flights of `bench_records`, as CSV and as lines of JSON, and 1,000 filters, of which 6.5 match
-per 100 rows: an aircraft, and ranges of months and of days. The floor is the lines of the same file
-through an identity `mapInArrow`. All is time of the processor, measured alternately.
-
-The same flights as Parquet are asked for by 1,000 ranges of months and of days, of which 20 match a
-row, so that each row is told with all its matches.
+The flights of `bench_records`, as CSV and as JSON lines, and 1,000 filters with 6.5 matches per 100
+rows: an aircraft, and ranges of months and of days. The floor is an identity `mapInArrow` over the
+lines of the same file. All is processor time, measured alternately. For Parquet, 1,000 ranges of
+months and of days match each row 20 times, so each row is an outcome with all its matches.
 """
 
 import atexit
@@ -35,7 +33,7 @@ FILTERS: Final = 1_000
 PAIRS: Final = 5
 ROWS: Final = 336_776
 RANGED: Final = {"month": (12, 6), "day": (31, 16)}
-"""How many values an attribute has, and how many of them a filter asks for."""
+"""The values of an attribute, and the number of them in a filter."""
 
 CSV_SCHEMA: Final = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
@@ -43,7 +41,7 @@ CSV_SCHEMA: Final = (
     "dest string, air_time int, distance int, hour int, minute int, time_hour timestamp"
 )
 OFTEN: Final = {"month": (12, 3), "day": (31, 3)}
-"""The same of filters that match often."""
+"""The same for filters that match often."""
 
 JSON_SCHEMA: Final = CSV_SCHEMA.replace(" int", " double")
 
@@ -66,7 +64,7 @@ def _session() -> SparkSession:
 
 
 def _conjunctions() -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
-    """An aircraft, and ranges of other attributes, of each filter."""
+    """Returns an aircraft, and ranges of other attributes, for each filter."""
     chance = random.Random(3)
     lines = (_folder() / "flights.csv").read_text().splitlines()[1:]
     aircraft = sorted({line.split(",")[11] for line in lines} - {"NA"})
@@ -95,7 +93,7 @@ def _outcomes(kind: str) -> DataFrame:
 
 
 def _spent(frame: DataFrame) -> float:
-    """Processor time until all rows are made."""
+    """Returns the processor time to compute all rows."""
     began = processor_s()
     frame.write.format("noop").mode("overwrite").save()
     return processor_s() - began
@@ -114,7 +112,7 @@ def _share(kind: str) -> Measurement:
 
 
 def _rate(kind: str) -> Measurement:
-    """Rows per second of the clock, beside those of the lines that go through Python unchanged."""
+    """Returns rows per second by the clock, beside those of the floor."""
     lines = _session().read.text(str(_folder() / f"flights.{kind}"))
     floor = lines.mapInArrow(_identity, lines.schema)
     rates: list[list[float]] = [[], []]
@@ -128,7 +126,7 @@ def _rate(kind: str) -> Measurement:
 
 
 def _beside_sql(kind: str) -> Measurement:
-    """How many rows in the time of one of plain Spark SQL, which gets fewer."""
+    """Returns the ratio of rows in the same time to plain Spark SQL with fewer rows."""
     first = str(_folder() / f"first.{kind}")
     reader = _session().read
     rows = (
@@ -159,7 +157,7 @@ def _beside_sql(kind: str) -> Measurement:
     at_least=0.85,
 )
 def rows_of_csv() -> Measurement:
-    """A share of the lines that go through Python unchanged."""
+    """A share of the floor."""
     return _share("csv")
 
 
@@ -170,12 +168,12 @@ def rows_of_csv() -> Measurement:
     at_least=0.85,
 )
 def lines_of_json() -> Measurement:
-    """A share of the lines that go through Python unchanged."""
+    """A share of the floor."""
     return _share("json")
 
 
 RATE_MIN: Final = 0.85 * 332_000
-"""Rows per second: of those that went through Python unchanged when these ways were designed."""
+"""Rows per second: those of the floor when the readers were designed."""
 
 
 @figure(
@@ -185,7 +183,7 @@ RATE_MIN: Final = 0.85 * 332_000
     at_least=RATE_MIN,
 )
 def rate_of_csv() -> Measurement:
-    """How long one waits."""
+    """Rows per second by the clock."""
     return _rate("csv")
 
 
@@ -196,7 +194,7 @@ def rate_of_csv() -> Measurement:
     at_least=RATE_MIN,
 )
 def rate_of_json() -> Measurement:
-    """How long one waits."""
+    """Rows per second by the clock."""
     return _rate("json")
 
 
@@ -218,7 +216,7 @@ def _often_asked() -> Base:
     at_least=0.15,
 )
 def outcomes_of_parquet() -> Measurement:
-    """A share of the rows that go through Python unchanged."""
+    """A share of the floor."""
     path = str(_folder() / "flights.parquet")
     csv = str(_folder() / "flights.csv")
     flights = _session().read.csv(csv, schema=CSV_SCHEMA, header=True, nullValue="NA")
@@ -238,7 +236,7 @@ def outcomes_of_parquet() -> Measurement:
     at_least=1,
 )
 def csv_beside_predicates() -> Measurement:
-    """What Spark SQL does by itself."""
+    """Plain Spark SQL as the peer."""
     return _beside_sql("csv")
 
 
@@ -249,5 +247,5 @@ def csv_beside_predicates() -> Measurement:
     at_least=1,
 )
 def json_beside_predicates() -> Measurement:
-    """What Spark SQL does by itself."""
+    """Plain Spark SQL as the peer."""
     return _beside_sql("json")

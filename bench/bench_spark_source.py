@@ -1,7 +1,7 @@
-"""Reading brokers through `format("contrada")`: rows a second, from a broker's disk to Spark.
+"""Reading brokers through `format("contrada")`: rows per second from a broker's disk to Spark.
 
-A broker in a process of its own has a log of notifications of ten attributes. Time is of the clock,
-with broker, JVM and workers on the same cores. `noop` takes the rows and forgets them.
+A broker process has a log of notifications of ten attributes. Time is by the clock, with broker,
+JVM and workers on the same cores. `noop` drops the rows.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ def _record(number: int) -> bytes:
 
 @contextmanager
 def broker() -> Iterator[str]:
-    """A broker whose log has all rows: they are written to its disk before it starts."""
+    """A broker whose log has all rows on its disk before it starts."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "store.db"
         asyncio.run(_begin(path))
@@ -87,7 +87,7 @@ async def _read(address: str) -> float:
 
 
 def through_spark(schema: str | None) -> Measurement:
-    """Rows a second; the peer is one client that reads the same stretches and does nothing."""
+    """Rows per second; the peer is one client that only reads the same batches."""
     samples, floor = [], []
     with broker() as address, spark_session(2, "bench") as spark:
         read = spark.read.format("contrada").options(address=address, durable="log", partitions="2")

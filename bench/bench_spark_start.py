@@ -1,4 +1,4 @@
-"""The first moments on Spark: from the start of Python to the first match, in a new process."""
+"""The start on Spark: from the start of Python to the first match, in a new process."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ with spark_session(2) as session:
 
 
 def seconds(caches: str) -> float:
-    """Until the first match is told; the end of the session is not counted."""
+    """Returns the seconds until the first match, without the end of the session."""
     begin = perf_counter()
     environment = {**os.environ, "XDG_CACHE_HOME": caches}
     with subprocess.Popen(

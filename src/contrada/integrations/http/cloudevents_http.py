@@ -41,7 +41,6 @@ def notifications_in(
     headers: Headers, body: bytes, limits: GatewayLimits = GatewayLimits()
 ) -> Iterator[Notification]:
     """Yields the notifications of a request one by one, so that the caller may pause between.
-
     Raises RefusedRequestError with the index of a malformed event; LimitError.
     """
     if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
@@ -73,9 +72,8 @@ def notifications_of(
     limits: GatewayLimits,
     convert: Any = lambda event: notification_of(checked_event(event)),
 ) -> Iterator[Notification]:
-    """Converts events one by one.
-
-    Raises RefusedRequestError with the index of the first malformed one; LimitError.
+    """Converts events one by one. Raises RefusedRequestError with the index of the first malformed
+    one; LimitError.
     """
     if len(events) > limits.http_events_max:
         raise LimitError("http_events_max", limits.http_events_max, len(events))

@@ -44,9 +44,8 @@ class RequestBodies:
         """Held while a body is decoded, since its notifications are many times as large."""
 
     async def read(self, request: Request) -> bytes:
-        """Returns the body of a request; call `release` when it is published.
-
-        Raises RefusedRequestError, LimitError.
+        """Returns the body of a request; call `release` when it is published. Raises
+        RefusedRequestError, LimitError.
         """
         declared = request.headers.get("content-length", "0")
         if declared.isdigit():
@@ -92,9 +91,8 @@ class RequestBodies:
             )
 
     async def ingest(self, request: Request, access: TokenService) -> tuple[int, Response]:
-        """Publishes the events of a request; returns their number and the answer.
-
-        Raises ContradaError.
+        """Publishes the events of a request; returns their number and the answer. Raises
+        ContradaError.
         """
         body = await self.read(request)
         try:
@@ -112,10 +110,9 @@ class RequestBodies:
 
 
 async def publish(access: TokenService, notifications: Sequence[Notification]) -> int:
-    """Publishes the events of one request in order; returns their number.
-
-    Raises RefusedRequestError with the indices of events that the user may not publish, after all
-    others are published; ContradaError with `published`, the number of events published before it.
+    """Publishes the events of one request in order; returns their number. Raises
+    RefusedRequestError with the indices of events that the user may not publish, after all others
+    are published; ContradaError with `published`, the number of events published before it.
     """
     refused: list[int] = []
     done, reason = 0, ""
@@ -142,9 +139,8 @@ async def publish(access: TokenService, notifications: Sequence[Notification]) -
 
 
 def _frames(notifications: Sequence[Notification]) -> Iterator[Sequence[Notification]]:
-    """Splits notifications into portions that the client sends in one frame each.
-
-    The broker refuses by frame, so a frame must hold events of one request only.
+    """Splits notifications into portions that the client sends in one frame each. The broker
+    refuses by frame, so a frame must hold events of one request only.
     """
     begin = size = 0
     for at, each in enumerate(notifications):

@@ -52,11 +52,9 @@ _known: Final[set[str]] = set()
 
 
 def notification_of(event: Mapping[str, Any]) -> Notification:
-    """Returns the notification of an event in the JSON format.
-
-    Equal to `cloudevents.notification`, but in some microseconds for the common event: attributes
-    are texts, and data is an object of plain values. Raises InvalidNotificationError,
-    EncodingError, LimitError.
+    """Returns the notification of an event in the JSON format. Equal to `cloudevents.notification`,
+    but in some microseconds for the common event: attributes are texts, and data is an object of
+    plain values. Raises InvalidNotificationError, EncodingError, LimitError.
     """
     plain = _plain(event)
     return cloudevents.notification(event) if plain is None else plain
@@ -99,9 +97,8 @@ def _learn(names: Mapping[str, Any]) -> None:
 
 
 def notification_of_binary(attributes: Mapping[str, str], data: bytes) -> Notification:
-    """Returns the notification of an event in binary mode, with the data as its body.
-
-    Raises InvalidNotificationError, LimitError.
+    """Returns the notification of an event in binary mode, with the data as its body. Raises
+    InvalidNotificationError, LimitError.
     """
     if DATA in attributes:
         raise InvalidNotificationError(DATA, attributes[DATA], "no attribute has this name")
@@ -113,9 +110,8 @@ def notification_of_binary(attributes: Mapping[str, str], data: bytes) -> Notifi
 
 
 def events_in(text: bytes) -> Sequence[Any]:
-    """Decodes a batch in the JSON format; its events are not checked.
-
-    Raises EncodingError, LimitError.
+    """Decodes a batch in the JSON format; its events are not checked. Raises EncodingError,
+    LimitError.
     """
     found = decode_json(text)
     if not isinstance(found, list):

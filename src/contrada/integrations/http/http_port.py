@@ -139,10 +139,9 @@ class BoundedProtocol(HttpToolsProtocol):
         return size > limits.head_bytes_max or len(self.headers or ()) > limits.headers_max
 
     def send_400_response(self, msg: str) -> None:
-        """Answers a malformed request, and closes the connection.
-
-        Without an answer, if the answer to an earlier request, or a part of this one's, is
-        incomplete: the client would take this answer for the rest of that one.
+        """Answers a malformed request, and closes the connection. Without an answer, if the answer
+        to an earlier request, or a part of this one's, is incomplete: the client would take this
+        answer for the rest of that one.
         """
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete:
@@ -291,9 +290,8 @@ class BoundedWebSocket(LingeringWebSocket):
         await super().run_asgi()
 
     async def send(self, message: Any) -> None:
-        """Sends a message of the application.
-
-        A refusal completes the handshake: uvicorn would log an incomplete one as an error.
+        """Sends a message of the application. A refusal completes the handshake: uvicorn would log
+        an incomplete one as an error.
         """
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):

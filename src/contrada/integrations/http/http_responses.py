@@ -87,9 +87,8 @@ def answer_of(error: ContradaError) -> Response:
 
 
 def token_of(request: HTTPConnection) -> str:
-    """Returns the token of a request, empty if absent. Raises RefusedRequestError, LimitError.
-
-    The token is in `Authorization: Bearer`, or in the query as `access_token`, since a browser's
+    """Returns the token of a request, empty if absent. Raises RefusedRequestError, LimitError. The
+    token is in `Authorization: Bearer`, or in the query as `access_token`, since a browser's
     EventSource and WebSocket cannot set headers.
     """
     given = request.headers.get("authorization")

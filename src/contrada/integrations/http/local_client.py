@@ -23,18 +23,16 @@ _HERE: Final = Address("localhost", called="this broker")
 
 
 class ServiceOfToken(Protocol):
-    """Returns the service, not opened yet, of a token; the empty token is anonymous.
-
-    The broker logs `peer`.
+    """Returns the service, not opened yet, of a token; the empty token is anonymous. The broker
+    logs `peer`.
     """
 
     def __call__(self, token: str, *, peer: str) -> TcpService: ...  # noqa: D102
 
 
 def local_services(broker: Broker) -> ServiceOfToken:
-    """Returns the services of a broker in this process, a connection of its own for each token.
-
-    A connection that the broker ends, since its user was removed, does not reconnect by itself.
+    """Returns the services of a broker in this process, a connection of its own for each token. A
+    connection that the broker ends, since its user was removed, does not reconnect by itself.
     """
     return partial(local_service, broker, credit_bytes=STREAM_CREDIT_BYTES, reconnect=False)
 
@@ -47,11 +45,9 @@ def local_service(
     credit_bytes: int = ClientLimits().credit_bytes,
     **options: Any,
 ) -> TcpService:
-    """Returns a service of a broker that was started on this event loop.
-
-    `token` authenticates, as in `connect`; the broker logs `peer`. At most `credit_bytes` of each
-    subscription are unread here. `options` are those of `TcpService`. Close the service before the
-    broker stops.
+    """Returns a service of a broker that was started on this event loop. `token` authenticates, as
+    in `connect`; the broker logs `peer`. At most `credit_bytes` of each subscription are unread
+    here. `options` are those of `TcpService`. Close the service before the broker stops.
     """
 
     def accept() -> ServerConnection:

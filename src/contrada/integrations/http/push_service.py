@@ -124,9 +124,8 @@ class Pushes:
         return (each for each in self._pushes.values() if each.owner == owner)
 
     def one(self, token: str, name: str) -> Push:
-        """Returns a subscription of the user of a token.
-
-        Raises RefusedRequestError, the same for the subscription of another user.
+        """Returns a subscription of the user of a token. Raises RefusedRequestError, the same for
+        the subscription of another user.
         """
         push = self._pushes.get(name)
         if push is None or push.owner != owner_of(token):
@@ -160,9 +159,8 @@ class Pushes:
         return push
 
     async def end(self, push: Push, token: str) -> None:
-        """Ends a subscription and deletes its log.
-
-        `token` is the current token of its owner. After a ContradaError the subscription goes on.
+        """Ends a subscription and deletes its log. `token` is the current token of its owner. After
+        a ContradaError the subscription goes on.
         """
         await self._stop(push)
         try:
@@ -351,10 +349,8 @@ class Pushes:
 
 
 async def _while_open(access: TokenService, work: Coroutine[Any, Any, None]) -> None:
-    """Runs the work until the broker ends the connection, even in the middle of a push.
-
-    The user may have lost the permission to read the event that is being pushed. Raises
-    ServiceClosedError.
+    """Runs the work until the broker ends the connection, even in the middle of a push. The user
+    may have lost the permission to read the event that is being pushed. Raises ServiceClosedError.
     """
     working = asyncio.ensure_future(work)
     ending = asyncio.ensure_future(wait_closed(access.service))

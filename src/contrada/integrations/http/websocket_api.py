@@ -260,9 +260,8 @@ def _decode(text: str | bytes) -> Any:
 
 
 def _id_of(decoded: Any) -> str:
-    """Returns the id of a message, which each answer repeats; empty if the message has none.
-
-    Raises RefusedRequestError, LimitError.
+    """Returns the id of a message, which each answer repeats; empty if the message has none. Raises
+    RefusedRequestError, LimitError.
     """
     name = decoded.get("id") if isinstance(decoded, dict) else None
     if not isinstance(name, str):

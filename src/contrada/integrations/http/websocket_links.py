@@ -88,10 +88,8 @@ class _ArrivedMessages:
 
 
 class CarriedArrivals:
-    """The endpoint that connects WebSockets to a broker of this event loop.
-
-    The uvicorn server needs `ws=LingeringWebSocket`, and a `ws_max_size` of CARRIED_BYTES_MAX or
-    more.
+    """The endpoint that connects WebSockets to a broker of this event loop. The uvicorn server
+    needs `ws=LingeringWebSocket`, and a `ws_max_size` of CARRIED_BYTES_MAX or more.
     """
 
     def __init__(self, broker: ArrivalHost) -> None:
@@ -124,9 +122,8 @@ class CarriedArrivals:
 
 
 class LingeringWebSocket(WebSocketsSansIOProtocol):
-    """uvicorn's protocol, which also cuts a client that does not read its last bytes.
-
-    Its socket would otherwise stay open for any time, without counting in a limit of connections.
+    """uvicorn's protocol, which also cuts a client that does not read its last bytes. Its socket
+    would otherwise stay open for any time, without counting in a limit of connections.
     """
 
     linger_s = 5.0

@@ -68,10 +68,9 @@ class MqttBridge:
         filters: Sequence[str] = (),
         limits: MqttLimits = MqttLimits(),
     ) -> None:
-        """The caller opens and closes `service` and `session`.
-
-        `name` is that of the durable subscription to `out`. Messages that match none of `filters`
-        are left out: the session may still have subscriptions of an earlier run.
+        """The caller opens and closes `service` and `session`. `name` is that of the durable
+        subscription to `out`. Messages that match none of `filters` are left out: the session may
+        still have subscriptions of an earlier run.
         """
         self._service = service
         self._session = session
@@ -85,7 +84,6 @@ class MqttBridge:
 
     async def run(self, opened: Callable[[], object] = lambda: None) -> None:
         """Relays until one side ends for good; calls `opened` when all subscriptions are in force.
-
         Raises ConnectionFailedError, and as `Service.subscribe`.
         """
         if self._out is None:

@@ -62,9 +62,8 @@ _PLACE: Final = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class MqttMessage:
-    """An MQTT message, in either direction.
-
-    `expires_s` is None for a message that does not expire.
+    """An MQTT message, in either direction. `expires_s` is None for a message that does not
+    expire.
     """
 
     topic: str
@@ -88,10 +87,9 @@ class MqttMessage:
 
 
 def notification_of(message: MqttMessage) -> Notification:
-    """Returns the notification of a message, without id and time; certified if QoS is 1.
-
-    Cost: proportional to the message. Raises InvalidNotificationError, for a content type of more
-    than 255 bytes.
+    """Returns the notification of a message, without id and time; certified if QoS is 1. Cost:
+    proportional to the message. Raises InvalidNotificationError, for a content type of more than
+    255 bytes.
     """
     attributes, is_whole = _attributes_of(message)
     body, content_type = message.payload, message.content_type
@@ -173,11 +171,9 @@ def _level(notification: Notification, name: str) -> str:
 def message_of(
     notification: Notification, template: TopicTemplate, *, retain: bool, now_us: int
 ) -> MqttMessage:
-    """Returns the message of a notification.
-
-    The payload is the body, with the attributes as user properties; without a body, it is a JSON
-    object of the attributes. `topic` is left out if it is the whole topic. Raises InvalidValueError
-    for values that MQTT cannot hold.
+    """Returns the message of a notification. The payload is the body, with the attributes as user
+    properties; without a body, it is a JSON object of the attributes. `topic` is left out if it is
+    the whole topic. Raises InvalidValueError for values that MQTT cannot hold.
     """
     attributes = {name: notification[name] for name in notification}
     if template.text == f"{{{TOPIC}}}":

@@ -88,7 +88,6 @@ class ReceivedMessage:
 
 class MqttSession:
     """One session, opened once. Methods run on the event loop, callbacks `_on_…` on paho's thread.
-
     `dropped` counts messages of QoS 0 that exceeded the queue.
     """
 
@@ -101,9 +100,8 @@ class MqttSession:
         limits: MqttLimits = MqttLimits(),
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`name` identifies the session at the broker; `filters` are its subscriptions.
-
-        Raises InvalidValueError for a malformed filter.
+        """`name` identifies the session at the broker; `filters` are its subscriptions. Raises
+        InvalidValueError for a malformed filter.
         """
         for each in filters:
             check_topics(each)
@@ -128,10 +126,7 @@ class MqttSession:
 
     def _create_client(self, tls: ssl.SSLContext | None) -> paho.Client:
         client = paho.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=self._name,
-            protocol=paho.MQTTv5,
-            manual_ack=True,
+            CallbackAPIVersion.VERSION2, client_id=self._name, protocol=paho.MQTTv5, manual_ack=True
         )
         client.max_inflight_messages_set(self._limits.mqtt_in_flight_max)
         client.reconnect_delay_set(1, self._limits.mqtt_reconnect_s_max)
@@ -239,9 +234,8 @@ class MqttSession:
     # --- sending ------------------------------------------------------------------------------
 
     def send(self, message: MqttMessage) -> "asyncio.Future[None]":
-        """Sends a message with QoS 1, now or on the next connection, in order.
-
-        The future is done when the broker has it; it fails with ServiceError if the broker refuses.
+        """Sends a message with QoS 1, now or on the next connection, in order. The future is done
+        when the broker has it; it fails with ServiceError if the broker refuses.
         """
         future: asyncio.Future[None] = self._loop.create_future()
         if (refusal := self._refusal(message)) is not None:

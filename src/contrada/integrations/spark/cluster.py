@@ -6,7 +6,10 @@ Each runs the installed PySpark.
 
 import os
 import re
+import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,7 +46,7 @@ def worker_command(master: str, cores: int, memory: str, folder: Path) -> Sequen
 
 def _command(main: str, *arguments: str) -> Sequence[str]:
     launch = str(spark_home() / "bin" / "spark-class")
-    tied = (sys.executable, "-m", "contrada.integrations.spark.tied_process")
+    tied = (sys.executable, "-m", "contrada.integrations.spark.cluster")
     return [*tied, launch, f"org.apache.spark.deploy.{main}", *arguments]
 
 
@@ -56,3 +59,21 @@ def environment(folder: Path) -> Mapping[str, str]:
         "SPARK_DAEMON_MEMORY": "256m",
         "PATH": os.environ.get("PATH", os.defpath),
     }
+
+
+def run_tied() -> None:
+    """Runs a command that ends with standard input: Java would outlive a killed parent process."""
+    with subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL) as process:
+        signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+
+        def watch() -> None:
+            sys.stdin.buffer.read()
+            process.terminate()
+
+        threading.Thread(target=watch, daemon=True).start()
+        status = process.wait()
+    sys.exit(status if status >= 0 else 128 - status)
+
+
+if __name__ == "__main__":
+    run_tied()

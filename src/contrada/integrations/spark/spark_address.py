@@ -40,10 +40,8 @@ def check_form(master: str | None, remote: str | None) -> None:
 
 
 def check_listening(address: str) -> None:
-    """Raises EngineError if no process listens at the address of a master or Connect server.
-
-    One of several masters is enough. Other addresses are not checked, nor is a server behind a
-    proxy.
+    """Raises EngineError if no process listens at the address of a master or Connect server. One of
+    several masters is enough. Other addresses are not checked, nor is a server behind a proxy.
     """
     places = [*_places(address)]
     if not places:

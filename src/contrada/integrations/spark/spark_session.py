@@ -192,11 +192,9 @@ def run_interruptibly(work: Callable[[threading.Event], T], *, is_endless: bool 
     """Runs work that uses Spark; Ctrl-C cancels its jobs and stops its session in order.
 
     Endless work usually ends by Ctrl-C: then only the event is set, and the result of the work is
-    returned.
-
-    The work runs in a thread of its own, and the session must be made there, since PySpark cannot
-    recover from a signal during a call to Java. Work must start no further step once its event is
-    set.
+    returned. The work runs in a thread of its own, and the session must be made there, since
+    PySpark cannot recover from a signal during a call to Java. Work must start no further step once
+    its event is set.
     """
     stop = threading.Event()
     outcome: Future[T] = Future()
@@ -293,10 +291,9 @@ def _java_major(java: str) -> int:
 
 
 def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
-    """Returns the builder with the settings of this package.
-
-    Filters are pushed to `format("contrada")`, and workers run this interpreter instead of the
-    first `python3` on the path, unless PYSPARK_PYTHON is set.
+    """Returns the builder with the settings of this package. Filters are pushed to
+    `format("contrada")`, and workers run this interpreter instead of the first `python3` on the
+    path, unless PYSPARK_PYTHON is set.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return builder.config(PUSHDOWN, "true")
@@ -323,10 +320,9 @@ _COMPILING: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-"""Ten times Java's usual thresholds of the optimising compiler.
-
-Rows then cross to Python at half the cost of quickly compiled code, and a session starts as fast:
-at the usual thresholds the optimising compiler would be busy with code that runs once."""
+"""Ten times Java's usual thresholds of the optimising compiler. Rows then cross to Python at half
+the cost of quickly compiled code, and a session starts as fast: at the usual thresholds the
+optimising compiler would be busy with code that runs once."""
 
 _LOOPBACK: Final = re.compile(r"local\b|spark://(127\.0\.0\.1|localhost)\b")
 

@@ -23,9 +23,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Sweep(Generic[P, R]):
-    """A kind of runs: the function, and the types of its plans and results.
-
-    `round_runs` are the runs per core in one job; progress is reported between jobs.
+    """A kind of runs: the function, and the types of its plans and results. `round_runs` are the
+    runs per core in one job; progress is reported between jobs.
     """
 
     run: Callable[[P], R]
@@ -59,9 +58,7 @@ def _plans_frame(session: SparkSession, chosen: Sequence[P], cores: int) -> "Dat
     return frame.repartitionByRange(max(1, min(len(rows), 8 * cores)), "place")
 
 
-def _runner(
-    sweep: Sweep[P, R],
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _runner(sweep: Sweep[P, R]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Returns the function that maps batches of plans to batches of results."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

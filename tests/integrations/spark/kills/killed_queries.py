@@ -1,4 +1,4 @@
-"""Four streams on a cluster, under which something is killed: `MASTER FOLDER FROM TO KILLED`.
+"""Four streams on a cluster with kills: `MASTER FOLDER FROM TO KILLED`.
 
     FOLDER/rows ─► match ────────────► FOLDER/matched         killed at a row of the second batch
     FOLDER/in ───► detect_stream ────► FOLDER/out             … before, and in another batch after
@@ -6,8 +6,8 @@
     FOLDER/packed ► format("contrada") ► TO                   … when some of a batch is published
 
 `KILLED` is `worker`, all Python workers of the executor that has the row; `executor`, its JVM; or
-`driver`, this process and its JVM. Each is killed once, which a file in FOLDER/killed tells.
-Started again, the streams go on where they are.
+`driver`, this process and its JVM. Each is killed once; a file in FOLDER/killed records it.
+Restarted streams resume.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Made rows, as many as are asked for, matched or followed: `WHAT ROWS FOLDER`.
+"""Generated rows, matched or followed: `TASK ROWS FOLDER`.
 
-`WHAT` is a number of filters, `detect`, or `run`, a run of a pipeline over Parquet. Rows are made
-in workers from their numbers, so that each process makes the same ones. Printed are digests of all
-that was found, and the most memory that the driver, its JVM and a worker of Python have had.
+`TASK` is a number of filters, `detect`, or `run`, a pipeline run over Parquet. Workers generate rows
+from their numbers, the same in each process. The output has digests of all results, and the peak
+memory of the driver, its JVM and a Python worker.
 """
 
 import json

@@ -28,17 +28,17 @@ ROWS: Final = 10_000_000
 CHUNK_ROWS: Final = 500_000
 
 FEWER: Final = {"1000": ROWS // 10, "100000": ROWS // 10, "run": ROWS // 10, "detect": ROWS // 2}
-"""With how many rows memory is compared. Patterns follow 262,144 rows of a part at once; there have
-to be some times as many of them either time."""
+"""The smaller numbers of rows for the comparison of memory. Patterns follow 262,144 rows of a part
+at once; both numbers must be several times as large."""
 
 MEMORY_MORE_MIB: Final = {"detect": 192}
-"""How much more a process may take for more rows than for fewer; 96 where nothing is said here,
-which is some times what `match` takes more. A worker that follows patterns took 706 MiB for 5, 818
-for 10 and 725 for 20 million rows: what its allocators keep differs by more."""
+"""The allowed additional memory for more rows; 96 by default, several times that of `match`. A
+worker that follows patterns took 706 MiB for 5, 818 for 10 and 725 for 20 million rows: its
+allocators vary by more."""
 
 WORKER_MIB_MAX: Final = 1_000
 JAVA_MIB_MAX: Final = 1_700
-"""What the JVM may take: its heap is bounded, and what it has beside that too."""
+"""The bound of the JVM: its heap, and its other memory."""
 
 
 def run(what: str, rows: int, folder: Path) -> dict[str, Any]:

@@ -80,7 +80,6 @@ class BrokerConnection:
 
     def log(self, time_us: int | None = None) -> LogState:
         """Returns the positions of the durable subscription, created first if `filter` is set.
-
         Raises DeliveryError, and the errors of `Service.subscribe`.
         """
         client, blocking = self.service()
@@ -268,9 +267,8 @@ class PushingReader(SubscriptionReader):
     """A reader for sessions that push filters."""
 
     def pushFilters(self, filters: list[D.Filter]) -> Iterable[D.Filter]:  # noqa: N802 - Spark's
-        """Takes the filters that a subscription can express.
-
-        Spark applies all again; see `filter_pushdown`.
+        """Takes the filters that a subscription can express. Spark applies all again; see
+        `filter_pushdown`.
         """
         self._pushed = push_down(filters, self._schema)
         return filters

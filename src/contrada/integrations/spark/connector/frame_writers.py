@@ -93,9 +93,8 @@ class StreamWriter(_Writer, D.DataSourceStreamArrowWriter):
 def publish(
     options: Options, numbering: SequenceNumbers, rows: Iterable[pa.RecordBatch]
 ) -> PublishedRows:
-    """Publishes rows under their numbers, except known ones.
-
-    Raises DeliveryError for a number that was published with another row.
+    """Publishes rows under their numbers, except known ones. Raises DeliveryError for a number that
+    was published with another row.
     """
     is_numbered = options.delivery != "best-effort"
     client = options.service(numbering.publisher)

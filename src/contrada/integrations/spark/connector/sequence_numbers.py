@@ -46,7 +46,6 @@ class SequenceNumbers:
 
     def next(self, content: bytes) -> int:
         """Returns the number of the next row; 0 if it is known. Cost: a checksum of its bytes.
-
         Raises DeliveryError if another row was published in its place, LimitError.
         """
         self._place += 1

@@ -15,9 +15,8 @@ _FILE = "stream.json"
 
 class Identity(msgspec.Struct, frozen=True):
     """The settings that a checkpoint was made with: its query name for brokers, its number of
-    parts, sources and patterns.
-
-    Sources and patterns are fixed, since their states in the checkpoint are found by position.
+    parts, sources and patterns. Sources and patterns are fixed, since their states in the
+    checkpoint are found by position.
     """
 
     query: str
@@ -37,10 +36,9 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def read_identity(pipeline: Pipeline) -> Identity | None:
-    """Returns the identity of an existing checkpoint, else None. Only reads.
-
-    Raises StoreError for a checkpoint with other sources or patterns, and InputError for an output
-    that belongs to another checkpoint.
+    """Returns the identity of an existing checkpoint, else None. Only reads. Raises StoreError for
+    a checkpoint with other sources or patterns, and InputError for an output that belongs to
+    another checkpoint.
     """
     found = read_state(pipeline.checkpoint / _FILE, Identity)
     if found is None:

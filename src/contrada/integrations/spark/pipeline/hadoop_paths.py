@@ -29,11 +29,9 @@ _THERE: Final = "org.apache.hadoop.fs.FileAlreadyExistsException"
 
 
 class HadoopPath:
-    """A path at an address, with its scheme.
-
-    Creating one does not access the file system. Operations raise InputError behind Spark Connect,
-    for an unknown file system, and for its errors; FileNotFoundError and FileExistsError as a
-    `Path` does.
+    """A path at an address, with its scheme. Creating one does not access the file system.
+    Operations raise InputError behind Spark Connect, for an unknown file system, and for its
+    errors; FileNotFoundError and FileExistsError as a `Path` does.
     """
 
     __slots__ = ("_path", "_root")
@@ -113,9 +111,8 @@ class HadoopPath:
                 raise FileNotFoundError(str(self))
 
     def replace(self, target: "HadoopPath") -> None:
-        """Moves it, replacing a file or an empty folder.
-
-        Atomic where the file system supports it; object stores copy, and then delete.
+        """Moves it, replacing a file or an empty folder. Atomic where the file system supports it;
+        object stores copy, and then delete.
         """
         with self._files():
             context, options = _rename_arguments(target)

@@ -15,6 +15,10 @@ ProgressListener: TypeAlias = Callable[[str, int, int], None]
 """Called with the name of the step, its finished and its total tasks."""
 
 
+def no_progress(step: str, done: int, total: int) -> None:
+    """Ignores progress."""
+
+
 def is_remote(session: SparkSession) -> bool:
     """Whether the session is one of Spark Connect."""
     return getattr(session, "_sc", None) is None

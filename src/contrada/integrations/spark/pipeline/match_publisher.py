@@ -28,6 +28,7 @@ from contrada.errors import ConnectionFailedError, InputError, ServiceError
 from contrada.integrations.spark.pipeline.job_progress import (
     ProgressListener,
     check_stop,
+    no_progress,
     watch_jobs,
 )
 from contrada.integrations.spark.pipeline.output_sinks import MATCHES_DDL
@@ -45,8 +46,6 @@ from contrada.integrations.spark.pipeline.run_folder import (
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.net.wire.address import parse_addresses, shown_addresses
 
-_SILENT: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
-
 _ORDER: Final = ("file", "record", "notification")
 _SORTED: Final = ".publishing"
 _JOBS_BITS: Final = 24
@@ -57,9 +56,8 @@ _OF_A_CALL: Final = re.compile(r" \d+ notifications of the batch were published 
 
 
 class _PublishedState(msgspec.Struct, forbid_unknown_fields=True):
-    """The published count of a run by source, and the last broker.
-
-    `query` is the name by which brokers drop duplicates.
+    """The published count of a run by source, and the last broker. `query` is the name by which
+    brokers drop duplicates.
     """
 
     address: str | None = None
@@ -91,12 +89,11 @@ def publish_matches(
     session: SparkSession,
     pipeline: Pipeline,
     address: str,
-    on_progress: ProgressListener = _SILENT,
+    on_progress: ProgressListener = no_progress,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
-    """Publishes the unpublished matches of the last run; returns their count by source.
-
-    Raises ConnectionFailedError with the published count if the broker is lost, ServiceError for a
+    """Publishes the unpublished matches of the last run; returns their count by source. Raises
+    ConnectionFailedError with the published count if the broker is lost, ServiceError for a
     refusal, and InputError without matches.
     """
     run = current_run(pipeline.output)
@@ -108,7 +105,7 @@ def publish_matches(
     publisher = _MatchPublisher(session, run, address, pipeline, state, on_progress)
     now: dict[str, int] = {}
     # A job is no progress that anybody wants to see; but it has to end where this ends.
-    with watch_jobs(session, "publish", _SILENT):
+    with watch_jobs(session, "publish", no_progress):
         totals = {row[0]: row[1] for row in publisher.rows.groupBy("source").count().collect()}
         for place, source in enumerate(pipeline.sources):
             total = totals.get(source.name, 0)
@@ -123,12 +120,11 @@ def publish_rest(
     session: SparkSession,
     pipeline: Pipeline,
     address: str,
-    on_progress: ProgressListener = _SILENT,
+    on_progress: ProgressListener = no_progress,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
-    """Publishes as `publish_matches`, under the lock of the output.
-
-    Raises InputError also while another run is writing.
+    """Publishes as `publish_matches`, under the lock of the output. Raises InputError also while
+    another run is writing.
     """
     with lock_output(pipeline.output):
         repair(pipeline.output)

@@ -17,10 +17,8 @@ quarantine has them all."""
 
 @dataclass(frozen=True, slots=True)
 class SourceSummary:
-    """The results of one source. `matched` counts notifications, not pairs.
-
-    `reasons` are the most frequent reasons of bad records; `unmet` are attributes in options that
-    no record had.
+    """The results of one source. `matched` counts notifications, not pairs. `reasons` are the most
+    frequent reasons of bad records; `unmet` are attributes in options that no record had.
     """
 
     source: str
@@ -65,9 +63,8 @@ class PipelineSummary:
 
 @dataclass(frozen=True, slots=True)
 class SourceCounts:
-    """The counts of one source: `matches` by the positions of subscriptions.
-
-    A sum has no `matches`, since positions differ between versions of the subscriptions.
+    """The counts of one source: `matches` by the positions of subscriptions. A sum has no
+    `matches`, since positions differ between versions of the subscriptions.
     """
 
     read: int = 0
@@ -117,7 +114,6 @@ def _unmet_by_both(one: SourceCounts, other: SourceCounts) -> set[str]:
 
 class CountedRow(NamedTuple):
     """The outcomes of a source at one position; None is the position of those without a match.
-
     `first` counts the outcomes whose first position it is.
     """
 
@@ -149,9 +145,8 @@ def sum_rows(rows: Iterable[CountedRow], names: Iterable[str]) -> dict[str, Sour
 def counts_of(
     outcomes: DataFrame, sources: Iterable[Source], subscriptions: int
 ) -> dict[str, SourceCounts]:
-    """Counts outcomes by source. Positions behind the subscriptions do not count.
-
-    Cost: a job over the outcomes; further jobs if some are bad, or options name attributes.
+    """Counts outcomes by source. Positions behind the subscriptions do not count. Cost: a job over
+    the outcomes; further jobs if some are bad, or options name attributes.
     """
     rows = (
         # NULL is the position of rows without a match, so that one job counts all rows.

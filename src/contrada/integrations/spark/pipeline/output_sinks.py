@@ -2,18 +2,44 @@
 tables.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import Final
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import InputError
+from contrada.integrations.files import FORMATS
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, TableSink
-from contrada.integrations.spark.pipeline.spark_formats import check_format
 from contrada.integrations.spark.pipeline.taken_files import GONE
+
+TEXT_FORMATS: Final = tuple(FORMATS)
+"""The formats of sources that Spark does not read."""
+
+SPARK_FORMATS: Final = ("parquet", "orc", "csv", "json", "text", "xml", "jdbc", "contrada")
+"""Built-in formats, some of which are slow to look up."""
+
+_UNKNOWN: Final = re.compile(r"\[\w*DATA_SOURCE_NOT_(FOUND|ENABLED)\]")
+
+
+def check_format(session: SparkSession, place: str, name: str, *also: str) -> None:
+    """Raises InputError for a format that Spark does not know; `also` names further known ones."""
+    if name in (*also, *SPARK_FORMATS):
+        return
+    try:
+        session.read.format(name).load()
+    except (PySparkException, Py4JJavaError) as error:  # What is known complains of other things.
+        if _UNKNOWN.search(str(error)):
+            known = ", ".join(dict.fromkeys((*also, *SPARK_FORMATS)))
+            package = "one whose package Spark has, by --conf spark.jars.packages=…"
+            reason = f"found the format {name!r}, expected {known}, or {package}"
+            raise InputError(place, reason) from None
+
 
 MATCHES_DDL = (
     "subscription string, source string, file string, record bigint, time timestamp, "
@@ -26,14 +52,10 @@ BATCH = "batch"
 
 
 def matches_of(
-    outcomes: DataFrame,
-    names: Sequence[str],
-    types: Mapping[str, str],
-    version: int | None = None,
+    outcomes: DataFrame, names: Sequence[str], types: Mapping[str, str], version: int | None = None
 ) -> DataFrame:
-    """Returns a row for each pair of a subscription and a record.
-
-    `types` has the type of each source; in a stream, `version` is that of the subscriptions.
+    """Returns a row for each pair of a subscription and a record. `types` has the type of each
+    source; in a stream, `version` is that of the subscriptions.
     """
     columns = [pa.array(range(len(names)), pa.int32()), pa.array(names, pa.string())]
     told = pa.table(columns, ["position", "subscription"])
@@ -98,9 +120,8 @@ def write_parquet(frame: DataFrame, path: str, *partitions: str) -> None:
 
 
 def check_table(session: SparkSession, sink: TableSink, frame: DataFrame) -> str:
-    """Describes the writing to a table.
-
-    Raises InputError for an existing table with other columns, and for an unknown format.
+    """Describes the writing to a table. Raises InputError for an existing table with other columns,
+    and for an unknown format.
     """
     check_format(session, f"table {sink}", sink.format)
     try:

@@ -220,10 +220,9 @@ class _PipelineFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipeline:
-    """Reads the description in a file; `settings` replace its parameters.
-
-    Raises InputError with the place of a malformed key, for paths without a file, for an output
-    that is not writable, and for errors in the file of subscriptions.
+    """Reads the description in a file; `settings` replace its parameters. Raises InputError with
+    the place of a malformed key, for paths without a file, for an output that is not writable, and
+    for errors in the file of subscriptions.
     """
     described = checked(str(path), read_toml(path), _PipelineFields)
     settings = settings or {}

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Final
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -22,6 +21,7 @@ from contrada.errors import InputError
 from contrada.integrations.spark.pipeline.job_progress import (
     ProgressListener,
     check_stop,
+    no_progress,
     watch_jobs,
 )
 from contrada.integrations.spark.pipeline.match_publisher import publish_matches, reset_published
@@ -59,8 +59,6 @@ from contrada.integrations.spark.pipeline.source_outcomes import describe_matchi
 from contrada.integrations.spark.transforms.detection import detect
 from contrada.integrations.spark.transforms.filter_bases import Base
 
-_SILENT: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
-
 
 class _RunState(msgspec.Struct):
     """The finished sources of a run. `digest` is of its description."""
@@ -93,17 +91,16 @@ def run_pipeline(
     pipeline: Pipeline,
     *,
     publish: str | None = None,
-    on_progress: ProgressListener = _SILENT,
+    on_progress: ProgressListener = no_progress,
     stop: threading.Event | None = None,
     resume: bool = False,
 ) -> PipelineSummary:
     """Runs a batch pipeline. `publish` replaces the address of its description.
 
     With `resume`, the last interrupted run continues after its finished sources. Once `stop` is
-    set, no further step starts, and KeyboardInterrupt is raised.
-
-    Raises ConnectionFailedError if a service is unreachable, before anything is read, and
-    InputError for unreadable or unwritable data, and without a run to resume.
+    set, no further step starts, and KeyboardInterrupt is raised. Raises ConnectionFailedError if a
+    service is unreachable, before anything is read, and InputError for unreadable or unwritable
+    data, and without a run to resume.
     """
     began = monotonic()
     stages = _StageTimes(session, on_progress, stop or threading.Event(), {})

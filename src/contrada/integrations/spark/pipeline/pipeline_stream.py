@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from pyspark import StorageLevel
@@ -38,6 +38,7 @@ from contrada.integrations.spark.pipeline.job_progress import (
     PROGRESS_S,
     ProgressListener,
     is_remote,
+    no_progress,
 )
 from contrada.integrations.spark.pipeline.outcome_counts import (
     PipelineSummary,
@@ -78,8 +79,6 @@ from contrada.integrations.spark.transforms.detection import SEEN, detection
 from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
 from contrada.model.extensions import load, loaded
 
-_SILENT: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
-
 
 class _Totals(msgspec.Struct, frozen=True):
     """The counts of all micro-batches up to one."""
@@ -96,16 +95,15 @@ def run_stream(
     pipeline: Pipeline,
     *,
     publish: str | None = None,
-    on_progress: ProgressListener = _SILENT,
+    on_progress: ProgressListener = no_progress,
     stop: threading.Event | None = None,
 ) -> PipelineSummary:
     """Runs a stream from its last position, until all data is read or `stop` is set.
 
     On `stop`, the running micro-batch is finished first. The summary covers all micro-batches of
-    the checkpoint, also of earlier runs.
-
-    Raises ConnectionFailedError for an unreachable service, InputError, StoreError for a checkpoint
-    of another pipeline, and errors of sinks, after which the stream can resume.
+    the checkpoint, also of earlier runs. Raises ConnectionFailedError for an unreachable service,
+    InputError, StoreError for a checkpoint of another pipeline, and errors of sinks, after which
+    the stream can resume.
     """
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
@@ -231,9 +229,8 @@ class _MicroBatches:
         self.report()
 
     def _missing_files(self, every: DataFrame, batch: int) -> dict[str, list[str]]:
-        """Returns the files of each source that Spark selected, and that no task received.
-
-        Cost: a job if a file may be deleted.
+        """Returns the files of each source that Spark selected, and that no task received. Cost: a
+        job if a file may be deleted.
         """
         taken: dict[str, list[str]] = {}
         for place, source in enumerate(self.task.sources):
@@ -297,10 +294,9 @@ class _MicroBatches:
         self.publish_s += monotonic() - began
 
     def _detect(self, every: DataFrame, batch: int, subscriptions: int) -> dict[str, int]:
-        """Detects patterns; returns the number of matches of each in this micro-batch.
-
-        Patterns see the records that one of their steps matches, independent of subscriptions, and
-        the largest time that each task read.
+        """Detects patterns; returns the number of matches of each in this micro-batch. Patterns see
+        the records that one of their steps matches, independent of subscriptions, and the largest
+        time that each task read.
         """
         if not self.pipeline.patterns:
             return {}
@@ -393,10 +389,9 @@ class _MicroBatches:
 
 @dataclass(eq=False)
 class _ServedBatches:
-    """The work on each micro-batch in a process beside a Spark Connect server.
-
-    The object is pickled and sent there, and opens the checkpoint with the first micro-batch. Only
-    the error that ends the stream is returned.
+    """The work on each micro-batch in a process beside a Spark Connect server. The object is
+    pickled and sent there, and opens the checkpoint with the first micro-batch. Only the error that
+    ends the stream is returned.
     """
 
     pipeline: Pipeline

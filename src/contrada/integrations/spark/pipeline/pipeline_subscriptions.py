@@ -32,9 +32,7 @@ NamedFilters: TypeAlias = Mapping[str, RecordFilter]
 @dataclass(frozen=True, slots=True)
 class SubscriptionsOrigin:
     """An origin of subscriptions: a file, of filters or of another dialect, or the subscriptions at
-    a broker.
-
-    `has_patterns`: names in a file of filters are patterns.
+    a broker. `has_patterns`: names in a file of filters are patterns.
     """
 
     file: Path | None = None
@@ -59,7 +57,6 @@ def load_origins(
     origins: Sequence[SubscriptionsOrigin], known: LoadedSubscriptions | None = None
 ) -> LoadedSubscriptions:
     """Returns the subscriptions of all origins; the object `known` itself if none has changed.
-
     Raises InputError with the place for unreadable origins and duplicate names;
     ConnectionFailedError, ServiceError.
     """
@@ -106,9 +103,8 @@ def digest_of(origin: SubscriptionsOrigin) -> str:
 
 
 def subscriptions_at(address: str) -> list[HeldFilters]:
-    """Returns the packed subscriptions of a broker's clients, sorted.
-
-    Raises ServiceError if the broker refuses; ConnectionFailedError.
+    """Returns the packed subscriptions of a broker's clients, sorted. Raises ServiceError if the
+    broker refuses; ConnectionFailedError.
     """
 
     async def ask() -> list[HeldFilters]:

@@ -17,6 +17,8 @@ from contrada.integrations.spark.pipeline.job_progress import is_remote
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
 from contrada.integrations.spark.pipeline.output_sinks import (
     BATCH,
+    TEXT_FORMATS,
+    check_format,
     check_table,
     date_of,
     matches_of,
@@ -34,7 +36,6 @@ from contrada.integrations.spark.pipeline.source_outcomes import (
     missing_columns,
     open_sources,
 )
-from contrada.integrations.spark.pipeline.spark_formats import TEXT_FORMATS, check_format
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.integrations.spark.transforms.detection_worker import MATCHES_SCHEMA
 from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
@@ -67,9 +68,8 @@ def base_of(pipeline: Pipeline, asked: LoadedSubscriptions) -> Base:
 def check_pipeline(
     session: SparkSession, pipeline: Pipeline, address: str | None
 ) -> LoadedSubscriptions:
-    """Checks the requirements of a run; returns the present subscriptions.
-
-    Raises ConnectionFailedError, InputError.
+    """Checks the requirements of a run; returns the present subscriptions. Raises
+    ConnectionFailedError, InputError.
     """
     check_places(session, pipeline)
     if address:
@@ -129,10 +129,8 @@ def find_problems(session: SparkSession, pipeline: Pipeline) -> Iterator[str]:
 
 
 def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -> Iterator[str]:
-    """Describes a run after all checks. Writes nothing.
-
-    Raises as `check_pipeline`; InputError while another run is writing, and StoreError for a
-    checkpoint of another pipeline.
+    """Describes a run after all checks. Writes nothing. Raises as `check_pipeline`; InputError
+    while another run is writing, and StoreError for a checkpoint of another pipeline.
     """
     check_places(session, pipeline)
     check_unlocked(pipeline.output)

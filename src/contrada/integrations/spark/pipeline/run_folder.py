@@ -124,9 +124,8 @@ def delete_unfinished(output: Folder) -> None:
 
 
 def repair(output: Folder) -> None:
-    """Completes the steps of a run that was killed while it was shown.
-
-    Raises InputError for the output of a stream.
+    """Completes the steps of a run that was killed while it was shown. Raises InputError for the
+    output of a stream.
     """
     if isinstance(output, HadoopPath):
         check_kind(output, is_stream=False)
@@ -221,10 +220,9 @@ def _runs(output: Folder) -> list[Folder]:
 
 @contextmanager
 def lock_output(output: Folder) -> Iterator[Callable[[], None]]:
-    """Holds the lock of an output. Raises InputError if another process holds it.
-
-    Yields a check that raises InputError if the lock was lost, which happens only at addresses:
-    call it before results are replaced.
+    """Holds the lock of an output. Raises InputError if another process holds it. Yields a check
+    that raises InputError if the lock was lost, which happens only at addresses: call it before
+    results are replaced.
     """
     if isinstance(output, HadoopPath):
         with hold_lease(output / _LOCK, _TAKEN) as check:
@@ -271,9 +269,8 @@ def write_atomically(path: Folder, content: bytes) -> None:
 
 
 def read_state(path: Folder, kind: type[T]) -> T | None:
-    """Returns the content of such a file; None if it does not exist.
-
-    Raises InputError for malformed content.
+    """Returns the content of such a file; None if it does not exist. Raises InputError for
+    malformed content.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)

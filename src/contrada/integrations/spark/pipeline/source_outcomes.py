@@ -76,10 +76,9 @@ def outcomes(
     """Returns the outcomes of a source's records, lazily, with the columns of OUTCOME_DDL.
 
     `subscriptions` are positions among the base's keys. In a stream, each micro-batch has the new
-    records, with a counting row for each of its tasks.
-
-    Large files of lines are scanned once before, to find and count lines. Raises InputError without
-    a file, in a stream without a folder, and for a column that cannot be an attribute.
+    records, with a counting row for each of its tasks. Large files of lines are scanned once
+    before, to find and count lines. Raises InputError without a file, in a stream without a folder,
+    and for a column that cannot be an attribute.
     """
     rows, task = open_sources(session, [source], stream=stream)
     return outcomes_of(rows, task, base)
@@ -89,7 +88,6 @@ def open_sources(
     session: SparkSession, sources: Sequence[Source], *, stream: bool = False
 ) -> OpenedSources:
     """Returns the rows of several sources in one frame, and the task that makes outcomes of them.
-
     In a stream, give `outcomes_of` each micro-batch of the rows. Cost and errors: as `outcomes`.
     """
     frames, readers = [], []
@@ -175,9 +173,8 @@ def _single_path(source: Source, paths: Sequence[str]) -> str:
 
 
 def missing_columns(session: SparkSession, source: Source, *, stream: bool) -> Iterator[str]:
-    """Yields a line for each CSV file that lacks columns named in options.
-
-    Skips Connect sessions, and addresses that Arrow does not know. Cost: a read of each header.
+    """Yields a line for each CSV file that lacks columns named in options. Skips Connect sessions,
+    and addresses that Arrow does not know. Cost: a read of each header.
     """
     format_name, reading = plain_format(source.format, source.reading)
     if format_name != "csv" or is_remote(session):
@@ -256,9 +253,8 @@ def _split_batches(told: bytes) -> Callable[..., Any]:
 
 
 def _split(address: str, source: Source) -> tuple[int, list[FilePart]]:
-    """Returns the size and the parts of a file; a single part if its reader will raise an error.
-
-    A file whose rows span several lines is one part, too: one task must find where each row begins.
+    """Returns the size and the parts of a file; a single part if its reader will raise an error. A
+    file whose rows span several lines is one part, too: one task must find where each row begins.
     """
     whole = [FilePart(address)]
     format_name, reading = plain_format(source.format, source.reading)

@@ -66,10 +66,9 @@ class Version:
 
 
 class Versions:
-    """The versions of a checkpoint; a new checkpoint has a first version from `asked`.
-
-    `ask` returns the present subscriptions, given the previous ones; `filters` returns the filters
-    of a base. If the checkpoint is at an address, bases are opened in the folder `here`.
+    """The versions of a checkpoint; a new checkpoint has a first version from `asked`. `ask`
+    returns the present subscriptions, given the previous ones; `filters` returns the filters of a
+    base. If the checkpoint is at an address, bases are opened in the folder `here`.
     """
 
     def __init__(
@@ -96,10 +95,8 @@ class Versions:
         self._open = self._open_version(self._last)
 
     def of_batch(self, batch: int) -> Version:
-        """Returns the version of a micro-batch: the one chosen before, or the present one.
-
-        If the subscriptions are unreadable, the last version stays in force, with a warning in the
-        log.
+        """Returns the version of a micro-batch: the one chosen before, or the present one. If the
+        subscriptions are unreadable, the last version stays in force, with a warning in the log.
         """
         file = self._checkpoint / "batches" / f"{batch}.json"
         chosen = read_state(file, _ChosenVersion)

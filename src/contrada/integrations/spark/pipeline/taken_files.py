@@ -34,9 +34,8 @@ class _TakenFile(msgspec.Struct, frozen=True):
 
 
 def files_taken(checkpoint: Folder, batch: int, source: int) -> list[str]:
-    """Returns the addresses of a source's files in a micro-batch.
-
-    Empty for a source without files. Raises StoreError for a log that Spark did not write.
+    """Returns the addresses of a source's files in a micro-batch. Empty for a source without files.
+    Raises StoreError for a log that Spark did not write.
     """
     query = checkpoint / "query"
     last = _last_entry(query, batch, source)

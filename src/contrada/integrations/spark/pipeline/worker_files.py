@@ -54,9 +54,8 @@ def scheme_of(address: str) -> str:
 def list_files(
     session: "SparkSession", source: str, paths: "Iterable[str]", options: "Mapping[str, str]"
 ) -> list[str]:
-    """Returns the addresses of the files that Spark lists, sorted.
-
-    Raises InputError without any.
+    """Returns the addresses of the files that Spark lists, sorted. Raises InputError without
+    any.
     """
     from pyspark.errors import AnalysisException
 
@@ -83,7 +82,6 @@ def new_files(
     session: "SparkSession", path: str, options: "Mapping[str, str]", *, with_content: bool
 ) -> "DataFrame":
     """Returns the new files at a path as a stream: `path`, and with `with_content` the `content`.
-
     Spark skips a file that is deleted before its task starts; `taken_files` finds it.
     """
     frame = (
@@ -98,9 +96,8 @@ def new_files(
 
 
 def check_exists(source: str, path: str) -> None:
-    """Raises InputError for a local path without its folder: a stream would wait for ever.
-
-    The files of a pattern may appear later; the folder before its first wildcard must exist.
+    """Raises InputError for a local path without its folder: a stream would wait for ever. The
+    files of a pattern may appear later; the folder before its first wildcard must exist.
     """
     if scheme_of(path) != LOCAL:
         return

@@ -167,9 +167,8 @@ def _checkpoint(frame: "DataFrame") -> "DataFrame":
 
 
 def _merge(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
-    """Returns the filters with the least key of equal ones, merged until passes change nothing.
-
-    One task merges a small base at once.
+    """Returns the filters with the least key of equal ones, merged until passes change nothing. One
+    task merges a small base at once.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
@@ -190,10 +189,8 @@ def _merge(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
 
 
 def _find_covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
-    """Returns the covered filters, in one or more rows with their coverers.
-
-    The widest filters are tried first. If these few cover most, nearly all are decided without a
-    shard.
+    """Returns the covered filters, in one or more rows with their coverers. The widest filters are
+    tried first. If these few cover most, nearly all are decided without a shard.
     """
     forms = left.select("form")
     widest = steps.run(forms, _widest, "rank double, form binary").orderBy("rank", "form")
@@ -208,9 +205,8 @@ def _find_covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
 def _verdicts(
     steps: _Steps, filed: "DataFrame", asked: "DataFrame", shards: int, *, strictly: bool
 ) -> "DataFrame":
-    """Returns the filters covered by filed ones, from two placed frames.
-
-    There is a row for each shard with a coverer.
+    """Returns the filters covered by filed ones, from two placed frames. There is a row for each
+    shard with a coverer.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
@@ -380,9 +376,8 @@ def _by_few(few: list[FilterForm], batches: Batches) -> Iterator[Verdict]:
 
 
 def _look_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
-    """Yields the verdicts of shards; in each shard the filed rows are first.
-
-    A filter with several places in a shard is looked up there once.
+    """Yields the verdicts of shards; in each shard the filed rows are first. A filter with several
+    places in a shard is looked up there once.
     """
     shard, at, last = Shard(strictly=strictly), -1, None
     for batch in batches:

@@ -112,9 +112,7 @@ def filter_of(form: FilterForm) -> Filter:
 
 def cluster_of(sets: FilterSets, *, first: bool) -> int:
     """Returns a number that filters share if they agree in their names and in their first or last
-    set.
-
-    Two filters that differ in one set share one of the two numbers, or have no other set.
+    set. Two filters that differ in one set share one of the two numbers, or have no other set.
     """
     names = list(sets)
     kept = names[:1] if first else names[-1:]
@@ -189,9 +187,8 @@ def own_places(sets: FilterSets) -> Iterator[list[int]]:
 
 
 def filing_places(sets: FilterSets, shares: Mapping[int, float]) -> list[int]:
-    """Returns the places of a filter with the fewest filters according to `shares`.
-
-    Places outside `shares` count as nearly empty.
+    """Returns the places of a filter with the fewest filters according to `shares`. Places outside
+    `shares` count as nearly empty.
     """
     best = min(
         own_places(sets),
@@ -239,9 +236,7 @@ def _hash(what: bytes) -> int:
 
 def rank_of(sets: FilterSets) -> float:
     """Returns a measure of a filter's narrowness: no coverer has a higher one, except for rounding
-    and text.
-
-    Filters with low ranks drop others early; only time depends on it.
+    and text. Filters with low ranks drop others early; only time depends on it.
     """
     return sum(7.0 - _measure(of) for of in sets.values())
 
@@ -260,7 +255,6 @@ def _position(cut: line.Cut) -> int:
 
 def examples_of(sets: FilterSets) -> tuple[bytes | None, bytes | None]:
     """Returns the spans of two matching notifications: the lowest, and the highest if it differs.
-
     Both are None for filters of the envelope, or without a known example: see `Shard.look_up`.
     """
     example = None if ENVELOPE_SETS.keys() & sets.keys() else example_of(sets)
@@ -335,10 +329,8 @@ _ELSEWHERE: Final = -2
 
 
 class Shard:
-    """Filters that are filed together; finds coverers among them.
-
-    `strictly`: for filters of one base, where equal filters must not drop each other. Otherwise any
-    coverer will do.
+    """Filters that are filed together; finds coverers among them. `strictly`: for filters of one
+    base, where equal filters must not drop each other. Otherwise any coverer will do.
     """
 
     def __init__(self, *, strictly: bool) -> None:
@@ -351,10 +343,8 @@ class Shard:
 
     def file(self, given: "Examples") -> Iterator[Verdict]:
         """Files filters in the order of ranks and forms; yields verdicts on covered ones, which are
-        left out.
-
-        Filters are processed in parts, so a filter may be filed although others of the same part
-        cover it; `look_up` finds it later.
+        left out. Filters are processed in parts, so a filter may be filed although others of the
+        same part cover it; `look_up` finds it later.
         """
         begin = 0
         while begin < len(given.forms):
@@ -373,9 +363,8 @@ class Shard:
                     self._ranks.append(rank)
 
     def look_up(self, given: "Examples") -> Iterator[Verdict]:
-        """Yields the verdicts on filters.
-
-        Cost: one or two matches each, and a decision for each filter that matches both examples.
+        """Yields the verdicts on filters. Cost: one or two matches each, and a decision for each
+        filter that matches both examples.
         """
         for begin in range(0, len(given.forms) if self._forms else 0, LOOKED_UP_MAX):
             some = given.part(begin, LOOKED_UP_MAX)
@@ -425,11 +414,7 @@ class Shard:
             if (
                 covers
                 and self._strictly
-                and (self._ranks[number], self._forms[number])
-                > (
-                    rank,
-                    form,
-                )
+                and (self._ranks[number], self._forms[number]) > (rank, form)
             ):
                 # The other one is later in the order: it drops this one only if the reverse is
                 # disproved, so that of two equal filters one is left.
@@ -442,10 +427,9 @@ class Shard:
 
 
 def covered_by_few(few: list[FilterForm], parts: Iterable[list[FilterForm]]) -> Iterator[Verdict]:
-    """Yields the filters that a few of the base cover, where these are many.
-
-    Skips a part if few filters of a sample are covered. Others may be missed, too. Cost: some ten
-    microseconds for each filter; of the sample only for a skipped part.
+    """Yields the filters that a few of the base cover, where these are many. Skips a part if few
+    filters of a sample are covered. Others may be missed, too. Cost: some ten microseconds for each
+    filter; of the sample only for a skipped part.
     """
     shard = Shard(strictly=True)
     among = {verdict.form: verdict for verdict in shard.file(Examples.of(few))}

@@ -73,10 +73,9 @@ def detect(
     1970, as in the engine. The result has a row for each match: the pattern's name, the values of
     `by` as JSON, the time of the last notification, and all notifications in order, with their
     times. Spark sorts the frame, so nothing is late, and a worker's memory does not grow with its
-    rows.
-
-    `zone` is that of dates and of times without one; columns to `drop` are no attributes. Raises
-    ParseError, UnknownOperatorError, and InputError for a column that cannot be an attribute.
+    rows. `zone` is that of dates and of times without one; columns to `drop` are no attributes.
+    Raises ParseError, UnknownOperatorError, and InputError for a column that cannot be an
+    attribute.
     """
     shipped = _pack(patterns)
     dropped = tuple(drop)
@@ -111,9 +110,8 @@ def detect_stream(
     the batch's number in a column. After a failure a batch may be repeated with the same rows: a
     sink that replaces its earlier output of the batch loses and duplicates nothing. `checkpoint` is
     a folder that the driver and all executors reach; it keeps the offsets and the state of the
-    stream. Rows that wait for the watermark at a stop are kept for the next start.
-
-    Raises as `detect`; StoreError for a checkpoint of other patterns.
+    stream. Rows that wait for the watermark at a stop are kept for the next start. Raises as
+    `detect`; StoreError for a checkpoint of other patterns.
     """
     shipped = _pack(patterns)
     columns, described = _describe(frame, time, zone, drop)
@@ -144,9 +142,8 @@ def detection(
 
 @dataclass(frozen=True, slots=True)
 class DetectionStatistics:
-    """The state and counts of a stream up to a batch; see `PatternStatistics`.
-
-    `batch` is None before the first one.
+    """The state and counts of a stream up to a batch; see `PatternStatistics`. `batch` is None
+    before the first one.
     """
 
     batch: int | None
@@ -159,9 +156,8 @@ class DetectionStatistics:
 
 
 def detection_statistics(checkpoint: str) -> DetectionStatistics:
-    """Returns the statistics of a checkpoint, up to the last completed batch.
-
-    Raises StoreError without a state. Cost: a small file for each part.
+    """Returns the statistics of a checkpoint, up to the last completed batch. Raises StoreError
+    without a state. Cost: a small file for each part.
     """
     states = states_of(checkpoint, {}, None)
     last = states.last()
@@ -244,9 +240,8 @@ def _pack(patterns: GivenPatterns) -> Patterns:
 def _describe(
     frame: "DataFrame", time: str, zone: str | None, drop: Iterable[str]
 ) -> tuple["DataFrame", FrameColumns]:
-    """Returns the columns of a frame that workers need, with their description.
-
-    Raises InputError for a column that cannot be an attribute, and without a time.
+    """Returns the columns of a frame that workers need, with their description. Raises InputError
+    for a column that cannot be an attribute, and without a time.
     """
     described = frame_of(frame.schema, zone=zone, drop=drop)
     if described.is_packed:

@@ -131,10 +131,9 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class FrameColumns:
-    """The attributes of columns, as in `frames`, and the position of the time.
-
-    Without names, the first column has packed notifications. With `tells_seen`, a row with a time
-    in the second column is no notification, but a time that was read elsewhere.
+    """The attributes of columns, as in `frames`, and the position of the time. Without names, the
+    first column has packed notifications. With `tells_seen`, a row with a time in the second column
+    is no notification, but a time that was read elsewhere.
     """
 
     names: tuple[str, ...] = ()
@@ -233,10 +232,8 @@ class FindSteps:
         self, index: StepIndex, batch: Any, times: Any, budget: RunBudget
     ) -> list[StepRows] | None:
         """Returns the steps without a notification for each row; None if rows must be read one by
-        one.
-
-        That is the case for columns that are not plain, for filters or `by` on the envelope, for
-        bad values, and for rows that might be too large.
+        one. That is the case for columns that are not plain, for filters or `by` on the envelope,
+        for bad values, and for rows that might be too large.
         """
         is_stamped = index.index.asks_for_envelopes or index.asked & set(ENVELOPE_NAMES)
         is_large = batch.nbytes > budget.limits.notification_bytes_max // 2
@@ -305,7 +302,6 @@ class ShareSteps:
 @dataclass(frozen=True, slots=True)
 class FollowShares:
     """Follows the patterns through the shares of a part in a micro-batch; yields the matches.
-
     `states` has the state after the previous batch.
     """
 
@@ -347,9 +343,8 @@ class FollowShares:
 
 @dataclass(frozen=True, slots=True)
 class FollowSteps:
-    """Follows the patterns through the steps of a whole frame; yields the matches.
-
-    The rows of a part are sorted by time, and the frame is complete.
+    """Follows the patterns through the steps of a whole frame; yields the matches. The rows of a
+    part are sorted by time, and the frame is complete.
     """
 
     patterns: Patterns

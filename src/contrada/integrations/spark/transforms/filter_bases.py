@@ -58,11 +58,9 @@ SubscriptionKey: TypeAlias = str | int
 
 
 class SavedBase(msgspec.Struct, frozen=True):
-    """The content of a base's file; workers receive nothing else of the base.
-
-    `names` are the attributes of its filters. `shards` has a member for each index: an attribute
-    that each of its filters requires, or "". `extensions` are those with which the filters were
-    parsed.
+    """The content of a base's file; workers receive nothing else of the base. `names` are the
+    attributes of its filters. `shards` has a member for each index: an attribute that each of its
+    filters requires, or "". `extensions` are those with which the filters were parsed.
     """
 
     digest: str
@@ -91,10 +89,9 @@ class Base:
     `contrada match`, or a frame of two columns, the keys and texts or packed filters. Keys are
     texts, or all of them integers. The base is saved below `folder`, by default `contrada/bases` in
     the user's cache directory, where an equal one is reused. With `shared=True` all workers see the
-    folder; otherwise its files are shipped at its first use in a session.
-
-    Cost: some tens of microseconds for each filter, on the driver; much less for a reused base.
-    Raises InputError for invalid subscriptions, and the errors of parsing filters.
+    folder; otherwise its files are shipped at its first use in a session. Cost: some tens of
+    microseconds for each filter, on the driver; much less for a reused base. Raises InputError for
+    invalid subscriptions, and the errors of parsing filters.
     """
 
     def __init__(
@@ -155,9 +152,8 @@ class Base:
         return Path(self.saved.folder) / name
 
     def ship(self, session: "SparkSession") -> SavedBase:
-        """Ships the files to the workers of a session; returns the description for them.
-
-        Cost: a copy of the files for each session and worker, unless they see the folder.
+        """Ships the files to the workers of a session; returns the description for them. Cost: a
+        copy of the files for each session and worker, unless they see the folder.
         """
         if not self._shared and session not in self._shipped and not is_local(session):
             session.addArtifacts(*(str(self._path(name)) for name in self.saved.files()), file=True)
@@ -274,7 +270,6 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
 
 def _shards(asked: list[Any]) -> Iterator[tuple[str, list[int]]]:
     """Yields the positions of the subscriptions of each index, with an attribute that all require.
-
     Subscriptions that require the same attribute are grouped, and large groups are split: so
     indexes have similar sizes for any distribution of attributes.
     """

@@ -45,9 +45,8 @@ def match(
 
     The column is an array of texts, or of integers like the base's keys; empty without a match, and
     NULL if the row is no notification. `zone` is that of dates and of times without one; columns to
-    `drop` are no attributes. Only columns in filters are read. `way` overrides `plan`.
-
-    Raises InputError if a column in filters cannot be an attribute, and for an invalid base.
+    `drop` are no attributes. Only columns in filters are read. `way` overrides `plan`. Raises
+    InputError if a column in filters cannot be an attribute, and for an invalid base.
     """
     base = Base.of(subscriptions)
     dropped = (*drop, column)
@@ -70,10 +69,8 @@ def route(
     way: MatchMethod | None = None,
 ) -> Transform:
     """Returns a transform to a row for each matching pair of a notification and a subscription's
-    key.
-
-    By predicates, only matching rows are read, if the source supports it. Options and errors: as
-    `match`.
+    key. By predicates, only matching rows are read, if the source supports it. Options and errors:
+    as `match`.
     """
     base = Base.of(subscriptions)
     dropped = (*drop, column)

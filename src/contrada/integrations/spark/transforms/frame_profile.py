@@ -112,10 +112,9 @@ def profile(
 
 
 def advertisement_of(profiled: "DataFrame") -> Advertisement:
-    """Returns an advertisement that covers every notification of a profiled frame.
-
-    It lists the values of an attribute if all are known, else a range. Cost: collects a row for
-    each attribute and domain.
+    """Returns an advertisement that covers every notification of a profiled frame. It lists the
+    values of an attribute if all are known, else a range. Cost: collects a row for each attribute
+    and domain.
     """
     sets: dict[str, list[ValueSet]] = {}
     for row in profiled.collect():

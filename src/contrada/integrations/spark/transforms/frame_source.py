@@ -31,10 +31,9 @@ _KEY = "contrada answer"
 def answer(
     question: Any, where: Any = None, *, zone: str | None = None, drop: Iterable[str] = ()
 ) -> Transform:
-    """Returns a transform to the rows that answer a query, unchanged.
-
-    The query is as for `Service.query`, or a `SourceQuery`. `zone` and `drop` are as for `match`.
-    Raises as `SourceQuery`, and InputError if a queried column cannot be an attribute.
+    """Returns a transform to the rows that answer a query, unchanged. The query is as for
+    `Service.query`, or a `SourceQuery`. `zone` and `drop` are as for `match`. Raises as
+    `SourceQuery`, and InputError if a queried column cannot be an attribute.
     """
     asked = question if isinstance(question, SourceQuery) else SourceQuery(question, where)
     has_more = asked.residue is not None or any(each.same for each in asked.alternatives)
@@ -50,10 +49,9 @@ def answer(
 
 
 class FrameSource:
-    """A Spark frame as a query source: `service.offer(None, FrameSource(frame))`.
-
-    Rows become notifications as by `to_notifications`; bad rows answer nothing. Without a
-    `description` its `profile` describes the frame, at most every `fresh_s` seconds.
+    """A Spark frame as a query source: `service.offer(None, FrameSource(frame))`. Rows become
+    notifications as by `to_notifications`; bad rows answer nothing. Without a `description` its
+    `profile` describes the frame, at most every `fresh_s` seconds.
     """
 
     def __init__(

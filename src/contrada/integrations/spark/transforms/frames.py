@@ -60,10 +60,8 @@ _LOCAL: Final = (T.DateType, T.TimestampNTZType)
 
 @dataclass(frozen=True, slots=True)
 class ColumnAttribute:
-    """A column, or a struct member, as an attribute.
-
-    `kind` selects the reading of its values, `type` is Spark's. `refused` is the reason why the
-    column cannot be an attribute, or "".
+    """A column, or a struct member, as an attribute. `kind` selects the reading of its values,
+    `type` is Spark's. `refused` is the reason why the column cannot be an attribute, or "".
     """
 
     name: str
@@ -100,9 +98,8 @@ class NotificationFrame:
     zone: str | None = None
 
     def select(self, names: Collection[str] | None) -> list[ColumnAttribute]:
-        """Returns the attributes with these names, or all.
-
-        Raises InputError for a column that cannot be an attribute.
+        """Returns the attributes with these names, or all. Raises InputError for a column that
+        cannot be an attribute.
         """
         found = [each for each in self.attributes.values() if names is None or each.may_be(names)]
         for each in found:
@@ -114,9 +111,8 @@ class NotificationFrame:
 def frame_of(
     schema: T.StructType, *, zone: str | None = None, drop: Iterable[str] = ()
 ) -> NotificationFrame:
-    """Returns the attributes of a schema, without columns to `drop`.
-
-    Raises InputError for an unknown zone, and for two columns with one name.
+    """Returns the attributes of a schema, without columns to `drop`. Raises InputError for an
+    unknown zone, and for two columns with one name.
     """
     if zone is not None:
         zone_of(zone)
@@ -173,10 +169,9 @@ def _attribute(
 
 
 class WideRows:
-    """A batch of a wide frame: columns for kernels, and rows that are matched one by one.
-
-    `table` has the columns for kernels. `odd` marks rows with further values, and `bad` rows with a
-    value that no attribute can have, which are no notifications.
+    """A batch of a wide frame: columns for kernels, and rows that are matched one by one. `table`
+    has the columns for kernels. `odd` marks rows with further values, and `bad` rows with a value
+    that no attribute can have, which are no notifications.
     """
 
     def __init__(
@@ -232,9 +227,8 @@ class WideRows:
         return isinstance(column, pa.Array) and column.null_count == len(column)
 
     def notification(self, row: int) -> dict[str, Any] | None:
-        """Returns the attributes of a row, also those of arrays, maps and variants.
-
-        None for a bad row.
+        """Returns the attributes of a row, also those of arrays, maps and variants. None for a bad
+        row.
         """
         found = {}
         try:

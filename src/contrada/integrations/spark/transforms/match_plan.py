@@ -77,10 +77,8 @@ class MatchPlan:
 def plan_of(
     frame: "DataFrame", base: Base, zone: str | None, drop: Iterable[str], way: MatchMethod | None
 ) -> MatchPlan:
-    """Returns the plan; `way` overrides the choice.
-
-    Raises InputError for a column in filters that cannot be an attribute, and for an unknown or
-    impossible way.
+    """Returns the plan; `way` overrides the choice. Raises InputError for a column in filters that
+    cannot be an attribute, and for an unknown or impossible way.
     """
     ways = get_args(MatchMethod)
     if way is not None and way not in ways:
@@ -103,9 +101,8 @@ def plan_of(
 
 
 def _is_whole(schema: "StructType", described: NotificationFrame, asked: int) -> bool:
-    """Whether sending whole rows costs less than sending some columns and joining the keys.
-
-    Only plain columns certainly return unchanged.
+    """Whether sending whole rows costs less than sending some columns and joining the keys. Only
+    plain columns certainly return unchanged.
     """
     if described.is_packed or len(described.attributes) < len(schema.fields):
         return False

@@ -62,9 +62,8 @@ _NUMBERS: Final = (INTEGER, FLOAT, DOUBLE)
 
 
 class BuiltRows(NamedTuple):
-    """Packed notifications; for bad rows the reason, and a text that shows the row.
-
-    `rows` has the input row of each; None for one result per row.
+    """Packed notifications; for bad rows the reason, and a text that shows the row. `rows` has the
+    input row of each; None for one result per row.
     """
 
     notifications: Any

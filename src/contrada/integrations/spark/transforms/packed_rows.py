@@ -24,10 +24,9 @@ from contrada.model.rule import residue_accepts
 
 
 class WorkerSetup(msgspec.Struct, frozen=True):
-    """The setup of workers: the base, the names and kinds of the columns in filters, the zone.
-
-    A packed frame has one column, without a name. For whole rows, `places` are the positions of
-    these columns; with `only_matches` rows without a match are left out.
+    """The setup of workers: the base, the names and kinds of the columns in filters, the zone. A
+    packed frame has one column, without a name. For whole rows, `places` are the positions of these
+    columns; with `only_matches` rows without a match are left out.
     """
 
     base: SavedBase

@@ -61,9 +61,7 @@ _DOMAINS: Final = {
 
 def predicate_of(interest: Filter | FilterSet, frame: NotificationFrame) -> "Column | None":
     """Returns the predicate that holds for exactly the rows that a filter matches; None without
-    one.
-
-    It may be NULL instead of false. It ignores bad rows: see `is_bad`.
+    one. It may be NULL instead of false. It ignores bad rows: see `is_bad`.
     """
     if frame.is_packed:
         return None

@@ -36,9 +36,8 @@ def import_in_worker(name: str) -> Callable[[], Any]:
 
 
 def for_worker(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function for workers that unpickles this one when called.
-
-    It reports a worker without this package, and one without Numba if this process has it.
+    """Returns a function for workers that unpickles this one when called. It reports a worker
+    without this package, and one without Numba if this process has it.
     """
     packed, is_compiled, missing = cloudpickle.dumps(work), not jit.is_pure(), _missing_package()
 
@@ -62,10 +61,9 @@ def for_worker(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def freeze_modules() -> None:
-    """Excludes loaded modules from garbage collection, after new ones were loaded.
-
-    Spark makes a worker collect after each task, and compiled kernels have some 200,000 permanent
-    objects: scanning them costs a task 80 ms of its core.
+    """Excludes loaded modules from garbage collection, after new ones were loaded. Spark makes a
+    worker collect after each task, and compiled kernels have some 200,000 permanent objects:
+    scanning them costs a task 80 ms of its core.
     """
     global _settled
     if len(sys.modules) > _settled:
