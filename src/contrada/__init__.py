@@ -1,4 +1,4 @@
-"""Contrada: publish/subscribe that understands what it carries.
+"""Contrada: publish/subscribe with exact filters, typed events, patterns and queries.
 
 import contrada as ct
 
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from contrada.typed.references import Export, Proxy
     from contrada.typed.remote_calls import Reference
 
-# Imported when first used: who only reads filters needs no index, who only matches no event loop.
+# Imported at first use: reading filters needs no index, matching needs no event loop.
 _LATER: Final = {
     **dict.fromkeys(("Service", "DurableSubscription", "Subscription"), "contrada.service"),
     **dict.fromkeys(

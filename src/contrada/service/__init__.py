@@ -1,8 +1,7 @@
-"""The interface of a publish/subscribe service, the same for the embedded one and a network.
+"""Services: the interface, the same for an embedded service and a broker, and the embedded one.
 
-Only the interface: this room creates no task, socket or clock. `interface` says what a service
-and a subscription offer; `requests` turns what a caller hands over into notifications and
-filters, so that every service admits and refuses the same things with the same words.
+`interface` has the methods of services and subscriptions; `requests` converts the arguments of
+callers into notifications and filters, so that every service accepts and refuses the same things.
 """
 
 from contrada.service.advertisements import Advertisements, OfferChange, Offering

@@ -1,7 +1,7 @@
 """`BaseService`: the methods that the embedded service and the client of a broker share.
 
 They hand queries to the service's `QueryEngine`, advertisements to its `OfferBoard`, durable
-subscriptions to a `DurableReader`, and obvents whose class chose a dissemination to the one
+subscriptions to a `DurableReader`, and obvents of a class with a dissemination to the one
 registered under its name. Modules that few programs need are loaded at first use.
 
 Source: EPFL 2503 §5.2.2 (a class of obvents says how these are transmitted), §6.
@@ -123,7 +123,7 @@ class BaseService(Service):
         durable = {name: options[name] for name in options if name in _DURABLE_OPTIONS}
         if durable:
             if chosen is not None:
-                reason = f"goes by the dissemination {chosen!r}, which keeps no log for readers"
+                reason = f"has the dissemination {chosen!r}, which keeps no log for readers"
                 raise ServiceError(f"{subject.__qualname__} {reason}: subscribe without options")
             from contrada.service.durable_reader import durable_reader_of
 

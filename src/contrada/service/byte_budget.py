@@ -1,9 +1,9 @@
-"""Bytes that the queues of one owner may hold together.
+"""`Budget`: a bound of the bytes in all queues of one owner.
 
-A queue that finds no room here waits as it waits for room of its own (see `queue`). When there
-is ample room again, every queue that found none is told.
+A queue without room here waits as for room of its own, see `SubscriptionQueue`. When there is ample
+room again, all waiting queues are woken.
 
-Invariant: what is held is the sum over the queues, and at most `bytes_max`.
+Invariant: `held_bytes` is the sum over the queues, and at most `bytes_max`.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,7 +13,7 @@ class Budget:
     """A bound that several queues share; not for several threads."""
 
     def __init__(self, bytes_max: int, on_change: Callable[[int], None] | None = None) -> None:
-        """`on_change` is told of each change in the bytes that are held."""
+        """`on_change` is called with each change of the held bytes."""
         self.held_bytes = 0
         self._bytes_max = bytes_max
         self._on_change = on_change
@@ -27,7 +27,7 @@ class Budget:
         return False
 
     def change(self, size: int) -> None:
-        """So many bytes came in or, where it is negative, went."""
+        """Adds bytes to the sum, or subtracts them if negative."""
         self.held_bytes += size
         if self._on_change is not None:
             self._on_change(size)

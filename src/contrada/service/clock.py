@@ -9,7 +9,7 @@ from contrada.routing.router_messages import Ask, Message
 
 
 def wall_clock_us() -> int:
-    """What the clock of this machine says, in UTC microseconds since 1970; it may be put back."""
+    """The clock of this machine, in UTC microseconds since 1970; it may be put back."""
     return time.time_ns() // 1000
 
 
@@ -17,12 +17,12 @@ _AHEAD_US: Final = wall_clock_us() - time.monotonic_ns() // 1000
 
 
 def steady_clock_us() -> int:
-    """The time of the wall clock, as if nobody had set it since this module was loaded."""
+    """The wall clock, without any change of its setting since this module was loaded."""
     return _AHEAD_US + time.monotonic_ns() // 1000
 
 
 class Deadlines:
-    """The next deadline by the steady clock, `due_us`; `expire` takes out what has passed."""
+    """A timer for the next deadline, `due_us` by the steady clock; `expire` removes past ones."""
 
     def __init__(self, due_us: Callable[[], int | None], expire: Callable[[], None]) -> None:
         self._due_us = due_us
@@ -31,7 +31,7 @@ class Deadlines:
         self._until_us = 0
 
     def look(self) -> None:
-        """Some deadline may be earlier now."""
+        """Checks for an earlier deadline."""
         due_us = self._due_us()
         if due_us is None or (self._timer is not None and self._until_us <= due_us):
             return
@@ -50,8 +50,8 @@ class Deadlines:
 
 
 def now_us_for(message: Message | None = None) -> int:
-    """What a router is told of time with a message; with a question, and its end, a steady one.
+    """The time of an event for a router: for queries the steady clock, otherwise the wall clock.
 
-    So deadlines do not jump when somebody sets the clock.
+    So deadlines do not jump when the clock is set.
     """
     return steady_clock_us() if message is None or isinstance(message, Ask) else wall_clock_us()

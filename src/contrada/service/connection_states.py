@@ -1,4 +1,4 @@
-"""The followers of a service's connection states; the same for every kind of service."""
+"""`ConnectionStates`: the state of a service's connection, and its followers."""
 
 import asyncio
 import logging
@@ -10,22 +10,22 @@ from weakref import WeakSet
 from contrada.service.interface import ConnectionState
 
 STATES_WAITING_MAX: Final = 1_000
-"""Connection states that wait for one follower. Beyond it: the oldest are passed over."""
+"""Unread connection states of one follower. Beyond it: the oldest are skipped."""
 
 _LOG: Final = logging.getLogger("contrada.service")
 
 
 class ConnectionStates:
-    """The state of a service's connection, and all who follow it; nothing follows "closed"."""
+    """The state of a service's connection, and all followers; "closed" is the last state."""
 
     def __init__(self, on_connection: Callable[[ConnectionState], object] | None = None) -> None:
-        """`on_connection` is called with each state; what it raises is logged."""
+        """`on_connection` is called with each state; its exceptions are logged."""
         self.current = ConnectionState("new")
         self._on_connection = on_connection
         self._following: WeakSet[_FollowedStates] = WeakSet()
 
     def tell(self, state: ConnectionState) -> None:
-        """This is the state from now on."""
+        """Changes the state."""
         if self.current.state == "closed":
             return
         self.current = state
@@ -38,14 +38,14 @@ class ConnectionStates:
                 _LOG.exception("on_connection raised when it was told: %(state)s", {"state": state})
 
     def follow(self) -> AsyncIterator[ConnectionState]:
-        """The present state, then each that follows; ends after "closed"."""
+        """The present state, then each further one; ends after "closed"."""
         followed = _FollowedStates(self.current)
         self._following.add(followed)
         return followed
 
 
 class _FollowedStates(AsyncIterator[ConnectionState]):
-    """The states that one reader has not read yet."""
+    """The unread states of one follower."""
 
     def __init__(self, current: ConnectionState) -> None:
         self._waiting = deque([current], STATES_WAITING_MAX)

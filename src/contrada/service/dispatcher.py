@@ -8,7 +8,7 @@ to a neighbour are sent at once.
 A subscription may consist of parts, each a subscription of the router under a name that only the
 dispatcher knows. It is in force when all parts are entered, and until the first is withdrawn.
 
-Invariant: the parts whose names `_routes` has are in force; all subscriptions of clients in the
+Invariant: the parts named in `_routes` are in force; all subscriptions of clients in the
 router are parts of routes.
 
 Source: PODC 2000 §2 (clients and their access point).
@@ -85,15 +85,15 @@ UPKEEP_UNITS: Final = 8
 """Units of the router's upkeep for each subscription that ends."""
 
 UPKEEP_UNITS_OF_NOTIFICATION: Final = 2
-"""Units of upkeep with each notification, so that the index adapts to what is published."""
+"""Units of upkeep with each notification, so that the index adapts to the publications."""
 
 NOTIFICATIONS_PER_UPKEEP: Final = 16
-"""Notifications whose upkeep is done together: the call costs more than a unit."""
+"""Notifications with a common upkeep: the call costs more than a unit."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 WAITS_PER_TURN: Final = 256
-"""Queues for whose room a publisher begins to wait in one go. Beyond it: other tasks get a turn."""
+"""Full queues that a publisher begins to wait for in one go. Beyond it: other tasks get a turn."""
 
 DUPLICATE: Final = "duplicate"
 """Reason of a drop: the notification was published before."""
@@ -127,7 +127,7 @@ class Dispatcher:
         self.on_offer: dict[Hashable, Offer] = {}
         """The advertisements on offer, by their form."""
         self.followers: dict[Callable[[Offer, bool], None], None] = {}
-        """Called with each advertisement whose state changes, and whether it is on offer."""
+        """Called with each advertisement that changes, and whether it is on offer."""
 
     def client(self) -> Client:
         """A new client."""
@@ -217,7 +217,7 @@ class Dispatcher:
 
     @property
     def due_us(self) -> int | None:
-        """The time that must pass before patterns can go on; None if none waits."""
+        """The time that must pass before patterns can continue; None if none waits."""
         # What is assembled here for a neighbour waits for the time that the neighbour asks about.
         return self._router.due_us if self._patterns else None
 
@@ -246,7 +246,7 @@ class Dispatcher:
             pending.append(Pending(route, entries[taken:]))
 
     def unsubscribe(self, route: Route[Any]) -> None:
-        """Withdraws a subscription; a second call does nothing. Waiting publishers go on."""
+        """Withdraws a subscription; a second call does nothing. Waiting publishers continue."""
         self.end(route)
         while self.withdraw(route):
             pass
@@ -267,7 +267,7 @@ class Dispatcher:
             withdrawal = UnsubscribePattern if route.is_pattern else Unsubscribe
             name, route.names = route.names[-1], route.names[:-1]
             self._ask(route.client, withdrawal(name))
-            # What the removed leave behind is cleared in pieces, as they go.
+            # In pieces: clearing everything at once would block the loop.
             self._router.maintain(UPKEEP_UNITS)
         return bool(route.names)
 
@@ -407,7 +407,7 @@ class Dispatcher:
         self._listeners[client.name] = tell
 
     def ask(self, client: Client, question: Ask) -> None:
-        """Sends a query to the sources whose descriptions it meets, here and over links.
+        """Sends a query to the sources with a description that it meets, here and over links.
 
         The client must listen. Raises LimitError, UnsatisfiableFilterError, ServiceError.
         """

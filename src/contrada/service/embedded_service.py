@@ -1,11 +1,11 @@
-"""The service inside this process: nothing to start, nothing on the wire.
+"""`EmbeddedService`: the service inside this process, without a server or a wire.
 
-Publishing matches once and puts the notification itself into the queue of each subscription.
-A publisher waits for full queues as in `queue`; it also gives the event loop a turn regularly,
-so that subscribers in the same loop read while it publishes.
+A publication is matched once, and the notification itself is put into the queue of each
+subscription. A publisher waits for full queues, see `SubscriptionQueue`. It gives the event loop a
+turn regularly, so that subscribers in the same loop read while it publishes.
 
-What is promised more than best effort goes to standing subscriptions by a `DeliveryHost`, which is
-made when it is used first, and to all others as best effort does.
+Above best effort, a `DeliveryHost`, made at first use, delivers to durable subscriptions; all other
+subscriptions get the same notifications at best effort.
 """
 
 import asyncio
@@ -72,14 +72,14 @@ T = TypeVar("T")
 P = TypeVar("P")
 
 PUBLISHES_PER_TURN: Final = 128
-"""Notifications that a publisher hands over in one go. Beyond it: the event loop gets a turn."""
+"""Notifications that a publisher delivers in one go. Beyond it: the event loop gets a turn."""
 
 
 SERVER: Final = "embedded"
 """The name of the server in its store."""
 
 _END_OF_TIME_US: Final = TIME_MAX_US + 1
-"""Later than all that can be published."""
+"""A time after all publications."""
 
 
 class EmbeddedService(BaseService):
@@ -100,7 +100,7 @@ class EmbeddedService(BaseService):
         """`publish_wait_s` bounds the wait for a full queue; 0 drops at once.
 
         `store` is a file or the URL of a database, opened and closed with the service, or a store
-        that its owner closes. `dispatcher` is that of its server, where there is a network.
+        that its owner closes. `dispatcher` is that of its server in a network.
         """
         self._limits = limits or CoreLimits()
         super().__init__(self._limits.service)
@@ -129,7 +129,7 @@ class EmbeddedService(BaseService):
         self._queries: QueryEngine | None = None
 
     async def open(self) -> None:
-        """Start it. A closed service stays closed. Raises StoreError: its store cannot be used."""
+        """Starts it. A closed service stays closed. Raises StoreError for an unusable store."""
         if self._state == "closed":
             raise ServiceClosedError("this service is closed; connect anew")
         if self._state == "new":
@@ -141,7 +141,7 @@ class EmbeddedService(BaseService):
         check_loop(self._loop)
 
     def _begin(self) -> None:
-        """What opening it does at last."""
+        """The last step of opening."""
         self._states.tell(ConnectionState("connected"))
 
     def _make_host(self) -> "DeliveryHost":
@@ -163,16 +163,18 @@ class EmbeddedService(BaseService):
         )
 
     def _opened_host(self) -> "DeliveryHost | None":
-        """What keeps promises, where something was promised."""
+        """The delivery host, if there is one."""
         return self._host
 
     def delivery(self) -> "DeliveryHost":
-        """What is done so that delivery can be promised, from now on."""
+        """The delivery host, made at first use."""
         self.require_open()
         return self._opened_host() or self._make_host()
 
     async def aclose(self) -> None:
-        """End it; iterations of its subscriptions end after what they hold. Twice is once."""
+        """Closes it; iterations of its subscriptions end after their queues. A second call does
+        nothing.
+        """
         async with self._closes:  # Who comes second returns when it is closed, too.
             if self._state == "open":
                 check_loop(self._loop)
@@ -232,7 +234,7 @@ class EmbeddedService(BaseService):
     async def publish_batch(
         self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
     ) -> int:
-        """Publish many, in order; see `Service.publish_batch`."""
+        """Publishes many, in order; see `Service.publish_batch`."""
         count = 0
         sorting = BatchSorter(self._publish_elsewhere)
         try:
@@ -256,7 +258,7 @@ class EmbeddedService(BaseService):
         return count
 
     async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
-        """Publish notifications of one delivery class, until they are accepted.
+        """Publishes notifications of one delivery class, until they are accepted.
 
         Returns them as stamped.
         """
@@ -284,7 +286,7 @@ class EmbeddedService(BaseService):
         return EmbeddedSubscription(self, *reading_of(subject, where), settings=queue)
 
     async def unsubscribe(self, durable: str) -> None:
-        """End a durable subscription; see `Service.unsubscribe`."""
+        """Ends a durable subscription; see `Service.unsubscribe`."""
         host = self.delivery()
         await host.acquainted()
         host.end(durable)
@@ -301,7 +303,7 @@ class EmbeddedService(BaseService):
         return self._queries
 
     def statistics(self) -> ServiceStatistics:
-        """What was published, matched and dropped so far."""
+        """The counts so far."""
         found = self.dispatcher.statistics()
         host = self._opened_host()
         return found if host is None else replace(found, delivery=host.server.statistics())
@@ -309,9 +311,10 @@ class EmbeddedService(BaseService):
     def _hand_over(
         self, notifications: Sequence[Notification]
     ) -> tuple[Sequence[Notification], Coroutine[Any, Any, None] | None]:
-        """Publish to all that have room; as stamped, and what is to be awaited, if anything.
+        """Publishes to all queues with room; returns the stamped notifications, and a coroutine or
+        None.
 
-        Awaiting each notification would cost more than matching it.
+        The coroutine waits for room; awaiting each notification would cost more than matching it.
         """
         try:
             may_publish = asyncio.get_running_loop() is self._loop and self._state == "open"
@@ -329,16 +332,16 @@ class EmbeddedService(BaseService):
         return stamped, rest
 
     def _publish_now(self, stamped: Sequence[Notification], now_us: int) -> list[Pending[Any]]:
-        """Publish at best effort; what found no room."""
+        """Publishes at best effort; returns the entries without room."""
         return self.dispatcher.publish(self.client, Publish(tuple(stamped)), now_us)
 
     def _keep_time(self, due_us: int) -> None:
-        """Have the time told while patterns wait for it, where the clock is what times are from."""
+        """Starts the timekeeper while patterns wait, if notifications are stamped by the clock."""
         if self._stamp.has_told_time:
             self._timekeeper.wake(due_us)
 
     async def _settle(self, pending: list[Pending[Any]]) -> None:
-        """Wait for those without room, and give the event loop a turn when it is due."""
+        """Waits for room, and gives the event loop a turn when it is due."""
         if pending:
             await self.dispatcher.wait(pending, self._publish_wait_s)
         if self._since_turn >= PUBLISHES_PER_TURN:
@@ -346,7 +349,7 @@ class EmbeddedService(BaseService):
             await asyncio.sleep(0)
 
     def require_open(self) -> None:
-        """Raise unless the service is open."""
+        """Raises unless the service is open."""
         if self._state == "closed":
             raise ServiceClosedError("the service is closed")
         if self._state == "new":
@@ -360,7 +363,7 @@ class EmbeddedService(BaseService):
         return LocalQueue(self.now_us, settings, subscription.cut_off, self.service_limits)
 
     def name_of_request(self) -> str:
-        """An identity for a subscription; no other has it."""
+        """A unique identity for a subscription."""
         return str(next(self._identities))
 
 
@@ -370,7 +373,7 @@ def _new_dispatcher(limits: CoreLimits) -> Dispatcher:
 
 
 class LocalQueue(SubscriptionQueue[Any]):
-    """The queue of a subscription, which may end when it is full."""
+    """The queue of a subscription, which may end the subscription when it is full."""
 
     __slots__ = ("_cut_off",)
 
@@ -390,7 +393,7 @@ class LocalQueue(SubscriptionQueue[Any]):
         self._cut_off = cut_off
 
     def cut_off(self) -> None:
-        """It has no more room, and its subscription is to end then."""
+        """Ends the subscription of the full queue."""
         self._cut_off()
 
 
@@ -433,7 +436,7 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         self._service.dispatcher.update(self._route, Subscribe("", self._next))
 
     def cut_off(self) -> None:
-        """It has no more room, and is to end then."""
+        """Ends the subscription, whose queue is full."""
         assert self._route is not None, "it was put in force"
         self.end(TooSlowError())
         self._service.dispatcher.unsubscribe(self._route)

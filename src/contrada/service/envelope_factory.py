@@ -1,9 +1,9 @@
-"""Envelopes: who published what, when, and in which order.
+"""`EnvelopeFactory`: stamps the notifications of a publisher with identity, number and time.
 
-An access point is one *publisher*. Its notifications are numbered from 1 and stamped with the
-wall clock, never backwards: where that was put back, time goes on at half its pace until the clock
-is there again. The id is unique also when a publisher's name is used again: it
-holds a random part drawn once per access point.
+An access point is one *publisher*. Its notifications are numbered from 1 and stamped with the wall
+clock, never backwards: after the clock was put back, time goes on at half its pace until the clock
+has caught up. The id has a random part for each access point, so it is unique even if the
+publisher's name is used again.
 """
 
 import secrets
@@ -30,10 +30,10 @@ PUBLISHER_BYTES_MAX: Final = 128
 
 
 class EnvelopeFactory:
-    """Fills the envelopes of one publisher."""
+    """The envelopes of one publisher."""
 
     def __init__(self, publisher: str | None = None) -> None:
-        """`publisher` is its name; without one a random name is drawn."""
+        """`publisher` is its name; the default is a random name."""
         self._token = token = secrets.token_hex(8)
         if publisher is None:
             self.publisher = token
@@ -42,17 +42,17 @@ class EnvelopeFactory:
             self.publisher = _checked(publisher)
             self._prefix = f"{publisher}.{token}"
         self.stays = False
-        """Whether its name stays as it is, whatever a broker says."""
+        """Whether a broker may not change the name."""
         self._sequence = 0
         self._time_us = 0
         self._passed_us = time.monotonic_ns() // 1000
         self.has_told_time = False
-        """Whether the clock was stamped on anything: then nothing earlier is published."""
+        """Whether a notification was stamped by the clock: then none earlier is published."""
 
     def go_below(self, name: str) -> None:
-        """From now on its publisher name is a unique one below `name`, if it may change.
+        """Changes the publisher's name to a unique one below `name`, if it may change.
 
-        It stays where `name` is empty, or would make it too long.
+        It stays if `name` is empty, or would make it too long.
         """
         below = f"{name}/{self._token}"
         if self.stays or not name or owns((name,), self.publisher):
@@ -61,11 +61,10 @@ class EnvelopeFactory:
             self.publisher = self._prefix = below
 
     def stamped(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
-        """The notifications with full envelopes; fields that are already filled are kept.
+        """The notifications with complete envelopes; given fields are kept.
 
-        One that has an id (it was published before, elsewhere) keeps id, publisher and sequence.
-        Raises InvalidValueError for one that names another publisher, and not which of its
-        notifications it is.
+        A notification with an id was published before; it keeps id, publisher and sequence. Raises
+        InvalidValueError for one with another publisher and no number.
         """
         stamped = []
         for each in notifications:
@@ -93,9 +92,9 @@ class EnvelopeFactory:
         return stamped
 
     def packed(self, item: Item) -> bytes | Notification:
-        """The encoding of what is to be published, stamped, where that can be had at once.
+        """The encoding of the stamped item, if it can be made at once.
 
-        Else the notification, as `best_effort` gives it. Raises as `notification_of`.
+        Otherwise the result of `best_effort`. Raises as `notification_of`.
         """
         if type(item) is dict:
             number = self._sequence + 1
@@ -108,9 +107,9 @@ class EnvelopeFactory:
         return self.best_effort(notification_of(item))
 
     def best_effort(self, notification: Notification) -> Notification:
-        """The notification stamped, in its turn; what more is promised of is stamped with its like.
+        """The stamped notification; above best effort it is stamped later, with its run.
 
-        Those of a batch would else be numbered and timed in another order than they are sent in.
+        Otherwise a batch would be numbered and timed in another order than it is sent.
         """
         if notification.envelope.delivery != BEST_EFFORT:
             return notification
@@ -119,15 +118,15 @@ class EnvelopeFactory:
 
     @property
     def sequence(self) -> int:
-        """The highest number that was given out, or is known to have been."""
+        """The highest number in use, as far as known."""
         return self._sequence
 
     def go_on_after(self, sequence: int) -> None:
-        """The next number is higher than this one, which was given out before a restart."""
+        """Numbers the next notification above this one, which was used before a restart."""
         self._sequence = max(self._sequence, sequence)
 
     def now_us(self) -> int:
-        """The time of the clock, never backwards, and never standing still for long."""
+        """The time of the clock, never backwards, and never constant for long."""
         passed_us = time.monotonic_ns() // 1000
         slowed_us = self._time_us + (passed_us - self._passed_us) // 2
         now_us = time.time_ns() // 1000
@@ -139,7 +138,7 @@ class EnvelopeFactory:
 
 
 class SigningEnvelopeFactory(EnvelopeFactory):
-    """Fills the envelopes of one publisher, and signs."""
+    """The signed envelopes of one publisher."""
 
     def __init__(self, signer: "Signer") -> None:
         super().__init__(signer.publisher)
@@ -150,21 +149,21 @@ class SigningEnvelopeFactory(EnvelopeFactory):
         return [*map(self._signed, super().stamped(notifications, now_us))]
 
     def packed(self, item: Item) -> bytes | Notification:
-        """As `EnvelopeFactory.packed`, with nothing had at once."""
+        """As `EnvelopeFactory.packed`, never at once."""
         return self.best_effort(notification_of(item))
 
 
 def stamp_of(publisher: "str | Signer | None") -> EnvelopeFactory:
-    """What fills the envelopes of a publisher: by its name, or who signs for it."""
+    """The envelope factory of a publisher, given by its name or its signer."""
     if publisher is None or isinstance(publisher, str):
         return EnvelopeFactory(publisher)
     return SigningEnvelopeFactory(publisher)
 
 
 def identified(notification: Notification) -> Notification:
-    """Gives a notification that has a publisher and a number an id made of them, if it has none.
+    """The notification with an id made of its publisher and number, if it has both and no id.
 
-    So it keeps its publisher and number, and a second publication of it is recognised.
+    So it keeps its publisher and number, and a repetition is recognised.
     """
     envelope = notification.envelope
     if envelope.id or not envelope.publisher or not envelope.sequence:
@@ -174,7 +173,7 @@ def identified(notification: Notification) -> Notification:
 
 
 def runs_of(notifications: Iterable[Notification]) -> Iterator[list[Notification]]:
-    """The notifications in runs of one class of delivery and publisher."""
+    """The notifications in runs of one delivery class and publisher."""
 
     def who(notification: Notification) -> tuple[str, str | None]:
         envelope = notification.envelope

@@ -1,7 +1,7 @@
-"""Loads the compiled kernels of matching beside the work of a service.
+"""`load_beside`: loads the compiled kernels of matching while a service works.
 
-Loading takes a second or more. A thread does it once per process, and matching goes on in plain
-Python meanwhile. The thread is no daemon: a process that ends waits for it.
+Loading takes a second or more. A thread does it once per process, and plain Python matches
+meanwhile. The thread is no daemon: a process that ends waits for it.
 """
 
 import logging
@@ -14,14 +14,14 @@ from typing import Final
 from contrada.matching.kernels import jit
 
 TURN_S: Final = 0.000_2
-"""How long threads keep the interpreter while kernels are loaded, in seconds (Python: 0.005)."""
+"""Seconds for which a thread keeps the interpreter while kernels are loaded (Python: 0.005)."""
 
 _log = logging.getLogger("contrada.service")
 _started = threading.Event()
 
 
 def load_beside() -> None:
-    """Starts loading the compiled kernels, where nobody has."""
+    """Starts loading the compiled kernels, unless that was started before."""
     if not _started.is_set():
         _started.set()
         threading.Thread(target=_load, name="contrada-kernels").start()

@@ -1,6 +1,6 @@
 """`MergedSubscription`: a subscription at a service and at the disseminations of that service.
 
-Obvents whose class chose a dissemination are published there alone. So a subscription that may
+Obvents of a class with a dissemination are published there alone. So a subscription that may
 match such obvents is entered there, too, with filters narrowed to them, and the notifications of
 all ways are merged.
 """
@@ -28,12 +28,12 @@ _DISSEMINATED: Final = Filter({"@is.Disseminated": eq(True)})
 """The notifications of the class `Disseminated`."""
 
 MERGED_WAITING_MAX: Final = 256
-"""Notifications that wait where several ways are merged. Beyond it: the others wait on their ways,
-where what is dropped is decided as `when_full` says."""
+"""Notifications of all ways that wait for one reader. Beyond it: they wait on their ways, where
+`when_full` decides."""
 
 
 class MergedSubscription(QueuedSubscription[Any]):
-    """What comes at a service and by disseminations, each notification once."""
+    """The notifications of a service and of its disseminations, each once."""
 
     __slots__ = ("_came", "_carried", "_own", "_room", "_works")
 
@@ -57,7 +57,7 @@ class MergedSubscription(QueuedSubscription[Any]):
         self._works: list[asyncio.Task[None]] = []
 
     def statistics(self) -> SubscriptionStatistics:
-        """What was delivered and dropped so far, on all ways."""
+        """The counts so far, of all ways."""
         merged = super().statistics()
         ways = [each.statistics() for each in (self._own, *self._carried)]
         dropped = sum((Counter(each.dropped) for each in ways), Counter(merged.dropped))
@@ -67,7 +67,7 @@ class MergedSubscription(QueuedSubscription[Any]):
         )
 
     def count_lost(self, reason: str, count: int, size: int) -> None:
-        """So many were dropped in the outlet."""
+        """Counts notifications that were dropped in the queue."""
         self.count_dropped(reason, count)
         for _ in range(count):
             self._room.release()
@@ -96,7 +96,7 @@ class MergedSubscription(QueuedSubscription[Any]):
             failure = error
         if way is self._own:
             for _ in range(1 + sum(each.statistics().queued for each in self._carried)):
-                async with self._room:  # What the others hold comes before, as there is room.
+                async with self._room:  # Their queued notifications first, as there is room.
                     await asyncio.sleep(0)
         if failure is not None or way is self._own:
             self.end(failure)
@@ -145,5 +145,5 @@ def merged_subscription(
 
 
 def _narrowed(filters: Filter | FilterSet) -> Filter | FilterSet:
-    """Filters narrowed to the obvents whose class chose a dissemination."""
+    """Filters narrowed to obvents with a dissemination."""
     return filters & _DISSEMINATED

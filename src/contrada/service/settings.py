@@ -1,4 +1,4 @@
-"""Files of settings: TOML, checked against a type. What is wrong names file, key, found, expected.
+"""Settings in TOML files, checked against a type. Errors name file, key, value, and expectation.
 
 network.toml: neighbours[0].cost: found 'high', expected int
 """
@@ -28,7 +28,7 @@ _EXPECTED: Final = re.compile(r"Expected (.*?)(, got .*)?$")
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises InputError where it cannot be read, or is not UTF-8."""
+    """The text of a file. Raises InputError if it cannot be read, or is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -38,7 +38,7 @@ def read_text(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a file that an option names. Raises InputError where it cannot be read."""
+    """The bytes of a file. Raises InputError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -46,7 +46,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What a file of TOML holds. Raises InputError, with line and column."""
+    """The content of a TOML file. Raises InputError, with line and column."""
     try:
         return tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
@@ -60,7 +60,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def checked(source: str, found: Any, kind: type[T]) -> T:
-    """What was found, as a type of msgspec. Raises InputError; `source` says where it stands."""
+    """A value, converted to a type of msgspec. Raises InputError; `source` names its place."""
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
@@ -69,7 +69,7 @@ def checked(source: str, found: Any, kind: type[T]) -> T:
 
 
 def _explained(reason: str, place: str, found: Any, kind: type) -> str:
-    """What is wrong, and which keys or values are right."""
+    """The fault, with the valid keys or values."""
     info = inspect.type_info(kind)
     for name, number in _STEP.findall(place):
         found = found[int(number) if number else name]
@@ -90,7 +90,7 @@ def _explained(reason: str, place: str, found: Any, kind: type) -> str:
 
 
 def _inside(info: inspect.Type, name: str) -> inspect.Type:
-    """The type of what stands under a key, or in a list."""
+    """The type below a key, or in a list."""
     if name:
         return next(each.type for each in _struct(info).fields if each.encode_name == name)
     lists = (each for each in _members(info) if isinstance(each, inspect.ListType))

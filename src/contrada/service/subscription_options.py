@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # Loaded with the first durable subscription.
 T = TypeVar("T")
 
 WhenFull: TypeAlias = Literal["block", "drop-oldest", "drop-newest", "disconnect"]
-"""What happens to a notification when the queue of a slow subscriber is full.
+"""The behaviour of a full queue of a slow subscriber.
 
 `block`: the publisher waits, a bounded time; then the newest is dropped. The others never wait:
 `drop-oldest` and `drop-newest` drop the oldest or the newest notification, and `disconnect` ends
@@ -31,7 +31,7 @@ class QueueOptions(TypedDict, total=False):
     """
 
     when_full: WhenFull
-    """What becomes of a notification that finds no room; "block" by default."""
+    """The behaviour of a full queue; "block" by default."""
     queue_max: int
     """Notifications in the queue; `ServiceLimits.queue_notifications_max` by default."""
     queue_bytes: int
@@ -49,7 +49,7 @@ class DurableOptions(TypedDict, total=False):
     durable: str
     reliable: bool
     retention: "Retention"
-    """The bounds of the log, and what happens beyond them; set when the subscription is made."""
+    """The bounds of the log, and the behaviour beyond them; set when the subscription is made."""
     from_position: int
     """Position from which the log is read again; `Retention` bounds the acknowledged records.
 

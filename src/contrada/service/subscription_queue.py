@@ -1,23 +1,23 @@
-"""The bounded queue between publishers and the reader of one subscription.
+"""`SubscriptionQueue`: the bounded queue between publishers and the reader of one subscription.
 
     publishers --offer/put--> [ oldest … newest ] --take--> reader
 
-Entries of default priority without a time to live, by far the most, wait in a plain deque. With the
-first other entry the deque becomes a `Backlog`, until the queue is empty.
+Entries of default priority without a time to live, by far the most, are held in a plain deque. With
+the first other entry the deque becomes a `Backlog`, until the queue is empty.
 
 Invariants:
-  at most `notifications_max` entries and `bytes_max` bytes are held; a single larger entry passes
-  through an empty queue, but no entry does for which the `budget` has no room;
-  entries leave by priority, among equals in the order in which they came. That holds for publishers
-  that had to wait, too: a publisher that comes while others wait gets in line behind them;
-  no entry leaves whose time is over by the clock at that moment, and expired entries take no room
-  from new ones. An expired entry is dropped when somebody reads or needs room;
-- a publisher waits a bounded time for room. When the reader took nothing in that time, the
-  queue is *stalled*: nobody waits again until there is room. Then the newest entry of the lowest
-  priority is dropped, among queued and arriving ones; no entry makes way for one of equal priority.
-  So a slow reader that keeps reading loses nothing, and a dead one delays publishers once;
-  where `when_full` says so, no publisher waits: the oldest or the newest entry is dropped at once,
-  or the reader is cut off.
+- at most `notifications_max` entries and `bytes_max` bytes are held. A single larger entry passes
+  through an empty queue, but no entry beyond the `budget`;
+- entries leave by priority, then in the order of arrival. A publisher that arrives while others
+  wait gets in line behind them;
+- no entry leaves after its time to live, and expired entries take no room from new ones. An expired
+  entry is dropped when the queue is read or needs room;
+- a publisher waits a bounded time for room. When nothing was read in that time, the queue is
+  *stalled*: no publisher waits until there is room. Then the newest entry of the lowest priority is
+  dropped, queued or new, never for one of equal priority. So a slow reader that keeps reading loses
+  nothing, and a dead one delays publishers once;
+- with another `when_full`, no publisher waits: the oldest or newest entry is dropped at once, or
+  the reader is cut off.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""`Timekeeper`: tells an exchange the time while patterns wait for it to pass.
+"""`Timekeeper`: passes the time to a dispatcher while patterns wait for it.
 
-The last notification of a match would otherwise wait until another one is published.
+Otherwise the last notification of a match would wait until another one is published.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from contrada.service.dispatcher import Dispatcher
 
 
 class Timekeeper:
-    """The clock of one exchange; it runs while something waits for it."""
+    """The clock of one dispatcher; it runs only while patterns wait."""
 
     def __init__(self, dispatcher: Dispatcher, now_us: Callable[[], int], wait_s: float) -> None:
-        """`now_us` never goes back; `wait_s` bounds the wait of a match for a full queue."""
+        """`now_us` is monotonic; `wait_s` bounds the wait of a match for a full queue."""
         self._exchange = dispatcher
         self._now_us = now_us
         self._wait_s = wait_s
@@ -23,19 +23,19 @@ class Timekeeper:
         self._is_due_before = asyncio.Event()
 
     def wake(self, due_us: int) -> None:
-        """Something waits for this time to pass."""
+        """Has this time passed to the dispatcher, as soon as it is over."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._tell_time())
         elif due_us < self._until_us:
             self._is_due_before.set()
 
     def cancel(self) -> None:
-        """Tell no more."""
+        """Stops."""
         if self._task is not None:
             self._task.cancel()
 
     async def ended(self) -> None:
-        """Returns once the task that waits for the time has ended."""
+        """Returns once its task has ended."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 

@@ -1,17 +1,17 @@
-"""Spans of a notification's path, by OpenTelemetry. No other module knows OpenTelemetry.
+"""Spans of a notification's path, by OpenTelemetry. No other module imports OpenTelemetry.
 
-While it is off, nothing of OpenTelemetry is imported, and each hook costs a look at `is_on`. A
-publisher that traces adds the attribute `traceparent`, as the extension of CloudEvents for
-distributed tracing says; brokers on the path leave the attribute as it is, since a notification is
-its bytes and may be signed. So a broker's work on a notification is a span below the publication,
-and each delivery from there a span below the broker's:
+While tracing is off, nothing of OpenTelemetry is imported, and each hook costs a read of `is_on`. A
+tracing publisher adds the attribute `traceparent`, as the distributed tracing extension of
+CloudEvents. Brokers leave it unchanged, since a notification is its bytes and may be signed. So a
+broker's work on a notification is a span below the publication, and each delivery a span below the
+broker's:
 
     publish ─┬─ accept (broker a) ─┬─ deliver (to a client)
-             │                     └─ link (to broker b)
-             ├─ accept (broker b) ─── deliver
-             └─ process (a handler of a subscriber)
+              │                     └─ link (to broker b)
+              ├─ accept (broker b) ─── deliver
+              └─ process (a handler of a subscriber)
 
-Brokers make spans only for notifications of best effort whose context is sampled.
+Brokers make spans only for best-effort notifications with a sampled context.
 """
 
 import inspect
@@ -35,14 +35,14 @@ TRACED_MAX: Final = 64
 """Publications of one frame that get spans at a broker. Beyond it: the others get none there."""
 
 ACCEPTED_MAX: Final = 10_000
-"""Publications whose span of a broker is known to what follows there. Beyond it: the oldest is
-forgotten; what follows is then below the publication."""
+"""Publications with a known span of a broker. Beyond it: the oldest is forgotten, and later spans
+are below the publication."""
 
 TRACEPARENT: Final = "traceparent"
-"""The attribute that carries a context."""
+"""The attribute of the context."""
 
 is_on = False
-"""Whether anything is traced in this process."""
+"""Whether this process traces."""
 
 _tracer: "Tracer | None" = None
 _accepted: "OrderedDict[tuple[str, str], SpanContext]" = OrderedDict()
@@ -52,14 +52,14 @@ _SYSTEM: Final[dict[str, str | int]] = {"messaging.system": "contrada"}
 _TEXT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 _PACKED: Final = re.compile(rb"\xabtraceparent\xd9\x37(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})")
-"""The attribute as it is packed: so nothing is unpacked to find it. A body that holds the very
-same bytes, with a context of somebody's, would get spans; the notification is the same."""
+"""The encoded attribute, found without decoding the notification. A body with the same bytes would
+get spans; the notification itself is not affected."""
 
 
 def start(provider: "TracerProvider | None" = None) -> None:
-    """Traces from now on, by a provider or the one that is set for the process.
+    """Starts tracing by a provider, or the one that is set for the process.
 
-    Raises MissingRequirementError where OpenTelemetry is not installed.
+    Raises MissingRequirementError without OpenTelemetry.
     """
     global is_on, _tracer
     try:
@@ -71,14 +71,14 @@ def start(provider: "TracerProvider | None" = None) -> None:
 
 
 def stop() -> None:
-    """Traces nothing from now on."""
+    """Stops tracing."""
     global is_on, _tracer
     is_on, _tracer = False, None
     _accepted.clear()
 
 
 def start_by_environment() -> None:
-    """Traces as the variables of OpenTelemetry say: OTEL_TRACES_EXPORTER names who takes spans.
+    """Starts tracing by the variables of OpenTelemetry; OTEL_TRACES_EXPORTER names the exporter.
 
     `console` is in the SDK, `otlp` in a package of its own. Raises MissingRequirementError.
     """
@@ -106,9 +106,9 @@ def start_by_environment() -> None:
 
 
 def published(notification: Notification) -> Notification:
-    """What is published, with the context of a span of its publication where that is sampled.
+    """The notification with the context of a span of its publication, if that is sampled.
 
-    The span ends here, since many share an answer of the broker.
+    The span ends here, since many publications share an answer of the broker.
     """
     from opentelemetry.trace import SpanKind
 
@@ -129,7 +129,7 @@ def published(notification: Notification) -> Notification:
 
 
 def made_by(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What makes of an item what is published, with a context for mappings and notifications."""
+    """The function `make` with a context added to mappings and notifications."""
     if not is_on:
         return make
 
@@ -142,7 +142,7 @@ def made_by(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def handled(
     function: Callable[[Any], Awaitable[object] | object],
 ) -> Callable[[Any], Awaitable[object] | object]:
-    """The handler of a subscriber, with a span around each call for what carries a context."""
+    """The handler of a subscriber, with a span around each call for a sampled context."""
     from opentelemetry.trace import SpanKind, use_span
 
     def call(item: Any) -> Awaitable[object] | object:
@@ -176,7 +176,7 @@ def handled(
 
 @contextmanager
 def accepting(node: str, origin: str, notifications: Notifications) -> Iterator[None]:
-    """Spans while a broker matches what has come from a client or neighbour, and routes it."""
+    """Spans while a broker matches and routes notifications of a client or neighbour."""
     from opentelemetry.trace import SpanKind
 
     assert _tracer is not None
@@ -196,7 +196,7 @@ def accepting(node: str, origin: str, notifications: Notifications) -> Iterator[
 
 
 def passed(what: str, node: str, to: str, encodings: Iterable[bytes]) -> None:
-    """Spans for what leaves a broker: `deliver` to a client, `link` to a neighbour."""
+    """Spans for notifications that leave a broker: `deliver` to a client, `link` to a neighbour."""
     from opentelemetry.trace import NonRecordingSpan, SpanKind, set_span_in_context
 
     assert _tracer is not None
@@ -216,7 +216,7 @@ def _encodings(notifications: Notifications) -> Iterable[bytes]:
 
 
 def _contexts(encodings: Iterable[bytes]) -> list[str]:
-    """The contexts that are sampled, each once, of the first few publications."""
+    """The sampled contexts, each once, of the first few publications."""
     found: dict[str, None] = {}
     for each in encodings:
         match = _PACKED.search(each)
@@ -228,7 +228,7 @@ def _contexts(encodings: Iterable[bytes]) -> list[str]:
 
 
 def _parent(text: str) -> "Context | None":
-    """The context in a text; None where there is none, or where it is not sampled."""
+    """The context in a text; None if there is none, or it is not sampled."""
     from opentelemetry.trace import (
         NonRecordingSpan,
         SpanContext,

@@ -1,1 +1,1 @@
-"""Who may do what, and who said what: values and decisions, without sockets or clocks."""
+"""Permissions and signatures: values and decisions, without sockets or clocks."""

@@ -1,8 +1,8 @@
-"""Which numbers of a sender have come, of those that came last."""
+"""`NumberWindow`: the received numbers of a sender, as far back as a window."""
 
 
 class NumberWindow:
-    """Takes each number of one sender once; what is older than the window counts as had.
+    """Accepts each number of one sender once; numbers before the window count as received.
 
     Bit i of `came` is the number `highest` - i.
     """
@@ -10,22 +10,22 @@ class NumberWindow:
     __slots__ = ("came", "highest", "size")
 
     def __init__(self, size: int) -> None:
-        """`size` is of how many numbers below the highest it is known singly whether they came."""
+        """`size` is the number of numbers below the highest that are known singly."""
         self.size = size
         self.highest = -1
         self.came = 0
 
     def is_past(self, number: int) -> bool:
-        """Whether it is too old to be known."""
+        """Whether a number lies before the window."""
         return self.highest - number >= self.size
 
     def is_replay(self, number: int) -> bool:
-        """Whether this came, or may have come."""
+        """Whether a number was received, or lies before the window."""
         back = self.highest - number
         return back >= 0 and (back >= self.size or bool(self.came >> back & 1))
 
     def take(self, number: int) -> None:
-        """It has come; it is no replay."""
+        """Adds a number that is no replay."""
         ahead = number - self.highest
         if ahead > 0:
             self.came = (self.came << ahead if ahead < self.size else 0) | 1

@@ -1,19 +1,20 @@
-"""What becomes of a wish: it is allowed, narrowed to what is allowed, or refused.
+"""`Permit`: allows a principal's request, narrows it to the allowed part, or refuses it.
 
-    wish                     allowed where                     narrowed to
+    request                  allowed if                        narrowed to
     subscribe to filters     the subscribe filters cover them  the intersections
-    a pattern                each of its filters is allowed    where each has one intersection
-    a question               its alternatives are covered      the intersections
-    an offer, a description  the publish filters meet it, and  where there is one intersection
-                             it says nothing beyond them
+    a pattern                each of its filters is allowed    one intersection each
+    a query                  its alternatives are covered      the intersections
+    an offer, a description  the publish filters meet it, and  the only intersection
+                             it adds nothing to them
     publish                  the publish filters cover it      never: it is refused
 
-A notification with several values of an attribute is covered where it is with each of them alone,
-in each combination: else `what = 'quote'` would let pass what is a quote and an alert, which those
-get who ask for alerts. Who may read a notification, by one of its values, reads all of it.
+A notification with several values of an attribute is covered if it is with each of them alone, in
+each combination: otherwise `what = 'quote'` would allow a quote that is an alert, too, which
+subscribers of alerts receive. A principal that may read a notification by one of its values reads
+all of it.
 
-Reading is decided again where something is handed over that did not come by a subscription: answers
-and records. An answer that cannot be decided within the limits of the algebra is no.
+Answers and records, which are not delivered for a subscription, are checked when they are read. A
+check beyond the limits of the algebra is answered by no.
 
 Source: PODC 2000 §6 (security), §3 (relations).
 """
@@ -41,16 +42,15 @@ T = TypeVar("T")
 _Many: TypeAlias = Notifications | Sequence[Notification]
 
 CHECK_WORK_MAX: Final = 50_000
-"""Steps to check in one go whether a principal may publish, or read, several notifications. Beyond
-it: fewer are checked in one go; a single notification that takes more is refused."""
+"""Steps of one check of several notifications. Beyond it: fewer are checked together; a single
+notification that needs more is refused."""
 
 READ_CHECKS_MAX: Final = 20
-"""Goes in which it is checked whether a principal may read several notifications. Beyond it: the
-rest is kept from it."""
+"""Checks for which a principal may read several notifications. Beyond it: the rest is withheld."""
 
 SHARED_FILTERS_MAX: Final = 16
-"""Publish filters of one principal that are checked one after the other. Beyond it: the principal
-has an index of its own."""
+"""Publish filters of one principal that are tested one by one. Beyond it: the principal gets an
+index of its own."""
 
 _FEWER: Final = 8
 
@@ -58,8 +58,8 @@ _FEWER: Final = 8
 class PublishFilters:
     """The publish filters of many principals in one index, to check those of one. For one thread.
 
-    Shared parts, as names of attributes, are there once. If each principal had an index of its own,
-    principals that publish in turns would evict each other's index from the caches.
+    The index shares parts, such as names of attributes. With an index each, principals that publish
+    in turns would evict each other's from the caches.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,9 @@ class PublishFilters:
         self._held: dict[int, tuple[FilterSet, bool]] = {}
 
     def all_match(self, filters: FilterSet, bundle: Bundle) -> bool:
-        """Whether each of a bundle matches one of the filters. No also where that takes longer."""
+        """Whether each notification of a bundle matches one of the filters. No if that takes
+        longer.
+        """
         key = id(filters)
         if key not in self._held:
             self._held[key] = filters, _are_few(filters)
@@ -79,13 +81,14 @@ class PublishFilters:
 
 
 class Permit:
-    """What one principal may do. Used by one thread."""
+    """The decisions for one principal. Used by one thread."""
 
     def __init__(self, principal: Principal, publish: PublishFilters | None = None) -> None:
         """`publish` is shared by the principals of a broker."""
         self.principal = principal
         self.has_narrowed = False
-        """Whether some wish was granted in part only, or refused, or something was kept from it."""
+        """Whether some request was granted in part only, or refused, or notifications were
+        withheld."""
         self._writes = _Check(principal.publish, publish, is_covering=True)
         self._reads = _Check(principal.subscribe)
         self._names_any = ANY_NAME in principal.publishers
@@ -93,17 +96,17 @@ class Permit:
     # --- reading ------------------------------------------------------------------------------
 
     def subscribed(self, wish: Selection) -> Selection:
-        """What it subscribes to. Raises NotPermittedError."""
+        """The filters that it may subscribe. Raises NotPermittedError."""
         return self._granted(wish, "subscribe to")
 
     def watched(self, pattern: Pattern) -> Pattern:
-        """The pattern that it subscribes to. Raises NotPermittedError."""
+        """The pattern that it may subscribe. Raises NotPermittedError."""
         granted = [self._granted(each, "subscribe to") for each in pattern.filters]
         parts = [self._one(each.filters, "subscribe to", whole=pattern) for each in granted]
         return Pattern(parts, by=pattern.by, within_us=pattern.within_us, every=pattern.every)
 
     def asked(self, alternatives: Sequence[Disjunct]) -> tuple[Disjunct, ...]:
-        """What it asks sources for. Raises NotPermittedError."""
+        """The alternatives that it may query. Raises NotPermittedError."""
         granted: list[Disjunct] = []
         for each in alternatives:
             region = Filter.of_sets(each.query.sides)
@@ -131,7 +134,7 @@ class Permit:
                 return set(end.value)
 
     def may_hear(self, offer: Offer) -> bool:
-        """Whether it is told of an offer: where it may subscribe to some of it."""
+        """Whether it may see an offer: if it may subscribe to some of it."""
         if any(product_meets(each, offer) for each in self.principal.subscribe.filters):
             return True
         self.has_narrowed = True
@@ -140,7 +143,7 @@ class Permit:
     # --- writing ------------------------------------------------------------------------------
 
     def offered(self, offer: HeldProduct) -> Offer:
-        """What it advertises, or describes. Raises NotPermittedError."""
+        """The offer that it may advertise or describe. Raises NotPermittedError."""
         parts: list[Offer] = []
         for each in self.principal.publish.filters:
             if product_meets(each, offer):
@@ -154,9 +157,10 @@ class Permit:
         return self._one(parts, "offer", whole=offer)
 
     def unpublishable(self, notifications: _Many) -> Generator[None, None, list[int]]:
-        """The positions of notifications that it may not publish. Cost: one match of all.
+        """The positions of notifications that the principal may not publish. Cost: one match of
+        all.
 
-        Where it yields the others may have a turn.
+        It yields where other tasks may have a turn.
         """
         refused = yield from self._writes.refused(notifications)
         if self._names_any:
@@ -174,7 +178,7 @@ class Permit:
     def why_unpublishable(self, notification: Notification) -> NotPermittedError:
         """The error for a notification that the principal may not publish.
 
-        It names attributes, but tells no values: brokers write it into their logs, too.
+        It names attributes, without values: brokers write it into their logs, too.
         """
         name, publisher = self.principal.name, notification.envelope.publisher
         if not owns(self.principal.publishers, publisher):
@@ -188,14 +192,14 @@ class Permit:
     # --- names --------------------------------------------------------------------------------
 
     def check_durable(self, name: str) -> None:
-        """Raises NotPermittedError where the name of a durable subscription is not its own."""
+        """Raises NotPermittedError if the name of a durable subscription is not its own."""
         if not owns(self.principal.durable, name):
             raise NotPermittedError(
                 f"{self.principal.name!r} may not use the durable subscription {name!r}"
             )
 
     def check_publisher(self, name: str, what: str = "publish") -> None:
-        """Raises NotPermittedError where it may not publish, ask or answer under a name."""
+        """Raises NotPermittedError if it may not publish, query or answer under a name."""
         if not owns(self.principal.publishers, name):
             raise self._not_as(name, what)
 
@@ -206,7 +210,7 @@ class Permit:
         return NotPermittedError(f"{self.principal.name!r} {reason}")
 
     def check_inspect(self) -> None:
-        """Raises NotPermittedError where it may not look at what a broker holds and did."""
+        """Raises NotPermittedError if it may not inspect a broker."""
         if not self.principal.may_inspect:
             reason = "may not inspect this broker; users with `inspect` may"
             raise NotPermittedError(f"{self.principal.name!r} {reason}")
@@ -214,7 +218,8 @@ class Permit:
     # --- decisions ----------------------------------------------------------------------------
 
     def _granted(self, wish: Selection, what: str) -> Selection:
-        """The wish where it is covered, else its intersection with the allowed filters.
+        """The requested filters if they are covered, otherwise their intersection with the allowed
+        ones.
 
         Raises NotPermittedError.
         """
@@ -238,7 +243,7 @@ class Permit:
         return granted[0] if len(granted) == 1 else FilterSet(granted)
 
     def _one(self, parts: Sequence[T], what: str, *, whole: object) -> T:
-        """The only part. Raises NotPermittedError where there are several, or none."""
+        """The only part. Raises NotPermittedError if there are several, or none."""
         if len(parts) != 1:
             raise self._error(what, whole)
         return parts[0]
@@ -248,7 +253,7 @@ class Permit:
 
 
 class _Check:
-    """Decides which of several notifications match one of some filters, or are covered by them."""
+    """A check of several notifications against filters: match, or covering."""
 
     def __init__(
         self,
@@ -266,7 +271,7 @@ class _Check:
     def refused(
         self, notifications: _Many, goes_max: float = inf
     ) -> Generator[None, None, list[int]]:
-        """The positions of those that match none; where it yields the others may have a turn."""
+        """The positions of those that match none; it yields where other tasks may have a turn."""
         if self._is_everything or not notifications:
             return []
         if self._all_match(notifications):
@@ -294,7 +299,7 @@ class _Check:
         return found
 
     def _all_match(self, notifications: _Many) -> bool:
-        """Whether all match, as they mostly do. No also where that is not found out at once."""
+        """Whether all match, as they mostly do. No if that is not decided at once."""
         if self._shared is None or not isinstance(notifications, Bundle):
             return False
         return self._shared.all_match(self._filters, notifications)
@@ -310,7 +315,9 @@ class _Check:
         return (ends[1:] == ends[:-1]).nonzero()[0].tolist()  # type: ignore[no-any-return]
 
     def _holds(self, notification: Notification, index: Index[int]) -> bool:
-        """Bundles have single values: what is matched with these is covered, too."""
+        """Whether a notification is covered; those of bundles have single values, so a match covers
+        them.
+        """
         if not index.match(notification):
             return False
         keys = {name: notification.keys_of(name) for name in self._covered_in}
@@ -326,13 +333,13 @@ def _names_in(filters: FilterSet) -> set[str]:
 
 
 def _are_few(filters: FilterSet) -> bool:
-    """Whether to look at one after the other, without the envelope, is the shortest."""
+    """Whether tests one by one, without the envelope, are the fastest."""
     is_short = len(filters.filters) <= SHARED_FILTERS_MAX
     return is_short and _names_in(filters).isdisjoint(ENVELOPE_NAMES)
 
 
 def _offer_within(offer: HeldProduct, allowed: Filter) -> Offer:
-    """What is offered and allowed; absence is no matter of offers."""
+    """The allowed part of an offer; absence is not considered."""
     if isinstance(offer, Filter):
         return offer & allowed
     sides = dict(offer.sides)

@@ -1,11 +1,11 @@
-"""Principals, and what each of them may do: publish, subscribe, take names, look.
+"""`Principal`: the rights of a user: to publish, to subscribe, to use names, to inspect.
 
-    publish     what its publish filters match, under the names of publishers that are its own
-    subscribe   what its subscribe filters cover; so it reads nothing else, by whatever way
-    durable     logs and positions of durable subscriptions whose names are its own
+    publish     notifications that its publish filters match, under its own publisher names
+    subscribe   filters that its subscribe filters cover; it reads nothing else, on any way
+    durable     logs and positions of durable subscriptions with its own names
 
-A name is one's own where it is in a list, or lies below one that is: with `desk` it may be `desk`
-and `desk/7`, and with `*` any.
+A name is a principal's own if it is in a list, or lies below one that is: `desk` allows `desk` and
+`desk/7`, and `*` any name.
 
 Source: PODC 2000 §6 (security).
 """
@@ -19,18 +19,18 @@ NOTHING: Final = FilterSet([])
 EVERYTHING: Final = FilterSet([Filter({})])
 
 NOT_PERMITTED: Final = "not permitted"
-"""Why something is refused, or does not come; the code of the fault of who may not be there."""
+"""Reason of a refusal or a drop, and the code of the error for a client without access."""
 
 ANY_NAME: Final = "*"
-"""Stands in a list of names for all names."""
+"""Name in a list that stands for all names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The user of a connection, with its rights. A right that is not listed is not granted.
 
-    With `narrows`, a wish that is wider than its rights is narrowed to the intersection; else it is
-    refused. `expires_us`: when the user expires.
+    With `narrows`, a request beyond its rights is narrowed to the intersection; otherwise it is
+    refused. `expires_us` is the time when the user expires.
     """
 
     name: str
@@ -45,28 +45,28 @@ class Principal:
 
     @property
     def is_free(self) -> bool:
-        """Whether it may do everything."""
+        """Whether it has all rights."""
         return self.covers(ANYBODY)
 
     @property
     def is_free_to_route(self) -> bool:
-        """Whether nothing that it says as a server, or is told as one, has to be looked at."""
+        """Whether no message from or to it, as a server, needs a check."""
         has_names = ANY_NAME in self.publishers and ANY_NAME in self.durable
         reads_all = self.subscribe.covers(EVERYTHING)
         return self.may_link and has_names and self.publishes_all and reads_all
 
     @property
     def publishes_all(self) -> bool:
-        """Whether no notification is refused for what is in it."""
+        """Whether no notification is refused for its content."""
         return self.publish.covers(EVERYTHING)
 
     @property
     def speaks_as(self) -> str:
-        """The name below which it publishes by default; empty where it may publish under none."""
+        """The name below which it publishes by default; empty if it has none."""
         return self.name if owns(self.publishers, self.name) else next(iter(self.publishers), "")
 
     def covers(self, other: "Principal") -> bool:
-        """Whether it has all rights of the other principal, so that nothing in force has to end.
+        """Whether it has all rights of the other principal, so that nothing in force must end.
 
         Exact within the limits of the algebra; beyond them no.
         """
@@ -86,10 +86,10 @@ def owns(names: tuple[str, ...], name: str) -> bool:
 
 
 def free(name: str) -> Principal:
-    """One who may do everything."""
+    """A principal with all rights."""
     every = (ANY_NAME,)
     return Principal(name, EVERYTHING, EVERYTHING, every, every, may_link=True, may_inspect=True)
 
 
 ANYBODY: Final = free("anybody")
-"""Whoever comes to a broker that asks nobody who he is."""
+"""The principal of every client at a broker without users."""

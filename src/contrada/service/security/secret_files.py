@@ -1,4 +1,4 @@
-"""Files with secrets: made for their owner alone, and told of where everybody reads them."""
+"""Files with secrets: created for their owner alone, with a warning for readable ones."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def write_secret(path: Path | str, data: bytes) -> None:
-    """Makes a file that only its owner reads. Raises InputError, also where there is one."""
+    """Creates a file that only its owner can read. Raises InputError, also if it exists."""
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ALONE)
         with os.fdopen(number, "wb") as file:
@@ -26,10 +26,10 @@ def write_secret(path: Path | str, data: bytes) -> None:
 
 
 def read_secret(path: Path | str, bytes_max: int, hint: str = "") -> bytes:
-    """What is in a file, at most one byte more than `bytes_max`.
+    """The content of a file, at most one byte more than `bytes_max`.
 
-    Where everybody on the machine reads it that is logged. Raises InputError; `hint` says more of
-    why there is none.
+    Logs a warning if every user of the machine can read it. Raises InputError; `hint` adds advice
+    for a missing file.
     """
     try:
         with Path(path).open("rb") as file:

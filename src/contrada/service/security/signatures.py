@@ -1,12 +1,12 @@
-"""Signed notifications: a signature proves the publisher, and that nobody changed the content.
+"""`Signer` and `Verifier`: signatures that prove the publisher and the content of a notification.
 
-The signature is the end of the id, `desk.4f0c….17~KEY~SIGNATURE`. Nothing on the way looks into an
-id or changes it, so a signed notification travels, waits and is kept as any other. KEY names the
-public key, SIGNATURE is Ed25519's over `signed_bytes`: all of the notification but the signature.
+The signature is the end of the id, `desk.4f0c….17~KEY~SIGNATURE`. Brokers neither read nor change
+ids, so a signed notification is routed, queued and stored like any other. KEY names the public key,
+SIGNATURE is Ed25519's over `signed_bytes`: all of the notification but the signature.
 
-A key speaks for names of publishers: one that speaks for `desk` speaks for `desk/rates`, too. Who
-holds another key, as a broker does at most, can neither make nor change what a verifier takes; he
-can leave it out, and give it again later: see `Verified`.
+A key is valid for names of publishers: a key of `desk` is valid for `desk/rates`, too. The owner of
+another key, such as a broker, can neither make nor change a notification that a verifier accepts,
+but can omit it or repeat it later: see `Verified`.
 
 Source: PODC 2000 §6 (authentication of publishers and integrity of notifications).
 """
@@ -50,19 +50,18 @@ if TYPE_CHECKING:  # Loaded where somebody signs or verifies.
 T = TypeVar("T")
 
 SIGNED_PUBLISHER_BYTES_MAX: Final = 112
-"""Bytes of the name of a publisher that signs, in UTF-8: its ids hold the signature too. Beyond it:
+"""Bytes of the name of a signing publisher in UTF-8: its ids contain the signature, too. Beyond it:
 LimitError."""
 
 VERIFIER_KEYS_MAX: Final = 65_536
 """Public keys of a verifier. Beyond it: LimitError."""
 
 SEQUENCES_KNOWN_MAX: Final = 4_096
-"""Runs of a publisher's numbers of which a verified subscription knows what came. Beyond it: the
-one that was silent longest is forgotten, and what is repeated of it is not noticed."""
+"""Number sequences of publishers in which a verified subscription finds repetitions. Beyond it: the
+one without news for longest is forgotten, and its repetitions are not found."""
 
 REPEATS_WINDOW: Final = 16_384
-"""Numbers of a run of which a verified subscription knows singly whether they came. Beyond it: one
-that is older is refused, counted."""
+"""Numbers of a sequence that are known singly. Beyond it: an older one is refused, counted."""
 
 # Why a notification is not verified.
 UNSIGNED: Final = "unsigned"
@@ -79,7 +78,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def signed_bytes(of: Notification, identity: str) -> bytes:
-    """What is signed: the same for equal notifications, however they came.
+    """The signed bytes: the same for equal notifications, whatever their path.
 
     `identity` is the id without the signature. Cost: some microseconds, and a pass over the body.
     """
@@ -102,7 +101,7 @@ def signed_bytes(of: Notification, identity: str) -> bytes:
 
 
 class Signer:
-    """Signs what one publisher publishes: `connect(address, publisher=Signer("desk", key))`."""
+    """The signer of one publisher: `connect(address, publisher=Signer("desk", key))`."""
 
     # pragma: allowlist nextline secret
     def __init__(self, publisher: str, private_key: "Ed25519PrivateKey") -> None:
@@ -118,19 +117,19 @@ class Signer:
             raise LimitError("SIGNED_PUBLISHER_BYTES_MAX", SIGNED_PUBLISHER_BYTES_MAX, size)
         self.publisher = publisher
         self.public_key = public_text(private_key)
-        """The key that verifies what this signs, as a text."""
+        """The public key that verifies its signatures, as a text."""
         self._sign = private_key.sign
         self._end = "~" + fingerprint_of(raw_public(self.public_key))
 
     @classmethod
     def of_file(cls, publisher: str, path: Path | str) -> Self:
-        """With the private key in a file of PEM. Raises InputError too."""
+        """The signer with the private key in a file of PEM. Raises InputError too."""
         return cls(publisher, private_key_in(path))
 
     def signed(self, notification: Notification) -> Notification:
-        """The notification, signed; its envelope is complete.
+        """The signed notification; its envelope is complete.
 
-        One of another publisher, or that is signed already, is given back as it is. Raises
+        A notification of another publisher, or a signed one, is returned unchanged. Raises
         InvalidNotificationError for an id that is too long to be signed. Cost: some 50 µs.
         """
         envelope = notification.envelope
@@ -143,13 +142,13 @@ class Signer:
 
 
 class Verifier:
-    """Knows which keys speak for which publishers: `Verifier({"desk": public_key})`."""
+    """The public keys of publishers: `Verifier({"desk": public_key})`."""
 
     def __init__(self, keys: Mapping[str, str | Iterable[str]]) -> None:
         """Public keys as texts, one or several of each name.
 
-        A key of `desk` speaks for `desk` and for `desk/` with anything behind it. Raises
-        InvalidValueError, LimitError, MissingRequirementError.
+        A key of `desk` is valid for `desk` and all names below `desk/`. Raises InvalidValueError,
+        LimitError, MissingRequirementError.
         """
         check_signing()
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -167,7 +166,7 @@ class Verifier:
 
     @classmethod
     def of_file(cls, path: Path | str) -> Self:
-        """With the keys in a file of TOML, see `signing_keys`. Raises InputError too."""
+        """The verifier with the keys in a TOML file, see `signing_keys`. Raises InputError too."""
         keys = public_keys_in(path)
         try:
             return cls(keys)
@@ -175,10 +174,11 @@ class Verifier:
             raise InputError(str(path), str(error)) from None
 
     def check(self, notification: Notification) -> str:
-        """Its id without key and signature, where one of its publisher's keys has signed it.
+        """The id without key and signature, if one of the publisher's keys has signed the
+        notification.
 
-        Raises NotVerifiedError with the reason. It does not look whether it is repeated. Cost: some
-        100 µs.
+        Raises NotVerifiedError with the reason. It does not look for repetitions. Cost: some 100
+        µs.
         """
         envelope = notification.envelope
         found = _SIGNED_ID.fullmatch(envelope.id)
@@ -208,12 +208,12 @@ class Verifier:
     def only(self, subject: Subscribable) -> "Verified[Notification]": ...
 
     def only(self, subject: Any) -> Any:
-        """What can be subscribed and gives only what is verified, of what the subject asks for.
+        """A subject that gives only the verified notifications of another subject.
 
             async with service.subscribe(verifier.only("price < 100")) as quotes:
                 async for quote in quotes: ...
 
-        What is not verified is counted as dropped, by reason. Raises as `subscribe`.
+        Other notifications are counted as dropped, by reason. Raises as `subscribe`.
         """
         return Verified(subject, self)
 
@@ -221,15 +221,14 @@ class Verifier:
 class Verified(Generic[T]):
     """A subject of which only verified notifications are read, each once.
 
-    What is in force under it knows by publisher, run and number what came already. A run is what
-    one access point numbers from 1. So nothing comes twice while a run is among the last
-    SEQUENCES_KNOWN_MAX that were heard of. It is not noticed where something never comes, nor where
-    all of a run is held back and comes later: its signed time, `envelope.time_us`, tells that. A
-    standing subscription gives again what was not acknowledged, so there it is not looked for
-    what is repeated.
+    A subscription to it knows the received numbers by publisher and sequence, which one access
+    point counts from 1. So it gives nothing twice while a sequence is among the last
+    SEQUENCES_KNOWN_MAX. It does not notice missing notifications, nor a sequence that is withheld
+    as a whole and sent later: its signed time, `envelope.time_us`, shows that. A durable
+    subscription delivers unacknowledged notifications again, so it does not look for repetitions.
 
-    A pattern, or the answer to a question, is not verified here: of a match, `Verifier.check` looks
-    at each notification.
+    Patterns and answers to queries are not verified: call `Verifier.check` with each notification
+    of a match.
     """
 
     def __init__(self, subject: Any, verifier: Verifier) -> None:
@@ -247,25 +246,25 @@ class Verified(Generic[T]):
         return self._filters
 
     def check_where(self, where: Filter | FilterSet) -> None:
-        """Raises what the subject raises for a filter that makes no sense for it."""
+        """Raises the subject's error for a filter that makes no sense for it."""
         if isinstance(self._subject, Narrowable):
             self._subject.check_where(where)
 
     def lift(self, predicate: Callable[[Any], object]) -> Rule:
-        """What a predicate over the subject's objects becomes. Raises ServiceError."""
+        """The rule of a predicate over the subject's objects. Raises ServiceError."""
         if not isinstance(self._subject, Liftable):
             raise ServiceError("a predicate narrows a type of obvents; narrow these by a filter")
         return self._subject.lift(predicate)
 
 
 class Repeats:
-    """What has come of each run of a publisher's numbers."""
+    """The received numbers of each sequence."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[tuple[str, str], NumberWindow] = OrderedDict()
 
     def check(self, envelope: Envelope, identity: str) -> None:
-        """Takes a verified notification. Raises NotVerifiedError where it came, or may have come.
+        """Adds a verified notification. Raises NotVerifiedError for a possible repetition.
 
         `identity` is its id without key and signature.
         """
@@ -286,14 +285,14 @@ class Repeats:
 
 @dataclass(frozen=True)
 class VerifiedReader:
-    """Reads what is verified, and did not come yet where that is looked for."""
+    """The function that verifies a notification, and refuses repetitions if `repeats` is given."""
 
     verifier: Verifier
     read: Callable[[Notification], Any] | None
     repeats: Repeats | None = field(compare=False)
 
     def __call__(self, notification: Notification) -> Any:
-        """What the subscriber gets. Raises NotVerifiedError."""
+        """The subscriber's object. Raises NotVerifiedError."""
         identity = self.verifier.check(notification)
         if self.repeats is not None:
             self.repeats.check(notification.envelope, identity)
@@ -301,7 +300,7 @@ class VerifiedReader:
 
 
 def standing_reader_of(subject: Any) -> Callable[[Notification], Any] | None:
-    """As `reader_of`, for who gets again what was not acknowledged."""
+    """As `reader_of`, for a subscription that delivers unacknowledged notifications again."""
     reader = reader_of(subject)
     if isinstance(reader, VerifiedReader):
         return VerifiedReader(reader.verifier, reader.read, None)

@@ -1,7 +1,7 @@
 """Keys of Ed25519: as texts, and in files.
 
-A private key is a file of PEM (PKCS #8), as OpenSSL makes it too. A public key is one line: its 32
-bytes in base64. A file of public keys is TOML, a publisher's name and its keys:
+A private key is a file of PEM (PKCS #8), as of OpenSSL. A public key is one line: its 32 bytes in
+base64. A file of public keys is TOML, with the keys of each publisher's name:
 
     desk = "…"
     "feeds/rates" = ["…", "…"]
@@ -36,7 +36,7 @@ PublicKeys: TypeAlias = Mapping[str, str | list[str]]
 
 
 def check_signing() -> None:
-    """Raises MissingRequirementError where nothing is installed that signs and verifies."""
+    """Raises MissingRequirementError without the library for signatures."""
     try:
         import cryptography  # noqa: F401 - others import of it
     except ModuleNotFoundError:
@@ -45,7 +45,7 @@ def check_signing() -> None:
 
 
 def new_private_key() -> "Ed25519PrivateKey":
-    """One of chance. Raises MissingRequirementError."""
+    """A random private key. Raises MissingRequirementError."""
     check_signing()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -53,7 +53,7 @@ def new_private_key() -> "Ed25519PrivateKey":
 
 
 def public_text(key: "Ed25519PrivateKey") -> str:
-    """The public key that belongs to a private one, as text."""
+    """The public key of a private one, as text."""
     return base64.b64encode(key.public_key().public_bytes_raw()).decode()
 
 
@@ -69,7 +69,7 @@ def raw_public(text: str) -> bytes:
 
 
 def fingerprint_of(raw: bytes) -> str:
-    """The 16 characters by which signatures name a public key."""
+    """The 16 characters that name a public key in signatures."""
     return base64.urlsafe_b64encode(hashlib.sha256(raw).digest()[:12]).decode()
 
 
@@ -96,7 +96,7 @@ def private_key_in(path: Path | str) -> "Ed25519PrivateKey":
 
 
 def write_private_key(key: "Ed25519PrivateKey", path: Path | str) -> None:
-    """Makes a file that only its owner reads. Raises InputError, also where there is one."""
+    """Creates a file that only its owner can read. Raises InputError, also if it exists."""
     from cryptography.hazmat.primitives import serialization as form
 
     pem = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())

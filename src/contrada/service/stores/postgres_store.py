@@ -1,15 +1,15 @@
-"""A store in a schema of a PostgreSQL database.
+"""`PostgresStore`: a store in a schema of a PostgreSQL database, for servers with backups.
 
-For whoever has a server that is backed up and replicated already. The tables are those of `tables`,
-with names as bytes, so that no encoding of a database changes one; and one row more:
+The tables are those of `TableStore`, with names as bytes, independent of the encoding of the
+database, and one more row:
 
-    contrada_store   version; epoch: how often it was opened; written: groups written so far
+    contrada_store   version; epoch: counts openings; written: counts groups
 
-One process writes. It holds an advisory lock, which the server gives up when the connection breaks;
-so who connects anew looks whether another process has opened the store meanwhile, and whether the
-group to whose commit there was no answer was written. Each transaction looks, too.
+One process writes. It holds an advisory lock, which the server releases when the connection breaks.
+So a new connection checks whether another process has opened the store meanwhile, and whether the
+group without an answer to its commit was written. Each transaction checks, too.
 
-Invariant: what has another epoch writes nothing, and no group is written twice.
+Invariant: a process of an earlier epoch writes nothing, and no group is written twice.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ except ImportError:
     raise MissingRequirementError("psycopg", _REMEDY) from None
 
 SCHEMA: Final = "contrada"
-"""The schema of a store whose URL names none by `?schema=`."""
+"""The schema of a store whose URL has no `?schema=`."""
 
 SCHEMA_BYTES_MAX: Final = 63
 """Bytes of the name of a schema in UTF-8, as PostgreSQL has it. Beyond it: StoreError."""
@@ -40,11 +40,11 @@ DATABASE_WAIT_S: Final = 5
 """Seconds that connecting to a database waits. Beyond it: StoreError; it is tried again."""
 
 SILENCE_S: Final = 30
-"""Seconds of silence of a database while something is read, or over TCP. Beyond it: the connection
-counts as broken, StoreError; it is tried again."""
+"""Seconds of silence of a database while it is read, or over TCP. Beyond it: the connection counts
+as broken, StoreError; it is tried again."""
 
 LOCK_WAIT_S: Final = 1
-"""Seconds that opening a store waits for another process that has it. Beyond it: StoreError."""
+"""Seconds that opening a store waits for another process with its lock. Beyond it: StoreError."""
 
 
 @contextmanager
@@ -87,7 +87,7 @@ _SAID: Final = {
     "application_name": "contrada",
     "client_encoding": "utf8",
 }
-"""What a connection is, where its URL does not say otherwise."""
+"""Default properties of a connection."""
 
 _SETTINGS: Final = f"""
 SET synchronous_commit = on;
@@ -97,18 +97,17 @@ SET tcp_keepalives_count = 2;
 """
 
 _READS: Final = f"SET statement_timeout = '{SILENCE_S}s'".encode()
-"""Reading is waited for by the event loop, writing by a thread."""
+"""The event loop waits for reads, a thread for writes."""
 
 
 class PostgresStore(TableStore):
-    """See `TableStore`. What is read and is not in memory costs a round trip to the server."""
+    """See `TableStore`. A read of records outside of memory costs a round trip to the server."""
 
     def __init__(self, url: str) -> None:
-        """Opens `postgresql://user@host/database?schema=name`, or makes the schema.
+        """Opens `postgresql://user@host/database?schema=name`, or creates the schema.
 
-        The other parts of the URL mean what they mean to libpq. Raises StoreError: the database
-        holds something else, is in use, cannot be reached, or the server does not write commits to
-        the disk.
+        The rest of the URL is as for libpq. Raises StoreError: the schema holds something else, is
+        in use, the database cannot be reached, or the server does not write commits to the disk.
         """
         self._conninfo, self._schema, place = _parts(url)
         super().__init__(place)
@@ -156,7 +155,7 @@ class PostgresStore(TableStore):
             raise StoreError(f"{self.place}: it is in use, here or by another process") from error
 
     def _make(self) -> None:
-        """Makes the tables where the schema is not there, or empty."""
+        """Creates the tables if the schema is missing, or empty."""
         found = self._db.execute("SELECT oid FROM pg_namespace WHERE nspname = %s", (self._schema,))
         schema = found.fetchone()
         if schema is not None:
@@ -172,7 +171,7 @@ class PostgresStore(TableStore):
             self._db.execute(_TABLES)
 
     def _found(self, db: _PostgresConnection) -> tuple[int, int, int]:
-        """The version, the epoch and how many groups are written."""
+        """The version, the epoch, and the number of written groups."""
         found = db.execute("SELECT version, epoch, written FROM contrada_store").fetchall()
         if len(found) != 1:
             raise StoreError(f"{self.place}: contrada_store: expected one row, not {len(found)}")
@@ -237,7 +236,7 @@ class PostgresStore(TableStore):
             self._written += 1
 
     def _is_written_after_all(self) -> bool:
-        """Connects anew; whether the group was written to whose commit there was no answer."""
+        """Reconnects; returns whether the group without an answer to its commit was written."""
         self._db.close()
         with ExitStack() as stack:
             db = stack.enter_context(closing(self._opened()))
@@ -288,7 +287,7 @@ class PostgresStore(TableStore):
 
 @contextmanager
 def read_postgres(url: str) -> Iterator[Tables]:
-    """What is in a store's schema at one moment, while it may be in use. Raises StoreError."""
+    """The content of a store's schema at one moment; it may be in use. Raises StoreError."""
     conninfo, schema, place = _parts(url)
     with _told(place), closing(psycopg.connect(conninfo)) as db:
         db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -319,7 +318,7 @@ def read_postgres(url: str) -> Iterator[Tables]:
 
 
 def write_postgres(url: str, tables: Tables) -> str:
-    """Fills an empty store, or makes one, in one transaction; its place. Raises StoreError."""
+    """Fills an empty store, or creates one, in one transaction; its place. Raises StoreError."""
     with closing(PostgresStore(url)) as store:
         if store.logs() or store.notes() or store.damaged:
             raise StoreError(f"{store.place}: there is a store already; it is not written over")
@@ -333,9 +332,9 @@ def _text(name: Any) -> str:
 
 
 def _parts(url: str) -> tuple[str, str, str]:
-    """What libpq takes, the schema, and the URL without what is secret, for messages.
+    """The part for libpq, the schema, and the URL without secrets, for messages.
 
-    Raises StoreError for what is no such URL.
+    Raises StoreError for an invalid URL.
     """
     begin, _, query = url.partition("?")
     said = [each.partition("=") for each in query.split("&") if each]

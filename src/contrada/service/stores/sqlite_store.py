@@ -1,7 +1,7 @@
-"""A store in one SQLite file.
+"""`SqliteStore`: a store in one SQLite file.
 
-SQLite was chosen since it is in Python, one file, and made to survive a crash at any time; WAL lets
-read while it writes. A transaction costs one fsync. The tables are those of `tables`.
+SQLite comes with Python, is one file, and survives a crash at any time; WAL allows reads during
+writes. A transaction costs one fsync. The tables are those of `TableStore`.
 """
 
 import os
@@ -32,7 +32,7 @@ class SqliteStore(TableStore):
     """See `TableStore`."""
 
     def __init__(self, path: str | Path) -> None:
-        """Opens the file, or makes it. Raises StoreError: no store, in use, cannot be opened."""
+        """Opens the file, or creates it. Raises StoreError: no store, in use, cannot be opened."""
         super().__init__(str(path))
         self.path = Path(path)
         # A file has one lock, by whatever links it is named; and `:memory:` is a file here, too.
@@ -89,7 +89,7 @@ class SqliteStore(TableStore):
 
 @contextmanager
 def read_sqlite(path: Path) -> Iterator[Tables]:
-    """What is in a store's file at one moment, while it may be in use. Raises StoreError."""
+    """The content of a store's file at one moment; it may be in use. Raises StoreError."""
     if not path.is_file():
         raise StoreError(f"{path}: there is no store")
     with _errors(path), ExitStack() as stack:
@@ -118,7 +118,7 @@ def read_sqlite(path: Path) -> Iterator[Tables]:
 
 
 def write_sqlite(path: Path, tables: Tables) -> None:
-    """Makes a file of the rows of a store. Raises StoreError."""
+    """Creates a file with the rows of a store. Raises StoreError."""
     with _errors(path), _opened(path) as db:
         db.execute("PRAGMA synchronous = FULL")
         db.executescript(_SCHEMA)
@@ -133,9 +133,9 @@ def write_sqlite(path: Path, tables: Tables) -> None:
 
 
 def _opened(path: Path) -> closing[sqlite3.Connection]:
-    """A connection to a file, which is made for its owner alone where there is none.
+    """A connection to a file, which is created for its owner alone if it is missing.
 
-    SQLite gives what it makes beside it, as the journal, the same mode.
+    SQLite gives its files beside it, such as the journal, the same mode.
     """
     with suppress(OSError):  # The file exists, or SQLite will raise the reason.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ALONE))

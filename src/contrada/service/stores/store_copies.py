@@ -1,8 +1,7 @@
-"""Copies of stores: making one of a store in use, inspecting it, and restoring it to a store.
+"""Copies of stores: `back_up` of a store in use, `look_at` for inspection, and `restore`.
 
-A copy is a store in one SQLite file, whether it was made of an SQLite or a PostgreSQL store. So a
-store can move from one to the other. A copy shows the store at one moment, and so does an
-inspection.
+A copy is a store in one SQLite file, of an SQLite or a PostgreSQL store, so a store can move from
+one to the other. A copy shows the store at one moment, and so does an inspection.
 
 Invariant: rows are copied unchanged, with their checksums: a damaged row is damaged in the copy,
 too.
@@ -43,7 +42,9 @@ class LogShown:
 
 @dataclass(frozen=True, slots=True)
 class StoreShown:
-    """What a store holds: logs, and how many notes of each kind. `damaged` says where, and why."""
+    """The content of a store: logs, and the number of notes of each kind. `damaged` has places and
+    reasons.
+    """
 
     place: str
     logs: list[LogShown]
@@ -52,10 +53,10 @@ class StoreShown:
 
 
 def back_up(place: str | Path, file: Path) -> StoreShown:
-    """Copies what a store has on stable storage to a file; returns what the copy holds.
+    """Copies the stable content of a store to a file; returns the content of the copy.
 
     A server may use the store meanwhile. The file appears once it is complete. Raises StoreError,
-    also where the file exists, no store is at the place, or something is damaged.
+    also if the file exists, there is no store at the place, or it is damaged.
     """
     _check_absent(file)
     draft = _beside(file)
@@ -71,11 +72,11 @@ def back_up(place: str | Path, file: Path) -> StoreShown:
 
 
 def restore(file: Path, place: str | Path) -> StoreShown:
-    """Makes a store of a copy, where there is none; what it holds.
+    """Creates a store from a copy, and returns its content.
 
-    Its numbers go on far behind those of the copy: see `delivery.store_renewal`. A broker must not
-    run on the store of which it is a copy, or once have run on it again, since the copy was made.
-    Raises StoreError: there is a store, the file is none or damaged.
+    Its numbers begin far behind those of the copy: see `delivery.store_renewal`. After the copy was
+    made, no broker may have run on the original store again. Raises StoreError for an existing
+    store, or an invalid or damaged file.
     """
     check_store(place)
     _check_sound(str(file), look_at(file, deep=True).damaged)
@@ -107,7 +108,7 @@ def restore(file: Path, place: str | Path) -> StoreShown:
 
 
 def look_at(place: str | Path, *, deep: bool) -> StoreShown:
-    """What a store holds, which may be in use; `deep` looks at each record, too.
+    """The content of a store, which may be in use; `deep` reads each record, too.
 
     Cost: its heads and notes, or all of it. Raises StoreError.
     """
@@ -144,7 +145,7 @@ def _shown(of: TableLog) -> LogShown:
 
 
 def _faults(of: TableLog, rows: Iterator[tuple[int, int, bytes, int]]) -> Iterator[Damaged]:
-    """What is wrong with the records of a log, in order; of a gap the first alone."""
+    """The faults of the records of a log, in order; of a gap the first one."""
     due = of.first
     for row in rows:
         due = of.extent.first_kept(due)
@@ -194,7 +195,7 @@ def _beside(path: Path) -> Path:
 
 
 def _finish(draft: Path, file: Path) -> None:
-    """Gives a file its name once it is on the disk; raises StoreError where another one has it."""
+    """Gives a file its name once it is on the disk; raises StoreError if the name exists."""
     try:
         with draft.open("rb") as written:
             os.fsync(written.fileno())

@@ -1,4 +1,4 @@
-"""Which store a place names: the path of a file, or a URL."""
+"""`open_store`: opens the store at the path of a file, or at a URL."""
 
 from collections.abc import Callable
 from os.path import isdir
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def check_store(store: object) -> None:
-    """Raises ServiceError for what is neither a store nor a place where one can be."""
+    """Raises ServiceError unless it is a store, or a place for one."""
     expected = "expected the path of a file, postgresql://user@host/database, or a Store"
     if not isinstance(store, str | Path | Store | None):
         raise ServiceError(f"store = {store!r}: {expected}")
@@ -28,7 +28,7 @@ def check_store(store: object) -> None:
 
 
 def open_store(place: str | Path) -> TableStore:
-    """Opens the store at a place, or makes it there.
+    """Opens the store at a place, or creates it there.
 
     Raises StoreError, ServiceError for a URL of another scheme, MissingRequirementError.
     """
@@ -45,9 +45,8 @@ def open_store(place: str | Path) -> TableStore:
 def open_sound(place: str | Path, use: Callable[[Store], T]) -> T:
     """Opens the store at a place and returns `use(store)`.
 
-    The store is closed where that fails, or where it is damaged.
-
-    Raises StoreError and what else `open_store` raises, and what `use` raises.
+    The store is closed if that fails, or if it is damaged. Raises StoreError, and the errors of
+    `open_store` and `use`.
     """
     opened = open_store(place)
     try:

@@ -1,10 +1,10 @@
-"""A store in the tables of a database: what is the same whatever database that is.
+"""`TableStore`: the part of a store that is the same for every database.
 
-What is done waits in memory until `sync` writes it in one transaction: so whoever appends never
+Changes are collected in memory until `sync` writes them in one transaction: so an append never
 waits for the disk, and a group costs little more than a single record. `sync` may run in a thread
-of its own while others append and read. Heads of logs, and notes, are in memory, too.
+of its own during appends and reads. The heads of logs, and the notes, are in memory, too.
 
-    logs      a row per log: its head, what is acknowledged, and a sum over these
+    logs      a row per log: its head, acknowledged positions, and a sum over these
     records   by log and position: time, bytes of all records before, sum, data
     notes     by name, each with a sum
 """
@@ -38,11 +38,10 @@ from contrada.delivery.store import (
 from contrada.errors import StoreError, StoreFullError
 
 WAITING_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Bytes of records of a store that wait to be written. Beyond it: StoreFullError until `sync` has
-written some."""
+"""Bytes of unwritten records. Beyond it: StoreFullError until `sync` has written some."""
 
 VERSION: Final = 1
-"""The version of the tables. A store of another one is refused."""
+"""The version of the tables. A store of another version is refused."""
 
 _position_of: Final = itemgetter(1)
 
@@ -52,12 +51,12 @@ TableRow: TypeAlias = tuple[int, int, int, int, bytes, int]
 
 @dataclass(frozen=True)
 class Tables:
-    """All that the tables of a store hold at one moment, as rows.
+    """The tables of a store at one moment, as rows.
 
     Of a log: number, name, head, sum; of a note: name, value, sum. `records` gives those of a log
     from a position on, in order: position, time, data, sum. `all_records` gives each as log,
-    position, time, bytes before it, sum, data. `place` has no secret. `faults` is what the database
-    itself finds wrong.
+    position, time, bytes before it, sum, data. `place` has no secret. `faults` are those found by
+    the database itself.
     """
 
     place: str
@@ -69,12 +68,12 @@ class Tables:
 
     @property
     def faults(self) -> dict[str, str]:
-        """Cost: a look at all that is there."""
+        """Cost: a pass over the whole database."""
         return self.find_faults()
 
 
 class TableLog(Head):
-    """A log's head, its number in the tables, and the rows that are not there yet."""
+    """A log's head, its number in the tables, and its unwritten rows."""
 
     __slots__ = ("name", "number", "rows")
 
@@ -85,31 +84,31 @@ class TableLog(Head):
         self.rows: list[TableRow] = []
 
     def packed(self) -> bytes:
-        """All of the head that is written down."""
+        """The encoding of the head."""
         head = self.first, self.next, self.time_us, self.total, self.truncated
         left_out = (self.left_out,) if self.left_out else ()
         return msgspec.msgpack.encode((*head, list(self.acknowledged), *left_out))
 
     def unpack(self, head: bytes) -> None:
-        """Becomes the head that was."""
+        """Restores an encoded head."""
         *numbers, acknowledged, left_out = [*msgspec.msgpack.decode(head), ()][:7]
         self.first, self.next, self.time_us, self.total, self.truncated = numbers
         self.acknowledged = Positions((first, end) for first, end in acknowledged)
         self.left_out = tuple((first, end) for first, end in left_out)
 
     def waiting(self, first: int, end: int) -> list[TableRow]:
-        """Of the rows that are not in the tables yet, those from a position to before another."""
+        """The unwritten rows from a position to before another."""
         begin, behind = (bisect_left(self.rows, each, key=_position_of) for each in (first, end))
         return self.rows[begin:behind]
 
     def first_waiting(self, first: int) -> TableRow | None:
-        """The first of these rows from a position on."""
+        """The first unwritten row from a position on."""
         begin = bisect_left(self.rows, first, key=_position_of)
         return self.rows[begin] if begin < len(self.rows) else None
 
 
 class WriteGroup:
-    """What a transaction writes."""
+    """The content of a transaction."""
 
     def __init__(self) -> None:
         self.rows: list[TableRow] = []
@@ -130,15 +129,15 @@ class WriteGroup:
         return [(name, value, sum_of(name, value)) for name, value in notes if value is not None]
 
     def notes_gone(self) -> list[tuple[str]]:
-        """The names of the others, each as a row."""
+        """The names of the deleted notes, each as a row."""
         return [(name,) for name, value in self.notes.items() if value is None]
 
 
 class TableStore(ABC):
-    """See `Store`. Opening costs a look at each log's head, none at its records.
+    """See `Store`. Opening costs a read of each log's head, and of no records.
 
-    `damaged` has the logs and notes that cannot be read, each with the reason. They are left as
-    they are; asking for one raises StoreError. `place` names the store in messages.
+    `damaged` has the unreadable logs and notes, each with the reason. They are not changed; reading
+    one raises StoreError. `place` names the store in messages.
     """
 
     _connections: ExitStack
@@ -169,7 +168,7 @@ class TableStore(ABC):
         """
 
     def _load(self, logs: Iterable[Sequence[Any]], notes: Iterable[Sequence[Any]]) -> None:
-        """Takes in all rows of the logs and notes."""
+        """Loads all rows of the logs and notes."""
         last = 0
         for number, name, head, summed in logs:
             last = max(last, number)
@@ -311,7 +310,7 @@ class TableStore(ABC):
         return None if of is None else of.extent
 
     def logs(self) -> list[str]:
-        """See `Store.logs`; without those that are damaged."""
+        """See `Store.logs`; without damaged ones."""
         return list(self._logs)
 
     def note(self, name: str, value: bytes | None) -> None:
@@ -333,7 +332,7 @@ class TableStore(ABC):
         return self._waiting_bytes + size <= WAITING_BYTES_MAX
 
     def seal(self) -> Callable[[], None]:
-        """See `Store.seal`. What cannot be written is tried again with the next group."""
+        """See `Store.seal`. A failed group is tried again with the next one."""
         with self._changing:
             group = self._group
             if group.heads or group.dropped or group.notes:
@@ -347,7 +346,7 @@ class TableStore(ABC):
         self.seal()()
 
     def _bring(self) -> None:
-        """Writes all groups that are sealed, in order."""
+        """Writes all sealed groups, in order."""
         with self._syncing:
             while self._sealed:
                 group = self._sealed[0]
@@ -360,6 +359,6 @@ class TableStore(ABC):
                         del of.rows[: written[of.number]]
 
     def close(self) -> None:
-        """Writes what waits, and closes what is open; also where writing raises StoreError."""
+        """Writes the rest and closes the database, also if writing raises StoreError."""
         with self._connections:
             self.sync()
