@@ -15,14 +15,14 @@ from contrada.model import Notification
 from tests.delivery.network import DeliveryNetwork, notice
 
 
-def failed(net: DeliveryNetwork, token: int) -> Exception:
+def error_of(net: DeliveryNetwork, token: int) -> Exception:
     """Returns the error of a publication."""
     outcome = net.outcomes[token]
     assert isinstance(outcome, Failed)
     return outcome.error
 
 
-def test_what_was_accepted_is_published_no_second_time_also_after_a_crash() -> None:
+def test_accepted_publications_are_not_repeated_after_a_crash() -> None:
     """A publisher that missed the answer would publish twice."""
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s", is_durable=True)
@@ -41,7 +41,7 @@ def test_what_was_accepted_is_published_no_second_time_also_after_a_crash() -> N
 
 
 @pytest.mark.parametrize("failed_before", [False, True])
-def test_a_batch_is_no_duplicate_of_what_it_has_behind(failed_before: bool) -> None:
+def test_a_batch_is_no_duplicate_of_itself(failed_before: bool) -> None:
     """A notification behind a higher number would be confirmed, and never published."""
     net = DeliveryNetwork("a", "")
     net.stand("a", "s")
@@ -63,38 +63,38 @@ def test_a_publication_has_one_class_that_is_known() -> None:
         [notice(1, "best-effort")],
         [notice(1, "reliable"), notice(2, "certified")],
     ):
-        assert isinstance(failed(net, net.publish("a", batch)), InvalidValueError)
-    assert isinstance(failed(net, net.publish("a", [notice(1, "no", "p", 1)], "p")), Exception)
+        assert isinstance(error_of(net, net.publish("a", batch)), InvalidValueError)
+    assert isinstance(error_of(net, net.publish("a", [notice(1, "no", "p", 1)], "p")), Exception)
     assert net.was_accepted(net.publish("a", [notice(2, "reliable", "p", 2)], "p"))
-    error = failed(net, net.publish("a", [notice(1, "reliable", "p", 1)], "p"))
+    error = error_of(net, net.publish("a", [notice(1, "reliable", "p", 1)], "p"))
     assert "number 1 was refused before" in str(error), "it is published nowhere"
-    error = failed(net, net.publish("a", [notice(1, "certified")]))
+    error = error_of(net, net.publish("a", [notice(1, "certified")]))
     assert "this server has no store" in str(error)
     assert net.servers["a"].statistics().failed == 7
 
 
 @pytest.mark.parametrize("delivery", ["reliable", "certified"])
-def test_what_is_too_large_fails(delivery: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_publication_fails(delivery: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No log would accept it, nor later ones."""
     monkeypatch.setattr(access_point, "KEPT_BYTES_MAX", 100)
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s")
     net.read("a", "x", "s")
     large = Notification({"i": 1, "t": 100 * "x"}, envelope=notice(1, delivery).envelope)
-    error = failed(net, net.publish("a", [notice(0, delivery), large]))
+    error = error_of(net, net.publish("a", [notice(0, delivery), large]))
     assert isinstance(error, LimitError)
     assert "KEPT_BYTES_MAX" in str(error)
     assert net.was_accepted(net.publish("a", [notice(2, delivery)]))
     assert net.got["x"] == [2]
 
 
-def test_what_fails_is_kept_nowhere() -> None:
+def test_a_failed_publication_is_nowhere() -> None:
     """A publisher would repeat a publication that some logs contain."""
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s")
     net.stand("a", "t", is_durable=True)
     net.stores["a"].is_full = True
-    assert isinstance(failed(net, net.publish("a", [notice(1, "certified")])), Exception)
+    assert isinstance(error_of(net, net.publish("a", [notice(1, "certified")])), Exception)
     net.stores["a"].is_full = False
     net.read("a", "x", "s")
     net.read("a", "y", "t")
@@ -102,7 +102,7 @@ def test_what_fails_is_kept_nowhere() -> None:
     assert net.servers["a"].statistics().held == 0
 
 
-def test_what_waits_keeps_its_order_and_others_do_not_wait() -> None:
+def test_waiting_publications_keep_their_order() -> None:
     """FIFO would break at a waiting publication; or all publishers wait for one."""
     net = DeliveryNetwork("ab", "")
     net.stand("b", "s")
@@ -121,7 +121,7 @@ def test_what_waits_keeps_its_order_and_others_do_not_wait() -> None:
     assert sorted(net.got["x"]) == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_number_of_what_waits_is_given_to_nothing_else() -> None:
+def test_the_number_of_a_waiting_publication_is_not_reused() -> None:
     """A restarted publisher would see a lost publication confirmed as a duplicate."""
     net = DeliveryNetwork("ab", "")
     net.stand("b", "s")
@@ -135,19 +135,19 @@ def test_the_number_of_what_waits_is_given_to_nothing_else() -> None:
     assert sorted(net.got["x"]) == [1, 2]
 
 
-def test_what_waits_is_bounded_in_time_and_number() -> None:
+def test_waiting_publications_are_bounded_in_time_and_number() -> None:
     """An absent sequencer would fill the memory of all other servers."""
     net = DeliveryNetwork("ab", "ab", limits=DeliveryLimits(waiting_max=2))
     net.run()
     net.cut("a", "b")
     begun = net.now_us
     tokens = [net.publish("b", [notice(n, "reliable total:t")]) for n in range(3)]
-    error = failed(net, tokens[2])
+    error = error_of(net, tokens[2])
     assert isinstance(error, CannotPublishError)
     assert "waiting_max = 2" in str(error)
     net.tick()
     net.tick()
-    assert "cannot be reached" in str(failed(net, tokens[0]))
+    assert "cannot be reached" in str(error_of(net, tokens[0]))
     assert begun + net.limits.wait_us <= net.now_us <= begun + net.limits.wait_us + 10
     net.arrive("b", "p", {"a": net.incarnation("a")})
     net.arrive("b", "p", {"a": net.incarnation("a")})
@@ -170,7 +170,7 @@ def test_publishers_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("is_numbered", [False, True])
-def test_who_goes_another_way_carries_what_it_was_after(is_numbered: bool) -> None:
+def test_a_change_of_route_carries_the_context(is_numbered: bool) -> None:
     """An ordered publication, numbered or not, would be overtaken by one in a sequence."""
     net = DeliveryNetwork("sah", "sa sh ah")
     net.stand("h", "q")
@@ -185,7 +185,7 @@ def test_who_goes_another_way_carries_what_it_was_after(is_numbered: bool) -> No
     assert net.got["x"] == [1, 2]
 
 
-def test_who_moved_carries_what_it_was_after() -> None:
+def test_a_moved_publisher_carries_the_context() -> None:
     """A publication at a new server would overtake those at the old one."""
     net = DeliveryNetwork("abh", "ab ah bh")
     net.stand("h", "s")
@@ -204,7 +204,7 @@ def test_who_moved_carries_what_it_was_after() -> None:
     assert net.got["x"] == [1, 2]
 
 
-def test_what_was_accepted_elsewhere_is_confirmed_without_a_store() -> None:
+def test_publications_accepted_elsewhere_are_confirmed_without_a_store() -> None:
     """A delivered publication would be reported as failed."""
     net = DeliveryNetwork("ab", "ab", "a")
     net.stand("b", "s")
@@ -216,7 +216,7 @@ def test_what_was_accepted_elsewhere_is_confirmed_without_a_store() -> None:
     assert net.was_accepted(token)
 
 
-def test_a_publisher_that_is_back_is_not_told_that_nothing_was_published() -> None:
+def test_a_returned_publisher_gets_no_false_failure() -> None:
     """It was published before the move; the other server's question arrives late."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("b", "s")
@@ -227,12 +227,12 @@ def test_a_publisher_that_is_back_is_not_told_that_nothing_was_published() -> No
     net.arrive("a", "p", incarnations)
     token = net.publish("a", [notice(1, "reliable", "p", 1)], "p")
     net.run()
-    error = failed(net, token)
+    error = error_of(net, token)
     assert isinstance(error, CannotPublishError)
     assert error.may_be_published
 
 
-def test_a_question_that_comes_late_ends_no_visit() -> None:
+def test_a_late_question_ends_no_session() -> None:
     """A publication accepted elsewhere meanwhile would be published twice."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("a", "s")
@@ -289,7 +289,7 @@ def test_an_answer_to_an_earlier_visit_counts_for_no_later_one() -> None:
     assert net.got["x"] == [1, 2]
 
 
-def test_no_question_is_asked_again_while_it_is_on_its_way() -> None:
+def test_no_question_is_repeated_in_flight() -> None:
     """A long absence of a server would fill its stream with questions."""
     net = DeliveryNetwork("ab", "ab")
     net.run()
@@ -298,11 +298,11 @@ def test_no_question_is_asked_again_while_it_is_on_its_way() -> None:
     for _ in range(3):
         token = net.publish("b", [notice(1, "reliable", "p", 1)], "p")
         net.run(10)
-        assert isinstance(failed(net, token), CannotPublishError)
+        assert isinstance(error_of(net, token), CannotPublishError)
     assert net.servers["b"].statistics().held == 1
 
 
-def test_what_was_accepted_is_confirmed_again_though_its_sequencer_cannot_be_reached() -> None:
+def test_duplicates_are_confirmed_without_a_sequencer() -> None:
     """A delivered publication would be reported as failed."""
     net = DeliveryNetwork("ab", "ab")
     net.run()
@@ -325,7 +325,7 @@ def test_what_was_accepted_is_confirmed_again_though_its_sequencer_cannot_be_rea
         ([(2, (4,), 1), (3, (), 0)], (3, (4,), 1)),
     ],
 )
-def test_what_failed_at_one_server_may_be_published_by_another(
+def test_a_failure_here_may_be_published_elsewhere(
     pasts: list[tuple[int, tuple[int, ...], int]],
     expected: tuple[int, tuple[int, ...], int],
     order: int,

@@ -14,19 +14,19 @@ HURRIED = Transmission(7)
 IDLE = Transmission(0)
 
 
-def names(backlog: Backlog[str]) -> list[str]:
+def remove_all(backlog: Backlog[str]) -> list[str]:
     """Returns the removed entries, in order."""
     return [backlog.popleft()[0] for _ in range(len(backlog))]
 
 
-def test_what_is_urgent_leaves_first_and_equals_in_their_order() -> None:
+def test_urgent_entries_leave_first_and_equals_in_order() -> None:
     """An alarm would wait behind small talk, or events be reordered."""
     backlog = Backlog([("a", 1, None), ("b", 1, IDLE), ("c", 1, URGENT)])
     backlog.extend([("d", 1, None), ("e", 1, URGENT), ("f", 1, Transmission(4, 10))])
-    assert names(backlog) == ["c", "e", "a", "d", "f", "b"]
+    assert remove_all(backlog) == ["c", "e", "a", "d", "f", "b"]
 
 
-def test_what_makes_way_is_the_newest_of_the_lowest() -> None:
+def test_the_newest_of_the_lowest_is_dropped() -> None:
     """The oldest, or most urgent, entry would be dropped for lack of room."""
     backlog = Backlog([("a", 1, IDLE), ("b", 2, IDLE), ("c", 4, None), ("d", 8, URGENT)])
     assert [backlog.size_below(each) for each in (0, 1, 4, 5, 9, 10)] == [0, 3, 3, 7, 7, 15]
@@ -34,12 +34,12 @@ def test_what_makes_way_is_the_newest_of_the_lowest() -> None:
     assert backlog.size_below(10) == 0
 
 
-def test_what_is_late_is_taken_at_its_very_end() -> None:
+def test_entries_expire_at_their_end() -> None:
     """A reader would get an expired entry, or miss a valid one."""
     backlog = Backlog([("a", 1, Transmission(4, 10)), ("b", 1, None), ("c", 1, HURRIED)])
     assert backlog.expire(9) == []
     assert backlog.expire(10) == [("a", 1, Transmission(4, 10))]
-    assert names(backlog) == ["c", "b"]
+    assert remove_all(backlog) == ["c", "b"]
 
 
 @pytest.mark.parametrize("take", [Backlog.popleft, Backlog.pop])
@@ -52,7 +52,7 @@ def test_nothing_waits_where_all_has_left(take: object) -> None:
         deque[int]().popleft()
 
 
-def test_what_has_left_is_not_remembered_for_its_end() -> None:
+def test_removed_entries_are_forgotten() -> None:
     """Removed entries with long times to live would fill the memory."""
     backlog: Backlog[int] = Backlog([(-1, 1, None)])
     for number in range(10_000):

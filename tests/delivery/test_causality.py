@@ -34,7 +34,7 @@ def test_the_newest_row_of_each_server_holds() -> None:
     assert (of.context(own), len(of)) == ((own,), 1)
 
 
-def test_it_waits_for_what_was_sent_here_and_not_taken() -> None:
+def test_it_waits_for_untaken_shipments() -> None:
     """A shipment would precede its cause; or wait for a lost one."""
     taken = {"a": (1, 6), "h": (1, 2)}
     seven = (row("a", 1, ("h", 1, 7), ("g", 1, 99)),)

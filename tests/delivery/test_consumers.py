@@ -7,7 +7,7 @@ from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, OpenLog
 from tests.delivery.network import DeliveryNetwork, notice
 
 
-def made(acks: bool = True, limits: DeliveryLimits = DeliveryLimits()) -> DeliveryNetwork:
+def make_network(acks: bool = True, limits: DeliveryLimits = DeliveryLimits()) -> DeliveryNetwork:
     """Returns a network with a subscription `s` at `b`, known at `a`."""
     net = DeliveryNetwork("ab", "ab", acks=acks, limits=limits)
     net.stand("b", "s")
@@ -15,16 +15,16 @@ def made(acks: bool = True, limits: DeliveryLimits = DeliveryLimits()) -> Delive
     return net
 
 
-def reasons(net: DeliveryNetwork) -> list[str]:
+def closing_reasons(net: DeliveryNetwork) -> list[str]:
     """Returns the reasons of closings since the last call."""
     found = [each.reason for each in net.closed]
     net.closed.clear()
     return found
 
 
-def test_it_reads_from_where_it_says() -> None:
+def test_a_replay_begins_at_its_position() -> None:
     """A client at another server could not replay records."""
-    net = made()
+    net = make_network()
     net.publish("a", [notice(i, "reliable") for i in range(4)])
     net.run()
     net.say("a", "x", OpenLog("s", "x", position=1))
@@ -32,30 +32,30 @@ def test_it_reads_from_where_it_says() -> None:
     net.run(3)
     assert net.got["x"] == [0, 1, 2, 3]
     net.say("a", "x", OpenLog("s", "x"))
-    assert reasons(net) == ["'x' reads 's' already"]
+    assert closing_reasons(net) == ["'x' reads 's' already"]
     net.run()
     net.say("a", "x", OpenLog("s", "x", position=99))
     net.run()
-    assert "expected a position from 1 to 5" in reasons(net)[0]
+    assert "expected a position from 1 to 5" in closing_reasons(net)[0]
 
 
-def test_who_does_not_read_is_told() -> None:
+def test_messages_without_a_reading_are_answered() -> None:
     """A client would wait forever; or fill the streams with useless messages."""
-    net = made()
+    net = make_network()
     for message in (Grant("s", "x", 1), Ack("s", "x", ())):
         net.say("a", "x", message)
         net.say("b", "x", message)
-    assert reasons(net) == ["'x' does not read 's'"] * 4
+    assert closing_reasons(net) == ["'x' does not read 's'"] * 4
     net.say("a", "x", CloseLog("s", "x"))
     net.say("a", "x", CloseLog("none", "x"))
-    assert reasons(net) == ["there is no such durable subscription"]
+    assert closing_reasons(net) == ["there is no such durable subscription"]
     net.run()
-    assert reasons(net) == []
+    assert closing_reasons(net) == []
 
 
-def test_what_comes_for_one_that_is_gone_comes_to_another() -> None:
+def test_records_for_a_lost_consumer_go_to_another() -> None:
     """Records would be held by a consumer that closed during their flight."""
-    net = made(acks=False)
+    net = make_network(acks=False)
     net.read("a", "x", "s")
     net.run()
     net.publish("b", [notice(1, "reliable")])
@@ -78,9 +78,9 @@ def test_what_comes_for_one_that_is_gone_comes_to_another() -> None:
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_what_one_has_comes_to_another_where_the_stream_home_is_full(closes: bool) -> None:
+def test_records_return_although_the_stream_is_full(closes: bool) -> None:
     """The owner would hold a consumer open forever."""
-    net = made(acks=False, limits=DeliveryLimits(held_max=2))
+    net = make_network(acks=False, limits=DeliveryLimits(held_max=2))
     net.read("a", "x", "s", credit=1)
     net.run()
     net.publish("b", [notice(1, "reliable")])
@@ -90,7 +90,7 @@ def test_what_one_has_comes_to_another_where_the_stream_home_is_full(closes: boo
         net.say("a", "x", Grant("s", "x", 1))
     if closes:
         net.close("a", "x", "s")
-    assert len(reasons(net)) == (not closes)
+    assert len(closing_reasons(net)) == (not closes)
     assert net.servers["a"].statistics().held == 3
     net.mend("a", "b")
     net.run(5)
@@ -98,9 +98,9 @@ def test_what_one_has_comes_to_another_where_the_stream_home_is_full(closes: boo
     assert (net.got["x"], net.got["y"]) == ([1], [1])
 
 
-def test_all_at_a_server_that_is_gone_are_closed() -> None:
+def test_all_consumers_at_a_lost_server_are_closed() -> None:
     """Their records would never be handed out again."""
-    net = made(acks=False)
+    net = make_network(acks=False)
     net.read("a", "x", "s")
     net.run()
     net.publish("b", [notice(1, "reliable")])
@@ -114,4 +114,4 @@ def test_all_at_a_server_that_is_gone_are_closed() -> None:
     net.run()
     net.read("a", "z", "s")
     net.do("a", net.servers["a"].forget("b", net.now_us))
-    assert reasons(net) == ["server 'b' will not be back"]
+    assert closing_reasons(net) == ["server 'b' will not be back"]

@@ -19,7 +19,7 @@ from contrada.errors import InvalidValueError
         ("certified fifo total:b", DeliveryClass(True, True, True, False, "b")),
     ],
 )
-def test_words_promise(text: str, guarantee: DeliveryClass) -> None:
+def test_words_name_guarantees(text: str, guarantee: DeliveryClass) -> None:
     """A publisher would get another guarantee than it requested."""
     assert delivery_class(text) == guarantee
 

@@ -15,7 +15,7 @@ from tests.delivery.stores import AwayStore
 LINE = "ab bc"
 
 
-def test_what_is_published_comes_once_over_a_server_between() -> None:
+def test_a_notification_arrives_once_over_a_server_in_between() -> None:
     """The first purpose of a delivery server would fail."""
     net = DeliveryNetwork("abc", LINE)
     net.stand("c", "s")
@@ -33,7 +33,7 @@ def test_what_is_published_comes_once_over_a_server_between() -> None:
     assert all(each.due_us is None for each in net.servers.values()), "nothing waits"
 
 
-def test_what_a_link_lost_is_sent_again_by_another_way() -> None:
+def test_losses_of_a_link_are_resent_on_another_route() -> None:
     """A notification would be lost with a link, or with a server in between."""
     net = DeliveryNetwork("abcd", "ab bd ac cd")
     net.stand("d", "s")
@@ -56,7 +56,7 @@ def test_what_a_link_lost_is_sent_again_by_another_way() -> None:
     assert net.servers["a"].statistics().held == 0
 
 
-def test_a_large_batch_comes_whole_here_and_elsewhere() -> None:
+def test_a_large_batch_arrives_whole_here_and_elsewhere() -> None:
     """Early shipments without room would be lost; or never have their turn."""
     net = DeliveryNetwork("ab", "ab", limits=DeliveryLimits(early_max=3, resend_max=2))
     for name in "ab":
@@ -74,7 +74,7 @@ def test_a_large_batch_comes_whole_here_and_elsewhere() -> None:
     assert net.got == {"a": [*range(40)], "b": [*range(40)]}
 
 
-def test_what_waits_at_its_own_server_is_tried_again() -> None:
+def test_blocked_local_shipments_are_retried() -> None:
     """A shipment refused by a full store would stay in a stream without a route."""
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s", is_durable=True)
@@ -91,7 +91,7 @@ def test_what_waits_at_its_own_server_is_tried_again() -> None:
     assert isinstance(net.outcomes[token], Failed), "a full spool takes nothing"
 
 
-def test_what_cannot_be_read_is_read_when_its_time_has_come() -> None:
+def test_a_failed_read_is_repeated_at_its_time() -> None:
     """A reader would stop until another event."""
     store = AwayStore()
     server = DeliveryServer("a", incarnation=1, store=store)
@@ -112,7 +112,7 @@ def test_what_cannot_be_read_is_read_when_its_time_has_come() -> None:
 
 
 @pytest.mark.parametrize("delivery", ["reliable", "certified", "certified causal"])
-def test_what_is_certified_outlives_crashes_of_both_ends(delivery: str) -> None:
+def test_certified_notifications_survive_crashes_of_both_ends(delivery: str) -> None:
     """An accepted notification would be lost with a server that restarts with its disk."""
     net = DeliveryNetwork("abc", LINE, "ac")
     net.stand("c", "s", is_durable=True)
@@ -138,7 +138,7 @@ def test_what_is_certified_outlives_crashes_of_both_ends(delivery: str) -> None:
     net.validate()
 
 
-def test_nobody_waits_for_what_was_lost_in_a_crash() -> None:
+def test_nobody_waits_for_losses_of_a_crash() -> None:
     """Causal successors of a lost reliable notification would wait forever."""
     net = DeliveryNetwork("abh", "ab bh", "abh")
     net.stand("h", "s", is_durable=True)
@@ -221,7 +221,7 @@ def test_no_publisher_waits_for_a_sequencer_that_was_given_up(restarts: bool) ->
     assert net.got["x"] == [2]
 
 
-def test_numbers_are_not_given_again_to_who_was_forgotten() -> None:
+def test_numbers_are_not_reused_for_a_forgotten_server() -> None:
     """New shipments would count as old at a server that does return."""
     net = DeliveryNetwork("ab", "ab", "ab")
     net.stand("b", "s", is_durable=True)
@@ -264,7 +264,7 @@ def test_a_server_that_lost_its_memory_begins_anew() -> None:
 # --- consumers ------------------------------------------------------------------------------------
 
 
-def test_what_was_sent_before_a_restart_comes_before_what_follows_from_it() -> None:
+def test_causal_order_survives_a_restart() -> None:
     """An answer of a log reader would overtake its cause elsewhere."""
     net = DeliveryNetwork("hgk", "hg gk hk", "h", sequencer="g")
     net.stand("h", "one", is_durable=True)
@@ -355,7 +355,7 @@ def test_restarts_of_either_end_leave_no_consumer_behind() -> None:
     assert net.got["w"] == [1]
 
 
-def test_what_cannot_be_done_closes_a_consumer() -> None:
+def test_an_impossible_request_closes_a_consumer() -> None:
     """A client would wait for records in vain."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("b", "s")
@@ -382,7 +382,7 @@ def test_what_cannot_be_done_closes_a_consumer() -> None:
     assert net.servers["a"].subscriptions() == {}
 
 
-def test_a_consumer_cannot_fill_the_stream_to_a_home() -> None:
+def test_a_consumer_cannot_fill_the_stream_to_an_owner() -> None:
     """A client's messages during the owner's absence would grow without bound."""
     net = DeliveryNetwork("ab", "ab", acks=False, limits=DeliveryLimits(held_max=10))
     net.stand("b", "s")
@@ -455,7 +455,7 @@ def test_a_full_subscription_refuses_publishers_everywhere() -> None:
     assert net.was_accepted(net.publish("a", [notice(4, "reliable")]))
 
 
-def test_a_publisher_that_moves_is_neither_heard_twice_nor_out_of_order() -> None:
+def test_a_moving_publisher_keeps_its_order_without_duplicates() -> None:
     """Repetitions at another server would be doubled, or precede earlier ones."""
     net = DeliveryNetwork("abc", LINE, "ab")
     net.stand("c", "s")
@@ -474,7 +474,7 @@ def test_a_publisher_that_moves_is_neither_heard_twice_nor_out_of_order() -> Non
     assert net.servers["b"].statistics().duplicates == 1
 
 
-def test_what_waits_of_a_publisher_that_moved_is_given_up() -> None:
+def test_waiting_publications_of_a_moved_publisher_fail() -> None:
     """Its old server would publish after its new one."""
     net = DeliveryNetwork("abz", "ab", sequencer="z")
     net.stand("b", "s")
@@ -485,11 +485,11 @@ def test_what_waits_of_a_publisher_that_moved_is_given_up() -> None:
     net.arrive("b", "p", {"a": net.incarnation("a")})
     net.run()
     assert isinstance(net.outcomes[old], Failed)
-    assert "has gone" in str(net.outcomes[old].error)  # type: ignore[union-attr]
+    assert "has moved" in str(net.outcomes[old].error)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("stores", ["", "a"])
-def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
+def test_a_question_survives_a_restart(stores: str) -> None:
     """A question lost in a crash would block a publisher."""
     net = DeliveryNetwork("ab", "ab", stores)
     net.stand("b", "s")
@@ -509,7 +509,7 @@ def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
     assert net.was_accepted(token)
 
 
-def test_what_cannot_stand_leaves_nothing_behind() -> None:
+def test_a_refused_subscription_leaves_nothing() -> None:
     """A log would be kept for an unknown subscription."""
     net = DeliveryNetwork("ab", "ab", "a")
     net.stand("a", "s")
@@ -529,7 +529,7 @@ def test_what_cannot_stand_leaves_nothing_behind() -> None:
         DeliveryServer("", incarnation=1)
 
 
-def test_what_is_kept_at_best_effort_is_in_the_log() -> None:
+def test_best_effort_notifications_are_in_the_log() -> None:
     """A durable subscription would miss best-effort publications."""
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s", is_durable=True)
@@ -560,7 +560,7 @@ def test_end_and_drop_oldest_are_obeyed_for_other_servers_publishers() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_certified_comes_whatever_crashes(seed: int) -> None:
+def test_certified_notifications_survive_all_crashes(seed: int) -> None:
     """An accepted notification would be lost, doubled, or reordered in some rare case."""
     net = DeliveryNetwork("abcd", "ab bc cd da", "abcd", seed=seed)
     for name in "bd":

@@ -32,7 +32,7 @@ def append(of: DurableLog, *records: str, time_us: int = 1) -> None:
     of.append(packed, time_us)
 
 
-def taken(of: DurableLog, consumer: str = "x", credit: int = 100) -> list[str]:
+def take_records(of: DurableLog, consumer: str = "x", credit: int = 100) -> list[str]:
     """Returns a consumer's records, each with its attempt; a damaged record as its position."""
     of.grant(consumer, credit)
     handed = of.take(consumer)
@@ -44,21 +44,21 @@ def taken(of: DurableLog, consumer: str = "x", credit: int = 100) -> list[str]:
     ]
 
 
-def test_what_cannot_be_read_now_is_read_later() -> None:
+def test_a_failed_read_is_repeated() -> None:
     """A restart of the database would take records from readers."""
     store = AwayStore()
     of = DurableLog("s", store, Retention(records_max=3, on_full=OnFull.DROP_OLDEST))
     of.open("x")
     append(of, "a", "b", "c")
-    assert taken(of) == ["a 1", "b 1", "c 1"]
+    assert take_records(of) == ["a 1", "b 1", "c 1"]
     of.nack("x", [1])
     store.is_away = True
-    assert (taken(of), of.is_stuck) == ([], True)
+    assert (take_records(of), of.is_stuck) == ([], True)
     of.acknowledge([(2, 4)])
     append(of, "d", "e")
     of.validate()
     store.is_away = False
-    assert (taken(of), of.is_stuck) == (["a 2", "d 1", "e 1"], False)
+    assert (take_records(of), of.is_stuck) == (["a 2", "d 1", "e 1"], False)
     of.acknowledge([(1, 2)])
     assert of.extent.first == 4
     append(of, "f", "g")
@@ -188,7 +188,7 @@ class DurableMachine(RuleBasedStateMachine):
 TestDurable = DurableMachine.TestCase
 
 
-def test_what_came_before_its_client_is_there() -> None:
+def test_earlier_records_reach_a_new_client() -> None:
     """A client would miss publications during its absence."""
     of, store = subscription()
     append(of, "a", "b")
@@ -196,29 +196,29 @@ def test_what_came_before_its_client_is_there() -> None:
     store.crash()
     of = DurableLog("s", store, Retention())
     of.open("x")
-    assert taken(of, credit=1) == ["a 1"]
-    assert taken(of) == ["b 1"]
+    assert take_records(of, credit=1) == ["a 1"]
+    assert take_records(of) == ["b 1"]
     of.acknowledge([(1, 3)])
     assert of.extent == Extent(3, 3, 0)
 
 
-def test_each_goes_to_one_of_n_and_comes_again() -> None:
+def test_each_record_goes_to_one_of_n_and_returns() -> None:
     """Two consumers would get one record; or a lost one's records be lost."""
     of, _ = subscription()
     of.open("x")
     of.open("y")
     append(of, *"abcd")
-    assert taken(of, "x", 2) == ["a 1", "b 1"]
-    assert taken(of, "y", 9) == ["c 1", "d 1"]
+    assert take_records(of, "x", 2) == ["a 1", "b 1"]
+    assert take_records(of, "y", 9) == ["c 1", "d 1"]
     of.acknowledge([(2, 3)])
     of.close("x")
-    assert taken(of, "y") == ["a 2"]
+    assert take_records(of, "y") == ["a 2"]
     of.nack("y", [3, 99])
-    assert taken(of, "y") == ["c 2"]
+    assert take_records(of, "y") == ["c 2"]
     assert of.statistics.again == 2
     of.close("y", seen=[3, 99])
     of.open("y")
-    assert taken(of, "y") == ["a 2", "c 3", "d 1"]
+    assert take_records(of, "y") == ["a 2", "c 3", "d 1"]
 
 
 def test_it_is_read_again_from_a_position_or_a_time() -> None:
@@ -227,33 +227,33 @@ def test_it_is_read_again_from_a_position_or_a_time() -> None:
     of.open("x")
     for time_us, record in enumerate("abcde", 10):
         append(of, record, time_us=time_us)
-    assert len(taken(of)) == 5
+    assert len(take_records(of)) == 5
     with pytest.raises(DeliveryError, match=r"its readers have 5 records .* try again once"):
         of.seek(1)
     of.acknowledge([(1, 6)])
     assert of.extent.first == 3
     assert of.seek(1) == 3
-    assert taken(of) == ["c 1", "d 1", "e 1"]
+    assert take_records(of) == ["c 1", "d 1", "e 1"]
     assert of.seek(time_us=14) == 5
     append(of, "f", time_us=15)
-    assert taken(of) == ["e 1", "f 1"]
+    assert take_records(of) == ["e 1", "f 1"]
     of.acknowledge([(6, 7)])
     assert of.seek(time_us=99) == 7
-    assert taken(of) == []
+    assert take_records(of) == []
     of.close("x")
     of.open("x")
     append(of, "g", "h")
-    assert taken(of, credit=1) == ["g 1"]
+    assert take_records(of, credit=1) == ["g 1"]
     of.nack("x", [7])
     assert of.seek(8) == 8
-    assert taken(of) == ["g 2", "h 1"], "what is to come again is not skipped"
+    assert take_records(of) == ["g 2", "h 1"], "what is to come again is not skipped"
     of.acknowledge([(7, 9)])
     for wrong in (0, 10, None):
         with pytest.raises(InvalidValueError, match="from 1 to 9"):
             of.seek(wrong)
 
 
-def test_a_full_one_does_as_it_says() -> None:
+def test_a_full_log_follows_its_policy() -> None:
     """A log would grow without bound, or a publisher get a wrong confirmation."""
     of, _ = subscription(records_max=3)
     append(of, *"abc")
@@ -263,12 +263,12 @@ def test_a_full_one_does_as_it_says() -> None:
     of, _ = subscription(bytes_max=5, on_full=OnFull.DROP_OLDEST)
     of.open("x")
     append(of, "aa", "b")
-    assert taken(of, credit=1) == ["aa 1"]
+    assert take_records(of, credit=1) == ["aa 1"]
     append(of, "cc", "d")
     assert of.extent == Extent(2, 5, 4)
     assert of.statistics.dropped == 1
     append(of, "eee")
-    assert taken(of) == ["d 1", "eee 1"]
+    assert take_records(of) == ["d 1", "eee 1"]
     assert of.statistics.dropped == 3
     of.validate()
     with pytest.raises(CannotPublishError):
@@ -288,15 +288,15 @@ def test_a_full_one_does_as_it_says() -> None:
         of.open("x")
 
 
-def test_what_comes_too_often_goes_to_the_dead_letters() -> None:
+def test_records_with_many_attempts_become_dead_letters() -> None:
     """One unusable record would block all others forever."""
     of, _ = subscription(attempts_max=2, dead_letter="dead")
     of.open("x")
     append(of, "a", "b", time_us=7)
     for attempt in (1, 2):
-        assert taken(of) == [f"a {attempt}", *(["b 1"] if attempt == 1 else [])]
+        assert take_records(of) == [f"a {attempt}", *(["b 1"] if attempt == 1 else [])]
         of.nack("x", [1])
-    assert taken(of) == []
+    assert take_records(of) == []
     assert of.buried == [b"a"]
     assert of.statistics.dead == 1
     assert of.extent.first == 2
@@ -306,7 +306,7 @@ def test_what_comes_too_often_goes_to_the_dead_letters() -> None:
         subscription(dead_letter=3)
 
 
-def test_a_damaged_record_is_told_and_holds_up_nothing() -> None:
+def test_a_damaged_record_is_reported_and_blocks_nothing() -> None:
     """A consumer would wait for it forever, or not notice the gap."""
     of, store = subscription()
     append(of, *"abc")
@@ -324,28 +324,28 @@ def test_a_damaged_record_is_told_and_holds_up_nothing() -> None:
     assert of.statistics.damaged == 1
 
 
-def test_what_is_not_there_yet_cannot_be_acknowledged() -> None:
+def test_future_positions_cannot_be_acknowledged() -> None:
     """A record would be lost that no consumer has seen."""
     of, _ = subscription()
     append(of, *"ab")
     of.open("x")
-    assert taken(of, credit=1) == ["a 1"]
+    assert take_records(of, credit=1) == ["a 1"]
     with pytest.raises(InvalidValueError, match="before 3, which are there"):
         of.acknowledge([(1, 4)])
     assert of.extent.first == 1
 
 
-def test_what_was_handed_out_before_a_restart_is_acknowledged_after_it() -> None:
+def test_earlier_records_are_acknowledged_after_a_restart() -> None:
     """A record processed during the restart would be handed out again."""
     of, store = subscription()
     append(of, *"abc")
     of.open("x")
-    assert taken(of) == ["a 1", "b 1", "c 1"]
+    assert take_records(of) == ["a 1", "b 1", "c 1"]
     again = DurableLog(of.name, store, of.retention)
     again.acknowledge([(1, 2), (3, 4)])
     again.validate()
     again.open("x")
-    assert taken(again) == ["b 1"]
+    assert take_records(again) == ["b 1"]
 
 
 def test_it_is_read_again_right_after_a_restart() -> None:
@@ -353,27 +353,27 @@ def test_it_is_read_again_right_after_a_restart() -> None:
     of, store = subscription(replay_max=9)
     append(of, *"abcd")
     of.open("x")
-    assert taken(of) == ["a 1", "b 1", "c 1", "d 1"]
+    assert take_records(of) == ["a 1", "b 1", "c 1", "d 1"]
     of.acknowledge([(1, 4)])
     again = DurableLog(of.name, store, of.retention)
     again.validate()
     again.open("x")
     assert again.seek(position=2) == 2
-    assert taken(again) == ["b 1", "c 1", "d 1"]
+    assert take_records(again) == ["b 1", "c 1", "d 1"]
     again.validate()
 
 
-def test_consumers_and_what_they_have_are_bounded() -> None:
+def test_consumers_and_their_records_are_bounded() -> None:
     """Consumers that never acknowledge would fill the memory."""
     of, _ = subscription(limits=DeliveryLimits(consumers_max=1, records_unacknowledged_max=2))
     append(of, *"abc")
     of.open("x")
     with pytest.raises(DeliveryError, match="consumers_max = 1"):
         of.open("y")
-    assert taken(of) == ["a 1", "b 1"]
-    assert taken(of) == []
+    assert take_records(of) == ["a 1", "b 1"]
+    assert take_records(of) == []
     of.acknowledge([(1, 2)])
-    assert taken(of) == ["c 1"]
+    assert take_records(of) == ["c 1"]
     append(of, "d")
     of.nack("x", [2, 3])
-    assert taken(of) == ["b 2", "c 2"], "no more than it may have, also of what comes again"
+    assert take_records(of) == ["b 2", "c 2"], "no more than it may have, also of what comes again"

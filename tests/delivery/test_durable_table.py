@@ -13,7 +13,7 @@ from contrada.errors import LimitError
 from tests.delivery.network import all_of, notice
 
 
-def made(
+def make_table(
     name: str,
     store: MemoryStore | None = None,
     incarnation: int = 1,
@@ -25,7 +25,7 @@ def made(
     return DurableTable(name, own, Notes(store), limits)
 
 
-def held(of: DurableTable) -> dict[str, dict[int, str]]:
+def names_by_owner(of: DurableTable) -> dict[str, dict[int, str]]:
     """Returns the names by owner and number."""
     return {
         name: {number: each.name for number, each in owner.entries.items()}
@@ -38,17 +38,17 @@ def held(of: DurableTable) -> dict[str, dict[int, str]]:
     cuts=st.sets(st.integers(0, 12)),
     restarts=st.sets(st.integers(0, 12)),
 )
-def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
+def test_a_new_neighbour_learns_all_durable_subscriptions(
     changes: list[tuple[int, bool]], cuts: set[int], restarts: set[int]
 ) -> None:
     """Publications elsewhere would miss a subscription, or reach an ended one."""
-    owner, store = made("h"), MemoryStore()
-    other = made("o", store)
+    owner, store = make_table("h"), MemoryStore()
+    other = make_table("o", store)
     wire: list[AnnounceOwner] = [*owner.announcements()]
     for at, (number, stands) in enumerate(changes):
         if at in restarts:
             kept = owner.own
-            owner = made("h", boot=kept.boot + 1)
+            owner = make_table("h", boot=kept.boot + 1)
             for each, stood in kept.entries.items():
                 owner.change(each, stood)
             wire = [*owner.announcements()]
@@ -61,32 +61,32 @@ def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
             other.validate()
     for message in wire:
         other.learn(message)
-    assert held(other)["h"] == held(owner)["h"]
+    assert names_by_owner(other)["h"] == names_by_owner(owner)["h"]
     assert not other.learn(next(owner.announcements())), "nothing of it is news"
     store.sync()
     store.crash()
-    again = made("o", store)
-    assert held(again) == held(other)
+    again = make_table("o", store)
+    assert names_by_owner(again) == names_by_owner(other)
     again.validate()
 
 
-def test_only_what_is_newer_holds() -> None:
+def test_only_newer_announcements_count() -> None:
     """A late announcement would restore an ended subscription."""
-    of = made("o")
+    of = make_table("o")
     assert of.learn(AnnounceOwner("h", 2, 1, 3, True, ((1, DurableEntry("s", all_of())),)))
     for older in ((1, 9, 9), (2, 0, 9), (2, 1, 3)):
         assert not of.learn(AnnounceOwner("h", *older, True, ()))
     assert not of.learn(AnnounceOwner("h", 2, 1, 5, False, ((1, None),))), "one before is missing"
     assert of.learn(AnnounceOwner("h", 2, 1, 4, False, ((1, None), (7, None))))
-    assert held(of) == {"o": {}, "h": {}}
+    assert names_by_owner(of) == {"o": {}, "h": {}}
     assert of.learn(AnnounceOwner("h", 3, 0, 0, True, ()))
     assert not of.learn(AnnounceOwner("o", 99, 9, 9, True, ((1, DurableEntry("s", all_of())),)))
-    assert held(of)["o"] == {}, "a server alone says what stands there"
+    assert names_by_owner(of)["o"] == {}, "a server alone says what stands there"
 
 
-def test_each_is_addressed_to_the_homes_of_what_matches() -> None:
+def test_each_is_addressed_to_the_owners_of_matching_subscriptions() -> None:
     """An owner would miss a notification, or get one in vain."""
-    of = made("o")
+    of = make_table("o")
     of.change(1, DurableEntry("mine", all_of("i > 1")))
     many = ((1, DurableEntry("s", all_of("i > 2"))), (2, DurableEntry("t", all_of("i = 3"))))
     of.learn(AnnounceOwner("h", 1, 0, 2, True, many))
@@ -102,7 +102,7 @@ def test_each_is_addressed_to_the_homes_of_what_matches() -> None:
 
 def test_names_are_found() -> None:
     """Two subscriptions would have one name, or a consumer not find its own."""
-    of = made("o")
+    of = make_table("o")
     assert of.owner_of("s") is None
     of.learn(AnnounceOwner("h", 1, 0, 1, True, ((5, DurableEntry("s", all_of())),)))
     of.learn(AnnounceOwner("g", 1, 0, 1, True, ((6, DurableEntry("s", all_of())),)))
@@ -114,9 +114,9 @@ def test_names_are_found() -> None:
     of.validate()
 
 
-def test_who_is_known_by_a_change_alone_is_not_known() -> None:
+def test_a_change_without_a_full_announcement_is_ignored() -> None:
     """An unreachable owner would be announced to others."""
-    of = made("o")
+    of = make_table("o")
     assert not of.learn(AnnounceOwner("h", 1, 0, 7, False, ((5, DurableEntry("s", all_of())),)))
     assert [*of.owners] == ["o"]
     assert of.learn(AnnounceOwner("h", 1, 0, 7, True, ((5, DurableEntry("s", all_of())),)))
@@ -124,7 +124,7 @@ def test_who_is_known_by_a_change_alone_is_not_known() -> None:
 
 def test_what_is_known_is_bounded() -> None:
     """Another server could fill the memory; or its announcement raise here."""
-    of = made("o", limits=DeliveryLimits(durable_subscriptions_max=2, owners_max=2))
+    of = make_table("o", limits=DeliveryLimits(durable_subscriptions_max=2, owners_max=2))
     of.change(1, DurableEntry("mine", all_of()))
     many = tuple((n, DurableEntry(f"s{n}", all_of())) for n in range(3))
     assert of.learn(AnnounceOwner("h", 1, 0, 1, True, many))

@@ -23,7 +23,7 @@ def arrival(
     return address, Shipment((address,), Notice(notice(number, "reliable")), context)
 
 
-class Used:
+class ShipmentUser:
     """Uses shipments, up to a limit."""
 
     def __init__(self) -> None:
@@ -37,7 +37,9 @@ class Used:
         return count
 
 
-def made(store: MemoryStore | None = None, limits: DeliveryLimits = DeliveryLimits()) -> Inbox:
+def make_inbox(
+    store: MemoryStore | None = None, limits: DeliveryLimits = DeliveryLimits()
+) -> Inbox:
     """Returns an inbox that knows `a` and `b`."""
     of = Inbox(ME, 1, Notes(store), limits)
     of.learn_start("a", 1, 0)
@@ -51,8 +53,8 @@ class InboxMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryStore()
-        self.of = made(self.store)
-        self.used = Used()
+        self.of = make_inbox(self.store)
+        self.used = ShipmentUser()
         self.boot = 0
         self.next = 1
         self.before: dict[int, int] = {}  # the number before each that is held by the source
@@ -99,7 +101,7 @@ class InboxMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         """The receiver restarts after its last used number."""
         self.store.crash()
-        self.of = made(self.store)
+        self.of = make_inbox(self.store)
         self.of.learn_start("a", 1, self.boot)
 
     @invariant()
@@ -121,9 +123,9 @@ class InboxMachine(RuleBasedStateMachine):
 TestInbox = InboxMachine.TestCase
 
 
-def test_what_came_early_for_another_start_is_not_waited_with() -> None:
+def test_early_shipments_of_another_start_are_dropped() -> None:
     """A source that lost the missing ones would resend the rest forever."""
-    of, used = made(), Used()
+    of, used = make_inbox(), ShipmentUser()
     of.receive("a", 1, 0, [arrival(3)])
     of.learn_start("a", 1, 1)
     of.receive("a", 1, 0, [arrival(1)])
@@ -135,9 +137,9 @@ def test_what_came_early_for_another_start_is_not_waited_with() -> None:
     assert of.repeated == 1
 
 
-def test_what_was_lost_in_a_crash_is_not_waited_for_in_a_circle() -> None:
+def test_losses_of_a_crash_cause_no_deadlock() -> None:
     """Two streams would wait for each other forever."""
-    of, used = made(), Used()
+    of, used = make_inbox(), ShipmentUser()
     lost, first = CausalRow("a", 1, 0, 1, ((ME, 1, 1),)), CausalRow("b", 1, 0, 1, ((ME, 1, 1),))
     of.receive("b", 1, 0, [arrival(1, context=(lost,))])
     assert not of.use_ready(used)
@@ -149,7 +151,7 @@ def test_what_was_lost_in_a_crash_is_not_waited_for_in_a_circle() -> None:
 
 def test_the_missing_one_always_finds_room() -> None:
     """Early shipments would fill the inbox, and exclude the missing one."""
-    of, used = made(limits=DeliveryLimits(early_max=3)), Used()
+    of, used = make_inbox(limits=DeliveryLimits(early_max=3)), ShipmentUser()
     of.receive("a", 1, 0, [arrival(each) for each in range(2, 9)])
     assert (of.waiting, of.dropped) == (3, 4)
     of.receive("a", 1, 0, [arrival(1)])
@@ -167,9 +169,9 @@ def test_the_missing_one_always_finds_room() -> None:
     assert used.by == {"a": [*range(1, 30)]}
 
 
-def test_it_waits_for_what_precedes() -> None:
+def test_it_waits_for_predecessors() -> None:
     """An answer would precede its question; or wait for a lost one."""
-    of, used = made(), Used()
+    of, used = make_inbox(), ShipmentUser()
     row = CausalRow("b", 1, 0, 1, ((ME, 1, 2),))
     of.receive("a", 1, 0, [arrival(1), arrival(2, context=(row,)), arrival(3)])
     assert set(of.use_ready(used)) == {"a"}
@@ -187,7 +189,7 @@ def test_it_waits_for_what_precedes() -> None:
 def test_a_forgotten_source_is_known_again_when_it_is_back() -> None:
     """Its shipments would be taken twice, or dropped forever."""
     store = MemoryStore()
-    of, used = made(store), Used()
+    of, used = make_inbox(store), ShipmentUser()
     of.receive("b", 1, 0, [arrival(1)])
     of.use_ready(used)
     of.forget("b")
@@ -205,7 +207,7 @@ def test_a_forgotten_source_is_known_again_when_it_is_back() -> None:
 
 def test_nonsense_is_dropped() -> None:
     """A neighbour could break the order of a stream, or stop the server."""
-    of, used = made(), Used()
+    of, used = make_inbox(), ShipmentUser()
     of.receive("unknown", 1, 0, [arrival(1)])
     of.receive("a", 1, 0, [arrival(1, incarnation=9), arrival(2, before=2), arrival(-4, before=7)])
     of.receive("a", 2, 0, [arrival(1)])

@@ -26,7 +26,7 @@ def test_best_effort_finds_no_room_where_publishers_are_refused() -> None:
     assert (kept.appended, kept.dropped) == (3, 2)
 
 
-def test_what_the_store_has_no_room_for_is_counted() -> None:
+def test_dropped_notifications_are_counted() -> None:
     """Best effort would mean silent losses."""
     store = MemoryStore()
     server = DeliveryServer("a", incarnation=1, store=store)
@@ -36,7 +36,7 @@ def test_what_the_store_has_no_room_for_is_counted() -> None:
     assert server.statistics().logs["s"].dropped == 2
 
 
-def test_what_is_too_large_for_a_log_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_record_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would end the task that appends best-effort notifications."""
     monkeypatch.setattr("contrada.delivery.store.RECORD_BYTES_MAX", 300)
     server = DeliveryServer("a", incarnation=1, store=MemoryStore())
@@ -56,7 +56,7 @@ def test_a_subscription_cannot_take_the_name_of_the_spool() -> None:
     server.create_subscription("spool", FILTERS, 1, is_durable=True)
 
 
-def test_it_says_what_it_stands_for_after_a_restart() -> None:
+def test_its_terms_survive_a_restart() -> None:
     """A reader with other terms could not be refused."""
     store, retention = MemoryStore(), Retention(replay_max=3, on_full=OnFull.DROP_OLDEST)
     server = DeliveryServer("a", incarnation=1, store=store)
@@ -80,7 +80,7 @@ def test_a_retention_that_means_nothing_is_refused(wrong: dict[str, object]) -> 
     assert Retention(on_full="end").on_full is OnFull.END  # type: ignore[arg-type]
 
 
-def test_keeping_for_what_does_not_stand_is_an_error() -> None:
+def test_appending_to_an_unknown_log_is_an_error() -> None:
     """Notifications for an ended subscription would seem stored."""
     with pytest.raises(DeliveryError, match="'s'"):
         DeliveryServer("a", incarnation=1).append("s", notifications(1), 1)

@@ -48,7 +48,7 @@ def test_a_group_survives_whole_or_not_at_all(survived: int) -> None:
     assert (len(store.read("a", 1, 9)), len(store.notes())) == (survived, survived)
 
 
-def test_what_comes_to_the_disk_after_a_crash_was_lost() -> None:
+def test_writes_after_a_crash_are_lost() -> None:
     """A write lost in the crash would reappear."""
     store = MemoryStore()
     store.append("a", [b"one"], 1)
@@ -59,7 +59,7 @@ def test_what_comes_to_the_disk_after_a_crash_was_lost() -> None:
     assert store.read("a", 1, 9) == []
 
 
-def test_what_is_not_to_survive_holds_no_past() -> None:
+def test_a_volatile_store_holds_no_history() -> None:
     """The steps of a store without syncs would fill the memory."""
     store = MemoryStore(survives=False)
     store.append("a", [b"one"], 1)
@@ -68,7 +68,7 @@ def test_what_is_not_to_survive_holds_no_past() -> None:
     assert store.extent("a") == Extent(2, 2, 0)
 
 
-def test_what_is_damaged_is_reported_and_not_served() -> None:
+def test_damaged_records_are_reported_and_not_served() -> None:
     """A changed record would be delivered."""
     store = MemoryStore()
     store.append("a", [b"one", b"two", b"three", b"four"], 7)

@@ -32,7 +32,7 @@ def test_without_a_store_there_are_none() -> None:
     assert [*notes.of("a", int)] == []
 
 
-def test_what_is_something_else_is_refused() -> None:
+def test_a_value_of_another_type_is_refused() -> None:
     """A filter would be taken for a notification."""
     with pytest.raises(TypeError, match="expected FilterSet, found Notification"):
         unpack(FilterSet, to_msgpack(Notification({"i": 1})))

@@ -45,7 +45,7 @@ def test_all_get_a_sequence_in_one_order_also_when_it_moves() -> None:
 
 
 @pytest.mark.parametrize("source", ["b", "c"])
-def test_who_does_not_know_what_it_passed_on_gives_no_order(source: str) -> None:
+def test_a_sequencer_without_memory_orders_nothing(source: str) -> None:
     """There would be two sequencers, and two orders."""
     net = DeliveryNetwork("abcd", "ab bc ac bd cd ad")
     for at in "cd":
@@ -77,7 +77,7 @@ def test_who_does_not_know_what_it_passed_on_gives_no_order(source: str) -> None
 
 
 @pytest.mark.parametrize("knows", [True, False])
-def test_what_was_sent_to_a_sequencer_is_not_overtaken_after_a_restart(knows: bool) -> None:
+def test_publications_at_a_sequencer_are_not_overtaken_after_a_restart(knows: bool) -> None:
     """FIFO would break in a restart during a hand-over."""
     net = DeliveryNetwork("abc", "ab bc", "abc", sequencer="c")
     net.stand("b", "s", is_durable=True)
@@ -132,7 +132,7 @@ def test_a_sequence_waits_for_its_sequencer_a_bounded_time() -> None:
         net.servers["a"].pass_sequence("t", "z", net.now_us)
 
 
-def test_who_has_no_room_to_know_a_sequence_does_not_give_it_away() -> None:
+def test_a_hand_over_needs_room() -> None:
     """Two servers would order one sequence."""
     net = DeliveryNetwork("ab", "ab", limits=DeliveryLimits(sequences_max=1))
     net.stand("b", "s")
@@ -152,7 +152,7 @@ def test_who_has_no_room_to_know_a_sequence_does_not_give_it_away() -> None:
 
 @pytest.mark.quick_every(5)
 @pytest.mark.parametrize("seed", range(25))
-def test_causes_come_before_what_follows_from_them(seed: int) -> None:
+def test_causes_precede_their_effects(seed: int) -> None:
     """An answer would precede its question; or two would wait for each other forever."""
     net = DeliveryNetwork("abcd", "ab bc cd da ac", "bd", seed=seed)
     for name in "abcd":

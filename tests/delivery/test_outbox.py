@@ -21,7 +21,9 @@ def posting(i: int, *owners: str) -> Posting:
     return Posting(Notice(notice(i, "certified")), dict.fromkeys(owners, (1,)))
 
 
-def made(store: MemoryStore | None = None, limits: DeliveryLimits = DeliveryLimits()) -> Outbox:
+def make_outbox(
+    store: MemoryStore | None = None, limits: DeliveryLimits = DeliveryLimits()
+) -> Outbox:
     """Returns an outbox that knows two owners."""
     of = Outbox("me", store, limits)
     for owner in HOMES:
@@ -29,7 +31,7 @@ def made(store: MemoryStore | None = None, limits: DeliveryLimits = DeliveryLimi
     return of
 
 
-def again(of: Outbox, now_us: int) -> list[tuple[str, int, int]]:
+def resent(of: Outbox, now_us: int) -> list[tuple[str, int, int]]:
     """Returns the resent shipments: the owner, the number, the body."""
     return [
         (to.owner, to.number, _number(shipment))
@@ -38,7 +40,7 @@ def again(of: Outbox, now_us: int) -> list[tuple[str, int, int]]:
     ]
 
 
-def due(of: Outbox) -> int | None:
+def due_us(of: Outbox) -> int | None:
     """Returns the time of the next resending."""
     return of.due_us
 
@@ -54,7 +56,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryStore()
-        self.of = made(self.store)
+        self.of = make_outbox(self.store)
         self.posted = self.now_us = 0
         self.held: dict[str, dict[int, int]] = {owner: {} for owner in HOMES}  # number to notice
         self.numbers: dict[tuple[str, int], int] = {}
@@ -121,7 +123,7 @@ class OutboxMachine(RuleBasedStateMachine):
         if survived >= len(self.groups):
             self.seal()  # also what was not sealed
         held, self.last = self.groups[min(survived, len(self.groups) - 1)]
-        self.of = made(self.store)
+        self.of = make_outbox(self.store)
         found = self.found()
         for owner, number, each in found:
             assert self.numbers[owner, number] == each
@@ -138,7 +140,7 @@ class OutboxMachine(RuleBasedStateMachine):
         """Returns the resent shipments on a route."""
         self.now_us += 10**9
         self.of.change_routes({owner: owner for owner in HOMES}, 0)
-        return again(self.of, self.now_us)
+        return resent(self.of, self.now_us)
 
     @invariant()
     def holds(self) -> None:
@@ -160,22 +162,22 @@ class OutboxMachine(RuleBasedStateMachine):
 TestOutbox = OutboxMachine.TestCase
 
 
-def test_what_is_not_taken_is_sent_again_more_and_more_seldom() -> None:
+def test_untaken_shipments_are_resent_with_growing_intervals() -> None:
     """A shipment lost on a link would stay lost; or an absent owner fill the links."""
-    of = made()
+    of = make_outbox()
     of.change_routes({"a": "x"}, 0)
     of.post([posting(1, "a", "b")], 0, spools=False)
     assert of.due_us == AGAIN_US
-    assert again(of, AGAIN_US - 1) == []
-    assert again(of, AGAIN_US) == [("a", 1, 1)]
+    assert resent(of, AGAIN_US - 1) == []
+    assert resent(of, AGAIN_US) == [("a", 1, 1)]
     assert of.due_us == 2 * AGAIN_US, "b has no way: it is not due before there is one"
     times = [0]
     for _ in range(20):
         times.append(of.due_us or 0)
-        assert again(of, times[-1]) == [("a", 1, 1)]
+        assert resent(of, times[-1]) == [("a", 1, 1)]
     assert times[-1] - times[-2] == AGAIN_US_MAX
     of.change_routes({"a": "y", "b": "y"}, times[-1] + 1)
-    assert again(of, times[-1] + 1) == [("a", 1, 1), ("b", 1, 1)]
+    assert resent(of, times[-1] + 1) == [("a", 1, 1), ("b", 1, 1)]
     assert of.acknowledge("a", 1, 1, 0)
     assert not of.acknowledge("a", 1, 1, 0)
     assert not of.acknowledge("a", 2, 1, 0), "of another life"
@@ -184,39 +186,39 @@ def test_what_is_not_taken_is_sent_again_more_and_more_seldom() -> None:
         of.acknowledge("a", 1, 2, 0)
     of.acknowledge("b", 1, 1, 0)
     assert of.resent == 23
-    assert due(of) is None
+    assert due_us(of) is None
 
 
-def test_what_is_for_itself_needs_no_way() -> None:
+def test_local_shipments_need_no_route() -> None:
     """A server's own untaken shipments would stay in its spool forever."""
-    of = made()
+    of = make_outbox()
     of.learn_start("me", 1)
     of.post([posting(1, "me")], 0, spools=False)
-    assert again(of, AGAIN_US) == [("me", 1, 1)]
+    assert resent(of, AGAIN_US) == [("me", 1, 1)]
     of.change_routes({}, AGAIN_US)
-    assert again(of, 2 * AGAIN_US) == [("me", 1, 1)]
+    assert resent(of, 2 * AGAIN_US) == [("me", 1, 1)]
 
 
-def test_who_is_far_behind_catches_up_at_once() -> None:
+def test_a_large_backlog_is_sent_at_once() -> None:
     """The backlog of an absent owner would be sent in small parts with long pauses."""
-    of = made(limits=DeliveryLimits(resend_max=2))
+    of = make_outbox(limits=DeliveryLimits(resend_max=2))
     of.post([posting(i, "a") for i in range(5)], 0, spools=False)
     of.change_routes({"a": "a"}, 7)
-    assert again(of, 7) == [("a", 1, 0), ("a", 2, 1)]
+    assert resent(of, 7) == [("a", 1, 0), ("a", 2, 1)]
     of.acknowledge("a", 1, 2, 9)
     assert of.due_us == 9
-    assert again(of, 9) == [("a", 3, 2), ("a", 4, 3)]
+    assert resent(of, 9) == [("a", 3, 2), ("a", 4, 3)]
     of.acknowledge("a", 1, 4, 11)
-    assert again(of, 11) == [("a", 5, 4)]
+    assert resent(of, 11) == [("a", 5, 4)]
     of.post([posting(6, "a")], 12, spools=False)
     of.acknowledge("a", 1, 5, 13)
     assert of.due_us == 13 + AGAIN_US, "what was sent just now is not sent again at once"
 
 
-def test_a_home_with_a_new_life_gets_nothing_of_the_old() -> None:
+def test_a_new_incarnation_gets_nothing_of_the_old_one() -> None:
     """Shipments for a lost log would be held forever, or reach another one."""
     store = MemoryStore()
-    of = made(store)
+    of = make_outbox(store)
     of.post([posting(1, "a", "b")], 0, spools=True)
     of.learn_start("a", 2)
     assert (of.held, of.lost, of.spooled) == (1, 1, 1)
@@ -226,44 +228,44 @@ def test_a_home_with_a_new_life_gets_nothing_of_the_old() -> None:
     store.sync()
     of = Outbox("me", store)
     of.change_routes({"a": "a", "b": "b"}, 0)
-    assert sorted(again(of, 0)) == [("a", 1, 2), ("b", 1, 1)]
+    assert sorted(resent(of, 0)) == [("a", 1, 2), ("b", 1, 1)]
     of.acknowledge("b", 1, 1, 0)
     assert of.spooled == 1
 
 
-def test_who_is_forgotten_stays_forgotten_over_a_restart() -> None:
+def test_a_forgotten_owner_stays_forgotten() -> None:
     """The spool would be held for it again, and never be empty."""
     store = MemoryStore()
-    of = made(store)
+    of = make_outbox(store)
     of.post([posting(1, "b"), posting(2, "a")], 0, spools=True)
     of.forget("a")
     of.forget("unknown")
     assert (of.held, of.lost, of.spooled) == (1, 1, 1)
     store.sync()
     store.crash()
-    of = made(store)
+    of = make_outbox(store)
     assert (of.held, of.spooled) == (1, 1)
     shipments = of.post([posting(3, "a")], 0, spools=False)
     assert shipments[0].to[0].number > 1, "should it be back, what is new is new to it"
 
 
-def test_after_a_restart_homes_learn_that_nothing_else_comes() -> None:
+def test_after_a_restart_owners_learn_of_lost_numbers() -> None:
     """Owners would wait forever for lost shipments."""
     store = MemoryStore()
-    of = made(store)
+    of = make_outbox(store)
     of.post([posting(1, "a")], 0, spools=False)
     store.sync()
-    of = made(store)
+    of = make_outbox(store)
     (shipment,) = of.resume(HOMES)
     assert shipment.body == Resumed()
     assert shipment.to[0].owner == "a", "b was never sent anything"
     assert shipment.to[0].number > 1
 
 
-def test_what_finds_no_room_is_not_held() -> None:
+def test_a_refused_posting_is_not_held() -> None:
     """A publisher would get a wrong confirmation, or a wrong refusal."""
     store = MemoryStore()
-    of = made(store, DeliveryLimits(held_max=1))
+    of = make_outbox(store, DeliveryLimits(held_max=1))
     store.is_full = True
     with pytest.raises(StoreFullError):
         of.post([posting(1, "a")], 0, spools=True)
@@ -278,19 +280,19 @@ def test_what_finds_no_room_is_not_held() -> None:
 def test_a_damaged_spool_is_counted_and_stops_nothing() -> None:
     """A server would not start again for one record."""
     store = MemoryStore()
-    of = made(store)
+    of = make_outbox(store)
     to = Posting(ToSequence(notice(1, "certified total:t"), 0), {"a": ()})
     of.post([posting(0, "a"), to, posting(2, "a")], 0, spools=True)
     store.sync()
     flip(store, SPOOL, 1, 3)
-    of = made(store)
+    of = make_outbox(store)
     assert (of.lost, of.held) == (1, 2)
 
 
 def test_letting_go_one_by_one_costs_each_the_same() -> None:
     """Each release would scan a long spool."""
     store = MemoryStore(survives=False)
-    of = made(store)
+    of = make_outbox(store)
     of.post([posting(1, "a")] * 5_000, 0, spools=True)
     for number in range(1, 5_001):
         of.acknowledge("a", 1, number, 0)
@@ -298,10 +300,10 @@ def test_letting_go_one_by_one_costs_each_the_same() -> None:
     assert store.extent(SPOOL) == Extent(5_001, 5_001, 0)
 
 
-def test_what_cannot_be_let_go_of_now_goes_with_the_next() -> None:
+def test_a_failed_truncation_is_repeated() -> None:
     """A restart of the database would stop a server during a release."""
     store = AwayStore()
-    of = made(store)
+    of = make_outbox(store)
     of.post([posting(1, "a")], 0, spools=True)
     store.is_away = True
     assert of.acknowledge("a", 1, 1, 0)

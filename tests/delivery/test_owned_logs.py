@@ -14,7 +14,7 @@ from tests.delivery.network import all_of, notice
 PLENTY = Retention()
 
 
-def made(store: MemoryStore | None = None, *names: str, **retention: Any) -> OwnedLogs:
+def make_logs(store: MemoryStore | None = None, *names: str, **retention: Any) -> OwnedLogs:
     """Returns logs, some durable with a store."""
     of = OwnedLogs(store)
     for name in names:
@@ -28,12 +28,12 @@ def read(of: OwnedLogs, consumer: str, credit: int, name: str = "s", server: str
     assert [*of.consume(server, Grant(name, consumer, credit))] == []
 
 
-def keep(of: OwnedLogs, *numbers: int, ids: tuple[int, ...] = (1,)) -> bool:
+def append(of: OwnedLogs, *numbers: int, ids: tuple[int, ...] = (1,)) -> bool:
     """Appends notifications."""
     return of.append([(ids, notice(each, "reliable")) for each in numbers], 5)
 
 
-def pushed(of: OwnedLogs, away: str = "") -> dict[str, list[int]]:
+def push_all(of: OwnedLogs, away: str = "") -> dict[str, list[int]]:
     """Returns the records for consumers, except at absent servers."""
     found: dict[str, list[int]] = {}
     for (_, consumer), records in of.push(lambda server: server != away, 5):
@@ -45,52 +45,52 @@ def pushed(of: OwnedLogs, away: str = "") -> dict[str, list[int]]:
 
 def test_consumers_take_turns_within_their_credit() -> None:
     """One of several would get all records, and the others wait."""
-    of = made(None, "s")
+    of = make_logs(None, "s")
     for consumer, credit in (("x", 5), ("y", 5), ("z", 1)):
         read(of, consumer, credit)
     got: dict[str, list[int]] = {}
     for number in range(6):
-        keep(of, number)
-        for consumer, found in pushed(of).items():
+        append(of, number)
+        for consumer, found in push_all(of).items():
             got.setdefault(consumer, []).extend(found)
     assert got == {"x": [0, 3, 5], "y": [1, 4], "z": [2]}
-    keep(of, *range(6, 20))
-    assert pushed(of) == {"y": [6, 7, 8], "x": [9, 10]}
-    assert pushed(of) == {}
+    append(of, *range(6, 20))
+    assert push_all(of) == {"y": [6, 7, 8], "x": [9, 10]}
+    assert push_all(of) == {}
     of.validate()
 
 
-def test_a_consumer_whose_server_has_no_room_gets_it_later() -> None:
+def test_a_consumer_at_a_full_stream_gets_records_later() -> None:
     """Records would be taken from their log and held in memory."""
-    of = made(None, "s")
+    of = make_logs(None, "s")
     read(of, "x", 5, server="g")
-    keep(of, 1)
-    assert pushed(of, away="g") == {}
-    assert pushed(of) == {"x": [1]}
+    append(of, 1)
+    assert push_all(of, away="g") == {}
+    assert push_all(of) == {"x": [1]}
 
 
 def test_all_is_kept_or_nothing() -> None:
     """A retry for one full log would double records in another."""
     store = MemoryStore()
-    of = made(store, "s")
+    of = make_logs(store, "s")
     number, _ = of.create("v", all_of(), PLENTY, is_durable=False)
     store.is_full = True
-    assert not keep(of, 1, ids=(1, number))
-    assert keep(of, 2, ids=(number, 99))
+    assert not append(of, 1, ids=(1, number))
+    assert append(of, 2, ids=(number, 99))
     store.is_full = False
-    assert keep(of, 3, ids=(1, number))
+    assert append(of, 3, ids=(1, number))
     read(of, "x", 9)
     read(of, "y", 9, "v")
-    assert pushed(of) == {"x": [3], "y": [2, 3]}
+    assert push_all(of) == {"x": [3], "y": [2, 3]}
     assert of.memory_store.unsynced == 0, "nothing is remembered for a disk that there is not"
 
 
-def test_durable_ones_come_back_and_no_number_is_given_twice() -> None:
+def test_durable_logs_survive_and_no_number_is_reused() -> None:
     """A shipment in flight would reach another subscription."""
     store = MemoryStore()
-    of = made(store, "s", records_max=1)
+    of = make_logs(store, "s", records_max=1)
     of.create("v", all_of(), PLENTY, is_durable=False)
-    assert keep(of, 7)
+    assert append(of, 7)
     assert [each for each, entry in of.changes() if entry and entry.is_full] == [1]
     store.sync()
     store.crash()
@@ -99,7 +99,7 @@ def test_durable_ones_come_back_and_no_number_is_given_twice() -> None:
     assert [each for each, entry in of.changes() if entry and entry.is_full] == [1]
     assert of.create("w", all_of(), PLENTY, is_durable=False)[0] == 3
     read(of, "x", 9)
-    assert pushed(of) == {"x": [7]}
+    assert push_all(of) == {"x": [7]}
     assert [*of.consume("h", CloseLog("s", "y", ends=True))] == []
     assert next(of.changes()) == (1, None)
     assert [*of.end(1)] == [(("h", "x"), Closed("s", "x", "the subscription has ended"))]
@@ -112,11 +112,11 @@ def test_durable_ones_come_back_and_no_number_is_given_twice() -> None:
 def test_names_are_checked() -> None:
     """Two would share a log, or one use a log of the server itself."""
     store = MemoryStore()
-    of = made(store, "s")
+    of = make_logs(store, "s")
     with pytest.raises(DeliveryError, match="'s' here already"):
         of.create("s", all_of(), PLENTY, is_durable=True)
     with pytest.raises(DeliveryError, match="no store"):
-        made(None).create("t", all_of(), PLENTY, is_durable=True)
+        make_logs(None).create("t", all_of(), PLENTY, is_durable=True)
     for name in ("@spool", "", "\n"):
         with pytest.raises(InvalidValueError):
             of.names_to_create(name, PLENTY, is_durable=True)
@@ -129,9 +129,9 @@ def test_names_are_checked() -> None:
         of.number_of("z")
 
 
-def test_what_a_consumer_cannot_do_closes_it() -> None:
+def test_an_invalid_message_closes_a_consumer() -> None:
     """A neighbour's client could make a server raise."""
-    of = made(None, "s")
+    of = make_logs(None, "s")
     for message in (
         Grant("s", "x", 1),
         Ack("s", "x", ((1, 2),)),
@@ -142,21 +142,21 @@ def test_what_a_consumer_cannot_do_closes_it() -> None:
     ):
         ((reader, closed),) = of.consume("h", message)
         assert (reader, type(closed)) == (("h", "x"), Closed), message
-    keep(of, 1, 2)
+    append(of, 1, 2)
     read(of, "x", 9)
-    assert pushed(of) == {"x": [1, 2]}
+    assert push_all(of) == {"x": [1, 2]}
     read(of, "x", 9)  # its server restarted, and opens again
-    assert pushed(of) == {"x": [1, 2]}
+    assert push_all(of) == {"x": [1, 2]}
     nonsense = [(3, 1), (-5, 0), (1, 2)]
     assert [*of.consume("h", Ack("s", "x", tuple(nonsense)))] == []
     of.consume("h", Nack("s", "x", (-1, 99)))
     of.close_all("h")
     read(of, "y", 9)
-    assert pushed(of) == {"y": [2]}
+    assert push_all(of) == {"y": [2]}
     of.validate()
 
 
-def test_dead_letters_come_to_their_subscription() -> None:
+def test_dead_letters_reach_their_subscription() -> None:
     """They would fill an unlimited, unreadable log."""
     of = OwnedLogs(None)
     of.create("s", all_of(), Retention(attempts_max=1, dead_letter="d"), is_durable=False)
@@ -164,15 +164,15 @@ def test_dead_letters_come_to_their_subscription() -> None:
     of.create("d", all_of("i < 0"), limits, is_durable=False)
     read(of, "x", 9)
     read(of, "y", 1, "d")
-    keep(of, 1, 2, 3, 4)
-    assert pushed(of) == {"x": [1, 2, 3, 4]}
+    append(of, 1, 2, 3, 4)
+    assert push_all(of) == {"x": [1, 2, 3, 4]}
     assert [*of.consume("h", Nack("s", "x", (1, 2, 3)))] == []
-    assert pushed(of) == {"y": [2]}, "the first found no room"
+    assert push_all(of) == {"y": [2]}, "the first found no room"
     assert of.statistics()["s"].dead == 3
     assert of.statistics()["d"].dropped == 1
     [*of.end(2)]
     assert [*of.consume("h", Nack("s", "x", (4,)))] == []
-    assert pushed(of) == {}
+    assert push_all(of) == {}
     of.validate()
 
 
@@ -184,11 +184,11 @@ def test_dead_letters_that_find_no_room_are_lost() -> None:
     of.create("s", all_of(), limits, is_durable=False)
     of.create("d", all_of("i < 0"), Retention(), is_durable=True)
     read(of, "x", 9)
-    keep(of, 1, 2)
-    pushed(of)
+    append(of, 1, 2)
+    push_all(of)
     store.is_full = True
     assert [*of.consume("h", Nack("s", "x", (1,)))] == []
-    assert pushed(of) == {}
+    assert push_all(of) == {}
     assert of.statistics()["s"].dead == 1
 
 
@@ -199,10 +199,10 @@ def test_dead_letters_that_their_subscription_refuses_are_lost() -> None:
     of.create("s", all_of(), limits, is_durable=False)
     of.create("d", all_of("i < 0"), Retention(records_max=2), is_durable=False)
     read(of, "x", 9)
-    keep(of, 1, 2, 3)
-    pushed(of)
+    append(of, 1, 2, 3)
+    push_all(of)
     assert [*of.consume("h", Nack("s", "x", (1, 2, 3)))] == []
-    pushed(of)
+    push_all(of)
     found = of.statistics()
     assert (found["s"].dead, found["d"].dropped) == (3, 1)
     extents = [kept.log.extent for kept in of._logs.values()]
@@ -211,7 +211,7 @@ def test_dead_letters_that_their_subscription_refuses_are_lost() -> None:
 
 def test_room_is_asked_for_before() -> None:
     """A publisher would not be refused by a full subscription."""
-    of = made(None, "s", records_max=2)
+    of = make_logs(None, "s", records_max=2)
     of.check_room([((1, 99), notice(1, "reliable"))] * 2)
     with pytest.raises(CannotPublishError, match="'s'"):
         of.check_room([((1,), notice(1, "reliable"))] * 3)

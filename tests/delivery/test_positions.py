@@ -11,7 +11,7 @@ intervals = st.tuples(st.integers(0, 40), st.integers(0, 40))
 
 
 @given(added=st.lists(intervals, max_size=12), before=st.integers(0, 42))
-def test_it_is_the_set_of_what_was_added(added: list[tuple[int, int]], before: int) -> None:
+def test_it_is_the_set_of_added_positions(added: list[tuple[int, int]], before: int) -> None:
     """A record would count as acknowledged wrongly, or be delivered again."""
     of = Positions()
     expected: set[int] = set()

@@ -105,7 +105,7 @@ def message(draw: st.DrawFn) -> Any:
 
 @pytest.mark.slow
 @given(st.lists(message(), max_size=12), st.booleans())
-def test_nothing_that_a_neighbour_says_raises(messages: list[Any], has_store: bool) -> None:
+def test_no_message_of_a_neighbour_raises(messages: list[Any], has_store: bool) -> None:
     """One neighbour could stop a server."""
     net = DeliveryNetwork("ab", "ab", "a" if has_store else "")
     net.stand("a", "s")
@@ -123,7 +123,7 @@ def test_nothing_that_a_neighbour_says_raises(messages: list[Any], has_store: bo
         net.servers["a"].validate()
 
 
-def carry(net: DeliveryNetwork, *bodies: Any) -> None:
+def carry_bodies(net: DeliveryNetwork, *bodies: Any) -> None:
     """Sends bodies from `b` to `a`, with its next numbers."""
     taken = net.servers["a"]._inbox.taken("b")[1]
     shipments = tuple(
@@ -134,13 +134,13 @@ def carry(net: DeliveryNetwork, *bodies: Any) -> None:
     net.do("a", net.servers["a"].receive(Neighbour("b"), message, net.now_us))
 
 
-def test_what_never_can_be_done_holds_up_nothing() -> None:
+def test_invalid_shipments_block_nothing() -> None:
     """One invalid shipment would stop a stream forever."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("a", "s")
     net.run()
     net.read("a", "x", "s")
-    carry(net, ToSequence(notice(1, "nonsense"), 0), Notice(notice(2, "reliable")))
+    carry_bodies(net, ToSequence(notice(1, "nonsense"), 0), Notice(notice(2, "reliable")))
     assert net.got["x"] == [2]
     incarnation = net.incarnation("b")
     nonsense = StreamAck("b", incarnation, "a", OWN_LIFE, 99)
@@ -149,7 +149,7 @@ def test_what_never_can_be_done_holds_up_nothing() -> None:
     assert (statistics.refused, statistics.stranded) == (2, 0)
 
 
-def test_what_is_too_large_for_a_log_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_record_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every later step of its server would raise."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("a", "s")
@@ -158,12 +158,12 @@ def test_what_is_too_large_for_a_log_holds_up_nothing(monkeypatch: pytest.Monkey
     net.read("a", "x", "s")
     monkeypatch.setattr("contrada.delivery.store.RECORD_BYTES_MAX", 300)
     large = Notification({"i": 1, "t": 300 * "x"}, envelope=notice(1, "reliable").envelope)
-    carry(net, *map(Notice, (notice(0, "reliable"), large, notice(2, "reliable"))))
+    carry_bodies(net, *map(Notice, (notice(0, "reliable"), large, notice(2, "reliable"))))
     assert net.got["x"] == [0, 2]
     assert net.servers["a"].statistics().refused == 1
 
 
-def test_what_comes_together_with_an_end_is_told_of_it() -> None:
+def test_messages_after_an_end_are_answered() -> None:
     """A message after another consumer's end of a subscription would stop its server."""
     net = DeliveryNetwork("ab", "ab")
     net.stand("a", "s")
@@ -172,21 +172,21 @@ def test_what_comes_together_with_an_end_is_told_of_it() -> None:
         net.read("b", client, "s")
     net.run()
     late = [Grant("s", "y", 1), Nack("s", "z", (1,)), OpenLog("s", "w"), CloseLog("s", "z")]
-    carry(net, CloseLog("s", "x", ends=True), *late)
-    carry(net, Grant("s", "y", 1))
+    carry_bodies(net, CloseLog("s", "x", ends=True), *late)
+    carry_bodies(net, Grant("s", "y", 1))
     assert net.servers["a"].subscriptions() == {}
     net.run(2)
     assert sorted(each.consumer for each in net.closed) == ["y", "z"]
 
 
-def test_what_cannot_be_done_now_is_done_later_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocked_shipments_are_handled_later_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shipment refused by a full store would be lost, or overtaken."""
     net = DeliveryNetwork("ab", "ab", "a")
     net.stand("a", "s", is_durable=True)
     net.run()
     net.read("a", "x", "s")
     net.stores["a"].is_full = True
-    carry(net, Resumed(), *(Notice(notice(each, "reliable")) for each in range(3)))
+    carry_bodies(net, Resumed(), *(Notice(notice(each, "reliable")) for each in range(3)))
     assert net.servers["a"]._inbox.taken("b")[1] == 1
     room = iter([True] * 100)
     net.stores["a"].is_full = False
@@ -199,12 +199,12 @@ def test_what_cannot_be_done_now_is_done_later_in_order(monkeypatch: pytest.Monk
     assert net.got["x"] == [0, 1, 2]
 
 
-def test_parcels_of_many_sequences_fill_no_table() -> None:
+def test_shipments_of_many_sequences_fill_no_table() -> None:
     """A neighbour could fill the memory, or shipments bounce forever."""
     net = DeliveryNetwork("ab", "ab", sequencer="b", limits=DeliveryLimits(sequences_max=1))
     net.stand("a", "s")
     net.run()
     net.read("a", "x", "s")
-    carry(net, *(ToSequence(notice(n, f"reliable fifo total:{n}"), 1) for n in range(3)))
+    carry_bodies(net, *(ToSequence(notice(n, f"reliable fifo total:{n}"), 1) for n in range(3)))
     assert net.got["x"] == [0, 1, 2]
     assert net.servers["a"].statistics().left_out == 2

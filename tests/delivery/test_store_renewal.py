@@ -74,7 +74,7 @@ def test_an_access_point_on_a_copy_loses_and_doubles_nothing_that_the_copy_held(
     assert net.servers["a"].statistics().held == 0
 
 
-def test_a_home_that_it_met_after_the_copy_takes_what_is_new() -> None:
+def test_an_owner_unknown_to_the_copy_takes_new_shipments() -> None:
     """Numbers would restart at an access point without memory of an owner: all would be repeats."""
     net = DeliveryNetwork("ab", "", "ab")
     copy = copied(net, "a")
@@ -93,7 +93,7 @@ def test_a_home_that_it_met_after_the_copy_takes_what_is_new() -> None:
 
 
 @pytest.mark.parametrize("order", ["", " fifo", " causal"])
-def test_a_home_on_a_copy_takes_what_others_hold_and_what_comes(order: str) -> None:
+def test_an_owner_on_a_copy_takes_held_and_new_shipments(order: str) -> None:
     """Streams to it would stop: it waits for numbers taken before the restore."""
     net = DeliveryNetwork("abc", "ab bc", "abc")
     net.stand("b", "s", is_durable=True)
@@ -182,7 +182,7 @@ def test_positions_that_are_left_out_cost_nothing() -> None:
     assert of.extent.records == 0
 
 
-def test_what_is_read_again_goes_over_what_was_left_out() -> None:
+def test_a_replay_skips_left_out_positions() -> None:
     """A replay would report each of these positions as damaged, or never end."""
     store = MemoryStore()
     of = DurableLog("s", store, Retention(replay_max=10**16))
@@ -200,7 +200,7 @@ def test_what_is_read_again_goes_over_what_was_left_out() -> None:
     assert of.available == 0
 
 
-def test_what_is_kept_to_be_read_again_are_records() -> None:
+def test_replay_keeps_records_not_positions() -> None:
     """After a restore no replay would be possible until as many records as were left out."""
     store = MemoryStore()
     of = DurableLog("s", store, Retention(replay_max=3))
@@ -236,7 +236,7 @@ def test_positions_left_out_are_no_loss(read: int, position: int, count: int) ->
     assert records_between(read, position) == count
 
 
-def test_the_oldest_go_before_and_behind_what_was_left_out() -> None:
+def test_the_oldest_are_dropped_around_left_out_positions() -> None:
     """A full log that drops its oldest would grow without bound."""
     store = MemoryStore()
     keep = Retention(records_max=3, on_full="drop-oldest")  # type: ignore[arg-type]

@@ -115,7 +115,7 @@ def test_each_is_taken_once() -> None:
     assert (outgoing.resent, incoming.repeated) == (2, 2)
 
 
-def test_what_cannot_have_been_taken_is_refused() -> None:
+def test_an_impossible_acknowledgement_is_refused() -> None:
     """An end that lost its memory would seem to be ahead."""
     outgoing: Outgoing[str] = Outgoing()
     outgoing.send("abc", 3)
@@ -127,7 +127,7 @@ def test_what_cannot_have_been_taken_is_refused() -> None:
     assert list(outgoing.rest()) == ["c"]
 
 
-def test_what_is_held_is_bounded() -> None:
+def test_held_items_are_bounded() -> None:
     """An absent owner would fill the memory."""
     outgoing: Outgoing[str] = Outgoing(limits=DeliveryLimits(held_max=3, held_bytes_max=100))
     outgoing.send("ab", 2)

@@ -19,7 +19,7 @@ def to(*owners: str) -> tuple[Destination, ...]:
     return tuple(Destination(owner, 1, 0, 1) for owner in owners)
 
 
-def test_one_message_goes_over_each_link() -> None:
+def test_one_message_crosses_each_link() -> None:
     """A link would carry a notification once per owner behind it, or not at all."""
     of = Transit("me")
     of.routes = {"b": "x", "c": "x", "d": "y"}
@@ -35,7 +35,7 @@ def test_one_message_goes_over_each_link() -> None:
     assert [each.to for each in y.shipments] == [to("d"), to("d")]
 
 
-def test_what_goes_in_circles_ends() -> None:
+def test_looping_messages_end() -> None:
     """Inconsistent routes would keep a message in a loop forever."""
     of = Transit("me")
     of.routes = {"b": "x"}
@@ -48,7 +48,7 @@ def test_what_goes_in_circles_ends() -> None:
     assert [each.message for each in of.outgoing] == [StreamAck("h", 1, "b", 1, 1, (), 3)]
 
 
-def test_what_all_are_to_know_goes_to_all_others() -> None:
+def test_announcements_are_flooded() -> None:
     """A server would miss announcements, or receive its own."""
     of = Transit("me")
     message = AnnounceOwner("h", 1, 0, 1, True, ())

@@ -36,8 +36,7 @@ from contrada.lab.simulation.run_records import (
     History,
     PublishedRecord,
 )
-from contrada.lab.simulation.script_steps import Kind
-from contrada.lab.simulation.step_texts import filters_of
+from contrada.lab.simulation.script_steps import Kind, filters_of
 from contrada.model import Envelope, Notification
 from contrada.routing.router_messages import Role, Subscribe
 from tests.net.crowd import Event, What

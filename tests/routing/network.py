@@ -79,7 +79,7 @@ def mesh(chance: random.Random, brokers: int, shape: str) -> Edges:
     return edges
 
 
-def looped(chance: random.Random, brokers: int, shape: str) -> Edges:
+def with_loops(chance: random.Random, brokers: int, shape: str) -> Edges:
     """Returns a network with additional links that close forbidden loops.
 
     These are links between peers of a tree, or in a mesh one more server as a parent.
@@ -103,7 +103,7 @@ def edges_of(chance: random.Random, brokers: int, shape: str) -> Edges:
     """The links of a random network of a shape."""
     shape = SHARED.get(shape, shape)
     if shape in LOOPED:
-        return looped(chance, brokers, shape)
+        return with_loops(chance, brokers, shape)
     return (mesh if shape in MESHES else tree)(chance, brokers, shape)
 
 

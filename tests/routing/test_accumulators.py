@@ -31,14 +31,14 @@ NOTHING = Notification({})
 MAX = sys.float_info.max
 
 
-def taken(held: Accumulator, *given: object) -> Accumulator:
+def accumulate(held: Accumulator, *given: object) -> Accumulator:
     """An accumulator that has taken values in, each of an item of its own."""
     for each in given:
         held.add((key_of(each),), Notification({"a": each}))  # type: ignore[arg-type]
     return held
 
 
-def restored(held: Accumulator, new: Accumulator) -> Accumulator:
+def decode(held: Accumulator, new: Accumulator) -> Accumulator:
     """Decodes the encoding of an accumulator."""
     new.restore(msgspec.Raw(msgspec.msgpack.encode(held.packed())))
     return new
@@ -61,8 +61,8 @@ def test_counted() -> None:
 def test_a_sum_is_rounded_once(numbers: list[float]) -> None:
     """A sum would not be the double nearest to the exact one."""
     exact = sum(map(Fraction, numbers))
-    total = taken(Total(), *numbers).result()
-    mean = taken(Total(is_mean=True), *numbers).result()
+    total = accumulate(Total(), *numbers).result()
+    mean = accumulate(Total(is_mean=True), *numbers).result()
     if not numbers:
         assert (total, mean) == (0, None)
         return
@@ -81,34 +81,36 @@ def test_a_sum_is_rounded_once(numbers: list[float]) -> None:
 def test_a_sum_of_integers_is_one() -> None:
     """Integers would lose digits as doubles; 5.0 is the integer 5."""
     big = 2**63 - 1
-    total = taken(Total(), big, big, 5.0).result()
+    total = accumulate(Total(), big, big, 5.0).result()
     assert total == 2 * big + 5
     assert type(total) is int
-    assert type(taken(Total(), 1, 0.5, 0.5).result()) is float
+    assert type(accumulate(Total(), 1, 0.5, 0.5).result()) is float
 
 
-def test_what_is_no_number_is_skipped_and_counted() -> None:
+def test_other_values_are_skipped_and_counted() -> None:
     """A text would be added, or dropped in silence."""
-    held = taken(Total(), 1, "2", None, True, math.nan, datetime(2026, 1, 1, tzinfo=UTC), b"\xff")
+    held = accumulate(
+        Total(), 1, "2", None, True, math.nan, datetime(2026, 1, 1, tzinfo=UTC), b"\xff"
+    )
     assert (held.result(), held.skipped) == (1, 6)
 
 
 def test_infinities() -> None:
     """An infinity would end the query, or be dropped."""
-    assert taken(Total(), 1, math.inf).result() == math.inf
-    assert taken(Total(), MAX, -math.inf).result() == -math.inf
-    assert math.isnan(taken(Total(), math.inf, -math.inf).result())
-    assert taken(Total(is_mean=True), 1, math.inf).result() == math.inf
+    assert accumulate(Total(), 1, math.inf).result() == math.inf
+    assert accumulate(Total(), MAX, -math.inf).result() == -math.inf
+    assert math.isnan(accumulate(Total(), math.inf, -math.inf).result())
+    assert accumulate(Total(is_mean=True), 1, math.inf).result() == math.inf
 
 
 def test_the_line_orders_extremes() -> None:
     """Values of several domains would be compared as Python does, which raises."""
     mixed = [None, False, True, math.nan, -math.inf, 7, datetime(2026, 1, 1, tzinfo=UTC), "", "b"]
     for count in range(1, len(mixed)):
-        assert taken(Extreme(least=False), *mixed[:count]).result() is not None or count == 1
-        least = taken(Extreme(least=True), *mixed[count:][::-1]).result()
+        assert accumulate(Extreme(least=False), *mixed[:count]).result() is not None or count == 1
+        least = accumulate(Extreme(least=True), *mixed[count:][::-1]).result()
         assert key_of(least) == key_of(mixed[count])
-    assert taken(Extreme(least=False), *mixed).result() == "b"
+    assert accumulate(Extreme(least=False), *mixed).result() == "b"
 
 
 def test_best_with_ties() -> None:
@@ -121,35 +123,35 @@ def test_best_with_ties() -> None:
         assert [each["n"] for each in held.result()] == [0, 1, 2]
 
 
-def test_distinct_is_exact_as_far_as_it_says() -> None:
+def test_distinct_is_exact_up_to_its_limit() -> None:
     """Few values would be estimated, or bytes and numbers be confused."""
     several = [*range(1000), *map(str, range(1000)), b"\xff", "ÿ", None, True, 1.5, 5.0]
-    held = taken(Distinct(), *several, *several)
+    held = accumulate(Distinct(), *several, *several)
     assert (held.result(), held.bounds) == (2005, None)
 
 
 def test_distinct_is_estimated_beyond() -> None:
     """An estimate would exceed its stated error, or depend on the order of parts."""
     count = 5 * 2**SKETCH_HASHES_LOG2
-    whole = taken(Distinct(), *range(count))
+    whole = accumulate(Distinct(), *range(count))
     assert abs(whole.result() - count) <= 3 * 0.016 * count
     low, high = whole.bounds or (0, 0)
     assert low <= count <= high
-    parts = [taken(Distinct(), *range(n, count, 3)) for n in range(3)]
+    parts = [accumulate(Distinct(), *range(n, count, 3)) for n in range(3)]
     for order in (parts, parts[::-1]):
-        joined = taken(Distinct(), *range(0, count, 7))
+        joined = accumulate(Distinct(), *range(0, count, 7))
         for each in order:
-            joined.combine(restored(each, Distinct()))
+            joined.combine(decode(each, Distinct()))
         assert joined.packed() == whole.packed()
 
 
 @given(st.lists(st.integers(0, 2**14)), st.binary(max_size=40), st.integers(0, 60))
 def test_hostile_sketches(some: list[int], junk: bytes, at: int) -> None:
     """An invalid sketch would be decoded, or would end the process."""
-    data = taken(Distinct(), *some).packed()
+    data = accumulate(Distinct(), *some).packed()
     for hostile in (junk, data[:at], data + junk, data[:at] + junk + data[at + len(junk) :]):
         try:
-            read = restored(_Said(hostile), Distinct())
+            read = decode(_Said(hostile), Distinct())
         except EncodingError:
             continue
         assert read.packed() == hostile
@@ -168,11 +170,11 @@ class _Said(Counted):
 
 def test_a_large_sketch_is_held_to_its_hashes() -> None:
     """Hashes out of order would be taken for more values than there are."""
-    data = taken(Distinct(), *range(5000)).packed()
+    data = accumulate(Distinct(), *range(5000)).packed()
     swapped = data[:24] + data[32:40] + data[24:32] + data[40:]
     for hostile in (swapped, data[:-8] + b"\xff" * 8, data[:24] + bytes(8) + data[32:]):
         with pytest.raises(EncodingError):
-            restored(_Said(hostile), Distinct())
+            decode(_Said(hostile), Distinct())
 
 
 @pytest.mark.parametrize(
@@ -187,21 +189,21 @@ def test_a_large_sketch_is_held_to_its_hashes() -> None:
 def test_hostile_sums(said: object) -> None:
     """A decoded sum would take unbounded memory."""
     with pytest.raises(msgspec.DecodeError):
-        restored(_Said(said), Total())
+        decode(_Said(said), Total())
 
 
 def test_hostile_bests() -> None:
     """Decoded items would be too many, or lack the attribute."""
-    held = taken(Best("a", 3, least=True), 1, 2, 3)
+    held = accumulate(Best("a", 3, least=True), 1, 2, 3)
     with pytest.raises(EncodingError):
-        restored(held, Best("a", 2, least=True))
-    assert restored(held, Best("b", 3, least=True)).result() == []
+        decode(held, Best("a", 2, least=True))
+    assert decode(held, Best("b", 3, least=True)).result() == []
     with pytest.raises(EncodingError):
-        restored(_Said([b"junk"]), Best("a", 3, least=True))
+        decode(_Said([b"junk"]), Best("a", 3, least=True))
 
 
 @given(values())
-def test_keys_come_back(value: object) -> None:
+def test_keys_survive_encoding(value: object) -> None:
     """A value would change at the combining server."""
     key = key_of(value)  # type: ignore[arg-type]
     read = read_key(msgspec.msgpack.decode(msgspec.msgpack.encode(key)))

@@ -59,7 +59,7 @@ def admission(name: str = "", *, general: bool = False) -> Admission:
         (C, Unsubscribe("i" * 255), None),
     ],
 )
-def test_a_request_is_taken_from_whom_it_may_come(
+def test_a_request_needs_a_permitted_origin(
     origin: Origin, message: StateMessage, reason: Reason | None
 ) -> None:
     """A stranger could change tables, or one server impersonate another."""
@@ -78,7 +78,7 @@ def test_a_request_is_taken_from_whom_it_may_come(
         (C, "", None),
     ],
 )
-def test_a_mesh_names_homes(origin: Origin, owner: str, reason: Reason | None) -> None:
+def test_a_mesh_names_owners(origin: Origin, owner: str, reason: Reason | None) -> None:
     """A message of one owner's tree would follow another's, or loop."""
     it = admission("me", general=True)
     assert reason_of(it.check, origin, Subscribe("1", SOME, owner=owner)) is reason
@@ -93,14 +93,14 @@ def test_a_mesh_names_homes(origin: Origin, owner: str, reason: Reason | None) -
         (HOPS_MAX, Reason.TOO_MANY_HOPS),
     ],
 )
-def test_what_goes_round_ends(hops: int, reason: Reason | None) -> None:
+def test_looping_notifications_end(hops: int, reason: Reason | None) -> None:
     """A notification would loop forever over links in a ring."""
     it = admission()
     assert reason_of(it.check_forwarded, PEER, Publish((Notification({}),), hops)) is reason
     assert reason_of(it.check_query, PEER, ask(Query("a = 1"), "1", hops=hops)) is reason
 
 
-def test_nothing_published_comes_over_a_link_that_is_not_used() -> None:
+def test_notifications_over_an_unused_link_are_refused() -> None:
     """A notification would arrive twice; in a mesh it must be recognised and accepted."""
     for general, reasons in ((False, [Reason.UNCONFIRMED] * 2), (True, [None, Reason.UNCONFIRMED])):
         it = admission("me", general=general)
@@ -123,12 +123,12 @@ def test_nothing_published_comes_over_a_link_that_is_not_used() -> None:
         (ask(Query("a = 1"), "1", source="x"), Reason.WRONG_OWNER),
     ],
 )
-def test_a_question_asks_for_something(question: Ask, reason: Reason | None) -> None:
+def test_an_empty_query_is_refused(question: Ask, reason: Reason | None) -> None:
     """Every server would receive a query without an answer."""
     assert reason_of(admission().check_query, C, question) is reason
 
 
-def test_what_travels_is_taken_once_where_servers_have_names() -> None:
+def test_named_servers_accept_each_message_once() -> None:
     """Copies would be delivered; or a query would suppress a notification."""
     it = admission("me")
     assert reason_of(it.check_duplicate, Publish, "p", "1") is None

@@ -82,7 +82,7 @@ def test_any_grouping_in_any_order_is_one(
     assert Partial.from_bytes(ALL, whole).to_bytes() == whole
 
 
-def by_hand(items: list[Notification]) -> dict[str, Any]:
+def expected_results(items: list[Notification]) -> dict[str, Any]:
     """Returns all results of one group by plain Python."""
     keys = [key for item in items if "v" in item for key in item.keys_of("v")]
     numbers: list[Any] = [key[1] for key in keys if key[0] == 4]
@@ -127,7 +127,7 @@ def test_results_are_those_by_hand(items: list[Notification]) -> None:
         Notification({k: v for k, v in each.items() if k == "g"}).keys_of("g") for each in results
     ] == [(key,) for key in sorted(groups)]
     for result, key in zip(results, sorted(groups), strict=True):
-        expected = by_hand(groups[key])
+        expected = expected_results(groups[key])
         for name in ("count", "count(v)", "distinct(v)"):
             assert result[name] == expected[name]
         assert result.get("skipped", {}).get("sum(v)", 0) == expected["skipped"]

@@ -125,7 +125,7 @@ def test_maximal_runs_of_parts_are_delegated(
     assert spans_of(map(frozenset, sources)) == spans
 
 
-def test_a_pattern_is_assembled_where_it_comes_from() -> None:
+def test_a_pattern_is_assembled_at_its_sources() -> None:
     """Single notifications would travel instead of matches."""
     network = Line(["", "", "ab"])
     network.subscribe(0, "ab")
@@ -200,7 +200,7 @@ def test_a_full_delegate_hands_back() -> None:
     assert network.servers[2].assembler.statistics().patterns == 1, "it is asked again"
 
 
-def test_who_handed_back_is_asked_again_when_its_link_comes_back() -> None:
+def test_a_delegate_is_asked_again_after_a_new_link() -> None:
     """A delegate that was full once would never be used again."""
     network = Line(["", "", "ab"], PatternLimits(runs_max=3))
     network.subscribe(1, "ab", every=True)
@@ -215,7 +215,7 @@ def test_who_handed_back_is_asked_again_when_its_link_comes_back() -> None:
     assert network.spans(1) == [(0, 2, "2")]
 
 
-def test_a_delegation_that_goes_round_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_looping_delegation_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers with different link states would delegate a pattern to one another forever."""
     monkeypatch.setattr(assembler, "DELEGATIONS_MAX", 1)
     network = Line(["", "", "ab"])
@@ -227,7 +227,7 @@ def test_a_delegation_that_goes_round_ends(monkeypatch: pytest.MonkeyPatch) -> N
     assert not network.refused, "who handed back at once is not told of an end"
 
 
-def test_a_link_that_comes_back_serves_again() -> None:
+def test_a_restored_link_serves_again() -> None:
     """After a failure a pattern would wait for a delegate without its pieces."""
     network = Line(["", "", "ab"])
     network.subscribe(0, "ab")
@@ -244,7 +244,7 @@ def test_a_link_that_comes_back_serves_again() -> None:
     assert network.found() == ["a2 b3"]
 
 
-def test_a_client_that_goes_leaves_nothing() -> None:
+def test_a_disconnected_client_leaves_nothing() -> None:
     """Patterns of disconnected clients would still be assembled."""
     network = Line(["x", "", "ab"])
     network.subscribe(0, "xab")
@@ -266,7 +266,7 @@ def test_subscription_forwarding_assembles_at_the_access_point() -> None:
     assert len(network.servers[1].router.filters_of(Neighbour("0")).filters) == 2
 
 
-def asked_router() -> Router:
+def router_with_pattern() -> Router:
     """A router with one neighbour that has advertised a and b."""
     router = Router(Strategy.ADVERTISEMENTS, slack_us=10)
     router.handle(LinkUp(N, Role.PEER), 0)
@@ -296,9 +296,9 @@ A = Notification({"kind": "a"}, envelope=Envelope(id="a", publisher="p", time_us
         (HandBack(256 * "x"), Reason.TOO_LONG),
     ],
 )
-def test_what_does_not_fit_is_refused(said: PatternMessage, reason: Reason) -> None:
+def test_unfitting_messages_are_refused(said: PatternMessage, reason: Reason) -> None:
     """A faulty neighbour would change tables, or stop the server."""
-    router = asked_router()
+    router = router_with_pattern()
     router.handle(Received(N, SubscribePattern("known", AB)), 0)
     effects = router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
     [own] = [
@@ -314,9 +314,9 @@ def test_what_does_not_fit_is_refused(said: PatternMessage, reason: Reason) -> N
     assert router.statistics().patterns == before.patterns
 
 
-def test_answers_for_what_was_withdrawn_change_nothing() -> None:
+def test_answers_for_withdrawn_patterns_change_nothing() -> None:
     """An answer that crosses a withdrawal would be an error, or affect another pattern."""
-    router = asked_router()
+    router = router_with_pattern()
     router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
     router.handle(Received(Client("c"), UnsubscribePattern("it")), 0)
     for answer in (AcceptPattern("1"), ReportMatches("1", (), 5), ReturnPattern("1", 5, ())):
@@ -328,7 +328,7 @@ def test_answers_for_what_was_withdrawn_change_nothing() -> None:
 
 def test_clients_that_err_are_refused() -> None:
     """A client could take another's identity, or act as a server."""
-    router = asked_router()
+    router = router_with_pattern()
     client = Client("c")
     router.handle(Received(client, SubscribePattern("it", AB)), 0)
     assert router.handle(Received(client, SubscribePattern("it", AB)), 0) == []
@@ -347,7 +347,7 @@ def test_clients_that_err_are_refused() -> None:
     assert router.statistics().patterns.patterns == 1
 
 
-def told(effects: Iterable[Effect], kind: type[Said]) -> list[Said]:
+def messages_of(effects: Iterable[Effect], kind: type[Said]) -> list[Said]:
     """Returns the sent messages of a kind."""
     sent = [each.message for each in effects if isinstance(each, Send)]
     return [each for each in sent if isinstance(each, kind)]
@@ -365,7 +365,7 @@ def delegate() -> Router:
     router.handle(LinkUp(N, Role.PEER), 0)
     router.handle(Received(Client("p"), Advertise("p", Advertisement("kind any"))), 0)
     every = Pattern(AB.filters, every=True)
-    assert told(router.handle(Received(N, SubscribePattern("it", every)), 0), AcceptPattern)
+    assert messages_of(router.handle(Received(N, SubscribePattern("it", every)), 0), AcceptPattern)
     return router
 
 
@@ -373,7 +373,7 @@ def publish(router: Router, kind: str, time_us: int) -> list[Effect]:
     return router.handle(Received(Client("p"), Publish((of_kind(kind, time_us),))), 0)
 
 
-def test_what_the_asker_has_had_already_is_not_taken_again() -> None:
+def test_pieces_of_the_asker_are_not_taken_twice() -> None:
     """A match would be found twice: by the asker, before the hand-over, and by its delegate."""
     router = delegate()
     for time_us in (50, 70):
@@ -382,12 +382,12 @@ def test_what_the_asker_has_had_already_is_not_taken_again() -> None:
     router.handle(Received(N, HandOver("it", 60, (early,))), 0)
     publish(router, "b", 80)
     effects = router.handle(TimePassed(200), 0)
-    [report] = told(effects, ReportMatches)
+    [report] = messages_of(effects, ReportMatches)
     starts = [match.notifications[0].envelope.id for match in report.matches]
     assert starts == ["a30", "a70"]
 
 
-def test_what_the_asker_has_gone_past_is_late() -> None:
+def test_pieces_below_the_askers_watermark_are_late() -> None:
     """A delegate would report matches that its asker must drop."""
     assembly = SplitPattern(0, N, "it", AB, RunBudget(PatternLimits()))
     assert not assembly.is_late(59)
@@ -397,30 +397,30 @@ def test_what_the_asker_has_gone_past_is_late() -> None:
 
 def test_a_watermark_tells_of_a_time() -> None:
     """A match would wait here for a time that a neighbour has reported."""
-    router = asked_router()
+    router = router_with_pattern()
     effects = router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
-    [asked] = told(effects, SubscribePattern)
+    [asked] = messages_of(effects, SubscribePattern)
     router.handle(Received(N, AcceptPattern(asked.identity)), 0)
     router.handle(Received(N, ReportMatches(asked.identity, (), 500)), 0)
     assert router.statistics().patterns.learned_us == 500 + 10
 
 
-def test_what_is_recalled_reports_no_more() -> None:
+def test_a_recalled_pattern_reports_no_more() -> None:
     """Matches would be reported in addition to the returned notifications."""
     router = delegate()
     router.handle(Received(Client("p"), Unadvertise("p")), 0)
     router.handle(LinkUp(M, Role.PEER), 0)
     router.handle(Received(M, Advertise("0", Advertisement("kind in ('a', 'b')"))), 0)
     effects = router.handle(Received(N, HandOver("it", 0, ())), 0)
-    [asked] = told(effects, SubscribePattern)
+    [asked] = messages_of(effects, SubscribePattern)
     router.handle(Received(M, AcceptPattern(asked.identity)), 0)
-    [recalled] = told(router.handle(Received(N, RecallPattern("it")), 0), RecallPattern)
+    [recalled] = messages_of(router.handle(Received(N, RecallPattern("it")), 0), RecallPattern)
     router.handle(Received(Client("p"), Advertise("p", Advertisement("kind any"))), 0)
     effects = [*publish(router, "a", 50), *publish(router, "b", 51)]
     effects += router.handle(TimePassed(1_000), 0)
-    assert told(effects, ReportMatches) == []
+    assert messages_of(effects, ReportMatches) == []
     effects = router.handle(Received(M, ReturnPattern(recalled.identity, 0, ())), 0)
-    [returned] = told(effects, ReturnPattern)
+    [returned] = messages_of(effects, ReturnPattern)
     assert [piece.notification.envelope.id for piece in returned.pieces] == ["a50", "b51"]
     router.validate()
 
@@ -449,7 +449,7 @@ def test_a_split_follows_links_and_clients() -> None:
     assert tree.servers[1].delegated("c") == [Span(0, 2, Neighbour("0"))]
 
 
-def test_what_nobody_asks_for_tells_the_time() -> None:
+def test_unmatched_notifications_advance_the_time() -> None:
     """A match would wait despite later publications at its client's server."""
     network = Line(["z", "", "ab"])
     network.subscribe(0, "ab")
@@ -500,7 +500,7 @@ def test_a_clock_that_jumps_is_refused() -> None:
     assert router.handle(TimePassed(100), 0) == []
 
 
-def test_what_is_late_is_counted() -> None:
+def test_late_notifications_are_counted() -> None:
     """A match would depend on unrelated deadlines, or be lost in silence."""
     router = Router(slack_us=10)
     router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
@@ -514,35 +514,35 @@ def test_what_is_late_is_counted() -> None:
     assert router.pattern_statistics().dropped == {LATE: 1}
 
 
-def test_a_delegate_says_each_time_that_something_waits() -> None:
+def test_a_delegate_reports_each_wait() -> None:
     """Its asker would not send the time again, and a match would wait forever."""
     router = delegate()
     router.handle(Received(N, HandOver("it", 0, ())), 0)
-    waits = [told(publish(router, "a", 50), ReportMatches)]
-    waits.append(told(publish(router, "b", 55), ReportMatches))
-    waits.append(told(router.handle(Received(N, AskWatermark("it", 100)), 0), ReportMatches))
-    waits.append(told(publish(router, "a", 120), ReportMatches))
+    waits = [messages_of(publish(router, "a", 50), ReportMatches)]
+    waits.append(messages_of(publish(router, "b", 55), ReportMatches))
+    waits.append(messages_of(router.handle(Received(N, AskWatermark("it", 100)), 0), ReportMatches))
+    waits.append(messages_of(publish(router, "a", 120), ReportMatches))
     assert [[each.waits_us for each in reports] for reports in waits] == [[50], [], [None], [120]]
 
 
 def test_a_delegate_is_asked_one_question_at_a_time() -> None:
     """Each later time would be sent to a delegate that has not answered yet."""
-    router = asked_router()
+    router = router_with_pattern()
     abc = Pattern("kind = 'a' -> kind = 'b' -> kind = 'c'")
     router.handle(Received(Client("p"), Advertise("p", Advertisement("kind = 'c'"))), 0)
     effects = router.handle(Received(Client("c"), SubscribePattern("it", abc)), 0)
-    [asked] = told(effects, SubscribePattern)
+    [asked] = messages_of(effects, SubscribePattern)
     router.handle(Received(N, AcceptPattern(asked.identity)), 0)
     publish(router, "c", 50)
-    assert len(told(router.handle(TimePassed(100), 0), AskWatermark)) == 1
+    assert len(messages_of(router.handle(TimePassed(100), 0), AskWatermark)) == 1
     publish(router, "c", 95)
-    assert told(router.handle(TimePassed(150), 0), AskWatermark) == []
+    assert messages_of(router.handle(TimePassed(150), 0), AskWatermark) == []
     answer = ReportMatches(asked.identity, (), 90)
-    assert len(told(router.handle(Received(N, answer), 0), AskWatermark)) == 1
+    assert len(messages_of(router.handle(Received(N, answer), 0), AskWatermark)) == 1
 
 
 @pytest.mark.parametrize("recalled", [False, True])
-def test_who_only_gathers_drops_the_newest(recalled: bool) -> None:
+def test_a_collecting_server_drops_the_newest(recalled: bool) -> None:
     """Memory would be unbounded during a hand-over, or too much be lost."""
     budget = RunBudget(PatternLimits(pending_max=2))
     assembly = SplitPattern(0, N, "it", AB, budget)
@@ -555,7 +555,7 @@ def test_who_only_gathers_drops_the_newest(recalled: bool) -> None:
     assert budget.dropped == {GATHERED_FULL: 1}
 
 
-def test_who_assembles_goes_on_without_the_silent() -> None:
+def test_an_assembler_continues_without_silent_delegates() -> None:
     """A silent neighbour would fill this server's memory, or stop it."""
     assembly = SplitPattern(0, Client("c"), "it", AB, RunBudget(PatternLimits(pending_max=2)))
     for place, kind, time_us in ((0, "a", 10), (1, "b", 20), (0, "a", 30)):

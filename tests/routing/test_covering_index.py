@@ -62,21 +62,21 @@ OFFERS = [
 ]
 
 
-def covering(front: Any, held: Mapping[int, Product], product: Product) -> list[int]:
+def covering_of(front: Any, held: Mapping[int, Product], product: Product) -> list[int]:
     """Returns the products that cover a product."""
     found = front.covering(product, example_of(product.sides))
     assert found == sorted(set(found))
     return [number for number in found if product_covers(held[number], product)]
 
 
-def covered(front: Any, held: Mapping[int, Product], product: Product) -> list[int]:
+def covered_by(front: Any, held: Mapping[int, Product], product: Product) -> list[int]:
     """Returns the products that a product covers."""
     found = front.covered(product)
     assert found == sorted(set(found))
     return [number for number in found if product_covers(product, held[number])]
 
 
-def asked_of(front: Any, products: list[Product]) -> None:
+def compare_all(front: Any, products: list[Product]) -> None:
     """Compares every pair of products, also after removals."""
     for number, product in enumerate(products):
         front.add(number, product, example_of(product.sides))
@@ -90,8 +90,8 @@ def asked_of(front: Any, products: list[Product]) -> None:
         for product in products:
             above = [n for n, each in held.items() if product_covers(each, product)]
             below = [n for n, each in held.items() if product_covers(product, each)]
-            assert covering(front, held, product) == above, str(product)
-            assert covered(front, held, product) == below, str(product)
+            assert covering_of(front, held, product) == above, str(product)
+            assert covered_by(front, held, product) == below, str(product)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def asked_of(front: Any, products: list[Product]) -> None:
 )
 def test_it_answers_as_asking_each_would(make: Callable[[], Any], products: list[Product]) -> None:
     """A covered filter would be sent, or, worse, an uncovered one held back."""
-    asked_of(make(), products)
+    compare_all(make(), products)
 
 
 @given(st.lists(strategies.filters(), min_size=2, max_size=12, unique=True))
@@ -116,10 +116,10 @@ def test_any_filters(filters: list[Filter]) -> None:
     for each in usable:
         if all(side.text is None for side in each.sides.values()):
             below = [n for n, other in held.items() if product_covers(each, other)]
-            found = covered(front, held, each)
+            found = covered_by(front, held, each)
             assert [n for n in below if example_of(held[n].sides) is not None] == found
             above = [n for n, other in held.items() if product_covers(other, each)]
-            assert example_of(each.sides) is None or covering(front, held, each) == above
+            assert example_of(each.sides) is None or covering_of(front, held, each) == above
 
 
 def test_few_are_looked_at() -> None:
@@ -142,8 +142,8 @@ def test_an_unknown_operator_covers_nothing() -> None:
     held = {0: strange, 1: Filter("a any")}
     for number, each in held.items():
         front.add(number, each, example_of(each.sides))
-    assert covering(front, held, strange) == []
-    assert covered(front, held, Filter("a any")) == [1]
-    assert covered(front, held, strange) == []
+    assert covering_of(front, held, strange) == []
+    assert covered_by(front, held, Filter("a any")) == [1]
+    assert covered_by(front, held, strange) == []
     front.remove(0)
     front.validate()

@@ -20,7 +20,7 @@ N, M = Neighbour("n"), Neighbour("m")
 ABCD = Pattern("kind = 'a' -> kind = 'b' -> kind = 'c' -> kind = 'd'")
 
 
-def offered(*spans: Span) -> tuple[DelegatedSegments, SplitPattern, list[Segment]]:
+def offer_spans(*spans: Span) -> tuple[DelegatedSegments, SplitPattern, list[Segment]]:
     """Returns a pattern with offers of these spans."""
     segments = DelegatedSegments()
     pattern = SplitPattern(0, Client("c"), "it", ABCD, RunBudget(PatternLimits()), hops=4)
@@ -29,16 +29,16 @@ def offered(*spans: Span) -> tuple[DelegatedSegments, SplitPattern, list[Segment
     return segments, pattern, list(pattern.segments.values())
 
 
-def said(actions: Sequence[Action]) -> list[tuple[Neighbour, Message]]:
+def messages_of(actions: Sequence[Action]) -> list[tuple[Neighbour, Message]]:
     """Returns the sent messages with their receivers."""
     return [(each.to, each.message) for each in actions if isinstance(each, Send)]
 
 
-def test_an_offer_is_known_where_its_answer_comes() -> None:
+def test_an_offer_is_filed_under_its_answer() -> None:
     """An answer would be matched to another segment, or to none."""
     segments = DelegatedSegments()
     pattern = SplitPattern(0, Client("c"), "it", ABCD, RunBudget(PatternLimits()), hops=4)
-    [(to, message)] = said(segments.offer(pattern, Span(0, 2, N)))
+    [(to, message)] = messages_of(segments.offer(pattern, Span(0, 2, N)))
     assert isinstance(message, SubscribePattern)
     assert to == N
     assert message.pattern == Pattern(ABCD.filters[:2], every=True)
@@ -49,13 +49,13 @@ def test_an_offer_is_known_where_its_answer_comes() -> None:
     assert list(segments) == [segment]
 
 
-def test_what_was_gathered_goes_to_the_delegate() -> None:
+def test_collected_pieces_go_to_the_delegate() -> None:
     """A delegate would begin without earlier pieces, or the asker keep them too."""
-    segments, pattern, [segment] = offered(Span(1, 3, N))
+    segments, pattern, [segment] = offer_spans(Span(1, 3, N))
     note = Notification({"kind": "b"}, envelope=Envelope(id="b", time_us=50))
     pattern.hold(1, (note,))
     pattern.take_matches(40)
-    [(to, message)] = said(segments.hand_over(pattern, segment))
+    [(to, message)] = messages_of(segments.hand_over(pattern, segment))
     assert to == N
     assert isinstance(message, HandOver)
     assert message.watermark_us == segment.watermark_us == 40
@@ -65,11 +65,11 @@ def test_what_was_gathered_goes_to_the_delegate() -> None:
 
 def test_a_delegate_is_asked_only_where_its_answer_is_awaited() -> None:
     """Delegates would be asked repeatedly for known or impossible answers."""
-    segments, _, [segment] = offered(Span(1, 3, N))
+    segments, _, [segment] = offer_spans(Span(1, 3, N))
     assert segments.ask_watermark(segment, 90, 100) == [], "it assembles nothing yet"
     segment.phase = DelegationPhase.DELEGATED
     segment.waits_us = waits_us = 20
-    assert said(segments.ask_watermark(segment, 90, 100)) == [
+    assert messages_of(segments.ask_watermark(segment, 90, 100)) == [
         (N, AskWatermark(segment.identity, 100))
     ]
     assert segment.waits_us != waits_us, "what it said before is answered by the next report"
@@ -79,24 +79,24 @@ def test_a_delegate_is_asked_only_where_its_answer_is_awaited() -> None:
     assert len(segments.ask_watermark(segment, 95, 105)) == 1
 
 
-def test_the_way_back_is_by_withdrawing_or_recalling() -> None:
+def test_a_segment_is_withdrawn_or_recalled() -> None:
     """A neighbour would collect in vain, or its pieces be lost."""
-    segments, pattern, [one, other] = offered(Span(0, 2, N), Span(2, 4, N))
-    withdrawn = said(segments.withdraw(pattern, one))
+    segments, pattern, [one, other] = offer_spans(Span(0, 2, N), Span(2, 4, N))
+    withdrawn = messages_of(segments.withdraw(pattern, one))
     assert withdrawn == [(N, UnsubscribePattern(one.identity))]
     assert [segment for _, segment in segments.at(N)] == [other]
     other.waits_us = waits_us = 5
-    assert said(segments.recall(other)) == [(N, RecallPattern(other.identity))]
+    assert messages_of(segments.recall(other)) == [(N, RecallPattern(other.identity))]
     assert other.waits_us != waits_us
     assert len(segments) == 1, "it has still to be returned"
     segments.end(pattern, other)
     assert (len(segments), segments.at(N), pattern.segments) == (0, [], {})
 
 
-def test_a_pattern_that_goes_tells_all_who_know_it() -> None:
+def test_a_withdrawn_pattern_is_withdrawn_at_all_delegates() -> None:
     """Delegates would assemble in vain; or receive a second stop."""
-    segments, pattern, [one, other] = offered(Span(0, 2, N), Span(2, 4, M))
+    segments, pattern, [one, other] = offer_spans(Span(0, 2, N), Span(2, 4, M))
     other.phase = DelegationPhase.RETURNING
-    assert said(segments.forget(pattern)) == [(N, UnsubscribePattern(one.identity))]
+    assert messages_of(segments.forget(pattern)) == [(N, UnsubscribePattern(one.identity))]
     assert len(segments) == 0
     assert segments.get(M, other.identity) is None

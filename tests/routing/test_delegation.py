@@ -23,7 +23,7 @@ AB = Pattern("a = 1 -> b = 1")
 A = Notification({"a": 1}, envelope=Envelope(id="a"))
 
 
-def test_every_message_goes_one_way() -> None:
+def test_every_message_has_one_direction() -> None:
     """A server could not distinguish a request from an answer."""
     demands, answers = set(get_args(Demand)), set(get_args(DelegateMessage))
     assert not demands & answers

@@ -57,7 +57,7 @@ OFFERED, DELEGATED, RETURNING = (
         ([HandOver, RecallPattern, RecallPattern], [DELEGATED, RETURNING, None]),
     ],
 )
-def test_a_delegate_takes_what_fits(
+def test_a_delegate_rejects_unfitting_messages(
     messages: list[type[Demand]], phases: list[DelegationPhase | None]
 ) -> None:
     """A delegate would assemble without a hand-over, or return unknown pieces."""
@@ -79,7 +79,7 @@ def test_a_delegate_takes_what_fits(
         ([HandBack, AcceptPattern], [DelegationPhase.OVER, None]),
     ],
 )
-def test_who_asks_takes_what_fits(
+def test_an_asker_rejects_unfitting_messages(
     messages: list[type[DelegateMessage]], phases: list[DelegationPhase | None]
 ) -> None:
     """Matches would be accepted from a delegate without pieces, or pieces without a recall."""
@@ -99,7 +99,7 @@ def walk(
     return found
 
 
-def test_who_has_asked_to_be_rid_of_a_pattern_assembles_it_until_it_is_recalled() -> None:
+def test_a_pattern_is_assembled_until_its_recall() -> None:
     """A full delegate would stop, and its pieces be lost."""
     for message in (AskWatermark, RecallPattern):
         full, before = DelegationPhase.HANDED_BACK, DelegationPhase.DELEGATED

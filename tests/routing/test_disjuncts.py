@@ -59,7 +59,7 @@ def test_an_item_answers_for_some_choice_of_values(
     groups,
     notifications(named=st.sampled_from(NAMES)),
 )
-def test_what_came_is_decided_as_it_is(
+def test_a_received_disjunct_is_not_trusted(
     sets: Filter, same: list[list[str]], item: Notification
 ) -> None:
     """A source would trust a stranger's disjunct to be in normal form."""

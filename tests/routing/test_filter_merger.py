@@ -130,13 +130,15 @@ def test_merging_changes_no_delivery(
                 published = world.publish()
                 world.network.settle()
                 expected = (
-                    Counter() if published is None else deliveries(world.wishes, published[0])
+                    Counter()
+                    if published is None
+                    else deliveries(world.subscriptions, published[0])
                 )
                 assert world.network.taken() == expected
                 given.append(expected)
             assert given[0] == given[1]
     assert merged > 0, "nothing was merged"
-    assert_same_tables(merging, merging.network, refilled(merging))
+    assert_same_tables(merging, merging.network, refill(merging))
     withdraw_all(merging)
 
 
@@ -146,20 +148,20 @@ def subscribe(world: World) -> None:
     broker = world.chance.randrange(world.brokers)
     key = (broker, f"{broker}{client}", f"{client}{world.chance.randrange(1_000_000)}")
     wished = FilterSet([mergeable(world.chance), mergeable(world.chance)])
-    if key not in world.wishes:
-        world.wishes[key] = wished
+    if key not in world.subscriptions:
+        world.subscriptions[key] = wished
         world.network.say(*key[:2], Subscribe(key[2], wished))
 
 
-def refilled(world: World) -> Network:
+def refill(world: World) -> Network:
     """Returns a fresh network with only the remaining registrations."""
     fresh = world.fresh()
-    said: list[tuple[int, str, Message]] = [
-        *((*key[:2], Subscribe(key[2], filters)) for key, filters in world.wishes.items()),
+    messages_to_neighbour: list[tuple[int, str, Message]] = [
+        *((*key[:2], Subscribe(key[2], filters)) for key, filters in world.subscriptions.items()),
         *((*key[:2], Advertise(key[2], offer)) for key, offer in world.offers.items()),
     ]
-    world.chance.shuffle(said)
-    for each in said:
+    world.chance.shuffle(messages_to_neighbour)
+    for each in messages_to_neighbour:
         fresh.say(*each)
     fresh.settle()
     return fresh
@@ -174,7 +176,7 @@ def assert_same_tables(world: World, one: Network, other: Network) -> None:
             filters, again = here.filters_of(next_hop), there.filters_of(next_hop)
             if world.strategy is Strategy.ADVERTISEMENTS and (b, a, True) not in parents(world):
                 advertised = other.routers[b].offers_of(Neighbour(f"{a}"))
-                filters, again = within(filters, advertised), within(again, advertised)
+                filters, again = restrict(filters, advertised), restrict(again, advertised)
             assert filters == again, f"{a} holds other filters of {next_hop}"
 
 
@@ -183,7 +185,7 @@ def parents(world: World) -> Set[tuple[int, int, bool]]:
     return {(child, parent, True) for parent, child, is_parent in world.edges if is_parent}
 
 
-def within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
+def restrict(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
     """Returns the part of filters within advertisements."""
     names = {name for each in (*filters.filters, *offers) for name in each.sets}
     return FilterSet(
@@ -196,7 +198,7 @@ def within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
 # --- one server -----------------------------------------------------------------------------------
 
 
-class Told:
+class MergedNeighbours:
     """A poset with merging, and the filters that each neighbour knows at each moment."""
 
     def __init__(self) -> None:
@@ -244,31 +246,33 @@ class Told:
 
 @pytest.mark.quick_every(8)
 @pytest.mark.parametrize("seed", range(30))
-def test_a_neighbour_knows_all_that_is_wanted_and_nothing_else(
+def test_a_neighbour_knows_exactly_the_wanted_filters(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """During changes a neighbour would miss filters, or hold unneeded ones."""
     monkeypatch.setattr(module, "MERGED_SIZE_MAX", (2, 4, MERGED_SIZE_MAX)[seed % 3])
     chance = random.Random(seed)
-    told = Told()
+    neighbours = MergedNeighbours()
     for _ in range(50):
         batch: dict[Filter, Set[NextHop]] = {}
         for _ in range(chance.choice((1, 1, 1, 4))):
             made = mergeable if chance.random() < 0.8 else random_filter
-            gone = told.wanted and chance.random() < 0.45
-            product = chance.choice(list(told.wanted)) if gone else made(chance)
+            withdrawals = neighbours.wanted and chance.random() < 0.45
+            product = chance.choice(list(neighbours.wanted)) if withdrawals else made(chance)
             batch[product] = frozenset(
-                () if gone and chance.random() < 0.8 else chance.sample(WAYS, chance.randint(1, 3))
+                ()
+                if withdrawals and chance.random() < 0.8
+                else chance.sample(WAYS, chance.randint(1, 3))
             )
-        told.want(batch)
+        neighbours.want(batch)
         for next_hop in WAYS:
             wanted = FilterSet(
-                each for each, next_hops in told.wanted.items() if next_hop in next_hops
+                each for each, next_hops in neighbours.wanted.items() if next_hop in next_hops
             )
-            assert FilterSet(told.sent(next_hop)) == wanted
-    told.want(dict.fromkeys(told.wanted, frozenset()))
-    assert told.tables == {next_hop: {} for next_hop in WAYS}
-    assert told.merging.statistics() == FilterMergerStatistics()
+            assert FilterSet(neighbours.sent(next_hop)) == wanted
+    neighbours.want(dict.fromkeys(neighbours.wanted, frozenset()))
+    assert neighbours.tables == {next_hop: {} for next_hop in WAYS}
+    assert neighbours.merging.statistics() == FilterMergerStatistics()
 
 
 def filters(*texts: str) -> dict[Filter, Set[NextHop]]:
@@ -276,60 +280,60 @@ def filters(*texts: str) -> dict[Filter, Set[NextHop]]:
     return {Filter(text): frozenset(WAYS[:1]) for text in texts}
 
 
-def gone(*texts: str) -> dict[Filter, Set[NextHop]]:
+def withdrawals(*texts: str) -> dict[Filter, Set[NextHop]]:
     """Returns filters without next hops."""
     return {Filter(text): frozenset() for text in texts}
 
 
 def test_roots_that_differ_in_one_attribute_are_joined() -> None:
     """Neighbours would hold one filter per symbol, or one that matches too much."""
-    told = Told()
-    told.want(filters("s = 'A' and p > 1", "s = 'B' and p > 1", "s = 'C' and p > 2", "q > 1"))
-    assert told.sent() == [
+    neighbours = MergedNeighbours()
+    neighbours.want(filters("s = 'A' and p > 1", "s = 'B' and p > 1", "s = 'C' and p > 2", "q > 1"))
+    assert neighbours.sent() == [
         Filter("s in ('A', 'B') and p > 1"),
         Filter("s = 'C' and p > 2"),
         Filter("q > 1"),
     ]
-    assert told.messages == 3, "what comes together is told together"
-    assert told.merging.statistics() == FilterMergerStatistics(roots=4, sent=3, merged=1)
+    assert neighbours.messages == 3, "what comes together is told together"
+    assert neighbours.merging.statistics() == FilterMergerStatistics(roots=4, sent=3, merged=1)
 
 
 def test_a_group_shrinks_as_its_members_go() -> None:
     """A neighbour would continue to send unneeded notifications."""
-    told = Told()
-    told.want(filters("s = 'A'", "s = 'B'", "s = 'C'"))
-    told.want(gone("s = 'B'"))
-    assert told.sent() == [Filter("s in ('A', 'C')")]
-    told.want(gone("s = 'A'"))
-    assert told.sent() == [Filter("s = 'C'")]
-    told.want(gone("s = 'C'"))
-    assert told.sent() == []
+    neighbours = MergedNeighbours()
+    neighbours.want(filters("s = 'A'", "s = 'B'", "s = 'C'"))
+    neighbours.want(withdrawals("s = 'B'"))
+    assert neighbours.sent() == [Filter("s in ('A', 'C')")]
+    neighbours.want(withdrawals("s = 'A'"))
+    assert neighbours.sent() == [Filter("s = 'C'")]
+    neighbours.want(withdrawals("s = 'C'"))
+    assert neighbours.sent() == []
 
 
-def test_a_member_that_changes_nothing_is_not_told() -> None:
+def test_a_redundant_member_is_not_sent() -> None:
     """Neighbours would receive redundant filters."""
-    told = Told()
-    told.want(filters("a between 1 and 4", "a between 3 and 8"))
-    assert told.sent() == [Filter("a between 1 and 8")]
-    told.messages = 0
-    told.want(filters("a between 2 and 6"))
-    told.want(gone("a between 2 and 6"))
-    assert told.messages == 0
+    neighbours = MergedNeighbours()
+    neighbours.want(filters("a between 1 and 4", "a between 3 and 8"))
+    assert neighbours.sent() == [Filter("a between 1 and 8")]
+    neighbours.messages = 0
+    neighbours.want(filters("a between 2 and 6"))
+    neighbours.want(withdrawals("a between 2 and 6"))
+    assert neighbours.messages == 0
 
 
-def test_what_may_be_anything_is_asked_for_no_longer() -> None:
+def test_a_full_union_drops_its_attribute() -> None:
     """Two halves of a line would not become the filter without the attribute."""
-    told = Told()
-    told.want(filters("a any and b = 1", "a absent and b = 1"))
-    assert told.sent() == [Filter("b = 1")]
+    neighbours = MergedNeighbours()
+    neighbours.want(filters("a any and b = 1", "a absent and b = 1"))
+    assert neighbours.sent() == [Filter("b = 1")]
 
 
 def test_a_root_is_in_one_group_the_largest() -> None:
     """A filter would be sent twice, or make a second group where the first has room."""
-    told = Told()
-    told.want(filters("s = 'A' and p = 1", "s = 'B' and p = 1", "s = 'C' and p = 2"))
-    told.want(filters("s = 'C' and p = 1"))
-    assert sorted(map(str, told.sent())) == sorted(
+    neighbours = MergedNeighbours()
+    neighbours.want(filters("s = 'A' and p = 1", "s = 'B' and p = 1", "s = 'C' and p = 2"))
+    neighbours.want(filters("s = 'C' and p = 1"))
+    assert sorted(map(str, neighbours.sent())) == sorted(
         map(str, (Filter("s in ('A', 'B', 'C') and p = 1"), Filter("s = 'C' and p = 2")))
     )
 
@@ -337,64 +341,67 @@ def test_a_root_is_in_one_group_the_largest() -> None:
 @pytest.mark.slow
 def test_groups_are_bounded_and_join_again_when_they_shrink() -> None:
     """A filter would grow without limit; or many small groups would remain after removals."""
-    told = Told()
+    neighbours = MergedNeighbours()
     texts = [f"a = {2 * number}" for number in range(3 * MERGED_SIZE_MAX)]
     for text in texts[:-10]:
-        told.want(filters(text))
-    told.want(filters(*texts[-10:]))
-    assert [len(each.sets["a"].line) for each in told.sent()] == [2 * MERGED_SIZE_MAX] * 3
+        neighbours.want(filters(text))
+    neighbours.want(filters(*texts[-10:]))
+    assert [len(each.sets["a"].line) for each in neighbours.sent()] == [2 * MERGED_SIZE_MAX] * 3
     for number, text in enumerate(texts):
         if number % 6:
-            told.want(gone(text))
-    assert len(told.sent()) == 1
+            neighbours.want(withdrawals(text))
+    assert len(neighbours.sent()) == 1
 
 
 def test_groups_that_would_be_too_large_together_stay_apart() -> None:
     """Two shrunken groups would join and exceed the limit."""
-    told = Told()
+    neighbours = MergedNeighbours()
     texts = [f"a = {2 * number}" for number in range(2 * MERGED_SIZE_MAX)]
-    told.want(filters(*texts))
-    assert len(told.sent()) == 2
+    neighbours.want(filters(*texts))
+    assert len(neighbours.sent()) == 2
     left = MERGED_SIZE_MAX // 2 + 1
-    told.want(gone(*texts[left:MERGED_SIZE_MAX], *texts[MERGED_SIZE_MAX + left :]))
-    assert len(told.sent()) == 2
-    told.want(gone(texts[0]))
-    assert len(told.sent()) == 2
-    told.want(filters("a = -1"))
-    assert sorted(len(each.sets["a"].line) // 2 for each in told.sent()) == [left - 1, left + 1]
-    told.want(gone("a = -1", texts[1]))
-    assert len(told.sent()) == 1
+    neighbours.want(withdrawals(*texts[left:MERGED_SIZE_MAX], *texts[MERGED_SIZE_MAX + left :]))
+    assert len(neighbours.sent()) == 2
+    neighbours.want(withdrawals(texts[0]))
+    assert len(neighbours.sent()) == 2
+    neighbours.want(filters("a = -1"))
+    assert sorted(len(each.sets["a"].line) // 2 for each in neighbours.sent()) == [
+        left - 1,
+        left + 1,
+    ]
+    neighbours.want(withdrawals("a = -1", texts[1]))
+    assert len(neighbours.sent()) == 1
 
 
 def test_operators_on_text_count_for_more() -> None:
     """Decisions about merged filters would cost more than merging saves."""
-    told = Told()
+    neighbours = MergedNeighbours()
     for number in range(2 * MERGED_SIZE_MAX // ATOM_SIZE):
-        told.want(filters(f"a suffix '.{number}'"))
-    assert len(told.sent()) == 2
+        neighbours.want(filters(f"a suffix '.{number}'"))
+    assert len(neighbours.sent()) == 2
 
 
-def test_what_cannot_be_united_stays_apart() -> None:
+def test_unknown_operators_are_not_merged() -> None:
     """An unknown operator would exclude known ones from covering."""
-    told = Told()
+    neighbours = MergedNeighbours()
     strange = Filter.of_sets({"a": ValueSet((), Literal(Atom("nobody's", b"x"), positive=True))})
-    told.want({strange: frozenset(WAYS[:1]), **filters("a = 1", "a = 2")})
-    assert len(told.sent()) == 2
+    neighbours.want({strange: frozenset(WAYS[:1]), **filters("a = 1", "a = 2")})
+    assert len(neighbours.sent()) == 2
 
 
-def test_what_is_new_is_sent_before_what_it_replaces_is_withdrawn() -> None:
+def test_new_filters_precede_withdrawals() -> None:
     """A neighbour would miss an existing subscription for a moment."""
     router = Router(merging=True)
     router.handle(LinkUp(L, Role.PEER), 0)
-    (first,) = said(router, ME, Subscribe("1", Filter("a = 1")))
-    new, old = said(router, ME, Subscribe("2", Filter("a = 3")))
+    (first,) = messages_to_neighbour(router, ME, Subscribe("1", Filter("a = 1")))
+    new, old = messages_to_neighbour(router, ME, Subscribe("2", Filter("a = 3")))
     assert (new.filters, old) == (Filter("a in (1, 3)"), Unsubscribe(first.identity))
-    less, more = said(router, ME, Unsubscribe("1"))
+    less, more = messages_to_neighbour(router, ME, Unsubscribe("1"))
     assert (less.filters, more) == (Filter("a = 3"), Unsubscribe(new.identity))
     assert router.statistics().merging == FilterMergerStatistics(roots=1, sent=1, merged=0)
 
 
-def said(router: Router, client: Client, message: Message) -> list[Any]:
+def messages_to_neighbour(router: Router, client: Client, message: Message) -> list[Any]:
     """Returns a router's messages to its neighbour L about a message."""
     effects = router.handle(Received(client, message), 0)
     router.validate()
@@ -419,8 +426,8 @@ def test_advertisements_are_not_merged() -> None:
     one, two = Advertisement("a = 1"), Advertisement("a = 2")
     router = Router(Strategy.ADVERTISEMENTS, merging=True)
     router.handle(LinkUp(L, Role.PEER), 0)
-    (first,) = said(router, ME, Advertise("1", one))
-    (second,) = said(router, ME, Advertise("2", two))
+    (first,) = messages_to_neighbour(router, ME, Advertise("1", one))
+    (second,) = messages_to_neighbour(router, ME, Advertise("2", two))
     assert (first.offer, second.offer) == (one, two)
     both = Notification({"a": [1, 2]})
     assert product_covers(Advertisement("a in (1, 2)"), both)

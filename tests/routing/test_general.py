@@ -36,7 +36,7 @@ from tests.routing.test_router import World, deliveries, same_as_fresh, withdraw
 FORWARDING: Final = (Strategy.SUBSCRIPTIONS, Strategy.ADVERTISEMENTS)
 
 
-class Changing(World):
+class FailingWorld(World):
     """A world with failing links and servers."""
 
     def __init__(self, seed: int, shape: str, strategy: Strategy, *, covering: bool = True) -> None:
@@ -74,7 +74,7 @@ class Changing(World):
         self.up.discard(broker)
         self.edges = [each for each in self.edges if broker not in each[:2]]
         self.network.crash(broker)
-        for table in (self.wishes, self.offers):
+        for table in (self.subscriptions, self.offers):
             for key in [key for key in table if key[0] == broker]:
                 del table[key]
 
@@ -104,7 +104,7 @@ class Changing(World):
             if published is None:
                 continue
             reached = self.joined(self.published_at)
-            wishes = {key: each for key, each in self.wishes.items() if key[0] in reached}
+            wishes = {key: each for key, each in self.subscriptions.items() if key[0] in reached}
             assert self.network.taken() == deliveries(wishes, published[0])
 
 
@@ -113,11 +113,11 @@ class Changing(World):
 @pytest.mark.parametrize("strategy", FORWARDING)
 @pytest.mark.parametrize("shape", [*MESHES, *LOOPED, *SHARED])
 @pytest.mark.parametrize("seed", range(2))
-def test_links_and_servers_come_and_go(
+def test_links_and_servers_change(
     seed: int, shape: str, strategy: Strategy, covering: bool
 ) -> None:
     """A part of the network would stay cut off, get duplicates, or keep unneeded tables."""
-    world = Changing(seed, shape, strategy, covering=covering)
+    world = FailingWorld(seed, shape, strategy, covering=covering)
     for _ in range(10):
         for _ in range(world.chance.randint(1, 3)):
             world.fail()
@@ -144,7 +144,7 @@ def test_any_single_failure_loses_nothing_afterwards(
     seed: int, shape: str, strategy: Strategy
 ) -> None:
     """A redundant link or server would not help after a failure."""
-    world = Changing(3_000 + seed, shape, strategy)
+    world = FailingWorld(3_000 + seed, shape, strategy)
     for _ in range(12):
         world.change()
     world.network.settle(TRANSIENT)
@@ -168,7 +168,7 @@ def test_any_single_failure_loses_nothing_afterwards(
     same_as_fresh(world)
 
 
-def farthest(edges: Edges, servers: set[int]) -> int:
+def diameter(edges: Edges, servers: set[int]) -> int:
     """Returns the links of the longest of all shortest paths between these servers."""
     longest = 0
     for start in servers:
@@ -189,7 +189,7 @@ def farthest(edges: Edges, servers: set[int]) -> int:
 @pytest.mark.parametrize("seed", range(6))
 def test_convergence_is_bounded(seed: int, strategy: Strategy) -> None:
     """The end of losses after a failure would be unknown."""
-    world = Changing(4_000 + seed, "general", strategy)
+    world = FailingWorld(4_000 + seed, "general", strategy)
     trees = 1 if strategy is Strategy.SUBSCRIPTIONS else 2
     for _ in range(15):
         world.change()
@@ -203,14 +203,14 @@ def test_convergence_is_bounded(seed: int, strategy: Strategy) -> None:
 
     for edge in world.all_edges:
         world.cut(edge)
-        assert rounds() <= (1 + trees) * farthest(world.edges, world.up)
+        assert rounds() <= (1 + trees) * diameter(world.edges, world.up)
         world.join(edge)
-        assert rounds() <= (1 + trees) * farthest(world.edges, world.up) + 2
+        assert rounds() <= (1 + trees) * diameter(world.edges, world.up) + 2
     for broker in range(world.brokers):
         world.crash(broker)
-        assert rounds() <= (1 + trees) * farthest(world.edges, world.up)
+        assert rounds() <= (1 + trees) * diameter(world.edges, world.up)
         world.repair()
-        assert rounds() <= (1 + trees) * farthest(world.edges, world.up) + 2
+        assert rounds() <= (1 + trees) * diameter(world.edges, world.up) + 2
 
 
 WIDE: Final = Filter("a > 0")
@@ -242,7 +242,7 @@ def test_a_loop_in_a_topology_declared_acyclic_is_not_used() -> None:
     assert network.sent["Publish"] == 4
 
 
-def test_a_refused_link_comes_into_use_when_another_goes() -> None:
+def test_a_refused_link_replaces_a_lost_one() -> None:
     """A redundant link would be useless in an acyclic topology."""
     network = ring(4, general=False)
     network.say(0, "c", Subscribe("1", WIDE))
@@ -260,7 +260,7 @@ def test_a_refused_link_comes_into_use_when_another_goes() -> None:
         network.settle(TRANSIENT)
 
 
-def test_nothing_that_comes_over_a_refused_link_has_an_effect() -> None:
+def test_messages_over_a_refused_link_have_no_effect() -> None:
     """A faulty neighbour would close a refused cycle."""
     network = ring(3, general=False)
     broker = next(each for each in range(3) if network.routers[each].statistics().links_used == 1)
@@ -425,7 +425,7 @@ def _is_reply(effect: Effect) -> bool:
     return isinstance(effect, Send) and effect.message == AckLinks()
 
 
-def test_a_notification_that_comes_again_is_refused() -> None:
+def test_a_repeated_notification_is_refused() -> None:
     """While paths change it would be delivered twice, or loop."""
     router = ring(4, general=True).routers[0]
     router.handle(Received(ANN, Subscribe("1", WIDE)), 0)
@@ -435,7 +435,7 @@ def test_a_notification_that_comes_again_is_refused() -> None:
 
 
 @pytest.mark.parametrize("general", [True, False])
-def test_what_could_not_be_known_again_is_refused(general: bool) -> None:
+def test_a_notification_without_identity_is_refused(general: bool) -> None:
     """Without an identity it would be delivered twice while links change."""
     router = ring(3, general=general).routers[0]
     event = Received(ANN, Publish((Notification({"a": 1}),)))
@@ -451,7 +451,7 @@ def test_a_server_without_a_name_takes_no_link_states() -> None:
     assert router.statistics().links_used == 1
 
 
-def test_it_tells_what_is_on_offer() -> None:
+def test_changes_of_offers_are_reported() -> None:
     """A client could not see the advertisements, or would see those implied by a parent."""
     edges = [(0, 1, False), (1, 2, True), (3, 1, True)]
     network = Network(4, edges, Strategy.ADVERTISEMENTS, named=True, general=True)
@@ -469,10 +469,10 @@ def test_it_tells_what_is_on_offer() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_notification_takes_the_shortest_paths_and_no_other_link(seed: int) -> None:
     """It would be sent to servers without a path to a subscriber."""
-    world = Changing(5_000 + seed, "general", Strategy.SUBSCRIPTIONS)
+    world = FailingWorld(5_000 + seed, "general", Strategy.SUBSCRIPTIONS)
     network = world.network
     weights = weights_of(
-        ConfirmedLink(f"{a}", f"{b}", Role.PEER, 1) for a, b, _ in ordered(world.edges)
+        ConfirmedLink(f"{a}", f"{b}", Role.PEER, 1) for a, b, _ in sorted_edges(world.edges)
     )
     for number in range(20):
         filters = Filter({"a": between(number % 7, number % 7 + number % 3)})
@@ -497,6 +497,6 @@ def test_a_notification_takes_the_shortest_paths_and_no_other_link(seed: int) ->
         assert network.sent["Publish"] - before == len(links)
 
 
-def ordered(edges: Edges) -> Edges:
+def sorted_edges(edges: Edges) -> Edges:
     """Returns the same links, each with the lesser name first."""
     return [(min(a, b), max(a, b), is_parent) for a, b, is_parent in edges]

@@ -23,7 +23,7 @@ C, N = Client("c"), Neighbour("n")
 AB = Pattern("kind = 'a' -> kind = 'b'")
 
 
-class Sources(SourceMap):
+class FixedSources(SourceMap):
     """A source map with given sources."""
 
     def __init__(self, *, is_known: bool, sources: Collection[Neighbour] = ()) -> None:
@@ -41,7 +41,7 @@ class Sources(SourceMap):
 
 def assembler(*, is_known: bool, slack_us: int = 10) -> Assembler:
     """Returns an assembler without patterns."""
-    return Assembler(Sources(is_known=is_known), slack_us=slack_us)
+    return Assembler(FixedSources(is_known=is_known), slack_us=slack_us)
 
 
 def of_kind(kind: str, time_us: int) -> Notification:
@@ -58,7 +58,7 @@ def push(it: Assembler, kind: str, time_us: int, origin: Origin = Client("p")) -
     return actions
 
 
-def matched(actions: Sequence[Action]) -> list[str]:
+def matches_of(actions: Sequence[Action]) -> list[str]:
     """Returns the delivered matches, as kinds and times."""
     return [
         " ".join(f"{each['kind']}{each.envelope.at_us}" for each in action.match.notifications)
@@ -68,7 +68,7 @@ def matched(actions: Sequence[Action]) -> list[str]:
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["all in one buffer", "each by itself"])
-def test_what_is_known_of_sources_changes_no_match(is_known: bool) -> None:
+def test_known_sources_change_no_match(is_known: bool) -> None:
     """A match would depend on the strategy of the network."""
     it = assembler(is_known=is_known)
     wants = it.subscribe(C, "it", AB)
@@ -77,7 +77,7 @@ def test_what_is_known_of_sources_changes_no_match(is_known: bool) -> None:
     assert push(it, "a", 20) == []
     assert it.due_us == 20
     assert it.learn(40) == [], "what lies at the watermark may have others before it"
-    assert matched(it.learn(41)) == ["a20 b30"]
+    assert matches_of(it.learn(41)) == ["a20 b30"]
     assert assembler(is_known=is_known).due_us is None
     assert push(it, "a", 30) == []
     assert it.statistics().dropped == {LATE: 1}
@@ -107,7 +107,7 @@ def test_equal_filters_of_all_patterns_are_wanted_once() -> None:
     assert len(it) == 0
 
 
-def test_a_pattern_sees_what_comes_after_it() -> None:
+def test_a_pattern_sees_later_notifications_only() -> None:
     """A new pattern would inherit the state of removed ones."""
     it = assembler(is_known=False)
     it.subscribe(C, "1", AB)

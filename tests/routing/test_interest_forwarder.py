@@ -49,7 +49,7 @@ def router_with(
     return router
 
 
-def told(router: Router, origin: Client | Neighbour, message: Message) -> list[Effect]:
+def effects_of(router: Router, origin: Client | Neighbour, message: Message) -> list[Effect]:
     """Returns the effects of a message, with checked invariants."""
     effects = router.handle(Received(origin, message), 0)
     router.validate()
@@ -63,93 +63,93 @@ def test_each_link_gets_one_copy() -> None:
     """A notification would be sent once per subscription, or back to its sender."""
     router = router_with(*PEERS)
     for identity, text in enumerate(("a > 0", "a > 1", "a = 7")):
-        told(router, M, Subscribe(f"{identity}", Filter(text)))
-        told(router, ANN, Subscribe(f"{identity}", Filter(text)))
-    told(router, L, Subscribe("1", Filter("a > 0")))
+        effects_of(router, M, Subscribe(f"{identity}", Filter(text)))
+        effects_of(router, ANN, Subscribe(f"{identity}", Filter(text)))
+    effects_of(router, L, Subscribe("1", Filter("a > 0")))
     seven = Notification({"a": 7})
-    assert told(router, L, Publish((seven,), hops=3)) == [
+    assert effects_of(router, L, Publish((seven,), hops=3)) == [
         Deliver(ANN, ("0", "1", "2"), (seven,)),
         Send(M, Publish((seven,), hops=4)),
     ]
 
 
-def test_what_becomes_uncovered_is_sent_before_the_withdrawal() -> None:
+def test_uncovered_filters_precede_the_withdrawal() -> None:
     """A neighbour would miss an existing subscription for a moment."""
     router = router_with((L, Role.PEER))
-    (first,) = told(router, ANN, Subscribe("w", WIDE))
-    assert told(router, BOB, Subscribe("n", NARROW)) == []
+    (first,) = effects_of(router, ANN, Subscribe("w", WIDE))
+    assert effects_of(router, BOB, Subscribe("n", NARROW)) == []
     assert isinstance(first, Send)
     assert isinstance(first.message, Subscribe)
-    sent, withdrawn = told(router, ANN, Unsubscribe("w"))
+    sent, withdrawn = effects_of(router, ANN, Unsubscribe("w"))
     assert isinstance(sent, Send)
     assert isinstance(sent.message, Subscribe)
     assert sent.message.filters == NARROW
     assert withdrawn == Send(L, Unsubscribe(first.message.identity))
 
 
-def test_a_wider_filter_replaces_what_it_covers() -> None:
+def test_a_wider_filter_replaces_covered_ones() -> None:
     """Neighbours would keep every narrow filter ever sent."""
     router = router_with((L, Role.PEER))
-    (first,) = told(router, ANN, Subscribe("n", NARROW))
+    (first,) = effects_of(router, ANN, Subscribe("n", NARROW))
     assert isinstance(first, Send)
     assert isinstance(first.message, Subscribe)
-    sent, withdrawn = told(router, BOB, Subscribe("w", WIDE))
+    sent, withdrawn = effects_of(router, BOB, Subscribe("w", WIDE))
     assert isinstance(sent, Send)
     assert isinstance(sent.message, Subscribe)
     assert sent.message.filters == WIDE
     assert withdrawn == Send(L, Unsubscribe(first.message.identity))
 
 
-def test_a_subscription_is_kept_from_where_only_its_like_comes_from() -> None:
+def test_a_neighbours_filter_does_not_hide_a_clients_from_it() -> None:
     """A neighbour's wide filter would hide a client's narrow one from that neighbour itself."""
     router = router_with(*PEERS[:2])
-    told(router, L, Subscribe("1", WIDE))
-    (sent,) = told(router, ANN, Subscribe("n", NARROW))
+    effects_of(router, L, Subscribe("1", WIDE))
+    (sent,) = effects_of(router, ANN, Subscribe("n", NARROW))
     assert isinstance(sent, Send)
     assert sent.to == L
 
 
-def test_a_parent_gets_every_notification_and_a_child_what_it_wants() -> None:
+def test_a_parent_gets_every_notification_and_a_child_its_matches() -> None:
     """A hierarchy would lose notifications above a parent, or flood its children."""
     router = router_with((P, Role.PARENT), (L, Role.CHILD), (M, Role.CHILD))
-    (up,) = told(router, L, Subscribe("1", WIDE))
+    (up,) = effects_of(router, L, Subscribe("1", WIDE))
     assert isinstance(up, Send)
     assert up.to == P
     one, minus = Notification({"a": 1}), Notification({"a": -1})
-    assert told(router, M, Publish((one,))) == [
+    assert effects_of(router, M, Publish((one,))) == [
         Send(L, Publish((one,), 1)),
         Send(P, Publish((one,), 1)),
     ]
-    assert told(router, P, Publish((one,))) == [Send(L, Publish((one,), 1))]
-    assert told(router, L, Publish((minus,))) == [Send(P, Publish((minus,), 1))]
+    assert effects_of(router, P, Publish((one,))) == [Send(L, Publish((one,), 1))]
+    assert effects_of(router, L, Publish((minus,))) == [Send(P, Publish((minus,), 1))]
 
 
 def test_subscriptions_follow_advertisements() -> None:
     """Subscriptions would be sent to servers without matching publishers."""
     router = router_with(*PEERS, strategy=Strategy.ADVERTISEMENTS)
-    assert told(router, ANN, Subscribe("w", WIDE)) == []
-    onward = told(router, L, Advertise("1", Advertisement("a < 9")))
+    assert effects_of(router, ANN, Subscribe("w", WIDE)) == []
+    onward = effects_of(router, L, Advertise("1", Advertisement("a < 9")))
     assert [(each.to, type(each.message)) for each in onward if isinstance(each, Send)] == [
         (M, Advertise),
         (N, Advertise),
         (L, Subscribe),
     ]
     covered = Advertisement("a < 0")
-    (sent,) = told(router, M, Advertise("1", covered))
+    (sent,) = effects_of(router, M, Advertise("1", covered))
     assert isinstance(sent, Send)
     assert (sent.to, type(sent.message)) == (L, Advertise)
-    *_, withdrawn = told(router, L, Unadvertise("1"))
+    *_, withdrawn = effects_of(router, L, Unadvertise("1"))
     assert isinstance(withdrawn, Send)
     assert (withdrawn.to, type(withdrawn.message)) == (L, Unsubscribe)
 
 
-def test_saying_the_same_again_changes_nothing() -> None:
+def test_a_repeated_message_changes_nothing() -> None:
     """A repeated message would be refused, or counted as two."""
     router = router_with((L, Role.PEER), strategy=Strategy.ADVERTISEMENTS)
-    told(router, L, Advertise("1", Advertisement("a any")))
-    assert told(router, L, Advertise("1", Advertisement("a any"))) == []
-    told(router, ANN, Subscribe("1", FilterSet([WIDE, Filter("b = 1")])))
-    assert told(router, ANN, Subscribe("1", FilterSet([Filter("b = 1"), WIDE]))) == []
+    effects_of(router, L, Advertise("1", Advertisement("a any")))
+    assert effects_of(router, L, Advertise("1", Advertisement("a any"))) == []
+    effects_of(router, ANN, Subscribe("1", FilterSet([WIDE, Filter("b = 1")])))
+    assert effects_of(router, ANN, Subscribe("1", FilterSet([Filter("b = 1"), WIDE]))) == []
     assert router.statistics().subscriptions.entries == 1
 
 
@@ -159,10 +159,10 @@ def test_one_identity_is_not_for_a_filter_and_a_pattern(is_pattern_first: bool) 
     router = router_with((L, Role.PEER))
     pattern = SubscribePattern("1", Pattern("a > 0 -> a > 5"))
     first, second = (pattern, Subscribe("1", WIDE))[:: 1 if is_pattern_first else -1]
-    told(router, ANN, first)
+    effects_of(router, ANN, first)
     event = Received(ANN, second)
     assert router.handle(event, 0) == [Refused(event, Reason.IDENTITY_IN_USE)]
-    assert not any(isinstance(each, Refused) for each in told(router, BOB, second))
+    assert not any(isinstance(each, Refused) for each in effects_of(router, BOB, second))
 
 
 NOTHING: Final = Filter("a < 0 and a > 0")
@@ -200,8 +200,8 @@ IN_USE: Final = FilterSet([WIDE, Filter("b = 1")])
 def test_what_makes_no_sense_is_refused(event: Event, reason: Reason) -> None:
     """A stranger or a faulty client could damage tables unseen."""
     router = router_with((L, Role.PEER), (P, Role.PARENT), strategy=Strategy.ADVERTISEMENTS)
-    told(router, ANN, Subscribe("1", IN_USE))
-    told(router, ANN, Advertise("1", Advertisement("a any")))
+    effects_of(router, ANN, Subscribe("1", IN_USE))
+    effects_of(router, ANN, Advertise("1", Advertisement("a any")))
     before = router.statistics()
     assert router.handle(event, 0) == [Refused(event, reason)]
     router.validate()
@@ -214,13 +214,13 @@ def test_what_makes_no_sense_is_refused(event: Event, reason: Reason) -> None:
     )
 
 
-def test_a_client_that_goes_leaves_nothing() -> None:
+def test_a_disconnected_client_leaves_nothing() -> None:
     """The network would serve a disconnected client."""
     router = router_with((L, Role.PEER), strategy=Strategy.ADVERTISEMENTS)
-    told(router, L, Advertise("1", Advertisement("a any")))
-    told(router, ANN, Subscribe("1", WIDE))
-    told(router, ANN, Subscribe("2", NARROW))
-    told(router, ANN, Advertise("1", Advertisement("b any")))
+    effects_of(router, L, Advertise("1", Advertisement("a any")))
+    effects_of(router, ANN, Subscribe("1", WIDE))
+    effects_of(router, ANN, Subscribe("2", NARROW))
+    effects_of(router, ANN, Advertise("1", Advertisement("b any")))
     effects = router.handle(ClientGone(ANN), 0)
     router.validate()
     assert [type(each.message) for each in effects if isinstance(each, Send)] == [
@@ -233,7 +233,7 @@ def test_a_client_that_goes_leaves_nothing() -> None:
 def test_a_client_by_the_name_of_the_server_itself_is_unknown() -> None:
     """A client of this name could end all patterns, or use the server's own subscriptions."""
     router = router_with((L, Role.PEER))
-    told(router, ANN, SubscribePattern("1", Pattern("a > 0 -> a > 5")))
+    effects_of(router, ANN, SubscribePattern("1", Pattern("a > 0 -> a > 5")))
     before = router.statistics().subscriptions
     for event in (
         ClientGone(ITSELF),
@@ -244,12 +244,12 @@ def test_a_client_by_the_name_of_the_server_itself_is_unknown() -> None:
     assert router.statistics().subscriptions == before
 
 
-def test_it_counts_what_it_does() -> None:
+def test_it_counts_its_work() -> None:
     """The load of a router, and the savings of covering, would be invisible."""
     router = router_with((L, Role.PEER))
-    told(router, ANN, Subscribe("1", WIDE))
-    told(router, BOB, Subscribe("1", NARROW))
-    told(router, L, Publish((Notification({"a": 9}),)))
+    effects_of(router, ANN, Subscribe("1", WIDE))
+    effects_of(router, BOB, Subscribe("1", NARROW))
+    effects_of(router, L, Publish((Notification({"a": 9}),)))
     counted = router.statistics()
     assert counted.received == {"Subscribe": 2, "Publish": 1}
     assert counted.sent == {"Subscribe": 1}
@@ -264,7 +264,7 @@ def test_it_counts_what_it_does() -> None:
         ({"covering": False, "merging": True}, "needs covering"),
     ],
 )
-def test_what_does_not_go_together_is_refused(options: dict[str, Any], why: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, Any], why: str) -> None:
     """Without a name a server would route wrongly; without covering it would merge covered
     filters.
     """

@@ -33,8 +33,8 @@ from tests.routing.test_interest_forwarder import (
     L,
     M,
     P,
+    effects_of,
     router_with,
-    told,
 )
 
 
@@ -42,9 +42,9 @@ def test_a_full_table_refuses() -> None:
     """A table would grow without bound, or a refused registration remain in part."""
     limits = RouterLimits(registrations_max=1, neighbours_max=1, filters_per_subscription_max=1)
     router = router_with((L, Role.PEER), limits=limits)
-    assert isinstance(told(router, ANN, Subscribe("1", IN_USE))[0], Refused)
-    assert isinstance(told(router, ANN, Subscribe("1", WIDE))[0], Send)
-    assert isinstance(told(router, ANN, Subscribe("2", NARROW))[0], Refused)
+    assert isinstance(effects_of(router, ANN, Subscribe("1", IN_USE))[0], Refused)
+    assert isinstance(effects_of(router, ANN, Subscribe("1", WIDE))[0], Send)
+    assert isinstance(effects_of(router, ANN, Subscribe("2", NARROW))[0], Refused)
     assert isinstance(router.handle(LinkUp(M, Role.PEER), 0)[0], Refused)
     assert router.statistics().refused == {Reason.FULL: 3}
     router.validate()
@@ -53,19 +53,23 @@ def test_a_full_table_refuses() -> None:
 def test_filters_of_all_subscriptions_are_bounded() -> None:
     """Few subscriptions of many filters would fill the memory."""
     router = router_with((L, Role.PEER), limits=RouterLimits(filters_max=3))
-    told(router, ANN, Subscribe("1", IN_USE))
-    (refused,) = told(router, BOB, Subscribe("1", IN_USE))
+    effects_of(router, ANN, Subscribe("1", IN_USE))
+    (refused,) = effects_of(router, BOB, Subscribe("1", IN_USE))
     assert isinstance(refused, Refused)
     assert "filters_max" in str(refused.error)
-    assert not any(isinstance(each, Refused) for each in told(router, BOB, Subscribe("1", WIDE)))
+    assert not any(
+        isinstance(each, Refused) for each in effects_of(router, BOB, Subscribe("1", WIDE))
+    )
     assert router.handle(LinkUp(P, Role.PARENT), 0) == [
         Refused(LinkUp(P, Role.PARENT), Reason.FULL)
     ]
-    told(router, ANN, Unsubscribe("1"))
-    assert not any(isinstance(each, Refused) for each in told(router, BOB, Subscribe("2", IN_USE)))
+    effects_of(router, ANN, Unsubscribe("1"))
+    assert not any(
+        isinstance(each, Refused) for each in effects_of(router, BOB, Subscribe("2", IN_USE))
+    )
 
 
-class Narrow(Index[int]):
+class NarrowIndex(Index[int]):
     """An index that refuses filters on `z`."""
 
     def add(self, key: int, subscription: Selects | Rule) -> None:
@@ -76,18 +80,18 @@ class Narrow(Index[int]):
 
 def test_a_full_index_leaves_nothing_half_done() -> None:
     """A refused subscription would be served in part, or remain."""
-    router = Router(index=Narrow)
+    router = Router(index=NarrowIndex)
     router.handle(LinkUp(L, Role.PEER), 0)
-    told(router, BOB, Subscribe("1", WIDE))
+    effects_of(router, BOB, Subscribe("1", WIDE))
     members = FilterSet([WIDE, NARROW, Filter("z = 1")])
-    (refused,) = told(router, ANN, Subscribe("1", members))
+    (refused,) = effects_of(router, ANN, Subscribe("1", members))
     assert isinstance(refused, Refused)
     assert refused.reason == Reason.FULL
     assert router.statistics().filters.nodes == 1
-    assert isinstance(told(router, BOB, Unsubscribe("1"))[0], Send)
+    assert isinstance(effects_of(router, BOB, Unsubscribe("1"))[0], Send)
 
 
-def test_what_is_asked_twice_stands_until_both_have_withdrawn() -> None:
+def test_a_shared_filter_remains_until_all_withdraw() -> None:
     """A withdrawal would remove another party's registration, or another identity's."""
     table: InterestTable[Filter] = InterestTable(Index(), FilterCoveringIndex())
     (node,) = table.register(ANN, "1", [WIDE])
@@ -104,7 +108,7 @@ def test_what_is_asked_twice_stands_until_both_have_withdrawn() -> None:
     assert not len(table.index)
 
 
-def test_one_identity_stands_for_one_thing() -> None:
+def test_one_identity_has_one_registration() -> None:
     """A withdrawal would remove other filters than the registered ones."""
     table: InterestTable[Filter] = InterestTable(Index(), None)
     table.register(ANN, "1", [WIDE, NARROW])
@@ -114,7 +118,7 @@ def test_one_identity_stands_for_one_thing() -> None:
     table.validate()
 
 
-def test_a_neighbour_is_asked_for_on_all_its_ways() -> None:
+def test_a_neighbour_is_looked_up_at_all_its_owners() -> None:
     """Only one of a neighbour's several owners would be seen."""
     table: InterestTable[Advertisement] = InterestTable(Index(), OfferCoveringIndex())
     one, other = Advertisement("a any"), Advertisement("b any")

@@ -51,7 +51,7 @@ def test_a_link_counts_when_both_ends_name_it_alike() -> None:
 
 
 @pytest.mark.parametrize(("here", "there"), [(2, 3), (3, 2)])
-def test_a_link_costs_what_its_dearer_end_says(here: int, there: int) -> None:
+def test_a_link_has_the_cost_of_its_dearer_end(here: int, there: int) -> None:
     """Each end would use its own cost, and they would choose different shortest paths."""
     for name, other, costs in (("a", "b", (here, there)), ("b", "a", (there, here))):
         states = LinkStates(name)
@@ -61,7 +61,7 @@ def test_a_link_costs_what_its_dearer_end_says(here: int, there: int) -> None:
         states.validate()
 
 
-def test_after_a_restart_a_server_goes_on_from_its_old_number() -> None:
+def test_after_a_restart_a_server_continues_from_its_old_number() -> None:
     """Its new links would count as older than its old ones."""
     states = LinkStates("a")
     states.announce(peer("b"))
@@ -115,7 +115,7 @@ def test_a_number_that_leaves_no_room_is_not_outbid(number: int) -> None:
     states.validate()
 
 
-def test_what_cannot_be_reached_goes_first() -> None:
+def test_unreachable_servers_are_dropped_first() -> None:
     """The table would grow without bound, or existing servers be forgotten."""
     states = LinkStates("a", limits=RouterLimits(servers_max=3))
     states.announce(peer("b"))
@@ -132,7 +132,7 @@ def test_what_cannot_be_reached_goes_first() -> None:
     states.validate()
 
 
-def test_a_new_neighbour_is_told_first_what_the_rest_hangs_on() -> None:
+def test_a_new_neighbour_receives_link_states_in_order_of_reachability() -> None:
     """Without room, soon reachable servers would be forgotten."""
     limits = RouterLimits(servers_max=5)
     old = LinkStates("b", limits=limits)

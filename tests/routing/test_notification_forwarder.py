@@ -35,18 +35,18 @@ PARTIES: list[Client | Neighbour] = [Client("ann"), Client("bob"), *LINKS]
 PUBLISHER = Client("p")
 
 
-def subscribed(wishes: Iterable[tuple[int, int]], name: str = "") -> Router:
+def router_with(subscriptions: Iterable[tuple[int, int]], name: str = "") -> Router:
     """Returns a router with two links, and subscriptions for `a` up to some number."""
     router = Router(name=name)
     for neighbour in LINKS:
         router.handle(LinkUp(neighbour, Role.PEER), 0)
-    for number, (party, most) in enumerate(wishes):
+    for number, (party, most) in enumerate(subscriptions):
         request = Subscribe(str(number), Filter(f"a <= {most}"))
         router.handle(Received(PARTIES[party], request), 0)
     return router
 
 
-def received(effects: Iterable[Effect]) -> dict[Any, list[str]]:
+def received_by(effects: Iterable[Effect]) -> dict[Any, list[str]]:
     """Returns the notifications of each subscription and link, in order."""
     got: dict[Any, list[str]] = defaultdict(list)
     for effect in effects:
@@ -63,20 +63,20 @@ def received(effects: Iterable[Effect]) -> dict[Any, list[str]]:
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=8),
     st.lists(st.integers(0, 5), max_size=10),
 )
-def test_a_batch_gives_what_its_notifications_give(
-    wishes: list[tuple[int, int]], values: list[int]
+def test_a_batch_has_the_effects_of_its_notifications(
+    subscriptions: list[tuple[int, int]], values: list[int]
 ) -> None:
     """A subscriber would miss some of a batch, or get them in another order."""
     batch = tuple(
         Notification({"a": value}, envelope=Envelope(id=f"{number}"))
         for number, value in enumerate(values)
     )
-    whole = subscribed(wishes).handle(Received(PUBLISHER, Publish(batch)), 0)
-    router = subscribed(wishes)
+    whole = router_with(subscriptions).handle(Received(PUBLISHER, Publish(batch)), 0)
+    router = router_with(subscriptions)
     singly: list[Effect] = []
     for each in batch:
         singly += router.handle(Received(PUBLISHER, Publish((each,))), 0)
-    assert received(whole) == received(singly)
+    assert received_by(whole) == received_by(singly)
     links = [effect.to for effect in whole if isinstance(effect, Send)]
     assert links == sorted(set(links)), "one message for each link"
 
@@ -84,17 +84,17 @@ def test_a_batch_gives_what_its_notifications_give(
 def test_one_that_is_refused_costs_the_others_nothing() -> None:
     """A duplicate would suppress the rest of its batch."""
     one, two = (Notification({"a": 1}, envelope=Envelope(id=each)) for each in ("1", "2"))
-    router = subscribed([(0, 4)], name="here")
+    router = router_with([(0, 4)], name="here")
     effects = router.handle(Received(PUBLISHER, Publish((one, one, two))), 0)
     refused = [effect for effect in effects if isinstance(effect, Refused)]
     assert [effect.reason for effect in refused] == [Reason.DUPLICATE]
     assert refused[0].event == Received(PUBLISHER, Publish((one,)))
-    assert received(effects) == {(PARTIES[0], "0"): ["1", "2"]}
+    assert received_by(effects) == {(PARTIES[0], "0"): ["1", "2"]}
     counts = router.statistics()
     assert (counts.received["Publish"], counts.delivered) == (2, 2)
 
 
-def test_what_was_too_much_work_comes_again_as_if_for_the_first_time() -> None:
+def test_excessive_work_leaves_no_trace() -> None:
     """A retried notification would be a duplicate, and lost."""
     router = Router(Strategy.ADVERTISEMENTS, name="here")
     offer = Filter("t matches '(a|b)*c(a|b){50,90}'")
@@ -116,14 +116,14 @@ def test_what_was_too_much_work_comes_again_as_if_for_the_first_time() -> None:
     assert steps > len(batch)
     reasons = [effect.reason for effect in effects if isinstance(effect, Refused)]
     assert reasons == [Reason.NOT_ADVERTISED]
-    assert received(effects) == {(PARTIES[0], "0"): [*"01234567"]}
+    assert received_by(effects) == {(PARTIES[0], "0"): [*"01234567"]}
 
 
 def test_times_that_are_not_believed_are_counted_one_by_one() -> None:
     """One wrong clock in a batch would hide correct times, or not be counted."""
     times_us = [10, 2 * CLOCK_AHEAD_MAX_US, 20, None, 3 * CLOCK_AHEAD_MAX_US]
     batch = tuple(Notification({}, envelope=Envelope(time_us=each)) for each in times_us)
-    together, singly = subscribed([]), subscribed([])
+    together, singly = router_with([]), router_with([])
     together.handle(Received(PUBLISHER, Publish(batch)), 0)
     for each in batch:
         singly.handle(Received(PUBLISHER, Publish((each,))), 0)
@@ -138,12 +138,12 @@ def timed(id_: str, ttl_us: int | None, delivery: str = "best-effort") -> Notifi
     return Notification({"a": 1}, envelope=envelope)
 
 
-def test_what_comes_too_late_goes_nowhere_and_is_counted() -> None:
+def test_expired_notifications_are_dropped_and_counted() -> None:
     """A reader would get an expired notification, or a valid or reliable one would be dropped."""
-    router = subscribed([(0, 4), (2, 4)])
+    router = router_with([(0, 4), (2, 4)])
     late, good, sure = timed("late", 10), timed("good", 11), timed("sure", 1, "reliable")
     every = late, good, timed("any", None), sure
-    got = received(router.handle(Received(PUBLISHER, Publish(every)), 110))
+    got = received_by(router.handle(Received(PUBLISHER, Publish(every)), 110))
     in_time = ["good", "any", "sure"]
     assert got == {(PARTIES[0], "0"): in_time, LINKS[0]: in_time}
     assert router.statistics().expired == 1
@@ -157,28 +157,32 @@ def test_what_comes_too_late_goes_nowhere_and_is_counted() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=8),
     st.integers(0, 5),
 )
-def test_where_it_would_go_is_where_it_goes(wishes: list[tuple[int, int]], value: int) -> None:
+def test_an_inspection_shows_the_real_recipients(
+    subscriptions: list[tuple[int, int]], value: int
+) -> None:
     """An inspection would show other recipients than the delivery."""
-    router = subscribed(wishes)
+    router = router_with(subscriptions)
     notification = Notification({"a": value}, envelope=Envelope(id="n", publisher="p"))
     matching, neighbours = router.recipients_of(notification)
     assert router.statistics().received.get("Publish", 0) == 0
-    got = received(router.handle(Received(PUBLISHER, Publish((notification,))), 0))
+    got = received_by(router.handle(Received(PUBLISHER, Publish((notification,))), 0))
     assert neighbours == sorted(each for each in got if isinstance(each, Neighbour))
     asking = {party for _, parties in matching for party in parties if isinstance(party, Client)}
     assert asking == {each[0] for each in got if isinstance(each, tuple)}
-    assert {str(each) for each, _ in matching} == {f"a <= {n}" for _, n in wishes if value <= n}
+    assert {str(each) for each, _ in matching} == {
+        f"a <= {n}" for _, n in subscriptions if value <= n
+    }
 
 
-def test_it_is_said_why_a_link_is_not_used() -> None:
+def test_the_disuse_of_a_link_has_a_reason() -> None:
     """The disuse of a link would have no visible reason."""
-    assert subscribed([], "here").links() == [
+    assert router_with([], "here").links() == [
         (Adjacency(each.name, Role.PEER), Reason.UNCONFIRMED) for each in LINKS
     ]
-    assert [why for _, why in subscribed([]).links()] == [None, None]
+    assert [why for _, why in router_with([]).links()] == [None, None]
 
 
-def test_a_client_may_not_say_where_its_publication_came_from() -> None:
+def test_a_client_cannot_forge_the_source_of_a_publication() -> None:
     """A forged message, or one of another version, would pass as a local publication."""
     router, it = Router(), Notification({"a": 1})
     for message, reason in (

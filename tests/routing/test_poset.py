@@ -170,7 +170,7 @@ def test_a_withdrawn_wide_filter_brings_the_narrower_back() -> None:
     }
 
 
-class Full(FilterCoveringIndex):
+class FullIndex(FilterCoveringIndex):
     """An index that refuses filters on `b`."""
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
@@ -179,10 +179,10 @@ class Full(FilterCoveringIndex):
         super().add(number, product, example)
 
 
-def test_what_the_front_cannot_take_is_forwarded() -> None:
+def test_products_beyond_the_index_are_forwarded() -> None:
     """A full index would lose a subscription, or leave the tables half changed."""
     world = World()
-    world.poset = Poset(Full())
+    world.poset = Poset(FullIndex())
     next_hops = frozenset(WAYS)
     world.want({Filter("b > 0"): next_hops})
     world.want({Filter("b > 1"): next_hops, Filter("a > 0"): next_hops, Filter("a > 1"): next_hops})

@@ -49,7 +49,7 @@ from contrada.routing.router_messages import (
     Undescribe,
 )
 from tests.routing.network import LOOPED, MESHES, TRANSIENT, TREES, Network
-from tests.routing.test_general import Changing
+from tests.routing.test_general import FailingWorld
 from tests.routing.test_poset import random_filter
 
 ANN, BOB, EVE = Client("ann"), Client("bob"), Client("eve")
@@ -67,7 +67,7 @@ def ask(query: Query, identity: str = "7", **options: Any) -> Ask:
     return Ask((Disjunct(query),), identity=identity, **options)
 
 
-def described(
+def router_with_sources(
     *sources: tuple[Client | Neighbour, str],
     name: str = "",
     links: str = "ns",
@@ -100,7 +100,7 @@ def answer(*, identity: str = "7", **parts: Any) -> Answer:
 COUNTED: Final = Combination((Aggregate(AggregateKind.COUNT),), "source")
 
 
-def told(*reports: SourceReport) -> NotifyClient:
+def last_answer(*reports: SourceReport) -> NotifyClient:
     """Returns the last answer to the asker."""
     return NotifyClient(BOB, answer(reports=reports, is_last=True))
 
@@ -110,7 +110,7 @@ FAILED, TIMED_OUT = SourceState.FAILED, SourceState.TIMED_OUT
 LOST, STOPPED = SourceState.LOST, SourceState.STOPPED
 
 
-class Describing(Changing):
+class DescribingWorld(FailingWorld):
     """A world with descriptions equal to its advertisements."""
 
     def fresh(self) -> Network:
@@ -133,11 +133,11 @@ class Describing(Changing):
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("shape", [*TREES, *MESHES, *LOOPED])
 @pytest.mark.parametrize("seed", range(2))
-def test_whoever_described_what_it_meets_is_asked_once(
+def test_each_matching_source_is_asked_once(
     seed: int, shape: str, strategy: Strategy, covering: bool
 ) -> None:
     """A source would be missed, asked twice, or asked in vain."""
-    world = Describing(seed, shape, strategy, covering=covering)
+    world = DescribingWorld(seed, shape, strategy, covering=covering)
     for number in range(12):
         for _ in range(world.chance.randint(1, 4)):
             world.change()
@@ -163,16 +163,16 @@ def test_whoever_described_what_it_meets_is_asked_once(
             )
 
 
-class Asked:
+class AskedQuery:
     """A query at a client: the rest of each source, and its credit."""
 
     def __init__(self, left: dict[str, int], may: int) -> None:
         self.left = left
         self.may = may
-        self.counted: list[str] = []
+        self.count_of_rooms: list[str] = []
 
 
-class Answering(Describing):
+class AnsweringWorld(DescribingWorld):
     """A world with sources that answer, a few items at a time, in any order."""
 
     def __init__(self, seed: int, shape: str, *, combined: bool, covering: bool) -> None:
@@ -182,7 +182,7 @@ class Answering(Describing):
         self.came: Counter[str] = Counter()
         self.reports: list[SourceReport] = []
         self.granted: dict[str, int] = {}
-        self.under_way: dict[tuple[int, str, str], Asked] = {}
+        self.under_way: dict[tuple[int, str, str], AskedQuery] = {}
 
     def count_of(self, source: str) -> int:
         """Returns the items of a source: more than a window, for some."""
@@ -193,9 +193,9 @@ class Answering(Describing):
         for broker, asked in self.network.asked:
             left = {source: self.count_of(source) for source in asked.sources}
             key = (broker, asked.client.name, asked.question.identity)
-            self.under_way[key] = Asked(left, asked.question.window)
-        for broker, told in self.network.told:
-            client, message = told.client.name, told.message
+            self.under_way[key] = AskedQuery(left, asked.question.window)
+        for broker, last_answer in self.network.told:
+            client, message = last_answer.client.name, last_answer.message
             mine = self.under_way.get((broker, client, message.identity))
             if isinstance(message, Answer):
                 self.take(broker, client, message)
@@ -257,16 +257,16 @@ class Answering(Describing):
         """Counts the items of a source; the last of a client reports for all."""
         asked = self.under_way[key]
         del asked.left[source]
-        asked.counted.append(source)
+        asked.count_of_rooms.append(source)
         if asked.left:
             return
         del self.under_way[key]
         partial = Partial(COUNTED)
-        for each in asked.counted:
+        for each in asked.count_of_rooms:
             partial.add_all([{"source": each}] * self.count_of(each))
         reports = tuple(
             report(each, ANSWERED if self.count_of(each) else EMPTY, self.count_of(each))
-            for each in asked.counted
+            for each in asked.count_of_rooms
         )
         said = answer(identity=key[2], partial=partial.to_bytes(), reports=reports, is_last=True)
         self.network.say(key[0], key[1], said)
@@ -297,11 +297,11 @@ class Answering(Describing):
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("shape", [*TREES, *MESHES])
 @pytest.mark.parametrize("seed", range(4))
-def test_all_answers_come_once_and_what_is_missing_is_told(
+def test_all_answers_arrive_once_and_missing_ones_are_reported(
     seed: int, shape: str, fails: bool, combined: bool
 ) -> None:
     """Answers would be lost, doubled, or missing without a report."""
-    world = Answering(5_000 + seed, shape, combined=combined, covering=seed % 2 == 0)
+    world = AnsweringWorld(5_000 + seed, shape, combined=combined, covering=seed % 2 == 0)
     for _ in range(20):
         world.change()
     world.network.settle(TRANSIENT)
@@ -339,9 +339,9 @@ def test_all_answers_come_once_and_what_is_missing_is_told(
         assert all(not each.statistics().questions for each in world.network.routers)
 
 
-def test_a_question_goes_only_where_something_meets_it() -> None:
+def test_a_query_follows_matching_descriptions() -> None:
     """Every source would see every query, despite descriptions."""
-    router = described((NORTH, "1"), (ANN, "1"))
+    router = router_with_sources((NORTH, "1"), (ANN, "1"))
     router.handle(Received(SOUTH, Describe("1", (Advertisement("temperature < 0"),))), 0)
     router.handle(Received(ANN, Describe("2", (Advertisement("temperature any"),))), 0)
     router.handle(Received(BOB, Describe("1", (Advertisement("humidity any"),))), 0)
@@ -363,16 +363,16 @@ def test_a_question_goes_only_where_something_meets_it() -> None:
     assert router.statistics().questions == 2
 
 
-def test_what_may_be_published_is_no_data() -> None:
+def test_advertisements_are_no_data() -> None:
     """Publishers would be queried for data that they do not keep."""
     router = Router()
     router.handle(Received(ANN, Advertise("1", SENSOR)), 0)
     assert router.handle(Received(BOB, ask(WARM)), 0) == [NotifyClient(BOB, answer(is_last=True))]
 
 
-def test_what_is_not_described_is_not_there() -> None:
+def test_undescribed_attributes_are_absent() -> None:
     """A source would be queried for missing attributes; an open one may have them."""
-    router = described((ANN, "1"), links="")
+    router = router_with_sources((ANN, "1"), links="")
     router.handle(Received(BOB, Describe("1", (Filter("temperature > 0"),))), 0)
     effects = router.handle(Received(BOB, ask(Query("temperature > 20 and height = 3"))), 0)
     assert [each.client for each in effects if isinstance(each, DeliverQuestion)] == [BOB]
@@ -390,29 +390,29 @@ def test_any_alternative_and_any_description_is_enough() -> None:
     assert [each.sources for each in effects if isinstance(each, DeliverQuestion)] == [("1",)]
 
 
-def test_a_question_goes_no_farther_than_it_may() -> None:
+def test_a_query_keeps_to_its_hop_limit() -> None:
     """A query for nearby sources would reach the whole network."""
-    router = described((NORTH, "1"), (ANN, "1"))
+    router = router_with_sources((NORTH, "1"), (ANN, "1"))
     for hops, onward in ((1, []), (0, [NORTH])):
         effects = router.handle(Received(SOUTH, ask(WARM, f"{hops}", hops=hops, hops_max=1)), 0)
         sent = [each.to for each in effects if isinstance(each, Send)]
         assert [each for each in sent if each != SOUTH] == onward
 
 
-def took(router: Router, origin: Client | Neighbour, message: Message) -> list[Effect]:
+def effects_of(router: Router, origin: Client | Neighbour, message: Message) -> list[Effect]:
     """Returns the effects of a message, with checked invariants."""
     effects = router.handle(Received(origin, message), 0)
     router.validate()
     return effects
 
 
-def test_a_report_stands_behind_the_items_it_speaks_of() -> None:
+def test_a_report_follows_the_items_of_its_source() -> None:
     """A source would count as answered before its items arrive."""
-    router = described((ANN, "1"), links="")
-    took(router, BOB, ask(WARM, window=2))
+    router = router_with_sources((ANN, "1"), links="")
+    effects_of(router, BOB, ask(WARM, window=2))
     said = answer(items=items(21, 22, 23), reports=(report("1", ANSWERED, 3),), is_last=True)
-    assert took(router, ANN, said) == [NotifyClient(BOB, answer(items=items(21, 22)))]
-    assert took(router, BOB, More("", "7", 5)) == [
+    assert effects_of(router, ANN, said) == [NotifyClient(BOB, answer(items=items(21, 22)))]
+    assert effects_of(router, BOB, More("", "7", 5)) == [
         NotifyClient(
             BOB, answer(items=items(23), reports=(report("1", ANSWERED, 3),), is_last=True)
         )
@@ -422,10 +422,10 @@ def test_a_report_stands_behind_the_items_it_speaks_of() -> None:
 
 def test_nobody_is_granted_more_than_a_limit() -> None:
     """An asker with unlimited credit and no reads would fill a server's memory."""
-    router = described((ANN, "1"), links="", limits=RouterLimits(items_granted_max=3))
-    took(router, BOB, ask(WARM, window=10**9))
-    counts = [len(items_to_bob(took(router, ANN, answer(items=items(*range(8))))))]
-    counts += [len(items_to_bob(took(router, BOB, More("", "7", 10**9)))) for _ in range(2)]
+    router = router_with_sources((ANN, "1"), links="", limits=RouterLimits(items_granted_max=3))
+    effects_of(router, BOB, ask(WARM, window=10**9))
+    counts = [len(items_to_bob(effects_of(router, ANN, answer(items=items(*range(8))))))]
+    counts += [len(items_to_bob(effects_of(router, BOB, More("", "7", 10**9)))) for _ in range(2)]
     assert counts == [3, 3, 2]
 
 
@@ -441,22 +441,22 @@ def items_to_bob(effects: list[Effect]) -> tuple[Notification, ...]:
 
 def test_a_branch_gets_more_as_its_items_leave() -> None:
     """A fast source would fill a server's memory, or stop forever."""
-    router = described((ANN, "1"), links="")
-    took(router, BOB, ask(WARM, window=10))
-    took(router, ANN, answer(items=items(*range(ANSWER_WINDOW))))
+    router = router_with_sources((ANN, "1"), links="")
+    effects_of(router, BOB, ask(WARM, window=10))
+    effects_of(router, ANN, answer(items=items(*range(ANSWER_WINDOW))))
     half = ANSWER_WINDOW // 2
-    assert took(router, BOB, More("", "7", half - 11)) == [
+    assert effects_of(router, BOB, More("", "7", half - 11)) == [
         NotifyClient(BOB, answer(items=items(*range(10, half - 1))))
     ]
-    assert took(router, BOB, More("", "7", 1)) == [
+    assert effects_of(router, BOB, More("", "7", 1)) == [
         NotifyClient(ANN, More("", "7", half)),
         NotifyClient(BOB, answer(items=items(half - 1))),
     ]
-    over = took(router, ANN, answer(items=items(*range(half + 1))))
+    over = effects_of(router, ANN, answer(items=items(*range(half + 1))))
     assert over == [
         NotifyClient(ANN, Cancel("", "7")),
     ]
-    rest = took(router, BOB, More("", "7", 1_000))
+    rest = effects_of(router, BOB, More("", "7", 1_000))
     (last,) = rest
     assert isinstance(last, NotifyClient)
     assert last.message == answer(
@@ -466,12 +466,14 @@ def test_a_branch_gets_more_as_its_items_leave() -> None:
     )
 
 
-def test_a_limit_stops_what_goes_on() -> None:
+def test_a_limit_stops_the_remaining_sources() -> None:
     """Sources would continue in vain."""
-    router = described((ANN, "1"), (EVE, "2"), (NORTH, "1"))
-    took(router, BOB, ask(WARM, limit=3))
-    took(router, ANN, answer(items=items(1), reports=(report("1", ANSWERED, 1),), is_last=True))
-    assert took(router, EVE, answer(items=items(2, 3, 4))) == [
+    router = router_with_sources((ANN, "1"), (EVE, "2"), (NORTH, "1"))
+    effects_of(router, BOB, ask(WARM, limit=3))
+    effects_of(
+        router, ANN, answer(items=items(1), reports=(report("1", ANSWERED, 1),), is_last=True)
+    )
+    assert effects_of(router, EVE, answer(items=items(2, 3, 4))) == [
         NotifyClient(BOB, answer(items=items(2, 3))),
         NotifyClient(EVE, Cancel("", "7")),
         Send(NORTH, Cancel("", "7")),
@@ -481,13 +483,13 @@ def test_a_limit_stops_what_goes_on() -> None:
     ]
 
 
-def test_at_its_deadline_it_is_told_what_is_missing() -> None:
+def test_at_the_deadline_missing_sources_are_reported() -> None:
     """The asker would wait forever, or take a part for the whole."""
-    router = described((ANN, "1"), (EVE, "2"), (NORTH, "1"))
-    took(router, BOB, ask(WARM))
-    took(router, NORTH, answer(reports=(report("x", ASKED), report("y", ASKED))))
-    took(router, NORTH, answer(items=items(9), reports=(report("x", ANSWERED, 1),)))
-    took(router, ANN, answer(reports=(report("1", EMPTY),), is_last=True))
+    router = router_with_sources((ANN, "1"), (EVE, "2"), (NORTH, "1"))
+    effects_of(router, BOB, ask(WARM))
+    effects_of(router, NORTH, answer(reports=(report("x", ASKED), report("y", ASKED))))
+    effects_of(router, NORTH, answer(items=items(9), reports=(report("x", ANSWERED, 1),)))
+    effects_of(router, ANN, answer(reports=(report("1", EMPTY),), is_last=True))
     assert router.question_due_us == FURTHER
     assert router.handle(DeadlinePassed(), FURTHER - 1) == []
     assert router.handle(DeadlinePassed(), FURTHER) == [
@@ -504,16 +506,16 @@ def test_at_its_deadline_it_is_told_what_is_missing() -> None:
         ),
     ]  # fmt: skip
     assert router.statistics().questions == 0
-    assert took(router, EVE, answer(items=items(1))) == []
+    assert effects_of(router, EVE, answer(items=items(1))) == []
     router.validate()
 
 
-def test_what_found_no_room_at_the_deadline_did_not_answer() -> None:
+def test_unsent_items_at_the_deadline_are_missing() -> None:
     """A source would count as answered, although its items never left a server."""
-    router = described((ANN, "1"), links="")
-    took(router, BOB, ask(WARM, window=1))
+    router = router_with_sources((ANN, "1"), links="")
+    effects_of(router, BOB, ask(WARM, window=1))
     said = answer(items=items(1, 2), reports=(report("1", ANSWERED, 2),), is_last=True)
-    assert took(router, ANN, said) == [NotifyClient(BOB, answer(items=items(1)))]
+    assert effects_of(router, ANN, said) == [NotifyClient(BOB, answer(items=items(1)))]
     assert router.handle(DeadlinePassed(), SECOND) == [
         NotifyClient(BOB, answer(reports=(report("1", TIMED_OUT, 2),), is_last=True))
     ]
@@ -521,8 +523,8 @@ def test_what_found_no_room_at_the_deadline_did_not_answer() -> None:
 
 def test_there_is_no_time_to_ask_anyone() -> None:
     """A query would return after its asker's deadline."""
-    router = described((ANN, "1"), (NORTH, "1"))
-    assert took(router, BOB, ask(WARM, timeout_us=2_000)) == [
+    router = router_with_sources((ANN, "1"), (NORTH, "1"))
+    assert effects_of(router, BOB, ask(WARM, timeout_us=2_000)) == [
         NotifyClient(
             BOB, answer(reports=(report("1", TIMED_OUT), report("@n", TIMED_OUT)), is_last=True)
         )
@@ -533,14 +535,14 @@ def test_there_is_no_time_to_ask_anyone() -> None:
     ("event", "gone"),
     [(LinkDown(NORTH), ["x", "@n"]), (ClientGone(ANN), ["1"])],
 )
-def test_who_is_gone_is_reported(event: LinkDown | ClientGone, gone: list[str]) -> None:
+def test_lost_sources_are_reported(event: LinkDown | ClientGone, gone: list[str]) -> None:
     """A query would wait for a lost source, and the gap be unknown."""
-    router = described((ANN, "1"), (NORTH, "1"))
-    took(router, BOB, ask(WARM))
-    took(router, NORTH, answer(reports=(report("x", ASKED), report("y", ASKED))))
-    took(router, NORTH, answer(reports=(report("y", EMPTY),)))
-    (told,) = (each for each in router.handle(event, 0) if isinstance(each, NotifyClient))
-    assert told == NotifyClient(
+    router = router_with_sources((ANN, "1"), (NORTH, "1"))
+    effects_of(router, BOB, ask(WARM))
+    effects_of(router, NORTH, answer(reports=(report("x", ASKED), report("y", ASKED))))
+    effects_of(router, NORTH, answer(reports=(report("y", EMPTY),)))
+    (last_answer,) = (each for each in router.handle(event, 0) if isinstance(each, NotifyClient))
+    assert last_answer == NotifyClient(
         BOB,
         answer(reports=tuple(report(it, LOST, 0, "its connection was lost") for it in gone)),
     )
@@ -548,10 +550,10 @@ def test_who_is_gone_is_reported(event: LinkDown | ClientGone, gone: list[str]) 
 
 
 @pytest.mark.parametrize("how", ["cancel", "link down"])
-def test_nobody_answers_one_who_does_not_wait(how: str) -> None:
+def test_nobody_answers_a_cancelled_query(how: str) -> None:
     """Sources would work for a disconnected asker."""
-    router = described((ANN, "1"), (NORTH, "1"))
-    took(router, SOUTH, ask(WARM))
+    router = router_with_sources((ANN, "1"), (NORTH, "1"))
+    effects_of(router, SOUTH, ask(WARM))
     event = Received(SOUTH, Cancel("", "7")) if how == "cancel" else LinkDown(SOUTH)
     effects = [
         each
@@ -565,42 +567,42 @@ def test_nobody_answers_one_who_does_not_wait(how: str) -> None:
 
 def test_a_client_may_ask_its_own_sources() -> None:
     """It would miss the end of its source, or its query be held forever."""
-    router = described((ANN, "1"), (BOB, "2"), links="")
-    took(router, ANN, ask(WARM))
-    took(router, ANN, answer(reports=(report("1", EMPTY),), is_last=True))
+    router = router_with_sources((ANN, "1"), (BOB, "2"), links="")
+    effects_of(router, ANN, ask(WARM))
+    effects_of(router, ANN, answer(reports=(report("1", EMPTY),), is_last=True))
     for event in (Received(BOB, answer(is_last=True)), ClientGone(ANN)):
         router.handle(event, 0)
         router.validate()
     assert router.statistics().questions == 0
-    took(router, BOB, ask(WARM, "8"))
+    effects_of(router, BOB, ask(WARM, "8"))
     assert router.handle(ClientGone(BOB), 0) == []
     router.validate()
 
 
-def test_only_who_asked_says_more_or_cancels() -> None:
+def test_only_the_asker_grants_or_cancels() -> None:
     """A client could end, or see, another client's query."""
-    router = described((ANN, "1"), links="")
-    took(router, BOB, ask(WARM))
+    router = router_with_sources((ANN, "1"), links="")
+    effects_of(router, BOB, ask(WARM))
     for message in (Cancel("", "7"), More("", "7", 3), answer(is_last=True)):
-        assert took(router, EVE, message) == []
+        assert effects_of(router, EVE, message) == []
     assert router.statistics().questions == 1
 
 
 def test_a_client_speaks_for_its_own_sources_only() -> None:
     """One source could report another one as answered."""
-    router = described((ANN, "1"), (EVE, "2"), links="")
-    took(router, BOB, ask(WARM))
-    assert took(router, ANN, answer(reports=(report("2", EMPTY), report("3", ASKED)))) == []
-    assert took(router, ANN, answer(is_last=True)) == [
+    router = router_with_sources((ANN, "1"), (EVE, "2"), links="")
+    effects_of(router, BOB, ask(WARM))
+    assert effects_of(router, ANN, answer(reports=(report("2", EMPTY), report("3", ASKED)))) == []
+    assert effects_of(router, ANN, answer(is_last=True)) == [
         NotifyClient(BOB, answer(reports=(report("1", FAILED, 0, "nothing was said of its end"),)))
     ]
 
 
-def test_one_who_passed_it_on_is_answered_whatever_happens() -> None:
+def test_a_forwarding_neighbour_is_always_answered() -> None:
     """A server would wait for a neighbour that has refused its query."""
-    router = described((ANN, "1"))
+    router = router_with_sources((ANN, "1"))
     again = ask(WARM)
-    took(router, BOB, again)
+    effects_of(router, BOB, again)
     effects = router.handle(Received(NORTH, again), 0)
     assert effects == [
         Refused(Received(NORTH, again), Reason.DUPLICATE),
@@ -647,7 +649,7 @@ def test_what_makes_no_sense_is_refused(
     router.validate()
 
 
-def test_a_question_and_a_notification_may_have_one_identity() -> None:
+def test_a_query_and_a_notification_may_share_an_identity() -> None:
     """One of them would be dropped as a duplicate."""
     router = Router(name="s")
     notification = Notification({"a": 1}, envelope=Envelope(id="1", publisher=""))
@@ -656,7 +658,7 @@ def test_a_question_and_a_notification_may_have_one_identity() -> None:
         assert not any(isinstance(each, Refused) for each in effects)
 
 
-def test_a_refusal_says_what_is_wrong_with_a_question() -> None:
+def test_a_refusal_names_the_fault_of_a_query() -> None:
     """The asker would have to guess."""
     router = Router()
     nothing = Query("temperature > 20 and temperature < 10")
@@ -673,31 +675,31 @@ def test_a_refusal_says_what_is_wrong_with_a_question() -> None:
 @pytest.mark.parametrize(
     ("limit", "made"),
     [
-        ("questions_max", lambda router: took(router, BOB, ask(WARM, "first"))),
-        ("question_sources_max", lambda router: took(router, ANN, Describe("3", (SENSOR,)))),
+        ("questions_max", lambda router: effects_of(router, BOB, ask(WARM, "first"))),
+        ("question_sources_max", lambda router: effects_of(router, ANN, Describe("3", (SENSOR,)))),
     ],
 )
 def test_tables_have_limits(limit: str, made: Callable[[Router], object]) -> None:
     """One client could fill a server."""
-    router = described((ANN, "1"), links="", limits=RouterLimits(**{limit: 1}))
+    router = router_with_sources((ANN, "1"), links="", limits=RouterLimits(**{limit: 1}))
     made(router)
-    (refused,) = took(router, BOB, ask(WARM))
+    (refused,) = effects_of(router, BOB, ask(WARM))
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, LimitError)
     assert refused.error.limit == limit
 
 
-def test_deadlines_of_what_has_ended_are_forgotten() -> None:
+def test_deadlines_of_ended_queries_are_forgotten() -> None:
     """A server would hold the deadline of each ended query."""
-    router = described((ANN, "1"), links="")
+    router = router_with_sources((ANN, "1"), links="")
     for number in range(1_000):
-        took(router, BOB, ask(WARM, f"{number}"))
-        took(router, ANN, answer(identity=f"{number}", is_last=True))
+        effects_of(router, BOB, ask(WARM, f"{number}"))
+        effects_of(router, ANN, answer(identity=f"{number}", is_last=True))
     held = router._queries._due
     assert len(held) <= 128
 
 
-def counted(*rooms: str) -> bytes:
+def count_of_rooms(*rooms: str) -> bytes:
     """Returns the count of items of these sources."""
     partial = Partial(COUNTED)
     partial.add_all(Notification({"source": each}) for each in rooms)
@@ -705,16 +707,20 @@ def counted(*rooms: str) -> bytes:
 
 
 @pytest.mark.parametrize("limit", ["GROUPS_MAX", "PARTIAL_BYTES_MAX"])
-def test_what_is_combined_beyond_a_limit_fails_as_a_whole(
+def test_a_combination_beyond_a_limit_fails_as_a_whole(
     limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Groups of failed sources would be in the result, or an error end the server."""
-    router = described((ANN, "a"), (EVE, "e"), (NORTH, "n"))
+    router = router_with_sources((ANN, "a"), (EVE, "e"), (NORTH, "n"))
     router.handle(Received(BOB, ask(WARM, combination=COUNTED, window=0)), 0)
-    first = answer(reports=(report("a", ANSWERED, 2),), partial=counted("1", "2"), is_last=True)
+    first = answer(
+        reports=(report("a", ANSWERED, 2),), partial=count_of_rooms("1", "2"), is_last=True
+    )
     assert router.handle(Received(ANN, first), 0) == []
     monkeypatch.setattr(aggregation, limit, {"GROUPS_MAX": 3, "PARTIAL_BYTES_MAX": 20}[limit])
-    more = answer(reports=(report("e", ANSWERED, 2),), partial=counted("3", "4"), is_last=True)
+    more = answer(
+        reports=(report("e", ANSWERED, 2),), partial=count_of_rooms("3", "4"), is_last=True
+    )
     effects = router.handle(Received(EVE, more), 0)
     if limit == "PARTIAL_BYTES_MAX":
         effects += router.handle(Received(NORTH, answer(is_last=True)), 0)
@@ -731,7 +737,7 @@ def test_what_is_combined_beyond_a_limit_fails_as_a_whole(
     router.validate()
 
 
-def test_what_cannot_be_combined_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_combination_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server without the library of sketches would fail at a neighbour's query."""
     error = MissingRequirementError("datasketches", "install it")
 
@@ -740,7 +746,7 @@ def test_what_cannot_be_combined_here_is_refused(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(accumulators, "_datasketches", missing)
     distinct = Combination((Aggregate(AggregateKind.DISTINCT, "room"),))
-    router = described((ANN, "a"))
+    router = router_with_sources((ANN, "a"))
     effects = router.handle(Received(NORTH, ask(WARM, combination=distinct, window=0)), 0)
     (sent,) = [each.message for each in effects if isinstance(each, Send)]
     assert isinstance(sent, Answer)
@@ -748,9 +754,9 @@ def test_what_cannot_be_combined_here_is_refused(monkeypatch: pytest.MonkeyPatch
     assert sent.is_last
 
 
-def test_looking_for_whom_a_question_meets_is_counted_as_work() -> None:
+def test_finding_the_sources_of_a_query_is_charged_as_work() -> None:
     """A client could block a server by a query of many disjuncts."""
-    router = described((ANN, "a"))
+    router = router_with_sources((ANN, "a"))
     many = ask(WARM)
     many = replace(many, alternatives=many.alternatives * 1_000)
     with pytest.raises(LimitError), Work("WORK", 10_000):

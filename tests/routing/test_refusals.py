@@ -97,7 +97,7 @@ def test_the_filters_of_a_server_are_a_limit_of_their_own() -> None:
         (ask(Query("a < 0 and a > 0")), FilterSet([Filter("a < 0 and a > 0")])),
     ],
 )
-def test_what_cannot_match_is_shown(message: Message, value: Product | Pattern) -> None:
+def test_an_unsatisfiable_filter_is_shown(message: Message, value: Product | Pattern) -> None:
     """A client could not identify its wrong filter."""
     refusal = answer(message)
     assert refusal.reason is Reason.UNSATISFIABLE
@@ -116,7 +116,7 @@ def test_what_cannot_match_is_shown(message: Message, value: Product | Pattern) 
         (Subscribe("1", SOME, version=9), Reason.VERSION),
     ],
 )
-def test_where_the_reason_says_it_all_nothing_is_added(message: Message, reason: Reason) -> None:
+def test_a_sufficient_reason_has_no_error(message: Message, reason: Reason) -> None:
     """A client would see a limit that it has not exceeded."""
     refusal = answer(message)
     assert (refusal.reason, refusal.error) == (reason, None)
@@ -140,7 +140,7 @@ def test_the_longest_label_counts() -> None:
     assert refusal.error.size == 256
 
 
-def test_an_error_is_told_without_its_frames() -> None:
+def test_an_error_has_no_traceback() -> None:
     """A stored answer would keep all frames of its traceback alive."""
     with pytest.raises(LimitError) as caught:
         raise LimitError("NAME", 1)

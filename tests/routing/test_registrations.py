@@ -58,7 +58,7 @@ def test_full_registrations_take_no_more() -> None:
     registrations.validate()
 
 
-def test_ways_are_found_by_their_neighbour() -> None:
+def test_next_hops_are_found_by_their_neighbour() -> None:
     """The registrations of some owner would remain after their link is down."""
     registrations: Registrations[str] = Registrations()
     link = Neighbour("a")

@@ -64,7 +64,7 @@ class World:
         self.published_at = 0
         self.strategy, self.covering = strategy, covering
         self.network = self.fresh()
-        self.wishes: dict[Key, FilterSet] = {}
+        self.subscriptions: dict[Key, FilterSet] = {}
         self.offers: dict[Key, Offer] = {}
         self._numbered = 0
 
@@ -91,26 +91,26 @@ class World:
     def change(self) -> None:
         """A client subscribes or advertises, withdraws, or disconnects."""
         kind = self.chance.random()
-        if kind < 0.3 or not (self.wishes and self.offers):
+        if kind < 0.3 or not (self.subscriptions and self.offers):
             key = self._new_key()
             count = self.chance.choice((1, 1, 2))
-            self.wishes[key] = FilterSet([random_filter(self.chance) for _ in range(count)])
-            self.network.say(*key[:2], Subscribe(key[2], self.wishes[key]))
+            self.subscriptions[key] = FilterSet([random_filter(self.chance) for _ in range(count)])
+            self.network.say(*key[:2], Subscribe(key[2], self.subscriptions[key]))
             key = self._new_key()
             self.offers[key] = random_offer(self.chance)
             self.network.say(*key[:2], Advertise(key[2], self.offers[key]))
         elif kind < 0.65:
-            key = self.chance.choice(list(self.wishes))
-            del self.wishes[key]
+            key = self.chance.choice(list(self.subscriptions))
+            del self.subscriptions[key]
             self.network.say(*key[:2], Unsubscribe(key[2]))
         elif kind < 0.95:
             key = self.chance.choice(list(self.offers))
             del self.offers[key]
             self.network.say(*key[:2], Unadvertise(key[2]))
         else:
-            broker, client, _ = self.chance.choice(list(self.wishes))
+            broker, client, _ = self.chance.choice(list(self.subscriptions))
             self.network.tell(broker, ClientGone(Client(client)))
-            for table in (self.wishes, self.offers):
+            for table in (self.subscriptions, self.offers):
                 for key in [key for key in table if key[1] == client]:
                     del table[key]
 
@@ -147,11 +147,13 @@ class World:
         }
 
 
-def deliveries(wishes: Mapping[Key, FilterSet], notification: Notification) -> Counter[Delivery]:
+def deliveries(
+    subscriptions: Mapping[Key, FilterSet], notification: Notification
+) -> Counter[Delivery]:
     """Returns the required deliveries of these subscriptions."""
     return Counter(
         (client, identity, notification.envelope.id)
-        for (_, client, identity), filters in wishes.items()
+        for (_, client, identity), filters in subscriptions.items()
         if filters.matches(notification)
     )
 
@@ -167,7 +169,7 @@ WORLDS: Final = [
 
 @pytest.mark.quick_every(12)
 @pytest.mark.parametrize(("seed", "shape", "strategy", "covering"), WORLDS)
-def test_what_matches_is_delivered_once(
+def test_matching_notifications_are_delivered_once(
     seed: int, shape: str, strategy: Strategy, covering: bool
 ) -> None:
     """A notification would be lost, doubled, or delivered in vain."""
@@ -181,7 +183,9 @@ def test_what_matches_is_delivered_once(
         for _ in range(4):
             published = world.publish()
             world.network.settle()
-            expected = Counter() if published is None else deliveries(world.wishes, published[0])
+            expected = (
+                Counter() if published is None else deliveries(world.subscriptions, published[0])
+            )
             assert world.network.taken() == expected
     same_as_fresh(world)
     withdraw_all(world)
@@ -191,7 +195,7 @@ def same_as_fresh(world: World) -> None:
     """Compares the tables with those of a network with only the remaining registrations."""
     fresh = world.fresh()
     said: list[tuple[Key, Subscribe | Advertise]] = [
-        *((key, Subscribe(key[2], filters)) for key, filters in world.wishes.items()),
+        *((key, Subscribe(key[2], filters)) for key, filters in world.subscriptions.items()),
         *((key, Advertise(key[2], offer)) for key, offer in world.offers.items()),
     ]
     world.chance.shuffle(said)
@@ -208,7 +212,7 @@ def same_as_fresh(world: World) -> None:
 
 def withdraw_all(world: World) -> None:
     """Withdraws everything; all tables must be empty."""
-    for broker, client, identity in list(world.wishes):
+    for broker, client, identity in list(world.subscriptions):
         world.network.say(broker, client, Unsubscribe(identity))
     for broker, client, identity in list(world.offers):
         world.network.say(broker, client, Unadvertise(identity))
@@ -227,19 +231,19 @@ def withdraw_all(world: World) -> None:
 
 @pytest.mark.quick_every(12)
 @pytest.mark.parametrize(("seed", "shape", "strategy", "covering"), WORLDS)
-def test_nothing_is_lost_while_others_come_and_go(
+def test_nothing_is_lost_while_others_change(
     seed: int, shape: str, strategy: Strategy, covering: bool
 ) -> None:
     """A lasting subscription would miss publications while others are withdrawn."""
     world = World(1_000 + seed, shape, strategy, covering=covering)
     for _ in range(12):
         world.network.settle()
-        settled, settled_offers = dict(world.wishes), set(world.offers)
+        settled, settled_offers = dict(world.subscriptions), set(world.offers)
         ever = dict(settled)
         published: list[tuple[Notification, bool]] = []
         for _ in range(world.chance.randint(2, 10)):
             world.change()
-            ever |= world.wishes
+            ever |= world.subscriptions
             for _ in range(world.chance.randrange(4)):
                 world.network.step()
             if (sent := world.publish()) is not None:
@@ -247,7 +251,7 @@ def test_nothing_is_lost_while_others_come_and_go(
                 published.append((sent[0], strategy is Strategy.SUBSCRIPTIONS or is_settled))
         world.network.settle()
         given = world.network.taken()
-        staying = {key: each for key, each in settled.items() if key in world.wishes}
+        staying = {key: each for key, each in settled.items() if key in world.subscriptions}
         must = [deliveries(staying, each) for each, is_settled in published if is_settled]
         may = [deliveries(ever, each) for each, _ in published]
         assert sum(must, Counter()) <= given <= sum(may, Counter())
@@ -257,7 +261,7 @@ def test_nothing_is_lost_while_others_come_and_go(
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("shape", TREES)
 @pytest.mark.parametrize("seed", range(4))
-def test_links_go_and_come_back(seed: int, shape: str, strategy: Strategy) -> None:
+def test_links_fail_and_return(seed: int, shape: str, strategy: Strategy) -> None:
     """After a failure a part of the network would stay cut off, or keep unneeded tables."""
     world = World(2_000 + seed, shape, strategy, covering=True)
     network = world.network
@@ -277,7 +281,9 @@ def test_links_go_and_come_back(seed: int, shape: str, strategy: Strategy) -> No
         for _ in range(4):
             published = world.publish()
             network.settle()
-            expected = Counter() if published is None else deliveries(world.wishes, published[0])
+            expected = (
+                Counter() if published is None else deliveries(world.subscriptions, published[0])
+            )
             assert network.taken() == expected
     same_as_fresh(world)
     withdraw_all(world)

@@ -85,7 +85,7 @@ def test_a_neighbour_is_below_where_its_path_leads_through_here(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_lies_beyond_is_where_the_path_from_a_source_leads(seed: int) -> None:
+def test_subtrees_follow_the_paths_from_a_source(seed: int) -> None:
     """A notification would leave its tree, or miss a part of it."""
     names, edges = random_edges(seed)
     weights = weights_of(edges)
@@ -143,7 +143,7 @@ EDGES: Final = st.builds(
 
 
 @given(st.lists(EDGES, max_size=30), st.booleans(), st.booleans())
-def test_links_that_come_and_go_are_used_as_if_all_came_at_once(
+def test_used_links_do_not_depend_on_the_order_of_changes(
     steps: list[ConfirmedLink], general: bool, is_always_asked: bool
 ) -> None:
     """Servers that learned the links in another order would use others."""

@@ -49,7 +49,7 @@ PEERS = {N: Role.PEER, M: Role.PEER}
         ({UP: Role.PARENT, N: Role.CHILD}, {NextHop(N): "a", NextHop(UP): "a"}, UP, {N}),
     ],
 )
-def test_a_part_comes_from_those_who_advertised_it(
+def test_the_sources_of_a_part_are_its_advertisers(
     roles: dict[Neighbour, Role],
     offers: dict[Party, str],
     requester: Client | Neighbour,
@@ -96,7 +96,7 @@ def test_without_advertisements_nothing_is_known() -> None:
     ("origin", "requester", "counts"),
     [(N, C, True), (C, N, True), (N, M, True), (M, M, False), (N, N, True)],
 )
-def test_a_peer_asks_for_what_comes_from_elsewhere(
+def test_a_peer_covers_its_own_side(
     origin: Client | Neighbour, requester: Client | Neighbour, counts: bool
 ) -> None:
     """A match would be found twice, by a peer and by its own neighbour; or a child's be missed."""

@@ -88,7 +88,7 @@ def test_a_notification_counts_at_one_of_two_servers(
         (DelegationPhase.RETURNING, 40),
     ],
 )
-def test_the_watermark_is_the_least_of_those_who_hold_something(
+def test_the_watermark_is_the_least_of_all_holders(
     phase: DelegationPhase, watermark_us: int
 ) -> None:
     """A run would advance before a delegate's report, or wait for one without pieces."""
@@ -98,7 +98,7 @@ def test_the_watermark_is_the_least_of_those_who_hold_something(
     assert pattern.watermark_at(20) == watermark_us, "it never falls"
 
 
-def test_what_a_delegate_reports_is_put_in_order_with_the_rest() -> None:
+def test_reports_of_a_delegate_are_merged_in_order() -> None:
     """A match of parts from several servers would be missed."""
     pattern, segment = with_segment(DelegationPhase.DELEGATED)
     a, b, c, d = (of_kind(kind, time_us) for time_us, kind in enumerate("abcd", start=10))
@@ -112,7 +112,7 @@ def test_what_a_delegate_reports_is_put_in_order_with_the_rest() -> None:
     assert pattern.hold_matches(segment, [Match("1", (), (b, c))]) == 1, "it comes too late"
 
 
-def test_what_waits_elsewhere_waits_here_too() -> None:
+def test_a_wait_of_a_delegate_is_reported() -> None:
     """The asker would not send the time that a further delegate waits for."""
     pattern, segment = with_segment(DelegationPhase.DELEGATED)
     pattern.hold(0, (of_kind("a", 50),))
@@ -138,7 +138,7 @@ def test_a_part_reports_every_start() -> None:
     assert part == Pattern(ABCD.filters[1:3], within_us=60_000_000, every=True)
 
 
-def test_who_asked_decides_where_it_begins() -> None:
+def test_the_requester_decides_the_first_phase() -> None:
     """A delegate would assemble before its hand-over; or a client wait forever."""
     client, delegate = split(), split(N)
     assert (client.phase, client.gathers) == (DelegationPhase.DELEGATED, False)

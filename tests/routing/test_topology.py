@@ -81,7 +81,7 @@ def test_links_are_bounded() -> None:
     assert reason_of(it.check, Adjacency("b", Role.PEER)) is Reason.FULL
 
 
-def test_what_is_asked_for_goes_up_and_to_peers_not_down_nor_back() -> None:
+def test_subscriptions_go_to_a_parent_and_peers_only() -> None:
     """A subscription would be sent where nothing matches, or back to its sender."""
     it = topology(up=Role.PARENT, child=Role.CHILD, a=Role.PEER, b=Role.PEER)
     everywhere = {NextHop(UP), NextHop(A), NextHop(B)}
@@ -98,7 +98,7 @@ def test_what_is_asked_for_goes_up_and_to_peers_not_down_nor_back() -> None:
     assert it.link_up(A) == LinkUp(A, Role.PEER)
 
 
-def test_a_link_goes_and_is_forgotten() -> None:
+def test_a_removed_link_is_forgotten() -> None:
     """Messages would be sent to a lost neighbour."""
     it = topology(a=Role.PEER, b=Role.PEER)
     assert it.remove(A) == []
@@ -111,14 +111,14 @@ def test_a_link_goes_and_is_forgotten() -> None:
     assert list(it) == [B]
 
 
-def told(sends: list[Send]) -> dict[Neighbour, list[LinkState]]:
+def link_states_of(sends: list[Send]) -> dict[Neighbour, list[LinkState]]:
     """Returns the link states for each neighbour. Each is sent once."""
     found = {each.to: each.message for each in sends if isinstance(each.message, AnnounceLinks)}
     assert len(found) == sum(isinstance(each.message, AnnounceLinks) for each in sends)
     return {to: [*message.states] for to, message in found.items()}
 
 
-def settled(name: str, *names: str, limits: RouterLimits = RouterLimits()) -> Topology:
+def settled_server(name: str, *names: str, limits: RouterLimits = RouterLimits()) -> Topology:
     """Returns a server with peers that have acknowledged everything."""
     it = topology(name, limits=limits)
     for each in names:
@@ -130,70 +130,70 @@ def settled(name: str, *names: str, limits: RouterLimits = RouterLimits()) -> To
     return it
 
 
-def test_a_link_state_goes_to_all_but_its_bearer() -> None:
+def test_a_link_state_is_flooded_except_to_its_sender() -> None:
     """A state would bounce forever, or not reach all."""
-    it = settled("me", "a", "b")
+    it = settled_server("me", "a", "b")
     state = LinkState("far", 1, ())
     sends, refused = it.learn(A, [state])
-    assert told(sends) == {B: [state]}
+    assert link_states_of(sends) == {B: [state]}
     assert Send(A, AckLinks()) in sends
     assert not refused
     assert it.learn(B, [state]) == ([Send(B, AckLinks())], []), "it is known"
     sends = it.add(Adjacency("new", Role.PEER))
-    assert state in told(sends)[Neighbour("new")], "a new neighbour is told everything"
+    assert state in link_states_of(sends)[Neighbour("new")], "a new neighbour is told everything"
     it.validate()
     nameless = topology(a=Role.PEER)
     assert reason_of(nameless.learn, A, [state]) is Reason.WRONG_LINK_STATE
 
 
-def test_what_is_learned_meanwhile_travels_together_and_only_the_newest() -> None:
+def test_waiting_link_states_travel_together() -> None:
     """A starting network would be flooded with each state of each server."""
-    it = settled("me", "a", "b", limits=RouterLimits(announcements_max=1))
+    it = settled_server("me", "a", "b", limits=RouterLimits(announcements_max=1))
     first, *more = (LinkState(each, 1, ()) for each in "xyz")
     newer = LinkState("y", 2, ())
-    assert told(it.learn(A, [first])[0]) == {B: [first]}
+    assert link_states_of(it.learn(A, [first])[0]) == {B: [first]}
     for state in (*more, newer):
-        assert told(it.learn(A, [state])[0]) == {}, "b has not taken in what it was told"
-    assert told(it.continue_announcing(B)) == {B: [newer, more[1]]}
-    assert told(it.continue_announcing(B)) == {}
+        assert link_states_of(it.learn(A, [state])[0]) == {}, "b has not taken in what it was told"
+    assert link_states_of(it.continue_announcing(B)) == {B: [newer, more[1]]}
+    assert link_states_of(it.continue_announcing(B)) == {}
     assert reason_of(it.continue_announcing, B) is Reason.WRONG_LINK_STATE
-    assert told(it.learn(A, [LinkState("z", 2, ())])[0]) != {}
+    assert link_states_of(it.learn(A, [LinkState("z", 2, ())])[0]) != {}
 
 
-def test_what_is_untold_of_servers_that_are_forgotten_has_a_limit() -> None:
+def test_waiting_link_states_are_bounded() -> None:
     """A neighbour that invents servers would fill the queue of a silent one."""
-    it = settled("me", "a", "b", limits=RouterLimits(announcements_max=1, servers_max=5))
+    it = settled_server("me", "a", "b", limits=RouterLimits(announcements_max=1, servers_max=5))
     for number in range(20):
         it.learn(A, [LinkState(f"x{number}", 1, ())])
         assert len(it._unsent[B]) <= 5
 
 
-def test_nobody_is_told_what_it_has_told_itself() -> None:
+def test_link_states_are_not_returned_to_their_sender() -> None:
     """States that two neighbours exchange would travel twice."""
-    it = settled("me", "a", "b", limits=RouterLimits(announcements_max=1))
+    it = settled_server("me", "a", "b", limits=RouterLimits(announcements_max=1))
     states = [LinkState(each, 1, ()) for each in "xy"]
     it.learn(A, states[:1])
     it.learn(A, states[1:])
     it.learn(B, states[1:])
-    assert told(it.continue_announcing(B)) == {}
+    assert link_states_of(it.continue_announcing(B)) == {}
 
 
-def test_of_a_message_what_cannot_be_is_refused_and_the_rest_is_learned() -> None:
+def test_invalid_states_of_a_message_are_refused_singly() -> None:
     """One faulty server would cut off others with states in the same message."""
-    it = settled("me", "a", "b")
+    it = settled_server("me", "a", "b")
     good, bad = LinkState("x", 1, ()), LinkState("y", -1, ())
     sends, refused = it.learn(A, [bad, good])
-    assert told(sends) == {B: [good]}
+    assert link_states_of(sends) == {B: [good]}
     assert [each.reason for each in refused] == [Reason.WRONG_LINK_STATE]
 
 
 def test_a_message_of_link_states_is_bounded() -> None:
     """The states of a large network would not fit into a frame."""
-    it = settled("me", "a", limits=RouterLimits(announced_links_max=4))
+    it = settled_server("me", "a", limits=RouterLimits(announced_links_max=4))
     states = [LinkState(f"x{each}", 1, ()) for each in range(9)]
     it.learn(A, states)
-    parts = [told(it.add(Adjacency("b", Role.PEER)))[B]]
-    while more := told(it.continue_announcing(B)):
+    parts = [link_states_of(it.add(Adjacency("b", Role.PEER)))[B]]
+    while more := link_states_of(it.continue_announcing(B)):
         parts.append(more[B])
     assert {len(part) for part in parts} <= {2, 3, 4}
     assert [each for part in parts for each in part if each in states] == states
@@ -226,7 +226,7 @@ def test_of_a_loop_one_link_is_left_out() -> None:
     assert it.tree_next_hops("") == {NextHop(A)}
 
 
-def test_in_a_mesh_each_home_has_its_tree() -> None:
+def test_in_a_mesh_each_owner_has_its_tree() -> None:
     """A registration of one owner would follow another's tree, or a detour."""
     it = ring()
     b, c = Neighbour("b"), Neighbour("c")
@@ -240,7 +240,7 @@ def test_in_a_mesh_each_home_has_its_tree() -> None:
     assert it.tree_next_hops("b") == set(), "c has it from b"
 
 
-def test_what_is_asked_for_here_goes_along_all_shared_trees_and_what_came_along_one() -> None:
+def test_local_subscriptions_follow_all_shared_trees() -> None:
     """A publication along one tree would miss subscribers, or arrive twice."""
     it = ring(trees=2)
     b, c = Neighbour("b"), Neighbour("c")
@@ -263,7 +263,7 @@ def test_what_is_asked_for_here_goes_along_all_shared_trees_and_what_came_along_
     assert len({next_hop.owner for next_hop in offered}) == 1
 
 
-def test_all_of_a_source_goes_along_one_shared_tree() -> None:
+def test_notifications_of_a_source_follow_one_shared_tree() -> None:
     """A notification would follow both trees, or loop between them."""
     it = ring(trees=2)
     labels = {
@@ -279,7 +279,7 @@ def test_all_of_a_source_goes_along_one_shared_tree() -> None:
     assert alone.used <= len(alone)
 
 
-def test_what_comes_back_along_a_shared_tree_is_no_fault_of_a_neighbour() -> None:
+def test_a_return_along_a_shared_tree_is_no_fault() -> None:
     """A returning notification during changes would be blamed on its neighbour."""
     assert reason_of(ring().check_source, "a") is Reason.LOOP
     assert reason_of(ring(trees=1).check_source, "a") is None

@@ -164,7 +164,7 @@ class AccessPoint:
         publisher = message.publisher
         is_unknown = publisher in self.pasts
         for token in [each.token for each in self._waiting.values() if each.publisher == publisher]:
-            reason = f"the publisher {publisher!r} has gone to another server"
+            reason = f"the publisher {publisher!r} has moved to another server"
             del self._waiting[token]
             error = CannotPublishError("", reason=reason, may_be_published=is_unknown)
             self._fail(token, error)

@@ -45,14 +45,14 @@ class DeliveryClass(NamedTuple):
 @lru_cache(maxsize=4_096)
 def delivery_class(text: str) -> DeliveryClass:
     """Parses the text of a class. Raises InvalidValueError, with the expected form."""
-    promise, *words = text.split(" ")
+    word, *words = text.split(" ")
     order = words.pop(0) if words and words[0] in _ORDERS else ""
     sequence = words.pop(0).removeprefix(_TOTAL) if words and words[0].startswith(_TOTAL) else ""
-    is_reliable = promise in _CLASSES and promise != BEST_EFFORT
+    is_reliable = word in _CLASSES and word != BEST_EFFORT
     found = DeliveryClass(
-        is_reliable, promise == "certified", bool(order), order == "causal", sequence
+        is_reliable, word == "certified", bool(order), order == "causal", sequence
     )
-    if promise not in _CLASSES or words or text.endswith(_TOTAL):
+    if word not in _CLASSES or words or text.endswith(_TOTAL):
         expected = "expected best-effort, or reliable or certified, then fifo or causal"
         raise InvalidValueError(text, f"{expected} or nothing, then total:NAME or nothing")
     if found.is_ordered and not is_reliable:

@@ -336,11 +336,11 @@ class DeliveryServer:
         self._access.pasts.forget(message.owner, owner.incarnation)
         self._access.recheck_waiting()
 
-    # --- parcels ------------------------------------------------------------------------------
+    # --- shipments ----------------------------------------------------------------------------
 
     def _receive_transfer(self, message: Transfer) -> None:
         """Takes the shipments for this server, and forwards the others."""
-        arrivals = _addressed(self.name, message.shipments)
+        arrivals = _shipments_for(self.name, message.shipments)
         if arrivals and message.source != self.name:
             self._inbox.receive(message.source, message.incarnation, message.boot, arrivals)
             self._to_acknowledge[message.source] = None
@@ -349,7 +349,7 @@ class DeliveryServer:
     def _send_shipments(self, shipments: Sequence[Shipment]) -> None:
         """Sends shipments of this server along their routes."""
         if shipments:
-            own, arrivals = self._table.own, _addressed(self.name, shipments)
+            own, arrivals = self._table.own, _shipments_for(self.name, shipments)
             self._inbox.receive(
                 self.name, own.incarnation, own.boot, arrivals
             )  # in the order of all others
@@ -416,13 +416,10 @@ class DeliveryServer:
             if source != self.name:
                 self._send_ack(source)
         self._to_acknowledge.clear()
-        told, given, outcomes = (
-            self._transit.outgoing,
-            self._consumers.outgoing,
-            self._access.outcomes,
-        )
+        effects: list[DeliveryEffect] = [*self._transit.outgoing, *self._consumers.outgoing]
+        effects += self._access.outcomes
         self._transit.outgoing, self._consumers.outgoing, self._access.outcomes = [], [], []
-        return [*told, *given, *outcomes]
+        return effects
 
     def _send_posted(self) -> bool:
         """Sends posted shipments. Returns whether there were any."""
@@ -502,7 +499,7 @@ class DeliveryServer:
         assert self._table.own.entries == self.logs.subscriptions(), "the announced logs differ"
 
 
-def _addressed(name: str, shipments: Sequence[Shipment]) -> list[ArrivedShipment]:
+def _shipments_for(name: str, shipments: Sequence[Shipment]) -> list[ArrivedShipment]:
     """Returns the shipments for a server, each with its destination."""
     return [
         (each, shipment) for shipment in shipments for each in shipment.to if each.owner == name

@@ -214,7 +214,7 @@ class OwnedLogs:
         for ids, notification in arrivals:
             for number in ids:
                 if number in self._logs:
-                    records.setdefault(number, []).append(_packed(notification))
+                    records.setdefault(number, []).append(_encode(notification))
         for number, each in records.items():
             self._logs[number].log.check_room(each)
 
@@ -226,7 +226,7 @@ class OwnedLogs:
         """
         records: dict[int, list[bytes]] = {}
         for ids, notification in arrivals:
-            data = _packed(notification)
+            data = _encode(notification)
             check_records([data])
             for number in ids:
                 if number in self._logs:
@@ -247,7 +247,7 @@ class OwnedLogs:
         """Appends a best-effort notification; without room it is dropped and counted."""
         of = self._logs[number].log
         try:
-            of.check_room([_packed(notification)])
+            of.check_room([_encode(notification)])
             is_kept = self.append([((number,), notification)], time_us)
         except (CannotPublishError, LimitError):
             is_kept = False
@@ -438,5 +438,5 @@ def _of(kept: _OwnedLog, reader: ConsumerKey) -> tuple[str, str]:
     return kept.entry.name, reader[1]
 
 
-def _packed(notification: Notification) -> bytes:
+def _encode(notification: Notification) -> bytes:
     return notification.packed or to_msgpack(notification)

@@ -33,8 +33,8 @@ class Positions:
 
     def forget(self, before: int) -> None:
         """Removes the positions before one."""
-        gone = bisect_right(self._ends, before)
-        del self._firsts[:gone], self._ends[:gone]
+        removed = bisect_right(self._ends, before)
+        del self._firsts[:removed], self._ends[:removed]
         if self._firsts:
             self._firsts[0] = max(self._firsts[0], before)
 

@@ -286,18 +286,18 @@ def entries_of(head: Head, first: int, end: int, found: Iterable[Stored]) -> lis
     crc, pack = zlib.crc32, _SUMMED.pack  # Attribute lookups cost more than the checksums.
     for position, time_us, data, summed in found:
         if position > due:
-            entries += _missing(head, due, position)
+            entries += _missing_entries(head, due, position)
         if crc(data, crc(pack(position, time_us), seed)) == summed:
             entries.append(LogRecord(position, time_us, data))
         else:
             entries.append(Damaged(position, "its checksum is another"))
         due = position + 1
     if due < end:
-        entries += _missing(head, due, end)
+        entries += _missing_entries(head, due, end)
     return entries
 
 
-def _missing(head: Head, first: int, end: int) -> list[Damaged]:
+def _missing_entries(head: Head, first: int, end: int) -> list[Damaged]:
     first_kept = head.extent.first_kept
-    gone = [at for at in range(first, end) if first_kept(at) == at]
-    return [Damaged(at, "it is not there") for at in gone]
+    missing = [at for at in range(first, end) if first_kept(at) == at]
+    return [Damaged(at, "it is not there") for at in missing]

@@ -100,18 +100,18 @@ class Aggregate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 _AGGREGATE: Final = re.compile(r"\s*(\w+)(?:\s+(\d+))?\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
-def aggregate_of(said: Aggregate | str) -> Aggregate:
+def aggregate_of(text: Aggregate | str) -> Aggregate:
     """Parses a text such as `count`, `sum(price)` or `top 3(price)`, the name of its result.
 
     Raises InvalidCombinationError.
     """
-    if isinstance(said, Aggregate):
-        return said
-    given: object = said
+    if isinstance(text, Aggregate):
+        return text
+    given: object = text
     found = _AGGREGATE.fullmatch(given) if isinstance(given, str) else None
     if found is None or found[1] not in {*AggregateKind}:
         known = ", ".join(AggregateKind)
-        raise InvalidCombinationError(said, f"expected one of {known}, as 'sum(price)'")
+        raise InvalidCombinationError(text, f"expected one of {known}, as 'sum(price)'")
     return Aggregate(AggregateKind(found[1]), found[3] or "", int(found[2] or 0))
 
 

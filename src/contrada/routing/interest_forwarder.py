@@ -233,8 +233,8 @@ class InterestForwarder:
         """Withdraws all registrations of a client."""
         effects = self._route_filters(dict.fromkeys(self.subscriptions.withdraw_all(client)))
         effects += self._route_offers(dict.fromkeys(self.offers.withdraw_all(client)))
-        gone = dict.fromkeys(self.descriptions.withdraw_all(client))
-        return effects + self._route_descriptions(gone)
+        withdrawn = dict.fromkeys(self.descriptions.withdraw_all(client))
+        return effects + self._route_descriptions(withdrawn)
 
     # --- links --------------------------------------------------------------------------------
 
@@ -246,19 +246,19 @@ class InterestForwarder:
         self.subscriptions.check_room()
         self.offers.check_room()
         self.descriptions.check_room()
-        told: list[Effect] = [*self._topology.add(link), *self.reroute()]
+        effects: list[Effect] = [*self._topology.add(link), *self.reroute()]
         if link.role is Role.PARENT:
             parent = NextHop(neighbour)
-            told += self.subscribe(parent, _IMPLIED, EVERYTHING)
-            told += self.advertise(parent, _IMPLIED, EVERYTHING)
-            told += self.describe(parent, _IMPLIED, (EVERYTHING,))
-        return told
+            effects += self.subscribe(parent, _IMPLIED, EVERYTHING)
+            effects += self.advertise(parent, _IMPLIED, EVERYTHING)
+            effects += self.describe(parent, _IMPLIED, (EVERYTHING,))
+        return effects
 
     def link_down(self, neighbour: Neighbour) -> list[Effect]:
         """Removes a link and all registrations behind it."""
         if neighbour not in self._topology:
             raise RefusedError(Reason.UNKNOWN_NEIGHBOUR)
-        told = self._topology.remove(neighbour)
+        effects = self._topology.remove(neighbour)
         filters: list[Node[Filter]] = []
         offers: list[Node[Offer]] = []
         described: list[Node[Offer]] = []
@@ -266,7 +266,7 @@ class InterestForwarder:
             filters += self.subscriptions.withdraw_all(next_hop)
             offers += self.offers.withdraw_all(next_hop)
             described += self.descriptions.withdraw_all(next_hop)
-        return [*told, *self.reroute(filters, offers, described)]
+        return [*effects, *self.reroute(filters, offers, described)]
 
     def reroute(
         self,
@@ -277,17 +277,17 @@ class InterestForwarder:
         """Routes these nodes, and all others whose next hops changed with the links."""
         before = self._topology.looped
         owners = self._topology.choose_next_hops()
-        told: list[Effect] = [
+        effects: list[Effect] = [
             Refused(self._topology.link_up(each), Reason.LOOP)
             for each in sorted(self._topology.looped - before)
         ]
         # Advertisements first: they decide the next hops of subscriptions.
         offers = [*offers, *self._nodes_of_owners(self.offers.poset, owners)]
-        told += self._route_offers(dict.fromkeys(offers))
+        effects += self._route_offers(dict.fromkeys(offers))
         described = [*described, *self._nodes_of_owners(self.descriptions.poset, owners)]
-        told += self._route_descriptions(dict.fromkeys(described))
+        effects += self._route_descriptions(dict.fromkeys(described))
         filters = [*filters, *self._nodes_of_owners(self.subscriptions.poset, owners)]
-        return told + self._route_filters(dict.fromkeys(filters))
+        return effects + self._route_filters(dict.fromkeys(filters))
 
     def _nodes_of_owners(self, poset: Poset[P], owners: Set[str] | None) -> Iterable[Node[P]]:
         """Returns the nodes with a subscriber of one of these owners; None means any owner."""
@@ -309,13 +309,13 @@ class InterestForwarder:
 
     def _to_messages(
         self,
-        told: Iterable[ForwardingChange[Any]],
+        changes: Iterable[ForwardingChange[Any]],
         begin: Callable[[str, Any, str], Message],
         end: Callable[[str, str], Message],
     ) -> list[Effect]:
         """Returns the messages of changes, without those for links that are down."""
         effects: list[Effect] = []
-        for change in told:
+        for change in changes:
             neighbour, owner = change.next_hop.neighbour, change.next_hop.owner
             if neighbour in self._topology:
                 message = (

@@ -272,8 +272,10 @@ class QueryRouter:
             self._record_report(question, origin, branch, report)
         if message.is_last:
             for name in branch.sources.elements():
-                said = SourceReport(name, SourceState.FAILED, reason="nothing was said of its end")
-                question.pending.append((origin, said))
+                report = SourceReport(
+                    name, SourceState.FAILED, reason="nothing was said of its end"
+                )
+                question.pending.append((origin, report))
             self._end_branch(question, origin)
         if question.failure:
             return self._stop(question, SourceState.FAILED, question.failure)
@@ -537,5 +539,5 @@ def _to(origin: Origin, message: Answer | More | Cancel) -> Send | NotifyClient:
 
 
 def _addressee(effect: Effect) -> Origin:
-    assert isinstance(effect, Send | NotifyClient), "nothing else is said of what ends"
+    assert isinstance(effect, Send | NotifyClient), "an ending query sends only these"
     return effect.to if isinstance(effect, Send) else effect.client

@@ -322,25 +322,25 @@ class Router:
 
     def _offer_changes(self) -> list[Effect]:
         """Returns the offers that have appeared or disappeared."""
-        touched, told = self._forwarding.changed_offers, self._reported_offers
-        if not touched:
+        changed, reported = self._forwarding.changed_offers, self._reported_offers
+        if not changed:
             return []
         changes: list[Effect] = []
-        for form, offer in {form_of(node.product): node.product for node in touched}.items():
+        for form, offer in {form_of(node.product): node.product for node in changed}.items():
             is_on_offer = self.is_on_offer(offer)
-            if is_on_offer != (form in told):
+            if is_on_offer != (form in reported):
                 changes.append(OfferChanged(offer, is_on_offer))
-                told.symmetric_difference_update((form,))
-        touched.clear()
+                reported.symmetric_difference_update((form,))
+        changed.clear()
         return changes
 
-    def _learn_links(self, origin: Origin, told: AnnounceLinks | AckLinks) -> list[Effect]:
+    def _learn_links(self, origin: Origin, message: AnnounceLinks | AckLinks) -> list[Effect]:
         if isinstance(origin, Client):
             raise RefusedError(Reason.WRONG_LINK_STATE)
-        if isinstance(told, AckLinks):
+        if isinstance(message, AckLinks):
             return [*self._topology.continue_announcing(origin)]
-        sends, refused = self._topology.learn(origin, told.states)
-        event = Received(origin, told)
+        sends, refused = self._topology.learn(origin, message.states)
+        event = Received(origin, message)
         effects: list[Effect] = [*sends]
         effects += [Refused(event, each.reason, each.error) for each in refused]
         if self._topology.has_changed:

@@ -141,8 +141,8 @@ class SourceReport(msgspec.Struct, frozen=True, array_like=True):
     reason: str = ""
 
     def __str__(self) -> str:
-        said = f"{self.name}: {self.state}, {self.count} items"
-        return f"{said} ({self.reason})" if self.reason else said
+        text = f"{self.name}: {self.state}, {self.count} items"
+        return f"{text} ({self.reason})" if self.reason else text
 
 
 def failed(reports: Iterable[SourceReport], reason: str) -> list[SourceReport]:

@@ -51,7 +51,7 @@ def heard(group: Parameters, rng: random.Random) -> list[dict[int, set[int]]]:
         Parameters(branching=20, levels=1, redundancy=1, fanout=1),
     ],
 )
-def test_what_is_gathered_is_what_participants_hear(group: Parameters) -> None:
+def test_calculated_knowledge_is_that_of_participants(group: Parameters) -> None:
     """An unnoticed pattern would be calculated as noticed."""
     rng, runs = random.Random(5), 60
     found = np.zeros((runs, group.levels))

@@ -47,7 +47,7 @@ def test_addresses() -> None:
     assert not is_address([128, 178, 73], sizes)
 
 
-def test_delegates_stand_for_their_subsystem() -> None:
+def test_delegates_represent_their_subsystem() -> None:
     """A delegate's interest would not be that of its subsystem."""
     assert represented([[3, 4], [5, 0]]) == 12
     assert delegate_interest([0.1, 1.0], 2).tolist() == pytest.approx([0.19, 1.0])

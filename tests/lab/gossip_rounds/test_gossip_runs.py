@@ -153,7 +153,7 @@ def test_the_first_level_is_skipped_when_it_is_the_publishers() -> None:
     assert any(each.levels[0].messages for each in again)
 
 
-def test_what_cannot_be_run_is_refused() -> None:
+def test_an_impossible_plan_is_refused() -> None:
     """A run would fill the memory, or have no participants."""
     with pytest.raises(LimitError):
         GossipPlan(Parameters(branching=GOSSIPERS_MAX + 1, levels=1), 0.5, 1)
@@ -169,7 +169,7 @@ def test_the_publisher_does_not_crash() -> None:
         assert (outcome.interested, outcome.reached) == (1, 1)
 
 
-def test_a_digest_comes_if_all_its_three_messages_do() -> None:
+def test_a_digest_needs_all_of_its_three_messages() -> None:
     """Small audiences would seem better informed than they are."""
     group = Parameters(branching=2, levels=1, redundancy=1, rounds=0, loss=0.4, digest=3)
     outcomes = [disseminate(GossipPlan(group, 1.0, 3, run)) for run in range(2_000)]

@@ -129,7 +129,7 @@ def gone(world: GossipWorld, who: str) -> list[LogicalAddress]:
 @pytest.mark.parametrize(
     "who", ["a share of all", "all delegates of two subsystems", "all of a subsystem"]
 )
-def test_who_is_gone_is_forgotten_in_time(how: str, who: str) -> None:
+def test_lost_participants_are_forgotten_in_time(how: str, who: str) -> None:
     """Views would name lost participants, or fewer than R live delegates, longer than stated."""
     for seed in (1, 2):
         world = populated(seed)
@@ -163,7 +163,7 @@ def test_neighbours_may_be_pinged_before_they_are_given_up() -> None:
 
 
 @pytest.mark.slow
-def test_two_who_find_a_subsystem_together_find_each_other() -> None:
+def test_two_founders_of_a_subsystem_find_each_other() -> None:
     """Each would believe to be alone there forever."""
     world = GossipWorld(GROUP, 4, checks=True)
     world.join((0, 0, 0), WANTS)
@@ -176,7 +176,7 @@ def test_two_who_find_a_subsystem_together_find_each_other() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [20, 150])
-def test_a_group_that_was_parted_comes_together_again(rounds: int) -> None:
+def test_a_partitioned_group_reunites(rounds: int) -> None:
     """Each half would forget the other, and stay separate forever."""
     world = populated(1, count=60, checks=True)
     is_parted = True
@@ -211,7 +211,7 @@ def test_two_groups_that_meet_become_one() -> None:
 
 
 @pytest.mark.slow
-def test_who_was_asleep_for_long_brings_nobody_back_for_good() -> None:
+def test_a_long_sleeper_restores_no_lost_participants() -> None:
     """Its old lines would restore lost participants in all views forever."""
     world = populated(3, count=40)
     sleeper = world.addresses[10]
@@ -232,7 +232,7 @@ def test_who_was_asleep_for_long_brings_nobody_back_for_good() -> None:
 
 
 @pytest.mark.slow
-def test_one_who_lies_about_the_time_stops_nobody_from_being_given_up() -> None:
+def test_a_wrong_time_keeps_no_dead_participant() -> None:
     """One participant could make all others doubt their clocks, so that no line ages."""
     world = populated(9)
     liar = world.addresses[0]
@@ -266,7 +266,7 @@ def test_views_with_more_lines_than_a_digest_converge(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_an_address_is_given_once_and_who_comes_back_has_it_again() -> None:
+def test_an_address_is_unique_and_survives_a_restart() -> None:
     """Two participants would share an address; or a restarted one be excluded by its old line."""
     world = populated(5)
     address, other = world.addresses[3], world.addresses[50]
@@ -283,7 +283,7 @@ def test_an_address_is_given_once_and_who_comes_back_has_it_again() -> None:
 
 
 @pytest.mark.slow
-def test_a_newcomer_learns_that_nobody_answers_only_by_waiting() -> None:
+def test_a_newcomer_without_answers_waits() -> None:
     """It would consider itself the group, or ask without a pause."""
     world = GossipWorld(GROUP, 6)
     world.join((0, 0, 0), WANTS, (1, 1, 1))
@@ -334,7 +334,7 @@ def test_clocks_that_jump_change_nothing(by_us: int) -> None:
 
 
 @pytest.mark.slow
-def test_who_lies_changes_little_and_not_for_long() -> None:
+def test_false_lines_have_little_effect() -> None:
     """One participant could remove others from all views, or insert strangers."""
     world = populated(9, checks=True)
     victim = next(a for a in world.addresses if sum(b[:2] == a[:2] for b in world.addresses) > 2)
@@ -439,7 +439,7 @@ def test_all_options_reach_the_interested(name: str) -> None:
     assert sum(reached(world, identity) for identity in identities) / 10 > 0.8
 
 
-def test_what_is_only_announced_is_handed_over_whole() -> None:
+def test_announced_events_are_handed_over_whole() -> None:
     """A subscriber would get only the attributes of the filters above."""
     world = populated(12, conduct=GroupPolicy(announces=True))
     given: list[Notification] = []

@@ -34,7 +34,7 @@ def test_compiled_and_by_arrays_alike(
     assert results[0] == results[1]
 
 
-def test_who_does_not_count_gets_nothing() -> None:
+def test_uninterested_members_get_nothing() -> None:
     """Uninterested participants would receive, or crashed ones gossip."""
     before = groups_of(50, 30, 2)
     state, last = before.copy(), np.zeros(50, np.int64)

@@ -4,4 +4,4 @@ import pytest
 
 from tests import plain_tables
 
-_tables = pytest.fixture(autouse=True, scope="module")(plain_tables.in_quick_tests)
+_compare_tables = pytest.fixture(autouse=True, scope="module")(plain_tables.in_quick_tests)

@@ -30,7 +30,7 @@ SETTLED_US = 10_000_000
 @pytest.mark.parametrize(
     ("cost", "cut", "must"), [(1, (0, 1), 0), (3, (0, 1), 1), (1, (1, 2), 1), (3, (1, 2), 0)]
 )
-def test_what_must_come_goes_by_the_costs_of_links(
+def test_required_deliveries_follow_the_costs_of_links(
     cost: int, cut: tuple[int, int], must: int
 ) -> None:
     """A fault on the path would be blamed on a server, or one off the path would excuse it.

@@ -16,7 +16,7 @@ def test_messages_and_filters_are_counted() -> None:
     assert saved("s", [Filter("x = 1"), *narrow]).messages == (4, 1, 1)
 
 
-def test_what_matches_nothing_is_counted_as_refused() -> None:
+def test_unsatisfiable_filters_count_as_refused() -> None:
     """A rule that can never match would look as if covering had saved it."""
     found = saved("s", [FilterSet(()), Filter("x = 1 and x = 2"), Filter("x = 3")])
     assert (found.refused, found.filters) == (2, (1, 1, 1))

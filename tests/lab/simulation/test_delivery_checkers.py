@@ -100,7 +100,7 @@ def pair(*steps: Step) -> Script:
 
 @pytest.mark.quick_first
 @pytest.mark.parametrize("shape", SHAPES)
-def test_worlds_with_promises_hold(shape: NetworkShape) -> None:
+def test_worlds_with_guarantees_hold(shape: NetworkShape) -> None:
     """A guaranteed notification would be lost, doubled, spurious or reordered; or the checks be
     idle.
     """
@@ -119,7 +119,7 @@ REACHED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.slow
-def test_made_worlds_reach_what_is_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_made_worlds_reach_rare_branches(monkeypatch: pytest.MonkeyPatch) -> None:
     """All would pass because nothing ever waited, or was in flight in a crash."""
     reached = dict.fromkeys([name for _, name in REACHED], 0)
 
@@ -166,7 +166,7 @@ for each in (script, from_text(to_text(script), "text")):
 
 
 @pytest.mark.slow
-def test_a_run_with_promises_is_a_function_of_its_script() -> None:
+def test_a_run_with_guarantees_is_a_function_of_its_script() -> None:
     """A fault could not be repeated in another process, nor from its script."""
     said = [
         subprocess.run(
@@ -367,7 +367,7 @@ PASSED = pair(
         "a log has another record than before",
     ],
 )
-def test_what_is_broken_is_seen(
+def test_broken_guarantees_are_seen(
     owner: Any,
     name: str,
     broken: Callable[[Way], Way],
@@ -382,7 +382,7 @@ def test_what_is_broken_is_seen(
     assert run(script).violations == []
 
 
-def test_what_stands_is_known_where_a_link_is_new() -> None:
+def test_a_new_link_knows_durable_subscriptions() -> None:
     """Shipments over a new link would arrive before the announcements."""
     script = Script(
         1017,
@@ -479,14 +479,14 @@ IN_U = sent("p2", "reliable total:u", "c2")
         ([IN_T, IN_U], {("r", X): ["p1", "p2"], ("r", Y): ["p2", "p1"]}, []),
     ],
 )
-def test_what_does_not_hold_is_said(
+def test_violations_are_reported(
     published: list[Sent], logs: dict[tuple[str, str], list[str]], expected: list[str]
 ) -> None:
     """A checker would miss a violation, or report a permitted case."""
     assert check_reads(published, logs) == expected
 
 
-def test_what_does_not_match_is_said() -> None:
+def test_unmatched_records_are_reported() -> None:
     """A log could have unmatched notifications."""
     assert check_reads([ONE], {("r", X): ["p1"]}, filters="a = 2") == ["no match"]
 
@@ -507,7 +507,7 @@ def test_what_does_not_match_is_said() -> None:
         ("certified total:t", [(4, 0, False)], True),  # it is a sequencer no longer
     ],
 )
-def test_what_a_crash_excuses(
+def test_losses_excused_by_a_crash(
     delivery: str, crashes: list[tuple[int, int, bool]], is_excused: bool
 ) -> None:
     """Excused losses would be reported, or others excused."""
@@ -515,7 +515,7 @@ def test_what_a_crash_excuses(
 
 
 @pytest.mark.parametrize("subscription", [{"has_ended": True}, {"is_lost": True}])
-def test_what_a_subscription_excuses(subscription: dict[str, Any]) -> None:
+def test_losses_excused_by_a_subscription(subscription: dict[str, Any]) -> None:
     """An ended subscription, or one in memory, would be reported."""
     assert check_reads([ONE], {}, **subscription) == []
 
@@ -530,7 +530,7 @@ def test_what_a_subscription_excuses(subscription: dict[str, Any]) -> None:
         (OnFull.REFUSE, 1, ["lost"]),
     ],
 )
-def test_only_what_may_have_had_no_room_is_excused(
+def test_only_possible_overflows_are_excused(
     on_full: OnFull, room: int, expected: list[str]
 ) -> None:
     """Half of all subscriptions could lose anything, since they may drop records."""
@@ -538,7 +538,7 @@ def test_only_what_may_have_had_no_room_is_excused(
     assert check_reads([ONE, OTHER], {("r", X): ["p2"]}, retention=retention) == expected
 
 
-def test_who_lost_the_numbers_of_publishers_may_publish_twice() -> None:
+def test_a_lost_disk_excuses_duplicates() -> None:
     """A duplicate after the loss of a disk would be reported."""
     twice = {("r", X): ["p1", "p1"]}
     assert check_reads([ONE], twice, [(6, 1, False)]) == []
@@ -546,7 +546,7 @@ def test_who_lost_the_numbers_of_publishers_may_publish_twice() -> None:
     assert check_reads([ONE], twice, [(6, 2, False)]) == ["double"]
 
 
-def test_what_was_acknowledged_comes_again_only_where_a_crash_may_have_taken_that() -> None:
+def test_only_a_crash_excuses_acknowledged_records() -> None:
     """Any crash would excuse a lost acknowledgement."""
     for crash_us, broker, at, what in (
         (SYNC_US - 1, 0, 0, []),  # its disk did not have it yet

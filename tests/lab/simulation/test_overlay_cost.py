@@ -29,7 +29,7 @@ def test_all_kinds_deliver_the_same(costs: list[Cost]) -> None:
 
 
 @pytest.mark.slow
-def test_costs_are_as_the_paper_says(costs: list[Cost]) -> None:
+def test_costs_have_the_order_of_the_paper(costs: list[Cost]) -> None:
     """The report would praise the wrong strategy.
 
     Flooding spends on notifications and nothing on subscriptions; advertisements save subscriptions
@@ -61,7 +61,7 @@ def test_a_run_is_a_function_of_its_plan() -> None:
     assert measure(plan) == measure(plan)
 
 
-def test_a_single_party_costs_what_can_be_counted() -> None:
+def test_a_single_party_has_a_countable_cost() -> None:
     """The unit of cost would be unclear: a message over one link costs the link's length."""
     kind = Kind("acyclic", Strategy.SUBSCRIPTIONS, covering=False)
     cost = measure(Plan(kind, "random", 2, 1, 1, 1, seed=2))

@@ -88,19 +88,19 @@ def _said(number: int, at_us: int) -> PublishStep:
 PAIR = _said(1, PUBLISHED_US), _said(2, PUBLISHED_US + 1)
 
 
-def test_a_match_is_demanded_when_the_time_was_told() -> None:
+def test_a_match_is_required_after_the_announcement_of_the_time() -> None:
     """A match could be missing unseen, or required before a later time."""
     assert _played("a = 1 -> a = 2", *PAIR, TOLD) == (1, 1)
     assert _played("a = 1 -> a = 2", *PAIR) == (0, 0)
 
 
-def test_what_is_asked_and_offered_meanwhile_takes_nothing_away() -> None:
+def test_other_changes_do_not_relax_the_requirements() -> None:
     """Matches would be required only without other changes."""
     other = Announce(PUBLISHED_US, "p", "another offer", "b any")
     assert _played("a = 1 -> a = 2", PAIR[0], other, PAIR[1], TOLD) == (1, 1)
 
 
-def test_what_is_not_sure_to_come_ends_what_is_demanded() -> None:
+def test_an_unsure_notification_ends_a_stream() -> None:
     """A server would be blamed for an unsure notification."""
     gone = Retract(PUBLISHED_US + 2, "p", "offer")
     assert _played("a = 1 -> a = 2", *PAIR, gone, TOLD)[0] == 0

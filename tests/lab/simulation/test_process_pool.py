@@ -22,7 +22,7 @@ def test_each_case_has_its_result(tmp_path: Path) -> None:
     assert list(in_processes(begun, [], JOBS)) == []
 
 
-def test_who_ends_early_waits_for_nothing_new(tmp_path: Path) -> None:
+def test_an_early_end_starts_no_cases(tmp_path: Path) -> None:
     """After Ctrl-C a person would wait for worlds that had not begun."""
     cases = [tmp_path / str(number) for number in range(20)]
     results = in_processes(begun, cases, JOBS)

@@ -18,7 +18,7 @@ def test_things_happen_in_order_of_time_then_of_arrangement() -> None:
     assert (done, schedule.now_us) == ([(3, "a"), (5, "b"), (5, "c")], 5)
 
 
-def test_what_never_rests_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_world_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A world with looping messages would never end."""
     monkeypatch.setattr(module, "HAPPENINGS_MAX", 10)
     schedule = Schedule()

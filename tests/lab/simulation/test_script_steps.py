@@ -10,7 +10,7 @@ from contrada.routing.router import Strategy
 
 
 @pytest.mark.parametrize("strategy", Strategy)
-def test_what_is_written_is_read(strategy: Strategy) -> None:
+def test_a_written_script_is_read(strategy: Strategy) -> None:
     """A failing script could not be run again."""
     script = make_script(3, Kind("hybrid", strategy, merging=True))
     assert {type(step).__name__ for step in script.steps} >= {
@@ -32,7 +32,7 @@ def test_what_is_written_is_read(strategy: Strategy) -> None:
         ('"seed"', '"seat"', "seed"),
     ],
 )
-def test_what_is_no_script_is_refused_with_its_place(found: str, instead: str, said: str) -> None:
+def test_an_invalid_script_is_refused_with_its_place(found: str, instead: str, said: str) -> None:
     """A person would not find the fault in a script."""
     kind = Kind("acyclic", Strategy.SUBSCRIPTIONS)
     text = to_text(Script(1, kind, 2, Faults(), (Crash(5, 1, keeps_store=False),)))

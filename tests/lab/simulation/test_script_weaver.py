@@ -34,7 +34,7 @@ def _costs(shape: str, seed: int) -> set[int]:
     return {step.cost for step in script.steps if isinstance(step, Connect)}
 
 
-def test_patterns_come_and_go_and_the_time_is_told() -> None:
+def test_patterns_change_and_the_time_is_announced() -> None:
     """Worlds would ignore patterns, or test only them."""
     kind = Kind("acyclic", Strategy.ADVERTISEMENTS)
     scripts = [weave(make_script(seed, kind)) for seed in WORLDS]
@@ -48,14 +48,14 @@ def test_patterns_come_and_go_and_the_time_is_told() -> None:
     assert any(isinstance(step, AdvanceTime) for step in steps)
 
 
-def test_what_is_woven_is_a_function_of_the_script_and_can_be_written() -> None:
+def test_weaving_is_a_function_of_the_script() -> None:
     """A failed world could not be run again."""
     for seed in WORLDS:
         script = make_script(seed, Kind("hybrid", Strategy.FLOODING))
         assert weave(script) == weave(script) == from_text(to_text(weave(script)), "text")
 
 
-def test_a_script_that_says_nothing_of_costs_is_read() -> None:
+def test_a_script_without_costs_is_read() -> None:
     """Stored scripts could not be run any more."""
     script = make_script(3, Kind("general", Strategy.SUBSCRIPTIONS))
     text = to_text(script)

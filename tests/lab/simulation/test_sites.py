@@ -36,7 +36,7 @@ def test_every_shape_reaches_every_site(network: str, count: int) -> None:
             assert len(links) == len(sites.lengths)
 
 
-def test_distances_follow_the_shortest_ways() -> None:
+def test_distances_follow_shortest_paths() -> None:
     """Costs would be those of detours."""
     sites = Sites(4, {(0, 1): 1.0, (1, 2): 1.0, (0, 2): 5.0, (2, 3): 1.0})
     assert list(sites.distances(0).values()) == [0.0, 1.0, 2.0, 3.0]

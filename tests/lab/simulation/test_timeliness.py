@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from contrada.delivery.backlog import Backlog, QueueEntry
-from contrada.lab.simulation.script_deadlines import add_deadlines
-from contrada.lab.simulation.script_maker import make_script
+from contrada.lab.simulation.script_maker import add_deadlines, make_script
 from contrada.lab.simulation.script_shrinker import shrink
 from contrada.lab.simulation.script_steps import (
     AddFilter,
@@ -66,7 +65,7 @@ def drop_timed(backlog: Backlog[Any], now_us: int) -> list[QueueEntry[Any]]:
         "a backlog has no priorities",
     ],
 )
-def test_what_is_broken_is_found_with_a_short_script(
+def test_a_fault_is_found_with_a_short_script(
     broken: Any,
     name: str,
     instead: Callable[..., Any],
@@ -88,7 +87,7 @@ def test_what_is_broken_is_found_with_a_short_script(
 
 
 @pytest.mark.slow
-def test_made_worlds_have_what_is_looked_at() -> None:
+def test_made_worlds_have_deadlines_and_pauses() -> None:
     """All would pass without deadlines, or because nothing ever waited."""
     scripts = [make_script(seed, KIND, BROKERS_MAX) for seed in SEEDS]
     hasty = [any(isinstance(step, Pause) for step in script.steps) for script in scripts]
@@ -96,7 +95,7 @@ def test_made_worlds_have_what_is_looked_at() -> None:
     expired = waited = 0
     for script in scripts:
         assert run(script).violations == []
-        network = ran(script)
+        network = run_steps(script)
         network.readers.resume_all()
         expired += sum(each.statistics().expired for each in network.routers if each)
         noted = network.readers.noted
@@ -108,7 +107,7 @@ def test_made_worlds_have_what_is_looked_at() -> None:
     assert waited > 30
 
 
-def ran(script: Script) -> Any:
+def run_steps(script: Script) -> Any:
     """The network of a script after its steps."""
     network = network_of(script)
     for step in script.steps:
@@ -118,7 +117,7 @@ def ran(script: Script) -> Any:
     return network
 
 
-def test_a_client_that_comes_back_reads_what_is_good_by_priority() -> None:
+def test_a_resumed_client_reads_valid_notifications_by_priority() -> None:
     """The steps would have no effect, or old scripts another meaning."""
     steps = (
         Move(0, "c", 0),
@@ -135,7 +134,7 @@ def test_a_client_that_comes_back_reads_what_is_good_by_priority() -> None:
     )
     script = Script(1, Kind("central", Strategy.SUBSCRIPTIONS), 1, Faults(), steps)
     assert run(script).violations == []
-    noted = ran(script).readers.noted
+    noted = run_steps(script).readers.noted
     assert [each.id for each in noted if each.what == "reads"] == [
         *("good", "plain", "again", "low", "last"),
     ]
@@ -181,7 +180,7 @@ ENVELOPES = {
         ("pauses, given short 3, given low 3, resumes 4, reads low 4", ["out of turn", "unread"]),
     ],
 )
-def test_what_clients_read_is_judged(said: str, expected: list[str]) -> None:
+def test_reads_are_judged(said: str, expected: list[str]) -> None:
     """A fault of reading would pass, or a correct read be reported."""
     noted = []
     for words in said.split(", "):

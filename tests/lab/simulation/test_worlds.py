@@ -173,7 +173,7 @@ def test_a_run_is_a_function_of_its_script() -> None:
     assert said[0].count("\n") == 2
 
 
-def test_what_is_done_is_recorded() -> None:
+def test_events_are_recorded() -> None:
     """The events before a fault would be unknown."""
     script = make_script(5, Kind("acyclic", Strategy.SUBSCRIPTIONS))
     here = network_of(script)

@@ -117,7 +117,7 @@ def mean_level_integral(parameters: Parameters) -> float:
     Rough: it leaves out that most are of level 1 whatever R is.
     Source: EPFL 2503 §6.6.3, equation 6.36, the integral with the sign that it has.
     """
-    return -_integrated(parameters, -1)
+    return -_integrate(parameters, -1)
 
 
 def mean_level_printed(parameters: Parameters) -> float:
@@ -127,10 +127,10 @@ def mean_level_printed(parameters: Parameters) -> float:
     first minus, and with a minus in the place of its plus.
     Source: EPFL 2503 §6.6.3, equation 6.36, its last line.
     """
-    return _integrated(parameters, 1)
+    return _integrate(parameters, 1)
 
 
-def _integrated(parameters: Parameters, sign: int) -> float:
+def _integrate(parameters: Parameters, sign: int) -> float:
     """R a / log a · (i - sign / log a) a^(-i), at l less at 1."""
     if parameters.branching == 1:
         raise InvalidValueError(1, "log a is 0 for branching a")

@@ -27,8 +27,10 @@ def draw_figure(figure: GossipFigure, rows: Sequence[FigureRow], file: Path) -> 
         mean = [row.simulated for row in points]
         known = [each < float("inf") for each in (*below, *above)]
         errors = [below, above] if all(known) else None
-        told = f"simulated, {CONFIDENCE:.0%} intervals{label}"
-        axes.errorbar(x, mean, errors, fmt="o", color=colour, markersize=3, capsize=2, label=told)
+        label_simulated = f"simulated, {CONFIDENCE:.0%} intervals{label}"
+        axes.errorbar(
+            x, mean, errors, fmt="o", color=colour, markersize=3, capsize=2, label=label_simulated
+        )
         axes.plot(x, [row.refined for row in points], color=colour, label=f"refined{label}")
         printed = [row.printed for row in points]
         axes.plot(x, printed, color=colour, linestyle=":", label=f"as printed{label}")

@@ -145,8 +145,8 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
     redundancies = range(1, min(8, wide.branching) + 1)
     of_shares = [(plain, "untuned"), (tuned, f"D = {tuned.audience}")]
     chosen = [
-        _figure("6.7", "Reliability", "p₁", _varying(base, _SHARES)),
-        _figure("6.8", "Reliability for small p₁", "p₁", _varying(base, _SMALL_SHARES)),
+        _figure("6.7", "Reliability", "p₁", _vary(base, _SHARES)),
+        _figure("6.8", "Reliability for small p₁", "p₁", _vary(base, _SMALL_SHARES)),
         _figure(
             "6.9",
             "Rounds until all of n = 100 are infected",
@@ -182,7 +182,7 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
             "6.13",
             "Reliability, tuned",
             "p₁",
-            [point for each, name in of_shares for point in _varying(each, _SHARES, name)],
+            [point for each, name in of_shares for point in _vary(each, _SHARES, name)],
         ),
     ]
     return {figure.name: figure for figure in chosen}
@@ -192,7 +192,7 @@ def _figure(name: str, title: str, varied: str, points: Iterable[GossipPoint]) -
     return GossipFigure(name, title, varied, tuple(points))
 
 
-def _varying(parameters: Parameters, shares: Iterable[float], curve: str = "") -> list[GossipPoint]:
+def _vary(parameters: Parameters, shares: Iterable[float], curve: str = "") -> list[GossipPoint]:
     return [GossipPoint(curve, share, parameters, share) for share in shares]
 
 

@@ -278,12 +278,12 @@ class _DisseminationRun:
         small = np.array(
             [exchanges_digests(group, each) for each in range((group.digest or 0) + 1)]
         )
-        told = small[np.minimum(hits, group.digest or 0)]
-        if told.any():
+        extra = small[np.minimum(hits, group.digest or 0)]
+        if extra.any():
             # A digest is sent, requested, and answered.
-            rounds = rounds + told
+            rounds = rounds + extra
             got = (1 - group.loss) ** 3
-            sent += self._tell(level, state, hits * told, rounds * told, last, got)
+            sent += self._tell(level, state, hits * extra, rounds * extra, last, got)
         return rounds, last, sent
 
     def _expected(self, level: int, size: int, hits: Counts) -> Counts:

@@ -273,13 +273,13 @@ class GossipWorld:
             view = inhabitant.participant.membership.view
             for table in view.tables:
                 truth = tables[branch_of(view.address, table.level)]
-                said = {held.line.digit: held.mark for held in table.live()}
-                right = {held.line.digit: held.mark for held in truth.live()}
-                if said != right:
+                actual = {held.line.digit: held.mark for held in table.live()}
+                expected = {held.line.digit: held.mark for held in truth.live()}
+                if actual != expected:
                     wrong = sorted(
                         digit
-                        for digit in said.keys() | right.keys()
-                        if said.get(digit) != right.get(digit)
+                        for digit in actual.keys() | expected.keys()
+                        if actual.get(digit) != expected.get(digit)
                     )
                     found.append(f"{place}: level {table.level}, lines {wrong}")
         return found

@@ -53,12 +53,12 @@ def saved(
     `told` is called for each of them, three times. Cost: all subscriptions at a router; rules with
     much text take some milliseconds each.
     """
-    runs = [_forwarded(subscriptions, told, covering, merging) for covering, merging in SAVINGS]
+    runs = [_forward(subscriptions, told, covering, merging) for covering, merging in SAVINGS]
     filters, messages, refused = zip(*runs, strict=True)
     return Saved(name, len(subscriptions), refused[0], filters, messages)
 
 
-def _forwarded(
+def _forward(
     subscriptions: Sequence[Filter | FilterSet],
     told: Callable[[], None],
     covering: bool,

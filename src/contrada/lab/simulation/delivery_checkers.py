@@ -46,7 +46,7 @@ def judge_delivery(delivery: DeliveryHistory, kept: DeliveryVerdict) -> Iterator
         yield Violation("double", double)
     yield from _lost(delivery, in_order, kept)
     for name, log in in_order.items():
-        yield from _wrong(delivery, delivery.subscriptions[name], log)
+        yield from _check_contents(delivery, delivery.subscriptions[name], log)
         yield from _out_of_order(name, log)
     yield from _not_total(in_order)
 
@@ -78,12 +78,12 @@ def _may_overflow(delivery: DeliveryHistory, subscription: DurableSpan) -> bool:
     """
     if subscription.retention.on_full is OnFull.REFUSE:
         return False
-    said = sum(
+    published = sum(
         len(sent.brokers)
         for sent in delivery.sent.values()
         if subscription.filters.matches(sent.notification)
     )
-    return said > subscription.retention.records_max
+    return published > subscription.retention.records_max
 
 
 def _is_excused(delivery: DeliveryHistory, sent: Sent, subscription: DurableSpan) -> bool:
@@ -102,7 +102,7 @@ def _is_excused(delivery: DeliveryHistory, sent: Sent, subscription: DurableSpan
     return False
 
 
-def _wrong(
+def _check_contents(
     delivery: DeliveryHistory, subscription: DurableSpan, log: list[Sent]
 ) -> Iterator[Violation]:
     seen: set[str] = set()

@@ -89,9 +89,11 @@ def judge(network: Observed) -> Outcome:
     return found
 
 
-def _fault(published: PublishedRecord, delivered: Delivered, wishes: Iterable[Held]) -> str | None:
+def _fault(
+    published: PublishedRecord, delivered: Delivered, subscriptions: Iterable[Held]
+) -> str | None:
     """Returns why a delivery for a subscription is wrong, or None."""
-    in_force = [each for each in wishes if each.is_held(delivered.order, delivered.order)]
+    in_force = [each for each in subscriptions if each.is_held(delivered.order, delivered.order)]
     if not in_force:
         return "nobody asks"
     if not any(_matches(each, published) for each in in_force):

@@ -71,7 +71,7 @@ def judge_matches(network: Observed, found: Outcome) -> None:
     if not history.patterns:
         return
     found.matches += len(history.matched)
-    given = _given(network, found)
+    given = _group_deliveries(network, found)
     calm = list(_calm(network))
     control = _busy([cause for cause in history.causes if cause.is_control])
     busy = _busy(history.causes)
@@ -96,18 +96,18 @@ def _pattern(held: Held) -> Pattern:
     return held.message.pattern
 
 
-def _known(match: Match[str]) -> _MatchIdentity:
+def _identity_of(match: Match[str]) -> _MatchIdentity:
     return (*map(key_of, match.by), *(each.envelope.id for each in match.notifications))
 
 
-def _told(known: _MatchIdentity, held: Held) -> str:
+def _describe(known: _MatchIdentity, held: Held) -> str:
     return f"{known} for {held.message.identity} of {held.client} at {held.broker}"
 
 
 # --- may ------------------------------------------------------------------------------------------
 
 
-def _given(network: Observed, found: Outcome) -> dict[Held, _DeliveredMatches]:
+def _group_deliveries(network: Observed, found: Outcome) -> dict[Held, _DeliveredMatches]:
     """Returns the delivered matches of each subscription; adds the forbidden ones to an outcome."""
     history = network.history
     by_identity: dict[tuple[str, int, str], list[Held]] = defaultdict(list)
@@ -117,17 +117,17 @@ def _given(network: Observed, found: Outcome) -> dict[Held, _DeliveredMatches]:
     given: dict[Held, _DeliveredMatches] = {held: {} for held in history.patterns}
     for matched in history.matched:
         asked = by_identity[matched.client, matched.broker, matched.match.key]
-        order, known = matched.order, _known(matched.match)
+        order, known = matched.order, _identity_of(matched.match)
         in_force = [each for each in asked if each.is_held(order, order)]
         if not in_force:
             found.violations.append(Violation("nobody asks for a match", f"{matched}"))
             continue
         held = in_force[-1]
         if known in given[held]:
-            found.violations.append(Violation("match twice", _told(known, held)))
+            found.violations.append(Violation("match twice", _describe(known, held)))
         given[held][known] = matched
         if not _is_match(_pattern(held), matched.match, published):
-            found.violations.append(Violation("no match of a pattern", _told(known, held)))
+            found.violations.append(Violation("no match of a pattern", _describe(known, held)))
     return given
 
 
@@ -187,10 +187,10 @@ def _quiet_from(busy: _Busy, order: float) -> float:
     return order if place < 0 else max(order, busy[place][1])
 
 
-def _due_us(told: Sequence[tuple[int, int]], busy: _Busy, span: _OrderSpan) -> float:
+def _due_us(time_advances: Sequence[tuple[int, int]], busy: _Busy, span: _OrderSpan) -> float:
     """Returns the time below which all matches of a span must have arrived."""
     due_us = -inf
-    for order, time_us in told:
+    for order, time_us in time_advances:
         if span.begin < order and _quiet_from(busy, order) < span.end:
             due_us = time_us - SLACK_US
     return due_us
@@ -269,17 +269,17 @@ def _compare(
     given: _DeliveredMatches,
 ) -> None:
     """Compares the matches in a stream with those of one matcher."""
-    should = {_known(match): match for match in _matches_in(_pattern(held), stream)}
+    should = {_identity_of(match): match for match in _matches_in(_pattern(held), stream)}
     for known, match in should.items():
         if match.envelope.at_us < due_us:
             found.matches_must += 1
             if known not in given or given[known].order > span.end:
-                found.violations.append(Violation("match lost", _told(known, held)))
+                found.violations.append(Violation("match lost", _describe(known, held)))
     ids = {each.notification.envelope.id for each in stream}
     for known, matched in given.items():
         held_in = ids.issuperset(each.envelope.id for each in matched.match.notifications)
         if held_in and matched.order < span.end and known not in should:
-            found.violations.append(Violation("another match", _told(known, held)))
+            found.violations.append(Violation("another match", _describe(known, held)))
 
 
 def _matches_in(pattern: Pattern, stream: Sequence[PublishedRecord]) -> list[Match[str]]:

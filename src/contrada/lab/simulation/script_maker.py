@@ -15,7 +15,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from contrada.delivery.durable_log import OnFull
-from contrada.lab.simulation.script_deadlines import add_deadlines
 from contrada.lab.simulation.script_steps import (
     AddFilter,
     Announce,
@@ -35,14 +34,17 @@ from contrada.lab.simulation.script_steps import (
     NetworkShape,
     OpenDurable,
     Pass,
+    Pause,
     PublishStep,
     Restart,
+    Resume,
     Retract,
     Script,
     Step,
+    advertisement_of,
+    filter_of,
 )
 from contrada.lab.simulation.simulated_line import SILENCE_US, Faults
-from contrada.lab.simulation.step_texts import advertisement_of, filter_of
 from contrada.model import Advertisement, Notification
 from contrada.model.algebra.product import product_covers
 
@@ -55,6 +57,9 @@ REST_US: Final = 3_000_000
 CALM: Final = Faults(late_us=5_000)  # Messages sent together do not arrive together.
 ROUGH: Final = Faults(loss=0.1, duplication=0.1, late_us=30_000)
 
+TTLS_US: Final = (2_000, 20_000, 200_000, 2_000_000, 20_000_000)
+"""From less than the delay of a link to more than a rest of a made world."""
+
 Links = list[tuple[int, int, bool]]
 """Pairs of servers; the first is the parent of the second, or they are peers (False)."""
 
@@ -62,6 +67,28 @@ Links = list[tuple[int, int, bool]]
 def make_script(seed: int, kind: Kind, brokers_max: int = WORLD_BROKERS_MAX) -> Script:
     """Returns the script of a seed."""
     return add_deadlines(_Maker(seed, kind, brokers_max).script())
+
+
+def add_deadlines(script: Script) -> Script:
+    """Returns a script with times to live, priorities and pauses; half of all stay without.
+
+    A random generator of its own keeps the rest of a script the same.
+    """
+    chance = random.Random(f"haste {script.seed} {script.kind.name}")
+    if chance.random() < 0.5:
+        return script
+    clients = sorted({step.client for step in script.steps if isinstance(step, PublishStep)})
+    steps: list[Step] = []
+    for each in script.steps:
+        step = each
+        if isinstance(step, PublishStep):
+            ttl_us = chance.choice((None, *TTLS_US))
+            step = replace(step, ttl_us=ttl_us, priority=chance.choice((0, 4, 4, 7, 9)))
+        steps.append(step)
+        if clients and chance.random() < 0.3:
+            turn = chance.choice((Pause, Pause, Pause, Pause, Resume))
+            steps.append(turn(step.at_us, chance.choice(clients)))
+    return script.with_steps(steps)
 
 
 def links_of(shape: NetworkShape, brokers: int, chance: random.Random) -> Links:

@@ -6,6 +6,7 @@ of a script is a script.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -13,8 +14,11 @@ import msgspec
 from contrada.delivery.durable_log import OnFull
 from contrada.errors import InputError
 from contrada.lab.simulation.simulated_line import Faults
+from contrada.model import Advertisement, Filter, FilterSet, Pattern
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
+from contrada.model.syntax import parse_filter, parse_filter_set
 from contrada.routing.router import Strategy
+from contrada.routing.router_messages import Offer
 
 BROKERS_MAX: Final = 1_000
 """Servers of a simulated network. Beyond it: the network is refused."""
@@ -264,3 +268,35 @@ def from_text(text: str, source: str) -> Script:
         return msgspec.json.decode(text, type=Script)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(source, str(error)) from None
+
+
+# --- texts of steps, cached: made worlds repeat them ------------------------------------------------
+
+
+@lru_cache(maxsize=4_096)
+def filter_of(text: str) -> Filter:
+    """Parses a filter."""
+    return parse_filter(text)
+
+
+@lru_cache(maxsize=4_096)
+def filters_of(text: str) -> FilterSet:
+    """Parses a set of filters."""
+    return parse_filter_set(text)
+
+
+@lru_cache(maxsize=4_096)
+def pattern_of(text: str) -> Pattern:
+    """Parses a pattern."""
+    return Pattern(text)
+
+
+@lru_cache(maxsize=4_096)
+def advertisement_of(text: str) -> Advertisement:
+    """Parses an advertisement."""
+    return Advertisement(text)
+
+
+def offer_of(text: str, *, is_open: bool) -> Offer:
+    """Parses an offer; an open one is a filter."""
+    return filter_of(text) if is_open else advertisement_of(text)

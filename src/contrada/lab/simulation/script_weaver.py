@@ -27,8 +27,9 @@ from contrada.lab.simulation.script_steps import (
     Retract,
     Script,
     Step,
+    advertisement_of,
+    pattern_of,
 )
-from contrada.lab.simulation.step_texts import advertisement_of, pattern_of
 from contrada.model import Advertisement
 
 WOVEN_COST_MAX: Final = 5
@@ -75,7 +76,7 @@ class _Weaver:
         self._steps = steps
         self._clients = sorted({step.client for step in steps if hasattr(step, "client")})
         self._offers: dict[tuple[str, str], Advertisement | None] = {}
-        self._wishes: list[tuple[str, str]] = []
+        self._patterns: list[tuple[str, str]] = []
         self._numbered = 0
 
     def steps(self) -> Iterator[Step]:
@@ -102,7 +103,7 @@ class _Weaver:
                 self._offers.pop((client, identity), None)
             case Leave(_, client):
                 self._offers = {key: it for key, it in self._offers.items() if key[0] != client}
-                self._wishes = [key for key in self._wishes if key[0] != client]
+                self._patterns = [key for key in self._patterns if key[0] != client]
 
     def _rest(self, begun_us: int) -> Iterator[Step]:
         """Subscribes to patterns, withdraws some, and publishes after they have settled."""
@@ -111,7 +112,7 @@ class _Weaver:
             return
         for _ in range(chance.randint(0, 2)):
             yield self._offer(now_us)
-            yield self._wish(now_us)
+            yield self._subscribe(now_us)
         yield from self._anything(now_us)
         now_us += SETTLED_US
         pace_us = chance.choice((1, 1_000, 20_000, 100_000))
@@ -129,11 +130,11 @@ class _Weaver:
             yield self._offer(now_us)
         elif draw < 0.6 and own:
             yield Retract(now_us, *self._chance.choice(own))
-        elif draw < 0.8 and self._wishes:
-            wish = self._wishes.pop(self._chance.randrange(len(self._wishes)))
-            yield DropPattern(now_us, *wish)
+        elif draw < 0.8 and self._patterns:
+            key = self._patterns.pop(self._chance.randrange(len(self._patterns)))
+            yield DropPattern(now_us, *key)
         else:
-            yield self._wish(now_us)
+            yield self._subscribe(now_us)
 
     def _offer(self, now_us: int) -> Step:
         self._numbered += 1
@@ -141,10 +142,10 @@ class _Weaver:
         offer = f"a = {value} and b any and c any"
         return Announce(now_us, client, f"o{self._numbered}", offer)
 
-    def _wish(self, now_us: int) -> Step:
+    def _subscribe(self, now_us: int) -> Step:
         self._numbered += 1
-        self._wishes.append((self._chance.choice(self._clients), f"p{self._numbered}"))
-        return AddPattern(now_us, *self._wishes[-1], random_pattern(self._chance))
+        self._patterns.append((self._chance.choice(self._clients), f"p{self._numbered}"))
+        return AddPattern(now_us, *self._patterns[-1], random_pattern(self._chance))
 
     def _publish(self, now_us: int) -> Step:
         """Returns a publication within its client's advertisements, if there are any."""

@@ -64,7 +64,7 @@ class DeliveryServers(ABC):
         """Handles the confirmation, or refusal, of a publication."""
 
     @abstractmethod
-    def _deliver(self, broker: int, consumer: str, said: Records | Closed) -> None:
+    def _deliver(self, broker: int, consumer: str, message: Records | Closed) -> None:
         """Handles the records, or the closing, of a consumer."""
 
     def _start(self, broker: int, *, is_new: bool) -> None:
@@ -130,14 +130,14 @@ class DeliveryServers(ABC):
             self._perform(broker, effects)
         else:
             server.waiting.append((server.store.seal(), effects))
-            self._schedule.after(SYNC_US, lambda: self._synced(broker, server))
+            self._schedule.after(SYNC_US, lambda: self._on_sync(broker, server))
         due_us = server.machine.due_us
         if due_us is not None and (server.tick_us is None or due_us < server.tick_us):
             server.tick_us = due_us
             delay_us = max(0, due_us - self._schedule.now_us)
             self._schedule.after(delay_us, lambda: self._tick(broker, server, due_us))
 
-    def _synced(self, broker: int, server: _RunningServer) -> None:
+    def _on_sync(self, broker: int, server: _RunningServer) -> None:
         if server is self.servers[broker]:
             bring, effects = server.waiting.popleft()
             bring()
@@ -157,8 +157,8 @@ class DeliveryServers(ABC):
                     self._answer(broker, token, None)
                 case Failed(token, error):
                     self._answer(broker, token, error)
-                case HandRecords(client, said):
-                    self._deliver(broker, client, said)
+                case HandRecords(client, message):
+                    self._deliver(broker, client, message)
 
     def check(self) -> None:
         """Checks the invariants of all running servers."""

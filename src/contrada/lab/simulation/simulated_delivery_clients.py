@@ -119,14 +119,14 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
 
     def publish(self, client: str, id_: str, notification: Notification) -> None:
         """Publishes above best effort; an unconnected client does so later."""
-        promised = delivery_class(notification.envelope.delivery)
+        guarantee = delivery_class(notification.envelope.delivery)
         self._sequences[client] += 1
         sequence = self._sequences[client]
         now_us = self._schedule.now_us
         envelope = replace(
             notification.envelope, publisher=client, sequence=sequence, time_us=now_us
         )
-        sent = Sent(id_, notification.with_envelope(envelope), promised, client, sequence)
+        sent = Sent(id_, notification.with_envelope(envelope), guarantee, client, sequence)
         self.note_sent(sent)
         self._unanswered[client][id_] = sent
         broker = self._clients.get(client)
@@ -232,29 +232,29 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         self._consume(broker, OpenLog(name, read.consumer(client), position))
         self._consume(broker, Grant(name, read.consumer(client), CREDIT))
 
-    def _consume(self, broker: int, said: OpenLog | Grant | Ack | CloseLog) -> None:
+    def _consume(self, broker: int, message: OpenLog | Grant | Ack | CloseLog) -> None:
         now_us = self._schedule.now_us
-        self._at(broker, lambda of: of.consume(said.consumer, said, now_us))
+        self._at(broker, lambda of: of.consume(message.consumer, message, now_us))
 
-    def _deliver(self, broker: int, consumer: str, said: Records | Closed) -> None:
+    def _deliver(self, broker: int, consumer: str, message: Records | Closed) -> None:
         client = consumer.partition("/")[0]
-        read = self.reads[client, said.name]
+        read = self.reads[client, message.name]
         is_here = self._clients.get(client) == broker
         if not (is_here and read.is_open and consumer == read.consumer(client)):
             return
-        if isinstance(said, Closed):
+        if isinstance(message, Closed):
             read.is_open = False
             read.refused += 1
             if read.refused < REOPENED_MAX:
                 again_us = self._chance.randrange(50_000, 500_000)
-                self._schedule.after(again_us, lambda: self._reopen(client, said.name))
+                self._schedule.after(again_us, lambda: self._reopen(client, message.name))
             return
         read.refused = 0
-        for record in said.records:
-            self._read(client, said.name, read, record)
-        self._consume(broker, Grant(said.name, consumer, len(said.records)))
+        for record in message.records:
+            self._read(client, message.name, read, record)
+        self._consume(broker, Grant(message.name, consumer, len(message.records)))
         if read.late and (self._is_over or self._chance.random() < 0.7):
-            self._acknowledge(broker, client, said.name, read)
+            self._acknowledge(broker, client, message.name, read)
 
     def _reopen(self, client: str, name: str) -> None:
         if name in self._subscribed[client] and not self.reads[client, name].is_open:

@@ -272,9 +272,9 @@ class Line(Generic[M]):
 
     def _acknowledge(self, flow: _Flow[M]) -> None:
         for delay_us in self._arrivals():
-            self._schedule.after(delay_us, partial(self._acknowledged, flow, flow.expected))
+            self._schedule.after(delay_us, partial(self._on_ack, flow, flow.expected))
 
-    def _acknowledged(self, flow: _Flow[M], expected: int) -> None:
+    def _on_ack(self, flow: _Flow[M], expected: int) -> None:
         if not self._cut:  # A late one of an earlier session has no effect.
             flow.acknowledged = max(flow.acknowledged, expected)
 

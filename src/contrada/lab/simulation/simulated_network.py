@@ -434,14 +434,14 @@ class SimulatedNetwork:
     def take(self, line: int, end: int, message: _SentMessage) -> None:
         """A message has arrived at an end."""
         neighbour = Neighbour(name_of(self.ends[line][1 - end]))
-        said = message.message
-        if isinstance(said, AnnounceOwner | Sequenced | Transfer | StreamAck):
+        body = message.message
+        if isinstance(body, AnnounceOwner | Sequenced | Transfer | StreamAck):
             assert self.delivery is not None, "only delivery servers send this"
-            self.delivery.receive(self.ends[line][end], neighbour.name, said)
+            self.delivery.receive(self.ends[line][end], neighbour.name, body)
         else:
-            if isinstance(said, Publish):
+            if isinstance(body, Publish):
                 message.cause.arrived_us = self.schedule.now_us
-            self._handle(self.ends[line][end], Received(neighbour, said), message.cause)
+            self._handle(self.ends[line][end], Received(neighbour, body), message.cause)
         self._end_one(message.cause)
 
     def lose(self, line: int, message: _SentMessage) -> None:

@@ -44,10 +44,12 @@ from contrada.lab.simulation.script_steps import (
     Retract,
     Script,
     Step,
+    filters_of,
+    offer_of,
+    pattern_of,
 )
 from contrada.lab.simulation.simulated_delivery_clients import SimulatedDeliveryClients
 from contrada.lab.simulation.simulated_network import SLACK_US, SimulatedNetwork, name_of
-from contrada.lab.simulation.step_texts import filters_of, offer_of, pattern_of
 from contrada.lab.simulation.timeliness import check_reads
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.relations import covers
@@ -128,10 +130,10 @@ def _run(script: Script, network: SimulatedNetwork) -> Iterator[Violation]:
     network.readers.resume_all()
     fresh = _fresh(script)
     empty = _holdings(fresh)
-    yield from _tables(fresh, network)
+    yield from _compare_tables(fresh, network)
     _probe(script, network)
     _announce_time(network)
-    yield from _withdrawn(empty, network)
+    yield from _find_leftovers(empty, network)
 
 
 def do(network: SimulatedNetwork, step: Step) -> None:  # noqa: C901 - one line for each kind of step
@@ -204,7 +206,7 @@ def _do_delivery(delivery: SimulatedDeliveryClients, step: Step) -> None:
 # --- the end of a world ---------------------------------------------------------------------------
 
 
-def _tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Iterator[Violation]:
+def _compare_tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Iterator[Violation]:
     """Compares the tables with those of a network that only received the remaining
     registrations.
     """
@@ -284,7 +286,7 @@ def _announce_time(network: SimulatedNetwork) -> None:
     network.schedule.run()
 
 
-def _withdrawn(
+def _find_leftovers(
     empty: Sequence[tuple[object, ...]], network: SimulatedNetwork
 ) -> Iterator[Violation]:
     """Yields tables that are not empty after all withdrawals, apart from link states."""

@@ -108,6 +108,6 @@ class DelegatedSegments:
         for segment in pattern.segments.values():
             del self._segments[segment.span.neighbour, segment.identity]
             if segment.phase is not DelegationPhase.RETURNING:
-                gone = UnsubscribePattern(segment.identity)
-                actions.append(Send(segment.span.neighbour, gone))
+                message = UnsubscribePattern(segment.identity)
+                actions.append(Send(segment.span.neighbour, message))
         return actions

@@ -169,20 +169,20 @@ class Topology:
         passed_on: list[LinkState] = []
         replies: list[LinkState] = []
         refused: list[RefusedError] = []
-        untold = self._unsent[origin]
+        unsent = self._unsent[origin]
         for state in states:
             try:
                 self._states.check(state)
             except RefusedError as refusal:
                 refused.append(refusal)
                 continue
-            if untold.get(state.origin) == state:
-                del untold[state.origin]  # The neighbour knows its own news.
-            told = self._states.learn(state)
-            if told is state:
-                passed_on.append(told)
-            elif told is not None:
-                replies.append(told)
+            if unsent.get(state.origin) == state:
+                del unsent[state.origin]  # The neighbour knows its own news.
+            news = self._states.learn(state)
+            if news is state:
+                passed_on.append(news)
+            elif news is not None:
+                replies.append(news)
         sends = [Send(origin, AckLinks())]
         return sends + self._flood(passed_on, but=origin) + self._flood(replies), refused
 
@@ -197,10 +197,10 @@ class Topology:
 
     def _flood(self, states: Collection[LinkState], but: Neighbour | None = None) -> list[Send]:
         return [
-            told
+            sent
             for each in self.adjacencies
             if each != but
-            for told in self._announce(each, states)
+            for sent in self._announce(each, states)
         ]
 
     def _announce(self, neighbour: Neighbour, states: Iterable[LinkState]) -> list[Send]:
@@ -210,24 +210,24 @@ class Topology:
         So link states travel together during bursts, and only the newest of each server.
         """
         assert self._states is not None, "a server without a name has no link states"
-        untold = self._unsent[neighbour]
-        untold.update({state.origin: state for state in states})
-        if len(untold) > self._limits.servers_max:  # Some were forgotten since.
-            for origin in [each for each in untold if each not in self._states]:
-                del untold[origin]
-        if not untold or self._unacknowledged[neighbour] >= self._limits.announcements_max:
+        unsent = self._unsent[neighbour]
+        unsent.update({state.origin: state for state in states})
+        if len(unsent) > self._limits.servers_max:  # Some were forgotten since.
+            for origin in [each for each in unsent if each not in self._states]:
+                del unsent[origin]
+        if not unsent or self._unacknowledged[neighbour] >= self._limits.announcements_max:
             return []
-        told: list[LinkState] = []
+        sent: list[LinkState] = []
         size = 0
-        for state in untold.values():
-            told.append(state)
+        for state in unsent.values():
+            sent.append(state)
             size += 1 + len(state.links)
             if size >= self._limits.announced_links_max:
                 break
-        for state in told:
-            del untold[state.origin]
+        for state in sent:
+            del unsent[state.origin]
         self._unacknowledged[neighbour] += 1
-        return [Send(neighbour, AnnounceLinks((*told,)))]
+        return [Send(neighbour, AnnounceLinks((*sent,)))]
 
     def role(self, neighbour: Neighbour) -> Role | None:
         """The role of a neighbour; None without a link."""
@@ -482,7 +482,7 @@ class Topology:
         if self._states is None:
             return
         self._states.validate()
-        said = {Neighbour(link.name): link for link in self._states.own.links}
-        assert said == self.adjacencies, "the announced links differ"
+        announced = {Neighbour(link.name): link for link in self._states.own.links}
+        assert announced == self.adjacencies, "the announced links differ"
         mesh = {next_hop.neighbour for next_hops in self._trees.values() for next_hop in next_hops}
         assert all(self.is_in_mesh(each) for each in mesh), "a tree goes on where no mesh is"
