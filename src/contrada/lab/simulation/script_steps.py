@@ -270,7 +270,7 @@ def from_text(text: str, source: str) -> Script:
         raise InputError(source, str(error)) from None
 
 
-# --- texts of steps, cached: made worlds repeat them ------------------------------------------------
+# --- texts of steps, cached: made worlds repeat them ---------------------------------------------
 
 
 @lru_cache(maxsize=4_096)
