@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from contrada.errors import EncodingError
 from contrada.gossip.condensation import (
     Accuracy,
-    condensed,
+    condense,
+    encode_interests,
     interested,
-    packed_interests,
     read_interests,
 )
 from contrada.gossip.gossip_messages import INTERESTS_BYTES_MAX
@@ -36,7 +36,7 @@ def test_what_is_condensed_matches_whatever_anybody_wants(
     interests: list[FilterSet], events: list[Notification]
 ) -> None:
     """An interested participant would miss an event: a filter was lost on its way up."""
-    wider = [condensed(interests, accuracy) for accuracy in Accuracy]
+    wider = [condense(interests, accuracy) for accuracy in Accuracy]
     for event in events:
         answers = [any(each.matches(event) for each in interests)]
         answers += [each.matches(event) for each in wider]
@@ -50,7 +50,7 @@ def test_each_accuracy_covers_the_one_before(interests: list[FilterSet]) -> None
     """A higher level would refuse an event that a lower level wants; by the algebra, where it
     decides.
     """
-    wider = [condensed(interests, accuracy) for accuracy in Accuracy]
+    wider = [condense(interests, accuracy) for accuracy in Accuracy]
     for member in (each for of in interests for each in of.filters):
         if all(values.text is None for values in member.sets.values()):
             assert all(each.covers(member) for each in wider)
@@ -71,7 +71,7 @@ def test_what_is_left_of_comparisons(accuracy: Accuracy, expected: str) -> None:
     """An operator would be asked about above that should not be, or a range kept that differs."""
     given = [FilterSet("a = 1"), FilterSet("a = 2 and b suffix 'x'")]
     right = FilterSet([Filter({})]) if expected == "@everything" else FilterSet(expected)
-    assert condensed(given, accuracy) == right
+    assert condense(given, accuracy) == right
 
 
 def test_related_types_become_the_most_general() -> None:
@@ -80,26 +80,26 @@ def test_related_types_become_the_most_general() -> None:
     quote = Filter({"@is.Stock": True, "@is.Quote": True, "price": sets.gt(9), "lot": 1})
     given = [FilterSet([stock]), FilterSet([quote]), FilterSet([bond])]
     types = FilterSet([Filter({"@is.Stock": True}), bond])
-    assert condensed(given, Accuracy.SELECTIVE) == types
+    assert condense(given, Accuracy.SELECTIVE) == types
     alike = [FilterSet([stock]), FilterSet([quote])]
-    assert condensed(alike, Accuracy.TYPES) == FilterSet([Filter({"@is.Stock": True})])
-    assert condensed([FilterSet([stock])], Accuracy.SELECTIVE) == FilterSet([stock])
+    assert condense(alike, Accuracy.TYPES) == FilterSet([Filter({"@is.Stock": True})])
+    assert condense([FilterSet([stock])], Accuracy.SELECTIVE) == FilterSet([stock])
 
 
 def test_the_same_lines_give_the_same_bytes() -> None:
     """Delegates would write one line in turns for ever, each in its own words."""
     given = [FilterSet(f"a = {n} and b < {n}") for n in range(30)]
-    assert packed_interests(given) == packed_interests(list(given))
-    assert read_interests(packed_interests(given)) == FilterSet(given)
+    assert encode_interests(given) == encode_interests(list(given))
+    assert read_interests(encode_interests(given)) == FilterSet(given)
 
 
 def test_what_was_decided_before_changes_no_bytes() -> None:
     """A delegate that has asked it before would write another line than one that has not."""
     texts = [FilterSet(f"b matches 'k{n}+x?' and d = {n % 3}") for n in range(40)]
-    packed = packed_interests(texts)
-    assert [packed_interests(texts) for _ in range(2)] == [packed, packed]
+    packed = encode_interests(texts)
+    assert [encode_interests(texts) for _ in range(2)] == [packed, packed]
     many = [*texts, *(FilterSet(f"c contains 'x{n}' and e = 1") for n in range(30))]
-    assert read_interests(packed_interests(many)) == condensed(many, Accuracy.ATTRIBUTES)
+    assert read_interests(encode_interests(many)) == condense(many, Accuracy.ATTRIBUTES)
 
 
 def test_too_many_filters_are_condensed_more_coarsely() -> None:
@@ -108,11 +108,11 @@ def test_too_many_filters_are_condensed_more_coarsely() -> None:
         FilterSet([Filter({"@is.T": True, "a": n, "b": sets.suffix(f"{n}"), "c": sets.lt(n)})])
         for n in range(400)
     ]
-    packed = packed_interests(many)
+    packed = encode_interests(many)
     assert len(packed) <= INTERESTS_BYTES_MAX
     assert read_interests(packed) == FilterSet([Filter({"@is.T": True, "b": sets.ALL_TEXT})])
     types = [FilterSet([Filter({f"@is.T{n}": True})]) for n in range(1_500)]
-    assert read_interests(packed_interests(types)) == FilterSet([Filter({})])
+    assert read_interests(encode_interests(types)) == FilterSet([Filter({})])
 
 
 def test_other_bytes_are_no_interests() -> None:

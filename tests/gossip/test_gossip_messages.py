@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import EncodingError, LimitError
-from contrada.gossip.condensation import packed_interests
+from contrada.gossip.condensation import encode_interests
 from contrada.gossip.gossip_messages import (
     GOSSIP_BYTES_MAX,
     AckEvents,
+    AgedLine,
     Alive,
     AskJoin,
     AskWhole,
@@ -22,7 +23,6 @@ from contrada.gossip.gossip_messages import (
     Probe,
     Redirect,
     Rumour,
-    ToldLine,
     TurnAway,
     Update,
     ViewLine,
@@ -34,7 +34,7 @@ from contrada.model import Envelope, FilterSet, Notification
 
 ME = Contact((1, 2), "1.2")
 EVENT = Notification({"a": [1, 2]}, body=b"x", envelope=Envelope(id="1", publisher="p"))
-LINE = ViewLine(2, 1_700_000_000_000_000, packed_interests([FilterSet("a = 1")]), 1, (ME,))
+LINE = ViewLine(2, 1_700_000_000_000_000, encode_interests([FilterSet("a = 1")]), 1, (ME,))
 STAMP = LineStamp(1, 2, 3, 4, 5)
 
 MESSAGES: list[GossipMessage] = [
@@ -42,10 +42,10 @@ MESSAGES: list[GossipMessage] = [
         ME, (Rumour(EVENT, 0.5, 1, 2), Rumour(EVENT, 1.0, 1, 2, ("a",))), (STAMP,), ((1, "p", "1"),)
     ),
     Gossip(ME),
-    Update(ME, (ToldLine(1, 2, LINE),), (STAMP,), ((1, 2),)),
+    Update(ME, (AgedLine(1, 2, LINE),), (STAMP,), ((1, 2),)),
     AskJoin(ME, LINE),
     Redirect(ME, (ME,)),
-    Welcome(ME, (ToldLine(1, 2, LINE),)),
+    Welcome(ME, (AgedLine(1, 2, LINE),)),
     TurnAway(ME, "the address is taken"),
     Probe(ME),
     Alive(ME),

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
-from contrada.gossip.condensation import packed_interests
+from contrada.gossip.condensation import encode_interests
 from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import (
     AddInterest,
+    AgedLine,
     AskJoin,
     AskWhole,
     Contact,
@@ -25,18 +26,17 @@ from contrada.gossip.gossip_messages import (
     GossipEffect,
     GossipEvent,
     GossipMessage,
-    Heard,
     Joined,
     JoinGroup,
     LeaveGroup,
     LineStamp,
+    MessageReceived,
     Multicast,
     Redirect,
     RemoveInterest,
     Rumour,
     SendGossip,
     Tick,
-    ToldLine,
     TurnAway,
     TurnedDown,
     Update,
@@ -68,9 +68,9 @@ def contact(*address: int) -> Contact:
     return Contact(address, address_text(address))
 
 
-def neighbour_line(address: LogicalAddress, wants: FilterSet, stamp: int = T) -> ToldLine:
-    line = ViewLine(address[-1], stamp, packed_interests([wants]), 1, (contact(*address),))
-    return ToldLine(1, 0, line)
+def neighbour_line(address: LogicalAddress, wants: FilterSet, stamp: int = T) -> AgedLine:
+    line = ViewLine(address[-1], stamp, encode_interests([wants]), 1, (contact(*address),))
+    return AgedLine(1, 0, line)
 
 
 def alone(
@@ -103,8 +103,8 @@ def rumour(number: int = 1, round_: int = 0, level: int = 1) -> Rumour:
     return Rumour(event(number), 0.4, round_, level)
 
 
-def heard(place: int, message: GossipMessage) -> Heard:
-    return Heard(f"{place}", message)
+def heard(place: int, message: GossipMessage) -> MessageReceived:
+    return MessageReceived(f"{place}", message)
 
 
 # --- the figures --------------------------------------------------------------------------------
@@ -182,8 +182,8 @@ def hierarchical(limits: GossipLimits = GossipLimits(), **conduct: Any) -> Hpmca
     lines = [neighbour_line((0, n), WANTS) for n in range(3)]
     for digit, wants in ((0, WANTS), (1, OTHER), (2, WANTS)):
         delegates = (contact(digit, 0), contact(digit, 1))
-        line = ViewLine(digit, T, packed_interests([wants]), 3, delegates)
-        lines.append(ToldLine(2, 0, line))
+        line = ViewLine(digit, T, encode_interests([wants]), 3, delegates)
+        lines.append(AgedLine(2, 0, line))
     one.membership.settle(lines)
     return one
 
@@ -211,10 +211,10 @@ def test_what_comes_at_a_level_goes_down_from_there() -> None:
     """A delegate would not forward an event to its subsystem, or send it up."""
     one = hierarchical()
     top = Rumour(event(), 4 / 6, 0, 2)
-    one.handle(Heard("2.0", Gossip(contact(2, 0), (top,))), T)
+    one.handle(MessageReceived("2.0", Gossip(contact(2, 0), (top,))), T)
     assert {each.level for _ in range(20) for _, each in sent(one.handle(Tick(), T))} == {2, 1}
     low = Rumour(event(2), 1.0, 0, 1)
-    one.handle(Heard("0.1", Gossip(contact(0, 1), (low,))), T)
+    one.handle(MessageReceived("0.1", Gossip(contact(0, 1), (low,))), T)
     assert {each.level for _ in range(20) for _, each in sent(one.handle(Tick(), T))} == {1}
 
 
@@ -222,11 +222,11 @@ def test_the_top_is_skipped_where_only_one_subsystem_is_interested() -> None:
     """Delegates would be loaded with events of the publisher's subsystem only, or miss others."""
     own = Notification({"a": 3}, envelope=Envelope(id="1", publisher="p"))
     line = ViewLine(
-        0, T + 1, packed_interests([FilterSet("a = 3")]), 3, (contact(0, 0), contact(0, 1))
+        0, T + 1, encode_interests([FilterSet("a = 3")]), 3, (contact(0, 0), contact(0, 1))
     )
     for skips in (True, False):
         one = hierarchical(skips_first=skips)
-        one.membership.settle([ToldLine(2, 0, line)])
+        one.membership.settle([AgedLine(2, 0, line)])
         one.membership.settle(neighbour_line((0, n), FilterSet("a = 3"), T + 1) for n in (1, 2))
         one.handle(Multicast(own), T)
         first = {each.level for _, each in sent(one.handle(Tick(), T))}
@@ -258,8 +258,8 @@ def test_a_flooded_bottom_is_told_once_by_who_brings_an_event_there() -> None:
     one.handle(Multicast(event()), T)
     assert [place for place, _ in sent(one.handle(Tick(), T))] == ["1", "2", "3", "4", "5"]
     assert sent(one.handle(Tick(), T)) == []
-    came = heard(3, Gossip(contact(3), (rumour(2),)))
-    assert one.handle(came, T) == [GiveEvent(event(2))]
+    remove = heard(3, Gossip(contact(3), (rumour(2),)))
+    assert one.handle(remove, T) == [GiveEvent(event(2))]
     assert sent(one.handle(Tick(), T)) == []
 
 
@@ -298,15 +298,15 @@ def refused(one: GossipParticipant, reason: str) -> int:
         (Gossip(contact(1), (Rumour(event(time_us=T - 9, ttl_us=9), 1.0, 0, 1),)), "1", "expired"),
         (Gossip(contact(1), (), (LineStamp(2, 0, T, 1, 0),)), "1", "level"),
         (Gossip(contact(1), (), (LineStamp(1, 8, T, 1, 0),)), "1", "level"),
-        (Update(contact(1), (ToldLine(1, 0, neighbour_line((9,), WANTS).line),)), "1", "level"),
+        (Update(contact(1), (AgedLine(1, 0, neighbour_line((9,), WANTS).line),)), "1", "level"),
         (Update(contact(1), (neighbour_line((1,), WANTS, T + 61_000_000),)), "1", "clock"),
         (
-            Update(contact(1), (ToldLine(1, 0, ViewLine(1, T + 1, b"\xc1", 1, (contact(1),))),)),
+            Update(contact(1), (AgedLine(1, 0, ViewLine(1, T + 1, b"\xc1", 1, (contact(1),))),)),
             "1",
             "interests",
         ),
         (
-            Update(contact(1), (ToldLine(1, 0, ViewLine(1, T + 1, b"", 1, (contact(2),))),)),
+            Update(contact(1), (AgedLine(1, 0, ViewLine(1, T + 1, b"", 1, (contact(2),))),)),
             "1",
             "delegates",
         ),
@@ -325,7 +325,7 @@ def test_what_cannot_be_is_refused_and_counted(
     """A lying or foreign message would change a view, or raise; or would not be counted."""
     one = alone()
     before = [held.line for held in one.membership.view.table(1)]
-    effects = one.handle(Heard(place, message), T)
+    effects = one.handle(MessageReceived(place, message), T)
     assert refused(one, reason) == 1
     assert [held.line for held in one.membership.view.table(1)] == before
     assert not any(isinstance(effect, GiveEvent) for effect in effects)
@@ -358,8 +358,8 @@ def test_wishes_that_cannot_be_are_turned_down() -> None:
 def test_nobody_else_says_what_one_is() -> None:
     """A neighbour could have one forgotten, or take one's interests away."""
     one = alone(conduct=GroupPolicy())
-    lie = ViewLine(0, T + 5, packed_interests([]), 0, ())
-    one.handle(heard(1, Update(contact(1), (ToldLine(1, 0, lie),))), T)
+    lie = ViewLine(0, T + 5, encode_interests([]), 0, ())
+    one.handle(heard(1, Update(contact(1), (AgedLine(1, 0, lie),))), T)
     held = one.membership.view.table(1).get(0)
     assert held is not None
     assert held.line == replace_line(held.line, T + 6)
@@ -405,7 +405,7 @@ def test_a_line_that_is_old_already_is_not_taken() -> None:
     """A crashed participant would live on in circulating lines, each time as if new."""
     one = alone([WANTS, OTHER])
     for age, is_taken in ((silence_rounds(one.parameters, 1), False), (0, True)):
-        told = ToldLine(1, age, neighbour_line((5,), WANTS).line)
+        told = AgedLine(1, age, neighbour_line((5,), WANTS).line)
         one.handle(heard(1, Update(contact(1), (told,))), T)
         assert (one.membership.view.table(1).get(5) is not None) == is_taken
 
@@ -421,11 +421,15 @@ def test_who_else_writes_the_line_of_ones_subsystem_is_met() -> None:
     for stamp in (T + 10, T + 20):  # later than what it says was first said, and earlier than now
         one.membership.view.table(2).restamp(held, stamp + 5, 1)
         digest = (LineStamp(2, 0, stamp, 77, 0),)
-        asked = answer_of(one.handle(Heard("2.0", Gossip(contact(2, 0), (), digest)), T + 2_000))
+        asked = answer_of(
+            one.handle(MessageReceived("2.0", Gossip(contact(2, 0), (), digest)), T + 2_000)
+        )
         assert (2, 0) in asked.wanted
-    stranger = ViewLine(0, T + 20, packed_interests([WANTS]), 1, (contact(0, 2),))
+    stranger = ViewLine(0, T + 20, encode_interests([WANTS]), 1, (contact(0, 2),))
     one.membership.view.table(1).silence(one.membership.view.table(1).live()[2])
-    one.handle(Heard("2.0", Update(contact(2, 0), (ToldLine(2, 0, stranger),))), T + 2_000)
+    one.handle(
+        MessageReceived("2.0", Update(contact(2, 0), (AgedLine(2, 0, stranger),))), T + 2_000
+    )
     met = [each for each in one.handle(Tick(), T + 3_000) if isinstance(each, SendGossip)]
     assert "0.2" in {each.place for each in met}
 
@@ -435,7 +439,7 @@ def test_who_leaves_tells_its_neighbours() -> None:
     one, other = alone([WANTS] * 8), alone([WANTS] * 8, at=1)
     effects = [each for each in one.handle(LeaveGroup(), T) if isinstance(each, SendGossip)]
     assert len({each.place for each in effects}) == 1 + 3
-    other.handle(Heard("0", effects[0].message), T)
+    other.handle(MessageReceived("0", effects[0].message), T)
     assert [held.line.digit for held in other.membership.view.table(1).live()] == [*range(1, 8)]
     last = hierarchical()
     for digit in (1, 2):
@@ -456,7 +460,7 @@ def test_what_is_fetched_goes_on_at_the_level_where_it_was_announced() -> None:
     one.handle(Multicast(event()), T)
     first = [each for _, each in sent(one.handle(Tick(), T))]
     assert all(each.names == ("a",) and not each.event.body for each in first)
-    ask = Heard("2.0", AskWhole(contact(2, 0), ((2, "p", "1"),)))
+    ask = MessageReceived("2.0", AskWhole(contact(2, 0), ((2, "p", "1"),)))
     ((_, now),) = sent(one.handle(ask, T))
     assert (now.event, now.level, now.round, now.names) == (event(), 2, 1, None)
     while {each.level for _, each in sent(one.handle(Tick(), T))} != {1}:
@@ -492,7 +496,7 @@ def test_messages_that_are_nearly_right_do_no_harm(seed: int, changes: int) -> N
     one, other = hierarchical(), hierarchical()
     other.membership.contact = contact(0, 1)
     other.handle(Multicast(event(seed)), T)
-    lines = tuple(other.membership.view.told(1))
+    lines = tuple(other.membership.view.aged_lines(1))
     said = [each.message for each in other.handle(Tick(), T) if isinstance(each, SendGossip)]
     said += [Update(contact(0, 1), lines, other.membership.view.stamps(1), ((1, 1),))]
     for message in said:
@@ -556,9 +560,9 @@ def test_nobody_is_made_to_know_more_than_its_view() -> None:
         those = [(*branch, digit, *rest[4 - level :]) for rest in rests]
         delegates = tuple(Contact(each, f"{rng.random()}") for each in those)
         count = rng.choice((len(delegates), 36, 2**62))
-        line = ViewLine(digit, T + number, packed_interests([]), count, delegates)
+        line = ViewLine(digit, T + number, encode_interests([]), count, delegates)
         liar = Contact((0, 0, rng.randrange(1, 6)), "liar")
-        one.handle(Heard("liar", Update(liar, (ToldLine(level, 0, line),))), T)
+        one.handle(MessageReceived("liar", Update(liar, (AgedLine(level, 0, line),))), T)
         if not number % 100:
             one.handle(Tick(), T)
             one.validate()
@@ -571,9 +575,9 @@ def test_many_wishes_are_condensed_once(monkeypatch: pytest.MonkeyPatch) -> None
 
     def counted(filters: Sequence[FilterSet]) -> bytes:
         calls.append(len(filters))
-        return packed_interests(filters)
+        return encode_interests(filters)
 
-    monkeypatch.setattr("contrada.gossip.membership.packed_interests", counted)
+    monkeypatch.setattr("contrada.gossip.membership.encode_interests", counted)
     one = alone(conduct=GroupPolicy())
     for number in range(50):
         one.handle(AddInterest(f"{number}", FilterSet(f"a = {number}")), T)
@@ -618,7 +622,7 @@ def test_what_one_message_tells_of_lines_fits_into_it() -> None:
     """An update would be larger than a message can be, and never be sent."""
     place = "x" * 255
     contacts = tuple(Contact((0, n), place) for n in range(40))
-    line = ViewLine(0, T, packed_interests([]), 40, contacts)
-    lines = fitting([ToldLine(2, 0, line)] * 4_096)
+    line = ViewLine(0, T, encode_interests([]), 40, contacts)
+    lines = fitting([AgedLine(2, 0, line)] * 4_096)
     assert len(lines) > 10
     assert len(encode_gossip(Update(contacts[0], lines))) < 600_000

@@ -59,7 +59,7 @@ def test_announcements_are_asked_for_once_in_a_round() -> None:
     """An event would be fetched from each announcer; or never again after a loss."""
     asked = Announcements(GossipLimits(announced_max=2))
     assert [asked.is_due(("p", "1"), n) for n in (1, 1, 2)] == [True, False, True]
-    asked.came(("p", "1"))
+    asked.remove(("p", "1"))
     assert asked.is_due(("p", "1"), 2)
     for number in range(9):
         assert asked.is_due(("p", f"{number}"), 3)
@@ -71,13 +71,13 @@ def test_a_newcomer_asks_who_is_nearer_first_and_waits() -> None:
     """It would ask in vain for ever, all at once, or those that are far before those near."""
     newcomer = Newcomer(["a", "b"], redirects_max=2)
     assert newcomer.is_due()
-    assert newcomer.whom() == "a"
+    assert newcomer.next_place() == "a"
     assert [newcomer.is_due() for _ in range(JOIN_WAIT_ROUNDS)] == [False] * JOIN_WAIT_ROUNDS
     assert newcomer.is_due()
-    assert newcomer.whom() == "b"
+    assert newcomer.next_place() == "b"
     newcomer.point_to(["x", "y", "z"])
     assert newcomer.is_due()
-    assert [newcomer.whom() for _ in range(4)] == ["x", "y", "a", "b"]
+    assert [newcomer.next_place() for _ in range(4)] == ["x", "y", "a", "b"]
 
 
 def test_the_stated_rounds_grow_with_what_is_in_the_way() -> None:

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text, branch_of
-from contrada.gossip.condensation import Accuracy, packed_interests
-from contrada.gossip.gossip_messages import Contact, ToldLine, ViewLine
+from contrada.gossip.condensation import Accuracy, encode_interests
+from contrada.gossip.gossip_messages import AgedLine, Contact, ViewLine
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.views import DelegateChoice, View, ViewTable, condense_table, mark_of
 from contrada.model import Filter, FilterSet, Notification
@@ -61,7 +61,7 @@ def contact(*address: int) -> Contact:
 
 def line(address: LogicalAddress, wants: FilterSet, count: int = 1, *others: Contact) -> ViewLine:
     return ViewLine(
-        address[-1], T, packed_interests([wants]), count, others or (contact(*address),)
+        address[-1], T, encode_interests([wants]), count, others or (contact(*address),)
     )
 
 
@@ -74,7 +74,7 @@ def figure_view() -> View:
             delegates = tuple(
                 contact(*branch, digit, *map(int, rest.split("."))) for rest in rests.split()
             ) or (contact(*branch, digit),)
-            one = ViewLine(digit, T, packed_interests([types(names)]), len(delegates), delegates)
+            one = ViewLine(digit, T, encode_interests([types(names)]), len(delegates), delegates)
             assert view.line_faults(level, one, 3) == ""
             view.table(level).put(one, 0)
     return view
@@ -121,7 +121,7 @@ def test_a_view_has_its_size(levels: int, branching: int, redundancy: int) -> No
             rests = [under.of_number(n) for n in range(redundancy)] if under else [()]
             branch = (*branch_of(view.address, level), digit)
             delegates = tuple(contact(*branch, *rest) for rest in rests)
-            one = ViewLine(digit, T, packed_interests([]), len(delegates), delegates)
+            one = ViewLine(digit, T, encode_interests([]), len(delegates), delegates)
             view.table(level).put(one, 0)
     group = Parameters(levels=levels, branching=branching, redundancy=redundancy)
     assert sum(len(table.known()) for table in view.tables) == group.view_size
@@ -167,7 +167,7 @@ def test_silent_lines_and_empty_ones_are_not_live() -> None:
     assert held is not None
     version = table.version
     table.silence(held)
-    table.put(ViewLine(2, T + 1, packed_interests([]), 0, ()), 0)
+    table.put(ViewLine(2, T + 1, encode_interests([]), 0, ()), 0)
     assert [each.line.digit for each in table.live()] == [0]
     assert table.version == version + 2
     table.restamp(held, T + 2, 1)
@@ -178,7 +178,7 @@ def test_silent_lines_and_empty_ones_are_not_live() -> None:
 
 BRANCH = branch_of(ME, 2)
 GOOD = ViewLine(
-    41, T, packed_interests([types("A")]), 5, tuple(contact(*BRANCH, 41, n) for n in (1, 2, 3))
+    41, T, encode_interests([types("A")]), 5, tuple(contact(*BRANCH, 41, n) for n in (1, 2, 3))
 )
 
 
@@ -226,5 +226,5 @@ def test_digests_tell_of_all_lines_of_the_levels_that_two_share() -> None:
     assert {stamp.level for stamp in view.stamps(3)} == {3, 4}
     assert len(view.stamps(1)) == 20
     assert {stamp.age for stamp in view.stamps(1)} == {7}
-    assert all(isinstance(told, ToldLine) for told in view.told(1))
+    assert all(isinstance(told, AgedLine) for told in view.aged_lines(1))
     assert dataclasses.is_dataclass(view.table(1).known()[0])

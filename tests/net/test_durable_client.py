@@ -365,7 +365,7 @@ async def test_what_is_acknowledged_before_readers_are_taken_up_waits_for_that(
         await service.publish({"n": 1}, delivery=CERTIFIED)
         (got,) = await records(events, 1)
         assert isinstance(service, TcpService)
-        received = service.received
+        received = service.on_frame
         acknowledging: list[asyncio.Task[None]] = []
         lost: list[Frame] = []
 
@@ -377,7 +377,7 @@ async def test_what_is_acknowledged_before_readers_are_taken_up_waits_for_that(
             if isinstance(frame, Reply) and lost and not acknowledging:
                 acknowledging.append(asyncio.create_task(events.acknowledge(got.position)))
 
-        monkeypatch.setattr(service, "received", losing)
+        monkeypatch.setattr(service, "on_frame", losing)
         cut(broker)
         await until(lambda: bool(acknowledging))
         await acknowledging[0]

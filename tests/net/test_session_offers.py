@@ -95,7 +95,7 @@ async def test_a_connection_lost_between_two_questions_is_made_again() -> None:
         asyncio.timeout(WAIT_S),
     ):
         assert isinstance(service, TcpService)
-        received = service.received
+        received = service.on_frame
         lost: list[Frame] = []
 
         def losing(frame: Frame) -> None:
@@ -104,7 +104,7 @@ async def test_a_connection_lost_between_two_questions_is_made_again() -> None:
                 lose(service)
             received(frame)
 
-        with mock.patch.object(service, "received", losing):
+        with mock.patch.object(service, "on_frame", losing):
             states = service.connection_states()
             for each in list(broker._connections):
                 each.abort()

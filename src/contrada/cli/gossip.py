@@ -31,7 +31,7 @@ from contrada.gossip.udp.gossip_group import (
     GossipGroup,
     check_own_host,
     own_host,
-    resolved,
+    resolve_place,
     split_place,
 )
 from contrada.gossip.udp.gossip_node import GossipNode
@@ -336,7 +336,7 @@ def _parameters(
 async def _placed(places: tuple[str, ...], at: str | None) -> str:
     """Returns a provisional position; the address of the participant is derived from it."""
     if at is None:
-        at = f"{own_host(await resolved(places[0]))}:0"
+        at = f"{own_host(await resolve_place(places[0]))}:0"
     host, port = split_place(at)
     host = check_own_host(host)
     if port == 0:

@@ -52,7 +52,7 @@ _NO_BOUND: Final = 2**48
 _ACCURACIES: Final = tuple(Accuracy)
 
 
-def condensed(filters: Iterable[FilterSet], accuracy: Accuracy = Accuracy.EXACT) -> FilterSet:
+def condense(filters: Iterable[FilterSet], accuracy: Accuracy = Accuracy.EXACT) -> FilterSet:
     """Returns filters that cover all the filters, at an accuracy. Cost: as of `simplify`.
 
     Members have a canonical order, so that equal filters give equal bytes. Raises LimitError beyond
@@ -69,8 +69,8 @@ def condensed(filters: Iterable[FilterSet], accuracy: Accuracy = Accuracy.EXACT)
     return FilterSet(members)
 
 
-def packed_interests(filters: Sequence[FilterSet], accuracy: Accuracy = Accuracy.EXACT) -> bytes:
-    """Returns the bytes of `condensed`, less accurate where they are too many, or take too long.
+def encode_interests(filters: Sequence[FilterSet], accuracy: Accuracy = Accuracy.EXACT) -> bytes:
+    """Returns the bytes of `condense`, less accurate where they are too many, or take too long.
 
     Where even types exceed `INTERESTS_BYTES_MAX`, everything is wanted.
     """
@@ -84,7 +84,7 @@ def packed_interests(filters: Sequence[FilterSet], accuracy: Accuracy = Accuracy
         work = CONDENSING_WORK_MAX if each is not Accuracy.EXACT or not texts else _NO_BOUND
         try:
             with Work("CONDENSING_WORK_MAX", work):
-                packed = to_msgpack(condensed(filters, each))
+                packed = to_msgpack(condense(filters, each))
         except LimitError:
             continue
         if len(packed) <= INTERESTS_BYTES_MAX:

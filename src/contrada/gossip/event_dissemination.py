@@ -83,7 +83,7 @@ class Dissemination:
         if not self._seen.is_new(publisher, identity):
             self.duplicates += 1
             return False
-        self._announcements.came((publisher, identity))
+        self._announcements.remove((publisher, identity))
         floods = self._conduct.floods_bottom and rumour.level == 1
         round_ = ROUNDS_MAX if floods else rumour.round
         self._hold(HeldRumour(rumour.event, rumour.prob, round_, rumour.level))
@@ -161,24 +161,24 @@ class Dissemination:
         others = [each for each in known if each.contact != me]
         is_first = held.is_own and held.round == 0 and level > 1
         if is_first and self._begins_below(held, others, counts):
-            self._go_down(level, held)
+            self._descend(level, held)
             return
         hits = min(len(known), round(held.prob * len(known)))
         rounds = _rounds(self._parameters, level, max(len(known), hits), hits)
         if level == 1 and self._conduct.floods_bottom:
             if held.round < ROUNDS_MAX:
                 self._send(held, filter(counts, others), mail)
-            self._go_down(level, held)
+            self._descend(level, held)
         elif held.round < rounds:
             held.round += 1
             chosen = self._rng.sample(others, min(self._parameters.fanout, len(others)))
             self._send(held, filter(counts, chosen), mail)
-        elif exchanges_digests(self._parameters, hits) and not held.has_told:
-            held.has_told = True
+        elif exchanges_digests(self._parameters, hits) and not held.has_sent_digest:
+            held.has_sent_digest = True
             for each in filter(counts, others):
                 mail.known.setdefault(each.contact.place, []).append((level, *event_id(held.event)))
         else:
-            self._go_down(level, held)
+            self._descend(level, held)
 
     def _begins_below(
         self,
@@ -239,7 +239,7 @@ class Dissemination:
             )
         return Rumour(event, held.prob, held.round, held.level, names)
 
-    def _go_down(self, level: int, held: HeldRumour) -> None:
+    def _descend(self, level: int, held: HeldRumour) -> None:
         """Moves an event to the next level, or keeps it for requests."""
         self.buffers.end(held)
         if level > 1:
@@ -270,7 +270,7 @@ class Mail:
     def posted(self, sender: Contact) -> Iterator[tuple[str, Contact | None, Gossip]]:
         """Yields the messages by place; the first to a place has the contact of its digest."""
         for place in dict.fromkeys((*self.digests, *self.rumours, *self.known)):
-            rumours, known = _parted(self.rumours.get(place, [])), self.known.get(place, [])
+            rumours, known = _split_rumours(self.rumours.get(place, [])), self.known.get(place, [])
             contact = self.digests.get(place)
             for number in range(max(1, len(rumours), -(-len(known) // RUMOURS_SENT_MAX))):
                 at = number * RUMOURS_SENT_MAX
@@ -283,7 +283,7 @@ class Mail:
                 contact = None
 
 
-def _parted(rumours: list[Rumour]) -> list[tuple[Rumour, ...]]:
+def _split_rumours(rumours: list[Rumour]) -> list[tuple[Rumour, ...]]:
     """Splits the rumours to one place into messages."""
     parts: list[list[Rumour]] = []
     left = 0

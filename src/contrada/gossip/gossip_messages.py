@@ -60,18 +60,18 @@ EventId: TypeAlias = tuple[_Name, _Name]
 """The identity of an event: its publisher, and its id there."""
 
 
-class _GossipSaid(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _GossipStruct(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The root of all messages, encoded as their fields in order."""
 
 
-class Contact(_GossipSaid, frozen=True, order=True):
+class Contact(_GossipStruct, frozen=True, order=True):
     """A participant: its address, and the place at which the owner reaches it."""
 
     address: Annotated[tuple[_Digit, ...], msgspec.Meta(max_length=HIERARCHY_LEVELS_MAX)]
     place: _PlaceText
 
 
-class ViewLine(_GossipSaid, frozen=True):
+class ViewLine(_GossipStruct, frozen=True):
     """A line of a table: a subsystem, or a neighbour.
 
     `interests` is an encoded FilterSet that covers all filters there. A `count` of 0 marks an empty
@@ -85,7 +85,7 @@ class ViewLine(_GossipSaid, frozen=True):
     delegates: Annotated[tuple[Contact, ...], msgspec.Meta(max_length=RADIX_MAX)]
 
 
-class LineStamp(_GossipSaid, frozen=True):
+class LineStamp(_GossipStruct, frozen=True):
     """The version of a line in a view.
 
     `mark` is a digest of its content, so that a restamped line need not be sent; `age` is the
@@ -99,7 +99,7 @@ class LineStamp(_GossipSaid, frozen=True):
     age: _RoundCount
 
 
-class ToldLine(_GossipSaid, frozen=True):
+class AgedLine(_GossipStruct, frozen=True):
     """A line in a message, with the number of rounds since its last stamp."""
 
     level: _LevelNumber
@@ -107,7 +107,7 @@ class ToldLine(_GossipSaid, frozen=True):
     line: ViewLine
 
 
-class Rumour(_GossipSaid, frozen=True):
+class Rumour(_GossipStruct, frozen=True):
     """An event at a level, as in figure 6.6: with its probability and its round.
 
     With `names` it is announced: it has only these attributes, and no body. With `acknowledge` the
@@ -128,10 +128,10 @@ LevelId: TypeAlias = tuple[_LevelNumber, _Name, _Name]
 _Ids: TypeAlias = Annotated[tuple[EventId, ...], msgspec.Meta(max_length=RUMOURS_SENT_MAX)]
 _LevelIds: TypeAlias = Annotated[tuple[LevelId, ...], msgspec.Meta(max_length=RUMOURS_SENT_MAX)]
 _Stamps: TypeAlias = Annotated[tuple[LineStamp, ...], msgspec.Meta(max_length=LINES_SENT_MAX)]
-_ToldLines: TypeAlias = Annotated[tuple[ToldLine, ...], msgspec.Meta(max_length=LINES_SENT_MAX)]
+_AgedLines: TypeAlias = Annotated[tuple[AgedLine, ...], msgspec.Meta(max_length=LINES_SENT_MAX)]
 
 
-class Gossip(_GossipSaid, frozen=True, tag="gossip"):
+class Gossip(_GossipStruct, frozen=True, tag="gossip"):
     """The gossip of a round to one participant.
 
     `digest` is empty, or has the stamps of all lines of the common levels; `known` names events of
@@ -144,65 +144,65 @@ class Gossip(_GossipSaid, frozen=True, tag="gossip"):
     known: _LevelIds = ()
 
 
-class Update(_GossipSaid, frozen=True, tag="update"):
+class Update(_GossipStruct, frozen=True, tag="update"):
     """The answer to a digest: newer lines, and requests for lines that are newer there."""
 
     sender: Contact
-    lines: _ToldLines = ()
+    lines: _AgedLines = ()
     stamps: _Stamps = ()
     wanted: Annotated[
         tuple[tuple[_LevelNumber, _Digit], ...], msgspec.Meta(max_length=LINES_SENT_MAX)
     ] = ()
 
 
-class AskJoin(_GossipSaid, frozen=True, tag="ask join"):
+class AskJoin(_GossipStruct, frozen=True, tag="ask join"):
     """Asks for a place in the group, with the line for the neighbours."""
 
     sender: Contact
     line: ViewLine
 
 
-class Redirect(_GossipSaid, frozen=True, tag="redirect"):
+class Redirect(_GossipStruct, frozen=True, tag="redirect"):
     """Names nearer participants to ask."""
 
     sender: Contact
     contacts: Annotated[tuple[Contact, ...], msgspec.Meta(max_length=RADIX_MAX)]
 
 
-class Welcome(_GossipSaid, frozen=True, tag="welcome"):
+class Welcome(_GossipStruct, frozen=True, tag="welcome"):
     """Admits a newcomer, with its first lines."""
 
     sender: Contact
-    lines: _ToldLines
+    lines: _AgedLines
 
 
-class TurnAway(_GossipSaid, frozen=True, tag="turn away"):
+class TurnAway(_GossipStruct, frozen=True, tag="turn away"):
     """Refuses a newcomer."""
 
     sender: Contact
     reason: _Name
 
 
-class Probe(_GossipSaid, frozen=True, tag="probe"):
+class Probe(_GossipStruct, frozen=True, tag="probe"):
     """Checks a silent neighbour."""
 
     sender: Contact
 
 
-class Alive(_GossipSaid, frozen=True, tag="alive"):
+class Alive(_GossipStruct, frozen=True, tag="alive"):
     """Answers a probe."""
 
     sender: Contact
 
 
-class AskWhole(_GossipSaid, frozen=True, tag="ask whole"):
+class AskWhole(_GossipStruct, frozen=True, tag="ask whole"):
     """Requests events that were announced or named in `known`."""
 
     sender: Contact
     ids: _LevelIds
 
 
-class AckEvents(_GossipSaid, frozen=True, tag="acknowledge"):
+class AckEvents(_GossipStruct, frozen=True, tag="acknowledge"):
     """Acknowledges events."""
 
     sender: Contact
@@ -223,7 +223,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class MessageReceived:
     """A message from a place."""
 
     place: str
@@ -273,7 +273,14 @@ class LeaveGroup:
 
 
 GossipEvent: TypeAlias = (
-    Tick | Heard | Datagram | Multicast | AddInterest | RemoveInterest | JoinGroup | LeaveGroup
+    Tick
+    | MessageReceived
+    | Datagram
+    | Multicast
+    | AddInterest
+    | RemoveInterest
+    | JoinGroup
+    | LeaveGroup
 )
 
 
@@ -337,19 +344,19 @@ def decode_gossip(content: bytes) -> GossipMessage:
         raise EncodingError("gossip", shortened(str(error))) from None
 
 
-def _packed(thing: Any) -> bytes:
+def _encode_event(thing: Any) -> bytes:
     if isinstance(thing, Notification):
         return to_msgpack(thing)
     raise NotImplementedError(f"a {type(thing).__name__} is not said among participants")
 
 
-def _unpacked(_: type, packed: Any) -> Notification:
+def _decode_event(_: type, packed: Any) -> Notification:
     if type(packed) is not bytes:
         raise EncodingError("gossip", "an event travels as bytes")
     return notification_from_msgpack(packed)
 
 
-_encoder: Final = msgspec.msgpack.Encoder(enc_hook=_packed)
+_encoder: Final = msgspec.msgpack.Encoder(enc_hook=_encode_event)
 _decoder: Final[msgspec.msgpack.Decoder[GossipMessage]] = msgspec.msgpack.Decoder(
-    GossipMessage, dec_hook=_unpacked
+    GossipMessage, dec_hook=_decode_event
 )

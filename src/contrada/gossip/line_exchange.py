@@ -16,9 +16,9 @@ from contrada.gossip.addresses import distance
 from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import (
     LINES_SENT_MAX,
+    AgedLine,
     Contact,
     LineStamp,
-    ToldLine,
     Update,
     ViewLine,
     Welcome,
@@ -86,7 +86,7 @@ class LineExchange:
 
     def admit(self, newcomer: Contact, line: ViewLine, now_us: int) -> None:
         """Accepts the line of a newcomer."""
-        self.take(ToldLine(1, 0, line), now_us)
+        self.take(AgedLine(1, 0, line), now_us)
         self._vote(newcomer)
 
     def compare(self, sender: Contact, digest: Sequence[LineStamp], now_us: int) -> Update | None:
@@ -96,7 +96,7 @@ class LineExchange:
         The sender lacks lines that its digest does not name, unless the digest is full.
         """
         lowest = distance(self._contact.address, sender.address)
-        told: list[ToldLine] = []
+        aged: list[AgedLine] = []
         stamps: list[LineStamp] = []
         wanted: list[tuple[int, int]] = []
         seen: set[tuple[int, int]] = set()
@@ -114,19 +114,19 @@ class LineExchange:
                 if held.mark == stamp.mark:
                     stamps.append(_stamp_of(stamp.level, held, age))
                 else:
-                    told.append(ToldLine(stamp.level, age, held.line))
+                    aged.append(AgedLine(stamp.level, age, held.line))
                     if self._is_contested(stamp.level, held, stamp.timestamp_us):
                         wanted.append((stamp.level, stamp.digit))
         self._vote(sender)
         if seen and len(digest) < LINES_SENT_MAX:
-            told += [
+            aged += [
                 each
-                for each in self._view.told(lowest)
+                for each in self._view.aged_lines(lowest)
                 if (each.level, each.line.digit) not in seen
             ]
-        if not (told or stamps or wanted):
+        if not (aged or stamps or wanted):
             return None
-        return Update(self._contact, fitting(told), tuple(stamps), tuple(wanted[:LINES_SENT_MAX]))
+        return Update(self._contact, fitting(aged), tuple(stamps), tuple(wanted[:LINES_SENT_MAX]))
 
     def _note_echo(self, stamp: LineStamp, held: HeldLine | None) -> None:
         """Notes the version of the own line in another view."""
@@ -138,9 +138,9 @@ class LineExchange:
     def learn(self, message: Update | Welcome, now_us: int) -> Update | None:
         """Accepts newer lines. Returns the lines that the sender requested."""
         lowest = distance(self._contact.address, message.sender.address)
-        for told in message.lines:
-            if self._is_shared(lowest, told.level, told.line.digit):
-                self.take(told, now_us)
+        for aged in message.lines:
+            if self._is_shared(lowest, aged.level, aged.line.digit):
+                self.take(aged, now_us)
         if isinstance(message, Welcome):
             self._vote(message.sender)
             return None
@@ -153,7 +153,7 @@ class LineExchange:
             if self._is_shared(lowest, level, digit):
                 held = self._view.table(level).get(digit)
                 if held is not None and not held.is_silent:
-                    lines.append(ToldLine(level, self._view.age_of(held), held.line))
+                    lines.append(AgedLine(level, self._view.age_of(held), held.line))
         return Update(self._contact, fitting(lines)) if lines else None
 
     def _is_shared(self, lowest: int, level: int, digit: int) -> bool:
@@ -190,16 +190,16 @@ class LineExchange:
         self.refused["clock"] += 1
         return False
 
-    def take(self, told: ToldLine, now_us: int) -> None:
+    def take(self, aged: AgedLine, now_us: int) -> None:
         """Accepts a valid line that is later than the one here."""
-        line, level = told.line, told.level
+        line, level = aged.line, aged.level
         table = self._view.table(level)
         held = table.get(line.digit)
         if held is not None and line.timestamp_us <= held.line.timestamp_us:
             if self._is_contested(level, held, line.timestamp_us):
                 self._meet(level, line)
             return
-        if self._is_old(level, told.age) or not self._is_believed(line.timestamp_us, now_us):
+        if self._is_old(level, aged.age) or not self._is_believed(line.timestamp_us, now_us):
             return
         fault = self._view.line_faults(level, line, self._redundancy)
         if fault:
@@ -213,7 +213,7 @@ class LineExchange:
         if is_own:
             self._meet(level, line)
         try:
-            table.put(line, self._view.round - told.age)
+            table.put(line, self._view.round - aged.age)
         except EncodingError:
             self.refused["interests"] += 1
 
@@ -238,16 +238,16 @@ def _stamp_of(level: int, held: HeldLine, age: int) -> LineStamp:
     return LineStamp(level, held.line.digit, held.line.timestamp_us, held.mark, age)
 
 
-def fitting(lines: Sequence[ToldLine]) -> tuple[ToldLine, ...]:
+def fitting(lines: Sequence[AgedLine]) -> tuple[AgedLine, ...]:
     """Returns the first lines, as many as one message takes."""
     left = UPDATE_LINES_BYTES_MAX
-    found: list[ToldLine] = []
-    for told in lines[:LINES_SENT_MAX]:
-        left -= len(told.line.interests) + _LINE_BYTES
-        left -= sum(_size_of(contact) for contact in told.line.delegates)
+    found: list[AgedLine] = []
+    for aged in lines[:LINES_SENT_MAX]:
+        left -= len(aged.line.interests) + _LINE_BYTES
+        left -= sum(_size_of(contact) for contact in aged.line.delegates)
         if left < 0:
             break
-        found.append(told)
+        found.append(aged)
     return tuple(found)
 
 

@@ -25,10 +25,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from contrada.gossip.addresses import AddressSpace, distance
-from contrada.gossip.condensation import packed_interests
+from contrada.gossip.condensation import encode_interests
 from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import (
     LINES_SENT_MAX,
+    AgedLine,
     Alive,
     AskJoin,
     Contact,
@@ -36,7 +37,6 @@ from contrada.gossip.gossip_messages import (
     LineStamp,
     Probe,
     Redirect,
-    ToldLine,
     TurnAway,
     Update,
     ViewLine,
@@ -95,17 +95,17 @@ class GroupMembership:
 
     # --- the user's wishes ---------------------------------------------------------------------
 
-    def want(self, filters: Sequence[FilterSet]) -> None:
+    def set_interests(self, filters: Sequence[FilterSet]) -> None:
         """Sets the filters of the participant; others learn them from the next round on."""
         self._desired, self._interests = filters, None
 
-    def _wanted(self) -> bytes:
+    def _own_interests(self) -> bytes:
         """Returns the interests of the own line, condensed at first use."""
         if self._interests is None:
-            self._interests = packed_interests(self._desired)
+            self._interests = encode_interests(self._desired)
         return self._interests
 
-    def found(self, now_us: int) -> None:
+    def start_group(self, now_us: int) -> None:
         """Starts a group of one."""
         self.is_in, self._joining = True, None
         self._write_lines(now_us)
@@ -126,7 +126,7 @@ class GroupMembership:
         self._joining = None
         if not self.is_in:
             return []
-        gone: list[ToldLine] = []
+        gone: list[AgedLine] = []
         others: list[Contact] = []
         for table in self.view.tables:
             digit = self.view.digit(table.level)
@@ -134,16 +134,16 @@ class GroupMembership:
             if table.level == 1 or not self.view.table(table.level - 1).live():
                 held = table.get(digit)
                 stamp = self._stamp(table.level, held, now_us)
-                line = ViewLine(digit, stamp, packed_interests([]), 0, ())
+                line = ViewLine(digit, stamp, encode_interests([]), 0, ())
                 table.put(line, self.view.round)
-                gone.append(ToldLine(table.level, 0, line))
+                gone.append(AgedLine(table.level, 0, line))
             if others:  # They write the lines of the subsystems above.
                 break
         self.is_in = False
         self._forget_others()
-        told = min(len(others), self.parameters.redundancy + self.parameters.fanout)
+        aged = min(len(others), self.parameters.redundancy + self.parameters.fanout)
         update = Update(self.contact, tuple(gone))
-        return [(each.place, update) for each in self._rng.sample(others, told)]
+        return [(each.place, update) for each in self._rng.sample(others, aged)]
 
     def _forget_others(self) -> None:
         """Empties the view except for the own line, since a later line needs a later stamp."""
@@ -162,7 +162,7 @@ class GroupMembership:
         asked = self._ask_join(now_us)
         if not self.is_in or self.conduct.is_static:
             return asked
-        probes = self._grow_old()
+        probes = self._age_lines()
         self._write_lines(now_us)
         return asked + probes
 
@@ -195,7 +195,7 @@ class GroupMembership:
             return stamps
         return tuple(self._rng.sample(stamps, LINES_SENT_MAX))
 
-    def _grow_old(self) -> Outgoing:
+    def _age_lines(self) -> Outgoing:
         """Lets old lines become silent and then forgotten, with probes before."""
         probes: Outgoing = []
         if self.exchange.doubts:
@@ -216,12 +216,12 @@ class GroupMembership:
                         probes.append((held.line.delegates[0].place, Probe(self.contact)))
                     else:
                         table.silence(held)
-                        self._lose(held.line.delegates)
+                        self._add_lost(held.line.delegates)
                 elif age >= 2 * silence + PINGS_MAX:
                     table.forget(held.line.digit)
         return probes
 
-    def _lose(self, contacts: Iterable[Contact]) -> None:
+    def _add_lost(self, contacts: Iterable[Contact]) -> None:
         """Adds lost contacts; of too many the earliest are forgotten."""
         for contact in contacts:
             if contact != self.contact:
@@ -231,7 +231,7 @@ class GroupMembership:
 
     def _write_lines(self, now_us: int) -> None:
         """Writes the own line, and those of subsystems with this delegate."""
-        self._write(1, Condensate(self._wanted(), 1, (self.contact,)), now_us)
+        self._write(1, Condensate(self._own_interests(), 1, (self.contact,)), now_us)
         for level in range(2, len(self.view.tables) + 1):
             below = self.view.table(level - 1)
             known = self._condensates.get(level)
@@ -278,7 +278,7 @@ class GroupMembership:
             return stamp
         return echo_us + REFRESH_ROUNDS * self.parameters.period_us
 
-    def heard_from(self, contact: Contact) -> None:
+    def mark_alive(self, contact: Contact) -> None:
         """Marks the sender of a message as alive."""
         self._lost.pop(contact.place, None)
         if distance(self.contact.address, contact.address) != 1:
@@ -307,10 +307,10 @@ class GroupMembership:
             self.exchange.admit(newcomer, line, now_us)
         elif is_there and held and (nearer := _others(held.line.delegates, newcomer)):
             return [(place, Redirect(self.contact, nearer))]
-        lines = self.view.told(max(apart, 1))
+        lines = self.view.aged_lines(max(apart, 1))
         return [(place, Welcome(self.contact, fitting(lines)))]
 
-    def redirected(self, message: Redirect) -> None:
+    def follow_redirect(self, message: Redirect) -> None:
         """Continues with nearer participants."""
         if self._joining is None:
             self.exchange.refused["redirect"] += 1
@@ -325,7 +325,7 @@ class GroupMembership:
         ]
         self._joining.point_to(nearer)
 
-    def welcomed(self, message: Welcome, now_us: int) -> bool:
+    def accept_welcome(self, message: Welcome, now_us: int) -> bool:
         """Accepts the first lines. Returns whether the participant is in the group by that."""
         if self._joining is None:
             self.exchange.refused["welcome"] += 1
@@ -336,7 +336,7 @@ class GroupMembership:
         self.exchange.strangers[message.sender.place] = message.sender
         return True
 
-    def turned_away(self) -> bool:
+    def accept_refusal(self) -> bool:
         """Ends the attempt to join. Returns whether there was one."""
         wanted, self._joining = self._joining is not None, None
         if not wanted:
@@ -349,19 +349,19 @@ class GroupMembership:
             return []
         digit = self.view.digit(1)
         stamp = self._stamp(1, self.view.table(1).get(digit), now_us)
-        line = ViewLine(digit, stamp, self._wanted(), 1, (self.contact,))
-        return [(joining.whom(), AskJoin(self.contact, line))]
+        line = ViewLine(digit, stamp, self._own_interests(), 1, (self.contact,))
+        return [(joining.next_place(), AskJoin(self.contact, line))]
 
-    def probed(self, place: str) -> Outgoing:
+    def answer_probe(self, place: str) -> Outgoing:
         """Answers a probe."""
         return [(place, Alive(self.contact))]
 
     # --- what must hold ------------------------------------------------------------------------
 
-    def settle(self, lines: Iterable[ToldLine]) -> None:
+    def settle(self, lines: Iterable[AgedLine]) -> None:
         """Enters a group with a known view."""
-        for told in lines:
-            self.view.table(told.level).put(told.line, self.view.round - told.age)
+        for aged in lines:
+            self.view.table(aged.level).put(aged.line, self.view.round - aged.age)
         self.is_in, self._joining = True, None
 
     def validate(self) -> None:
@@ -408,7 +408,7 @@ class Newcomer:
         self._wait -= 1
         return self._wait < 0 and bool(self._places)
 
-    def whom(self) -> str:
+    def next_place(self) -> str:
         """Returns the next place to ask."""
         self._wait = JOIN_WAIT_ROUNDS
         if self._next:

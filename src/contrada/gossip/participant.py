@@ -36,11 +36,11 @@ from contrada.gossip.gossip_messages import (
     GossipEffect,
     GossipEvent,
     GossipMessage,
-    Heard,
     Joined,
     JoinGroup,
     LeaveGroup,
     LevelId,
+    MessageReceived,
     Multicast,
     Probe,
     Redirect,
@@ -138,15 +138,15 @@ class GossipParticipant(ABC):
         match event:
             case Tick():
                 return self._tick(now_us)
-            case Heard(place, message):
-                return self._hear(event, place, message, now_us)
+            case MessageReceived(place, message):
+                return self._handle_message(event, place, message, now_us)
             case Datagram(place, content):
                 try:
                     message = decode_gossip(content)
                 except EncodingError:
                     self._refused["not a message"] += 1
                     return []
-                return self._hear(event, place, message, now_us)
+                return self._handle_message(event, place, message, now_us)
             case Multicast(notification):
                 return self._multicast(event, notification)
             case AddInterest() | RemoveInterest():
@@ -156,7 +156,7 @@ class GossipParticipant(ABC):
             case JoinGroup(places):
                 if places:
                     return _sent(self.membership.join(places, now_us))
-                self.membership.found(now_us)
+                self.membership.start_group(now_us)
                 return [Joined()]
             case LeaveGroup():
                 self.dissemination.clear()
@@ -175,7 +175,7 @@ class GossipParticipant(ABC):
             return self._turn_down(event, "unknown operator")
         else:
             self._desires[event.identity] = event.filters
-        self.membership.want(list(self._desires.values()))
+        self.membership.set_interests(list(self._desires.values()))
         return []
 
     def _multicast(self, cause: Multicast, event: Notification) -> list[GossipEffect]:
@@ -197,8 +197,8 @@ class GossipParticipant(ABC):
 
     # --- messages ------------------------------------------------------------------------------
 
-    def _hear(
-        self, event: Heard | Datagram, place: str, message: GossipMessage, now_us: int
+    def _handle_message(
+        self, event: MessageReceived | Datagram, place: str, message: GossipMessage, now_us: int
     ) -> list[GossipEffect]:
         """Handles a message, if its sender is valid and at its place."""
         membership, sender = self.membership, message.sender
@@ -207,24 +207,24 @@ class GossipParticipant(ABC):
             return []
         self._received[type(message).__name__] += 1
         if isinstance(message, Redirect | Welcome | TurnAway):
-            return self._hear_of_joining(event, message, now_us)
+            return self._handle_joining(event, message, now_us)
         if not membership.is_in:
             self._refused["not in a group"] += 1
             return []
         if sender.address == membership.contact.address and not isinstance(message, AskJoin):
             self._refused["sender"] += 1
             return []
-        membership.heard_from(sender)
+        membership.mark_alive(sender)
         match message:
             case Gossip():
-                return self._hear_gossip(message, now_us)
+                return self._handle_gossip(message, now_us)
             case Update():
                 answer = membership.exchange.learn(message, now_us)
                 return [SendGossip(place, answer)] if answer else []
             case AskJoin():
                 return _sent(membership.admit(message, place, now_us))
             case Probe():
-                return _sent(membership.probed(place))
+                return _sent(membership.answer_probe(place))
             case AskWhole(_, ids):
                 return self._send_whole(place, ids)
             case AckEvents(_, ids):
@@ -234,20 +234,20 @@ class GossipParticipant(ABC):
             case Alive():
                 return []
 
-    def _hear_of_joining(
-        self, event: Heard | Datagram, message: Redirect | Welcome | TurnAway, now_us: int
+    def _handle_joining(
+        self, event: MessageReceived | Datagram, message: Redirect | Welcome | TurnAway, now_us: int
     ) -> list[GossipEffect]:
         match message:
             case Redirect():
-                self.membership.redirected(message)
+                self.membership.follow_redirect(message)
             case Welcome():
-                return [Joined()] if self.membership.welcomed(message, now_us) else []
+                return [Joined()] if self.membership.accept_welcome(message, now_us) else []
             case TurnAway(_, reason):
-                if self.membership.turned_away():
+                if self.membership.accept_refusal():
                     return [TurnedDown(event, reason)]
         return []
 
-    def _hear_gossip(self, message: Gossip, now_us: int) -> list[GossipEffect]:
+    def _handle_gossip(self, message: Gossip, now_us: int) -> list[GossipEffect]:
         effects: list[GossipEffect] = []
         acknowledged: list[EventId] = []
         wanted: list[LevelId] = []

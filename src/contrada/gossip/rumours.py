@@ -18,7 +18,7 @@ KEPT_ROUNDS: Final = 8
 class HeldRumour:
     """An event in the buffer of a level; `is_own` if it was published here."""
 
-    __slots__ = ("event", "has_told", "is_own", "level", "prob", "round")
+    __slots__ = ("event", "has_sent_digest", "is_own", "level", "prob", "round")
 
     def __init__(
         self, event: Notification, prob: float, round_: int, level: int, *, is_own: bool = False
@@ -28,7 +28,7 @@ class HeldRumour:
         self.round = round_
         self.level = level
         self.is_own = is_own
-        self.has_told = False
+        self.has_sent_digest = False
 
 
 class RumourBuffers:
@@ -135,6 +135,6 @@ class Announcements:
         self._asked[identity] = round_
         return True
 
-    def came(self, identity: EventId) -> None:
+    def remove(self, identity: EventId) -> None:
         """Removes a received event."""
         self._asked.pop(identity, None)

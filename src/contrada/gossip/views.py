@@ -22,8 +22,8 @@ from typing import Final
 import msgspec
 
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, branch_of
-from contrada.gossip.condensation import Accuracy, packed_interests, read_interests
-from contrada.gossip.gossip_messages import Contact, LineStamp, ToldLine, ViewLine
+from contrada.gossip.condensation import Accuracy, encode_interests, read_interests
+from contrada.gossip.gossip_messages import AgedLine, Contact, LineStamp, ViewLine
 from contrada.gossip.rounds import ROUNDS_MAX
 from contrada.model import FilterSet
 
@@ -73,8 +73,8 @@ class HeldLine:
 
 def mark_of(line: ViewLine) -> int:
     """Returns a digest of 63 bits of a line without its timestamp."""
-    said = _encode((line.digit, line.interests, line.count, line.delegates))
-    return int.from_bytes(blake2b(said, digest_size=8).digest()) >> 1
+    content = _encode((line.digit, line.interests, line.count, line.delegates))
+    return int.from_bytes(blake2b(content, digest_size=8).digest()) >> 1
 
 
 class ViewTable:
@@ -209,10 +209,10 @@ class View:
             for held in table
         )
 
-    def told(self, lowest: int) -> list[ToldLine]:
+    def aged_lines(self, lowest: int) -> list[AgedLine]:
         """Returns the live lines from a level on, for a newcomer."""
         return [
-            ToldLine(table.level, self.age_of(held), held.line)
+            AgedLine(table.level, self.age_of(held), held.line)
             for table in self.tables[lowest - 1 :]
             for held in table.live()
         ]
@@ -252,7 +252,7 @@ def condense_table(
     else:
         chosen = _by_address(lines)[:redundancy]
     return Condensate(
-        packed_interests([held.filters for held in lines], accuracy),
+        encode_interests([held.filters for held in lines], accuracy),
         sum(held.line.count for held in lines),
         tuple(sorted(chosen)),
     )

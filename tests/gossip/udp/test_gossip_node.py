@@ -246,7 +246,9 @@ async def test_floods_are_dropped_in_bounded_memory(monkeypatch: pytest.MonkeyPa
         for number in range(2_000):
             seal = GroupSeal(KEY, one.group.agreed)
             piece = number.to_bytes(4, "big") + begun[4:]
-            one.arrived(seal.seal(piece, one.place, one._now_us()), ("127.0.0.1", 1 + number % 3))
+            one.on_datagram(
+                seal.seal(piece, one.place, one._now_us()), ("127.0.0.1", 1 + number % 3)
+            )
         statistics = one.statistics()
         assert statistics.refused["all too fast"] > 1_800
         assert statistics.incomplete <= one.limits.incomplete_max
@@ -265,11 +267,11 @@ async def test_any_bytes_are_harmless_from_outside_and_inside() -> None:
         @settings(max_examples=300, suppress_health_check=list(HealthCheck), deadline=None)
         @given(st.binary(max_size=1_500), st.integers(0, len(probe) - 1), st.booleans())
         def take(data: bytes, position: int, is_inside: bool) -> None:
-            one.arrived(data, LOCAL)
+            one.on_datagram(data, LOCAL)
             changed = probe[:position] + data[:3] + probe[position + 3 :]
             for content in (data, changed) if is_inside else ():
                 for each in sealed(one, content):
-                    one.arrived(each, LOCAL)
+                    one.on_datagram(each, LOCAL)
             one.participant.validate()
 
         take()

@@ -55,7 +55,7 @@ async def test_what_is_over_the_rate_waits_in_order_and_is_bounded() -> None:
     now[0] = 10_000_000
     await until(lambda: len(sent) == 4)
     assert sent == datagrams
-    await flow.emptied(1.0)
+    await flow.wait_empty(1.0)
 
 
 @on_loop
@@ -63,12 +63,12 @@ async def test_a_full_socket_holds_up() -> None:
     """Datagrams for a full socket would be kept without bound."""
     sent: list[bytes] = []
     flow = Outflow(Rates(), lambda data, _: sent.append(data), lambda: 0)
-    flow.hold_up()
+    flow.pause()
     flow.put([b"a"], ("1.1.1.1", 9))
     assert not sent
-    flow.go_on()
+    flow.resume()
     assert sent == [b"a"]
-    flow.hold_up()
+    flow.pause()
     flow.put([b"b"], ("1.1.1.1", 9))
     flow.close()
     assert flow.waiting_bytes == 0

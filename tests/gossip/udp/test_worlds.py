@@ -73,8 +73,8 @@ async def test_a_hundred_hear_what_they_want_though_much_is_lost() -> None:
         )
         now = [each.participant.statistics().round for each in nodes]
         assert max(after - before for before, after in zip(rounds, now, strict=True)) < 60
-        came = sum(len(wanted.queue) for wanted in subscribed)
-        assert came / (EVENTS * len(wanting)) >= RELIABILITY_MIN
+        remove = sum(len(wanted.queue) for wanted in subscribed)
+        assert remove / (EVENTS * len(wanting)) >= RELIABILITY_MIN
         for each in nodes:
             seen = each.statistics().participant
             assert seen.known < 99

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from contrada.gossip.addresses import LogicalAddress, address_text, distance
-from contrada.gossip.condensation import Accuracy, packed_interests
+from contrada.gossip.condensation import Accuracy, encode_interests
 from contrada.gossip.gossip_messages import (
+    AgedLine,
     AskJoin,
     Contact,
     Gossip,
-    Heard,
     JoinGroup,
+    MessageReceived,
     SendGossip,
-    ToldLine,
     Update,
     ViewLine,
 )
@@ -215,7 +215,7 @@ def test_a_long_sleeper_restores_no_lost_participants() -> None:
     """Its old lines would restore lost participants in all views forever."""
     world = populated(3, count=40)
     sleeper = world.addresses[10]
-    lines = world.participant(sleeper).membership.view.told(1)
+    lines = world.participant(sleeper).membership.view.aged_lines(1)
     for address in [sleeper, *(each for each in world.addresses[::8] if each != sleeper)]:
         world.crash(address)
     world.rounds(150)
@@ -226,7 +226,7 @@ def test_a_long_sleeper_restores_no_lost_participants() -> None:
         shared = tuple(line for line in lines if line.level >= distance(told, sleeper))
         if told != sleeper:
             slept = Update(Contact(sleeper, address_text(sleeper)), shared)
-            world.deliver(told, Heard(address_text(sleeper), slept))
+            world.deliver(told, MessageReceived(address_text(sleeper), slept))
     assert not is_right(world)
     assert right_within(world, BOUND)
 
@@ -236,15 +236,15 @@ def test_a_wrong_time_keeps_no_dead_participant() -> None:
     """One participant could make all others doubt their clocks, so that no line ages."""
     world = populated(9)
     liar = world.addresses[0]
-    far = ViewLine(liar[0], START_US + 2**52, packed_interests([]), 0, ())
-    lie = Update(Contact(liar, address_text(liar)), (ToldLine(3, 0, far),) * 100)
+    far = ViewLine(liar[0], START_US + 2**52, encode_interests([]), 0, ())
+    lie = Update(Contact(liar, address_text(liar)), (AgedLine(3, 0, far),) * 100)
     for address in gone(world, "a share of all"):
         if address != liar:
             world.crash(address)
     for _ in range(BOUND):
         for told in world.addresses:
             if told != liar:
-                world.deliver(told, Heard(address_text(liar), lie))
+                world.deliver(told, MessageReceived(address_text(liar), lie))
         world.rounds(1)
     assert is_right(world)
 
@@ -271,9 +271,9 @@ def test_an_address_is_unique_and_survives_a_restart() -> None:
     world = populated(5)
     address, other = world.addresses[3], world.addresses[50]
     spot = Contact(address, "elsewhere")
-    line = ViewLine(address[-1], START_US, packed_interests([]), 1, (spot,))
+    line = ViewLine(address[-1], START_US, encode_interests([]), 1, (spot,))
     asked = next(each for each in world.addresses if each[:2] == address[:2] and each != address)
-    (effect,) = world.deliver(asked, Heard("elsewhere", AskJoin(spot, line)))
+    (effect,) = world.deliver(asked, MessageReceived("elsewhere", AskJoin(spot, line)))
     assert isinstance(effect, SendGossip)
     assert type(effect.message).__name__ == "TurnAway"
     world.crash(address)
@@ -343,12 +343,12 @@ def test_false_lines_have_little_effect() -> None:
     me = Contact(liar, address_text(liar))
     for ahead in (1_000_000, 59_000_000, 2**52):
         for line, level in (
-            (ViewLine(victim[-1], world.now_us + ahead, packed_interests([]), 0, ()), 1),
-            (ViewLine(victim[0], world.now_us + ahead, packed_interests([]), 0, ()), 3),
+            (ViewLine(victim[-1], world.now_us + ahead, encode_interests([]), 0, ()), 1),
+            (ViewLine(victim[0], world.now_us + ahead, encode_interests([]), 0, ()), 3),
             (ViewLine(victim[0], world.now_us + ahead, b"", 7, (me, me)), 3),
         ):
-            lie = Update(me, (ToldLine(level, 0, line),))
-            world.deliver(told, Heard(me.place, lie))
+            lie = Update(me, (AgedLine(level, 0, line),))
+            world.deliver(told, MessageReceived(me.place, lie))
     assert right_within(world, BOUND)
 
 
@@ -518,6 +518,8 @@ def test_nobody_multicasts_before_it_is_in() -> None:
     world = GossipWorld(GROUP, 16)
     world.join((0, 0, 0), WANTS, (1, 1, 1))
     world.multicast((0, 0, 0), event())
-    effects = world.deliver((0, 0, 0), Heard("1.1.1", Gossip(Contact((1, 1, 1), "1.1.1"))))
+    effects = world.deliver(
+        (0, 0, 0), MessageReceived("1.1.1", Gossip(Contact((1, 1, 1), "1.1.1")))
+    )
     assert effects == []
     assert world.participant((0, 0, 0)).statistics().refused == {"not in a group": 2}

@@ -94,7 +94,7 @@ class Reassembly:
             self._drop(key)
             return b"".join(held.pieces[each] for each in range(count))
         while self.bytes_ > self._limits.incomplete_bytes_max:
-            self._lose(next(iter(self._held)))
+            self._add_lost(next(iter(self._held)))
         return None
 
     def forget(self, passed_us: int) -> None:
@@ -103,15 +103,15 @@ class Reassembly:
             key, oldest = next(iter(self._held.items()))
             if passed_us - oldest.begun_us <= self._limits.incomplete_wait_us:
                 return
-            self._lose(key)
+            self._add_lost(key)
 
     def _make_room(self, sender: bytes) -> None:
         if self._of_sender[sender] >= self._limits.incomplete_of_sender_max:
-            self._lose(next(key for key in self._held if key[0] == sender))
+            self._add_lost(next(key for key in self._held if key[0] == sender))
         if len(self._held) >= self._limits.incomplete_max:
-            self._lose(next(iter(self._held)))
+            self._add_lost(next(iter(self._held)))
 
-    def _lose(self, key: tuple[bytes, str, int]) -> None:
+    def _add_lost(self, key: tuple[bytes, str, int]) -> None:
         self._drop(key)
         self.refused[INCOMPLETE] += 1
 

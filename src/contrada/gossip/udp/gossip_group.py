@@ -118,7 +118,7 @@ def split_place(text: str, port: int | None = GOSSIP_PORT_DEFAULT) -> tuple[str,
     return host, int(digits)
 
 
-async def resolved(text: str) -> UdpAddress:
+async def resolve_place(text: str) -> UdpAddress:
     """Returns the IP address and port of a text. Raises AddressError."""
     host, port = split_place(text)
     if port == 0:

@@ -55,7 +55,7 @@ from contrada.gossip.udp.gossip_group import (
     check_own_host,
     own_host,
     place_text,
-    resolved,
+    resolve_place,
     split_place,
 )
 from contrada.gossip.udp.rate_limits import Inflow, Outflow, Rates, UdpAddress
@@ -114,16 +114,16 @@ class _UdpEnd(asyncio.DatagramProtocol):
         self._node = node
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        self._node.arrived(data, (addr[0], addr[1]))
+        self._node.on_datagram(data, (addr[0], addr[1]))
 
     def error_received(self, exc: Exception) -> None:
         self._node.refused[f"socket: {getattr(exc, 'strerror', None) or exc}"] += 1
 
     def pause_writing(self) -> None:
-        self._node.hold_up(is_full=True)
+        self._node.pause(is_full=True)
 
     def resume_writing(self) -> None:
-        self._node.hold_up(is_full=False)
+        self._node.pause(is_full=False)
 
 
 class GossipNode(AsyncResource):
@@ -192,7 +192,7 @@ class GossipNode(AsyncResource):
             check_loop(self._loop)
             return
         self._loop = running_loop()
-        towards = [await resolved(each) for each in self._join]
+        towards = [await resolve_place(each) for each in self._join]
         try:
             await self._bind(towards)
             await self._enter(towards)
@@ -239,12 +239,12 @@ class GossipNode(AsyncResource):
         raise ServiceError(f"{place_text(towards[0])} does not let this in: {refusal}")
 
     def _why_not(self) -> str:
-        said = (
+        reason = (
             f"no participant let this in for {self.limits.group_join_wait_s:g} s; it is reached at "
             f"{self.place}: are key, protocol and parameters the same there, and the clocks?"
         )
         heard = ", ".join(f"{count} {reason}" for reason, count in self.refused.items())
-        return f"{said} What came was refused: {heard}" if heard else said
+        return f"{reason} What came was refused: {heard}" if heard else reason
 
     async def aclose(self) -> None:
         """Leaves the group; iterations end after their queues. Twice is once."""
@@ -254,7 +254,7 @@ class GossipNode(AsyncResource):
                 subscription.end()
             self._is_closed = True
             self.do(LeaveGroup())
-            await self._outflow.emptied(self.limits.leave_wait_s)
+            await self._outflow.wait_empty(self.limits.leave_wait_s)
         self._close()
 
     async def _end(self) -> None:
@@ -416,7 +416,7 @@ class GossipNode(AsyncResource):
 
     # --- datagrams -------------------------------------------------------------------------------
 
-    def arrived(self, datagram: bytes, source: UdpAddress) -> None:
+    def on_datagram(self, datagram: bytes, source: UdpAddress) -> None:
         """Handles an untrusted datagram."""
         if self._is_closed or self._participant is None:
             return
@@ -475,12 +475,12 @@ class GossipNode(AsyncResource):
         """Returns the time of seals."""
         return wall_clock_us()
 
-    def hold_up(self, *, is_full: bool) -> None:
+    def pause(self, *, is_full: bool) -> None:
         """Pauses or resumes sending, as the socket demands."""
         if is_full:
-            self._outflow.hold_up()
+            self._outflow.pause()
         else:
-            self._outflow.go_on()
+            self._outflow.resume()
 
     # --- what it says of itself ------------------------------------------------------------------
 

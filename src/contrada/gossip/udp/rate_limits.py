@@ -132,17 +132,17 @@ class Outflow:
             self._flush()
         return True
 
-    def hold_up(self) -> None:
+    def pause(self) -> None:
         """Pauses: the socket is full."""
         self._is_held_up = True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Resumes."""
         self._is_held_up = False
         if self._timer is None:
             self._flush()
 
-    async def emptied(self, wait_s: float) -> None:
+    async def wait_empty(self, wait_s: float) -> None:
         """Waits until the queue is empty, within a bounded time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):

@@ -18,22 +18,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from contrada.gossip.addresses import AddressSpace, Branch, LogicalAddress, address_text, branch_of
-from contrada.gossip.condensation import packed_interests
+from contrada.gossip.condensation import encode_interests
 from contrada.gossip.gossip_messages import (
     AddInterest,
+    AgedLine,
     Contact,
     Datagram,
     EventId,
     GiveEvent,
     GossipEffect,
     GossipEvent,
-    Heard,
     JoinGroup,
     LeaveGroup,
+    MessageReceived,
     Multicast,
     SendGossip,
     Tick,
-    ToldLine,
     ViewLine,
     encode_gossip,
     event_id,
@@ -109,7 +109,7 @@ class GossipWorld:
         for address, filters in interests.items():
             participant = self._move_in(address, filters)
             participant.membership.settle(
-                ToldLine(level, 0, held.line)
+                AgedLine(level, 0, held.line)
                 for level in range(1, self.space.levels + 1)
                 for held in tables[branch_of(address, level)].live()
             )
@@ -238,7 +238,7 @@ class GossipWorld:
         # In step an answer to an answer arrives before the next round; else two rounds may pass.
         longest = self.parameters.period_us // 4 if self._in_step else 2 * self.parameters.period_us
         delay = 1 + self._rng.randrange(longest)
-        event: GossipEvent = Heard(place, effect.message)
+        event: GossipEvent = MessageReceived(place, effect.message)
         if self._as_bytes:
             event = Datagram(place, encode_gossip(effect.message))
         self._push(delay, effect.place, event)
@@ -289,7 +289,7 @@ class GossipWorld:
         lines: dict[Branch, list[ViewLine]] = defaultdict(list)
         for address, filters in sorted(interests.items()):
             contact = Contact(address, address_text(address))
-            packed = packed_interests([filters])
+            packed = encode_interests([filters])
             line = ViewLine(address[-1], START_US, packed, 1, (contact,))
             lines[branch_of(address, 1)].append(line)
         tables: dict[Branch, ViewTable] = {}

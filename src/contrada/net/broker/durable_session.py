@@ -91,9 +91,9 @@ class _ReaderQueue:
     """The send queue of one reader, and its remaining credit."""
 
     def __init__(
-        self, connection: ServerConnection, logs: BrokerLogs, said: ReadLog, label: str
+        self, connection: ServerConnection, logs: BrokerLogs, message: ReadLog, label: str
     ) -> None:
-        self.said = said
+        self.request = message
         """The request as the delivery server has it; the client knows the reader by its label."""
         self._label = label
         self._connection, self._host = connection, logs.host
@@ -108,18 +108,18 @@ class _ReaderQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def given(self, said: Records | Closed) -> None:
+    def given(self, message: Records | Closed) -> None:
         """Queues records, or the close; later calls are ignored."""
         if self.is_closed:
             return
-        if isinstance(said, Closed):
+        if isinstance(message, Closed):
             self.is_closed = True
-            self._append(said, ENTRY_BYTES)
-        elif said.records:
+            self._append(message, ENTRY_BYTES)
+        elif message.records:
             permit = self._connection.permit
-            sent = [_sendable(each, permit) for each in said.records]
+            sent = [_sendable(each, permit) for each in message.records]
             size = sum(self._append(each, _size_of(each)) for each in sent)
-            count = len(said.records)
+            count = len(message.records)
             self._asked = max(0, self._asked - count)
             self._portion = min(max(AHEAD_BYTES * count // size, 1), AHEAD_RECORDS_MAX)
         self._connection.mark_ready(self)
@@ -155,14 +155,14 @@ class _ReaderQueue:
         if more > 0 and not self._waiting:
             self._granted -= more
             self._asked += more
-            said = self.said
-            self._host.consume(said.consumer, Grant(said.name, said.consumer, more))
+            message = self.request
+            self._host.consume(message.consumer, Grant(message.name, message.consumer, more))
 
     def next_frame(self) -> LogDelivery | None:
         """Returns the next frame of records, or of the close."""
         if not self._waiting:
             return None
-        name, records, size = self.said.name, list[LogEntry](), 0
+        name, records, size = self.request.name, list[LogEntry](), 0
         closed: Closed | None = None
         while self._waiting and size < _FRAME_BYTES and len(records) < _FRAME_RECORDS:
             each, each_size = self._waiting[0]
@@ -320,15 +320,17 @@ class DurableSession:
 
     # --- publishing ---------------------------------------------------------------------------
 
-    def _add_publisher(self, number: int, said: PublisherHello) -> None:
-        is_new = said.publisher not in self._publishers
+    def _add_publisher(self, number: int, message: PublisherHello) -> None:
+        is_new = message.publisher not in self._publishers
         if is_new and len(self._publishers) >= (most := self._limits.publishers_per_client_max):
             raise LimitError("publishers_per_client_max", most)
-        self._logs.admit(said.publisher, said.instance, self)
-        self._publishers[said.publisher] = None
+        self._logs.admit(message.publisher, message.instance, self)
+        self._publishers[message.publisher] = None
         server = self._host.server
-        self._host.arrive(said.publisher, said.past)
-        known = PublisherState(server.name, server.incarnation, server.sequence_of(said.publisher))
+        self._host.arrive(message.publisher, message.past)
+        known = PublisherState(
+            server.name, server.incarnation, server.sequence_of(message.publisher)
+        )
         self._answer(number, encode_durable(known))
 
     def _publish(
@@ -425,27 +427,29 @@ class DurableSession:
 
     # --- reading ------------------------------------------------------------------------------
 
-    def _read(self, number: int, said: ReadLog) -> None:
-        label = said.consumer
+    def _read(self, number: int, message: ReadLog) -> None:
+        label = message.consumer
         if label in self._readers:
             if not self._readers[label].is_closed:
-                raise DeliveryError(f"{label!r} reads {self._readers[label].said.name!r} already")
-            self._close_reader(CloseLog(said.name, label))
+                raise DeliveryError(
+                    f"{label!r} reads {self._readers[label].request.name!r} already"
+                )
+            self._close_reader(CloseLog(message.name, label))
         if len(self._readers) >= (most := self._limits.readers_per_client_max):
             raise LimitError("readers_per_client_max", most)
-        filters = said.filters
+        filters = message.filters
         most = self._limits.durable_filters_max
         if filters is not None and len(filters.filters) > most:
             raise LimitError("durable_filters_max", most, len(filters.filters))
         if self._connection.permit is not None and filters is not None:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
                 granted = self._connection.permit.subscribed(filters)
-            said = msgspec.structs.replace(said, filters=FilterSet(granted))
+            message = msgspec.structs.replace(message, filters=FilterSet(granted))
         self._logs.claim(self._reader_key(label), self)
         self._reads += 1
         # A name of this run: records of the run before may still be in flight to the old name.
         consumer = f"{self._connection.broker.instance}.{self._client.name}.{self._reads}"
-        asked = msgspec.structs.replace(said, consumer=consumer)
+        asked = msgspec.structs.replace(message, consumer=consumer)
         reader = self._readers[label] = _ReaderQueue(self._connection, self._logs, asked, label)
         try:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
@@ -454,46 +458,46 @@ class DurableSession:
             del self._readers[label]
             self._logs.disclaim(self._reader_key(label), self)
             raise
-        self._logs.cancel_expiry(said.name)
-        known = self._host.server.find(said.name)
+        self._logs.cancel_expiry(message.name)
+        known = self._host.server.find(message.name)
         owner, at = known[:2] if known is not None else ("", 0)
         self._answer(number, encode_durable(ReaderState(standing, owner, at)))
 
-    def _read_batch(self, number: int, said: AskRecordBatch) -> Generator[None]:
+    def _read_batch(self, number: int, message: AskRecordBatch) -> Generator[None]:
         if len(self._batches) >= (most := self._limits.record_batches_max):
             raise LimitError("record_batches_max", most)
-        self._check_names(said)
+        self._check_names(message)
         batch = yield from read_record_batch(
-            self._host.server, said, self._limits.record_batch_bytes_max, self._connection.permit
+            self._host.server, message, self._limits.record_batch_bytes_max, self._connection.permit
         )
         if number:
             self._batches.add(number)
         self._answer(number, encode_durable(batch))
 
-    def _consume(self, said: Grant | Ack | Nack) -> None:
-        reader = self._readers.get(said.consumer)
-        if reader is None or reader.said.name != said.name:
-            raise DeliveryError(f"{said.consumer!r} does not read {said.name!r}")
-        if isinstance(said, Grant):
-            reader.grant(said.credit)
+    def _consume(self, message: Grant | Ack | Nack) -> None:
+        reader = self._readers.get(message.consumer)
+        if reader is None or reader.request.name != message.name:
+            raise DeliveryError(f"{message.consumer!r} does not read {message.name!r}")
+        if isinstance(message, Grant):
+            reader.grant(message.credit)
             return
-        many = said.intervals if isinstance(said, Ack) else said.positions
+        many = message.intervals if isinstance(message, Ack) else message.positions
         if len(many) > OUT_MAX:
             raise LimitError("OUT_MAX", OUT_MAX, len(many))
-        if isinstance(said, Ack) and not all(0 < a < b for a, b in said.intervals):
-            raise InvalidValueError(said.intervals[0], "expected intervals of positions from 1")
-        translated: Consuming = msgspec.structs.replace(said, consumer=reader.said.consumer)
-        self._host.consume(reader.said.consumer, translated)
+        if isinstance(message, Ack) and not all(0 < a < b for a, b in message.intervals):
+            raise InvalidValueError(message.intervals[0], "expected intervals of positions from 1")
+        translated: Consuming = msgspec.structs.replace(message, consumer=reader.request.consumer)
+        self._host.consume(reader.request.consumer, translated)
 
-    def _close_reader(self, said: CloseLog) -> None:
-        reader = self._readers.pop(said.consumer, None)
+    def _close_reader(self, message: CloseLog) -> None:
+        reader = self._readers.pop(message.consumer, None)
         if reader is None:
             return  # It was closed, or never opened.
         self._discard_reader(reader)
-        self._logs.disclaim(self._reader_key(said.consumer), self)
-        name, ends = reader.said.name, said.ends and not reader.said.is_durable
-        seen = None if said.seen is None else said.seen[:OUT_MAX]
-        self._host.leave(CloseLog(name, reader.said.consumer, ends, seen))
+        self._logs.disclaim(self._reader_key(message.consumer), self)
+        name, ends = reader.request.name, message.ends and not reader.request.is_durable
+        seen = None if message.seen is None else message.seen[:OUT_MAX]
+        self._host.leave(CloseLog(name, reader.request.consumer, ends, seen))
 
     def _reader_key(self, label: str) -> str:
         """Returns the reader's key at the broker, which no other user can claim."""
@@ -503,7 +507,7 @@ class DurableSession:
     def yield_reader(self, claimed: str) -> None:
         """Closes a reader that is on another connection now: this connection is dead."""
         label = claimed.removeprefix(self._reader_key(""))
-        self._close_reader(CloseLog(self._readers[label].said.name, label))
+        self._close_reader(CloseLog(self._readers[label].request.name, label))
 
     def _discard_reader(self, reader: _ReaderQueue) -> None:
         self._connection.forget_feed(reader)
@@ -514,9 +518,9 @@ class DurableSession:
         for label, reader in self._readers.items():
             self._discard_reader(reader)
             self._logs.disclaim(self._reader_key(label), self)
-            self._host.leave(CloseLog(reader.said.name, reader.said.consumer))
-            if not reader.said.is_durable:
-                self._logs.start_expiry(reader.said.name)
+            self._host.leave(CloseLog(reader.request.name, reader.request.consumer))
+            if not reader.request.is_durable:
+                self._logs.start_expiry(reader.request.name)
         self._readers.clear()
         for each in self._publishers:
             self._logs.dismiss(each, self)

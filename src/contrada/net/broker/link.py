@@ -260,8 +260,8 @@ class Link:
 
     def _count_refused(self, error: ContradaError) -> None:
         self.connection.broker.refused[type(error).__name__] += 1
-        said = {"neighbour": self.name, "reason": error}
-        _LOG.info("neighbour %(neighbour)s is refused: %(reason)s", said)
+        fields = {"neighbour": self.name, "reason": error}
+        _LOG.info("neighbour %(neighbour)s is refused: %(reason)s", fields)
 
     def _is_allowed(self, message: Message) -> bool:
         """Returns whether a message may cross the link, in either direction.
@@ -313,10 +313,10 @@ class Link:
             self._outbox.append(encode_message(message))
 
     def _send_outbox(self) -> None:
-        said, self._outbox = self._outbox, []
+        fields, self._outbox = self._outbox, []
         part: list[msgspec.Raw] = []
         size = 0
-        for each in said:
+        for each in fields:
             if len(each) > self._limits.link_frame_bytes:
                 if part:
                     self.connection.send(Hop(part))

@@ -44,35 +44,37 @@ def local_number(server: DeliveryServer, name: str, number: int | None = None) -
     return found
 
 
-def log_state(server: DeliveryServer, said: AskLog) -> LogState:
+def log_state(server: DeliveryServer, request: AskLog) -> LogState:
     """Returns the state of a log. Raises as `local_number`, StoreError."""
-    number = local_number(server, said.name)
-    terms = server.logs.terms(said.name)
+    number = local_number(server, request.name)
+    terms = server.logs.terms(request.name)
     assert terms is not None, "it is at home here"
     filters = FilterSet(terms.filters.filters)
-    return LogState(filters, server.name, number, *server.logs.positions(said.name, said.time_us))
+    return LogState(
+        filters, server.name, number, *server.logs.positions(request.name, request.time_us)
+    )
 
 
 def read_record_batch(
-    server: DeliveryServer, said: AskRecordBatch, bytes_max: int, permit: Permit | None = None
+    server: DeliveryServer, request: AskRecordBatch, bytes_max: int, permit: Permit | None = None
 ) -> Generator[None, None, RecordBatch]:
     """Returns a batch of at most `bytes_max`; other connections may have a turn at each `yield`.
 
     Records that the permit excludes are reported as damaged. Raises as `local_number`,
     InvalidValueError, StoreError.
     """
-    if not 0 < said.first < said.end:
-        raise InvalidValueError((said.first, said.end), "expected positions from 1 on")
+    if not 0 < request.first < request.end:
+        raise InvalidValueError((request.first, request.end), "expected positions from 1 on")
     positions, times, lengths = array("q"), array("q"), array("I")
     found, damaged = list[bytes](), list[tuple[int, str]]()
-    at, size, count = said.first, 0, 1
-    while at < said.end and size < bytes_max:
-        local_number(server, said.name, said.number)  # It may have ended since the last turn.
-        _, _, end, _ = server.logs.positions(said.name)
-        count = min(count, said.end - at, end - at)
+    at, size, count = request.first, 0, 1
+    while at < request.end and size < bytes_max:
+        local_number(server, request.name, request.number)  # It may have ended since the last turn.
+        _, _, end, _ = server.logs.positions(request.name)
+        count = min(count, request.end - at, end - at)
         if count <= 0:
             break
-        for each in server.logs.entries(said.name, at, count, is_again=said.is_again):
+        for each in server.logs.entries(request.name, at, count, is_again=request.is_again):
             if not isinstance(each, LogRecord):
                 damaged.append((each.position, each.reason))
             elif len(each.data) > CONTENT_BYTES_MAX:
@@ -85,7 +87,7 @@ def read_record_batch(
                 lengths.append(len(each.data))
                 found.append(each.data)
                 size += len(each.data)
-        at = min(max(at + count, server.logs.first_kept(said.name, at + count)), said.end)
+        at = min(max(at + count, server.logs.first_kept(request.name, at + count)), request.end)
         # The mean length so far bounds the next read, to one turn and the rest of the batch.
         mean = max(1, size // max(1, len(found)))
         count = max(1, min(_READ_AT_ONCE, (bytes_max - size) // mean))

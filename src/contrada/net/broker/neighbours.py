@@ -172,10 +172,14 @@ class Neighbours:
             if clock() - begun_s >= STEADY_S:  # It was not refused or replaced at once.
                 backoff.reset()
             wait_s = backoff.next_s()
-            said = {"address": str(address), "reason": reason or "it is gone", "wait_s": wait_s}
+            fields = {
+                "address": str(address),
+                "reason": reason or "it is gone",
+                "wait_s": wait_s,
+            }
             _LOG.info(
                 "neighbour %(address)s is away (%(reason)s); it is tried again in %(wait_s).1f s",
-                said,
+                fields,
             )
             attempt += 1
             self._tell(ConnectionState("trying", address, reason, attempt, wait_s))
@@ -224,34 +228,39 @@ class Neighbours:
 
     def _hello(self, wanted: WantedLink) -> Hello:
         """Returns the hello for a wanted neighbour."""
-        said = self.capabilities() | {"as": str(_OPPOSITE[wanted.role]), "cost": wanted.cost}
-        return Hello(NEIGHBOUR, self._broker.hello.software, said, self._broker.network.token)
+        capabilities = self.capabilities() | {
+            "as": str(_OPPOSITE[wanted.role]),
+            "cost": wanted.cost,
+        }
+        return Hello(
+            NEIGHBOUR, self._broker.hello.software, capabilities, self._broker.network.token
+        )
 
     def capabilities(self) -> dict[str, int | str | bool]:
         """Returns the capabilities in every hello of this broker."""
         network = self._broker.network
-        said: dict[str, int | str | bool] = {"frame_bytes_max": FRAME_BYTES_MAX}
+        capabilities: dict[str, int | str | bool] = {"frame_bytes_max": FRAME_BYTES_MAX}
         if network.name:
-            said |= {
+            capabilities |= {
                 "name": network.name,
                 "instance": self._broker.instance,
                 **network.shared_options(),
             }
-        return said
+        return capabilities
 
     # --- meeting ------------------------------------------------------------------------------
 
     def handler_for(self, connection: ServerConnection, hello: Hello) -> Link:
         """Returns the link for a broker's hello. Raises FrameError where it does not fit."""
-        said = hello.capabilities
-        name, instance = self._check(said)
+        capabilities = hello.capabilities
+        name, instance = self._check(capabilities)
         made = self._outgoing.get(connection)
         is_ours = made is not None
         if made is not None:
             self._names[made[0]] = name
             role, cost = made[0].role, made[0].cost
         else:
-            role, cost = _role_of(said), _cost_of(said)
+            role, cost = _role_of(capabilities), _cost_of(capabilities)
         if not 1 <= cost <= COST_MAX:
             raise FrameError("options", f"no cost of a link: {cost}; expected 1 to {COST_MAX}")
         if role is Role.PARENT and not is_ours:
@@ -268,12 +277,12 @@ class Neighbours:
             made[1].set_result(None)
         return link
 
-    def _check(self, said: Mapping[str, Any]) -> tuple[str, str]:
+    def _check(self, capabilities: Mapping[str, Any]) -> tuple[str, str]:
         """Returns the name and instance of a broker that fits."""
         network = self._broker.network
         if not network.name:
             raise FrameError("no network", "this broker has no name, so it takes no neighbours")
-        name, instance = said.get("name"), said.get("instance")
+        name, instance = capabilities.get("name"), capabilities.get("instance")
         if not isinstance(name, str) or not isinstance(instance, str) or not name:
             raise FrameError("no network", "the other broker says no name: give it one")
         if len(name) > LABEL_CHARS_MAX:
@@ -281,8 +290,8 @@ class Neighbours:
         if name == network.name:
             raise FrameError("name", f"both brokers have the name {name!r}")
         for option, here in network.shared_options().items():
-            if said.get(option) != here:
-                there = said.get(option)
+            if capabilities.get(option) != here:
+                there = capabilities.get(option)
                 raise FrameError(
                     "options",
                     f"{option} is {there!r} at {name!r} and {here!r} at {network.name!r}; "
@@ -314,15 +323,15 @@ class Neighbours:
             _LOG.info("the link to %(neighbour)s is down", {"neighbour": link.name})
 
 
-def _role_of(said: Mapping[str, Any]) -> Role:
+def _role_of(capabilities: Mapping[str, Any]) -> Role:
     try:
-        return Role(said.get("as"))  # type: ignore[arg-type]
+        return Role(capabilities.get("as"))  # type: ignore[arg-type]
     except ValueError:
-        raise FrameError("options", f"no role of a neighbour: {said.get('as')!r}") from None
+        raise FrameError("options", f"no role of a neighbour: {capabilities.get('as')!r}") from None
 
 
-def _cost_of(said: Mapping[str, Any]) -> int:
-    cost = said.get("cost")
+def _cost_of(capabilities: Mapping[str, Any]) -> int:
+    cost = capabilities.get("cost")
     if not isinstance(cost, int) or isinstance(cost, bool):
         raise FrameError("options", f"no cost of a link: {cost!r}")
     return cost

@@ -212,8 +212,8 @@ class ServerConnection(Wire):
         self.failure = self.failure or self._why_lost(error)
         self._transport = None
         self._account_unread()
-        said = {"who": self.who, "peer": self.name, "reason": error or "in order"}
-        _LOG.info("%(who)s %(peer)s is gone: %(reason)s", said)
+        fields = {"who": self.who, "peer": self.name, "reason": error or "in order"}
+        _LOG.info("%(who)s %(peer)s is gone: %(reason)s", fields)
         self._withdraw_all()
         self.broker.forget(self)
         if not self.ended.done():

@@ -115,23 +115,23 @@ class _OfferQueue:
 
     def next_frame(self) -> Frame | None:
         """Returns the next frame of changes, or the answer; None where there is neither."""
-        told: list[tuple[bytes, bool]] = []
+        changes: list[tuple[bytes, bool]] = []
         taken, size = [], 0
         most = self._connection.broker.limits.offers_per_frame_max
         for form, gone in islice(self._changes.items(), most):
-            if size >= OFFERS_BYTES_MAX or (told and form is _ANSWER):
+            if size >= OFFERS_BYTES_MAX or (changes and form is _ANSWER):
                 break
             taken.append(form)
             if form is _ANSWER:
                 break
             offer = self._dispatcher.on_offer[form] if gone is None else gone
-            told.append((to_msgpack(offer), gone is None))
-            size += len(told[-1][0])
+            changes.append((to_msgpack(offer), gone is None))
+            size += len(changes[-1][0])
         for form in taken:
             del self._changes[form]
         self._hold()
-        if told:
-            return Offers(told)
+        if changes:
+            return Offers(changes)
         return Reply(self._number) if taken else None
 
     def _changed(self, offer: Offer, is_on_offer: bool) -> None:

@@ -147,8 +147,8 @@ class SessionQueries:
             self._queue.add(AboutQuestions([encode_message(more)]))
         if failed:
             sources = shortened(", ".join(each.name for each in failed))
-            said = {"source": sources, "user": permit.principal.name}
-            _LOG.info("source %(source)s of %(user)s gave what may not be published", said)
+            fields = {"source": sources, "user": permit.principal.name}
+            _LOG.info("source %(source)s of %(user)s gave what may not be published", fields)
         heard = (each for each in message.reports if given.get(each.name, 0) is not None)
         return replace(message, items=tuple(kept), reports=(*heard, *failed))
 

@@ -92,8 +92,8 @@ class Users:
         """Returns the settings of each user of a file. Raises InputError."""
         users = checked(str(path), read_toml(path), _UserFile).users
         return {
-            name: checked(f"{path}: users.{name}", said, UserSettings)
-            for name, said in users.items()
+            name: checked(f"{path}: users.{name}", user, UserSettings)
+            for name, user in users.items()
         }
 
     @classmethod
@@ -104,18 +104,18 @@ class Users:
         principals: dict[str, Principal] = {}
         records: dict[str, str] = {}
         certificates: dict[str, str] = {}
-        for name, said in users.items():
+        for name, user in users.items():
             try:
                 check_user_name(name)
-                if said.token:
-                    check_record(said.token)
-                principals[name] = said.principal(name)
+                if user.token:
+                    check_record(user.token)
+                principals[name] = user.principal(name)
             except ContradaError as error:
                 raise InputError(source, f"users.{name}: {error}") from None
-            if said.token:
-                records[name] = said.token
-            if said.certificate:
-                other = certificates.setdefault(said.certificate, name)
+            if user.token:
+                records[name] = user.token
+            if user.certificate:
+                other = certificates.setdefault(user.certificate, name)
                 if other != name:
                     reason = f"users.{name}: found the certificate of {other!r} again"
                     raise InputError(source, reason)
@@ -144,11 +144,13 @@ def check_user_name(name: str) -> None:
         raise InputError("name", f"found {name!r}, expected {expected}")
 
 
-def _filters(key: str, said: bool | str | list[str]) -> FilterSet:
-    if isinstance(said, bool):
-        return EVERYTHING if said else NOTHING
+def _filters(key: str, value: bool | str | list[str]) -> FilterSet:
+    if isinstance(value, bool):
+        return EVERYTHING if value else NOTHING
     try:
-        found = FilterSet([FilterSet(each) for each in ([said] if isinstance(said, str) else said)])
+        found = FilterSet(
+            [FilterSet(each) for each in ([value] if isinstance(value, str) else value)]
+        )
     except ContradaError as error:
         raise InputError(key, str(error)) from None
     for operator in found.unknown():

@@ -71,7 +71,7 @@ class _OpenReader:
     """A reader and its request; the subscription's owner and number once they are known."""
 
     reader: LogReader
-    said: ReadLog
+    request: ReadLog
     where: tuple[str, int] | None = None
     done: "asyncio.Future[LogReply] | None" = None
     last: "asyncio.Future[LogReply] | None" = None  # the answer to its last request
@@ -189,82 +189,84 @@ class DurableClient:
             raise
 
     async def _send_hello(self) -> None:
-        said = PublisherHello(self._stamp.publisher, self._instance, self._past_runs)
-        found: PublisherState = decode_result(await self._ask(encode_durable(said)), PublisherState)
+        message = PublisherHello(self._stamp.publisher, self._instance, self._past_runs)
+        found: PublisherState = decode_result(
+            await self._ask(encode_durable(message)), PublisherState
+        )
         self._stamp.go_on_after(found.sequence)
         self._server_run = found.server, found.incarnation
         self._past_runs[found.server] = found.incarnation
 
     # --- reading ------------------------------------------------------------------------------
 
-    async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
+    async def read(self, reader: LogReader, message: ReadLog) -> FilterSet:
         """See `LogHost`."""
-        of = _OpenReader(reader, said)
+        of = _OpenReader(reader, message)
         try:
             return await self._retry(lambda: self._begin(of))
         except BaseException as error:
-            self._readers.pop(said.consumer, None)
+            self._readers.pop(message.consumer, None)
             if not isinstance(
                 error, NotPermittedError
             ):  # It may have been opened there all the same.
-                self._say(CloseLog(said.name, said.consumer, not said.is_durable))
+                self._say(CloseLog(message.name, message.consumer, not message.is_durable))
             raise
 
     async def _begin(self, of: _OpenReader) -> FilterSet:
-        self._readers[of.said.consumer] = of
-        return await self._read(of, of.said)
+        self._readers[of.request.consumer] = of
+        return await self._read(of, of.request)
 
-    async def _read(self, of: _OpenReader, said: ReadLog) -> FilterSet:
-        found: ReaderState = decode_result(await self._ask(encode_durable(said)), ReaderState)
+    async def _read(self, of: _OpenReader, message: ReadLog) -> FilterSet:
+        found: ReaderState = decode_result(await self._ask(encode_durable(message)), ReaderState)
         where = found.owner, found.number
         if of.where not in (None, where):
-            self._say(CloseLog(said.name, said.consumer))
+            self._say(CloseLog(message.name, message.consumer))
             raise ServiceError("the subscription has ended, and another one has its name")
         of.where = where
         return found.filters
 
-    def consume(self, client: str, said: Consuming) -> None:
+    def consume(self, client: str, message: Consuming) -> None:
         """See `LogHost`. An unanswered acknowledgement is sent again."""
         of = self._readers[client]
-        if isinstance(said, Grant):
+        if isinstance(message, Grant):
             if self._is_up and of.anew is None:
-                self._reconnection.send(LogRequest(0, encode_durable(said)))
-        elif isinstance(said, Ack):
-            of.gathered += said.intervals
+                self._reconnection.send(LogRequest(0, encode_durable(message)))
+        elif isinstance(message, Ack):
+            of.gathered += message.intervals
             if of.done is None:
                 self._say_done(of)
         else:
-            of.last = self._say(said) or of.last
+            of.last = self._say(message) or of.last
 
     def _say_done(self, of: _OpenReader) -> None:
         """Sends the acknowledgements that were gathered since the last answer."""
         of.done = None
         if of.gathered:
-            said = Ack(of.said.name, of.said.consumer, tuple(of.gathered))
+            message = Ack(of.request.name, of.request.consumer, tuple(of.gathered))
             of.gathered.clear()
-            done = self._ask(encode_durable(said), is_kept=True, consumer=said.consumer)
+            done = self._ask(encode_durable(message), is_kept=True, consumer=message.consumer)
             of.done = of.last = done
             done.add_done_callback(lambda _: self._say_done(of) if of.done is done else None)
 
-    def _say(self, said: Consuming) -> "asyncio.Future[LogReply] | None":
+    def _say(self, message: Consuming) -> "asyncio.Future[LogReply] | None":
         """Sends a request that is not repeated: its reader ends with the connection."""
         if self._is_up and self._reconnection.is_there:
-            return self._ask(encode_durable(said))
+            return self._ask(encode_durable(message))
         return None
 
-    def leave(self, said: CloseLog) -> None:
+    def leave(self, message: CloseLog) -> None:
         """See `LogHost`."""
-        of = self._readers.get(said.consumer)
+        of = self._readers.get(message.consumer)
         if of is None or of.is_leaving:
             return
         self._say_done(of)
         if of.where is None:
-            del self._readers[said.consumer]
-            self._say(said)
+            del self._readers[message.consumer]
+            self._say(message)
             return
         of.is_leaving = True  # Its answer implies that of the acknowledgements before it.
-        left = self._ask(encode_durable(said), is_kept=True, consumer=said.consumer)
-        left.add_done_callback(lambda _: self._readers.pop(said.consumer, None))
+        left = self._ask(encode_durable(message), is_kept=True, consumer=message.consumer)
+        left.add_done_callback(lambda _: self._readers.pop(message.consumer, None))
         if self._is_up:
             of.last = left
 
@@ -297,22 +299,22 @@ class DurableClient:
         """
         return await self._retry(partial(self._query, AskLog(name, time_us), LogState))
 
-    async def record_batch(self, said: AskRecordBatch) -> RecordBatch:
+    async def record_batch(self, message: AskRecordBatch) -> RecordBatch:
         """Returns a batch of its records, see `net.broker.log_batches`. Raises as `log`."""
-        return await self._retry(partial(self._query, said, RecordBatch))
+        return await self._retry(partial(self._query, message, RecordBatch))
 
     async def acknowledge(self, name: str, number: int, before: int) -> None:
         """Acknowledges all records before a position, on disk. Raises as `record_batch`."""
-        said = encode_durable(Acknowledge(name, number, before))
-        await self._retry(lambda: self._ask(said))
+        message = encode_durable(Acknowledge(name, number, before))
+        await self._retry(lambda: self._ask(message))
 
     async def known_sequence(self) -> int:
         """Returns the highest number of this publisher at the broker. Raises DeliveryError."""
         await self._retry(self._say_hello)
         return self._stamp.sequence
 
-    async def _query(self, said: Any, expected: type[T]) -> T:
-        answer: T = decode_result(await self._ask(encode_durable(said)), expected)
+    async def _query(self, message: Any, expected: type[T]) -> T:
+        answer: T = decode_result(await self._ask(encode_durable(message)), expected)
         return answer
 
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -360,16 +362,16 @@ class DurableClient:
     def on_delivery(self, frame: LogDelivery) -> None:
         """Passes records to their reader. Raises FrameError for a malformed message."""
         try:
-            said = decode_delivery(frame.message)
+            message = decode_delivery(frame.message)
         except EncodingError as error:
             raise FrameError("malformed", str(error)) from None
-        of = self._readers.get(said.consumer)
+        of = self._readers.get(message.consumer)
         if of is None or of.is_leaving:  # The broker did not know that yet.
             return
-        if isinstance(said, Closed) and said.again and of.where is not None:
+        if isinstance(message, Closed) and message.again and of.where is not None:
             of.anew = asyncio.create_task(self._restart(of))
         else:
-            of.reader.given(said)
+            of.reader.given(message)
 
     async def _restart(self, of: _OpenReader) -> None:
         """Opens a reader again after a restart of the server that owns its log."""
@@ -380,7 +382,7 @@ class DurableClient:
             await self._reopen(of)
             if of.anew is this:
                 of.anew = None
-                if of.said.consumer in self._readers and not of.is_leaving:
+                if of.request.consumer in self._readers and not of.is_leaving:
                     of.reader.begun_anew()
 
     def on_lost(self, unsent: ServiceError) -> None:
@@ -417,17 +419,19 @@ class DurableClient:
                 of.reader.begun_anew()
 
     async def _reopen(self, of: _OpenReader) -> None:
-        said, position, time_us = of.said, of.said.position, of.said.time_us
+        message, position, time_us = of.request, of.request.position, of.request.time_us
         if (position or time_us is not None) and of.reader.newest:
             position, time_us = of.reader.newest + 1, None  # Continues behind the newest record.
-        again = ReadLog(said.name, said.consumer, None, None, said.is_durable, position, time_us)
+        again = ReadLog(
+            message.name, message.consumer, None, None, message.is_durable, position, time_us
+        )
         try:
             await self._read(of, again)
         except ConnectionFailedError:
             raise
         except ContradaError as error:  # The other readers continue.
-            self._readers.pop(of.said.consumer, None)
-            of.reader.given(Closed(of.said.name, of.said.consumer, str(error)))
+            self._readers.pop(of.request.consumer, None)
+            of.reader.given(Closed(of.request.name, of.request.consumer, str(error)))
 
     async def settle(self) -> None:
         """Waits for publications and the last requests of readers, within a bounded time."""
@@ -449,7 +453,7 @@ class DurableClient:
         self._fail(failure, lambda _: True)
         for of in list(self._readers.values()):
             of.reader.end(failure)
-            self._readers.pop(of.said.consumer, None)
+            self._readers.pop(of.request.consumer, None)
 
     def _fail(self, failure: ContradaError, is_meant: Callable[[_PendingRequest], bool]) -> None:
         """Fails the requests that match."""

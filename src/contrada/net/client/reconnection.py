@@ -39,7 +39,7 @@ _LOG: Final = logging.getLogger(__name__)
 class ConnectionOwner(Protocol):
     """The owner of a connection."""
 
-    def received(self, frame: Frame) -> None:
+    def on_frame(self, frame: Frame) -> None:
         """Handles a frame."""
 
     def on_lost(self, unanswered: ServiceError, unsent: ServiceError) -> None:
@@ -210,7 +210,7 @@ class Reconnection:
         hello = Hello(CLIENT, "contrada", {}, self._options.token)
         wire = ClientWire(
             hello,
-            self._owner.received,
+            self._owner.on_frame,
             lambda why: self._on_lost(wire, why),
             liveness=self._limits.liveness,
             tick_s=self._limits.client_tick_s,
@@ -238,7 +238,7 @@ class Reconnection:
             wire.abort()
             raise
         self.address = address
-        self._on_welcome(wire.told)
+        self._on_welcome(wire.publisher_prefix)
         return wire
 
     def _set_up(self, wire: ClientWire) -> None:

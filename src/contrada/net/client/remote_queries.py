@@ -61,7 +61,7 @@ class RemoteQueryEngine(QueryEngine):
         else:
             self._reconnection.send(AboutQuestions([encode_message(message)]))
 
-    def received(self, frame: QuestionDelivery | AboutQuestions) -> None:
+    def on_frame(self, frame: QuestionDelivery | AboutQuestions) -> None:
         """Handles a frame. Raises FrameError for a malformed message."""
         try:
             if isinstance(frame, QuestionDelivery):

@@ -414,7 +414,7 @@ class TcpService(BaseService):
         answer = self._requests[number] = asyncio.get_running_loop().create_future()
         return answer
 
-    def received(self, frame: Frame) -> None:
+    def on_frame(self, frame: Frame) -> None:
         """Handles a frame."""
         match frame:
             case Delivery() | MatchDelivery():
@@ -428,7 +428,7 @@ class TcpService(BaseService):
             case Offers():
                 self._offers.on_offers(frame)
             case QuestionDelivery() | AboutQuestions():
-                self._query_engine().received(frame)
+                self._query_engine().on_frame(frame)
             case LogReply() if self._durable is not None:
                 self._durable.on_reply(frame)
             case LogDelivery() if self._durable is not None:

@@ -129,11 +129,11 @@ class Connection:
         self.state = Phase.GREETED
         self.send(self._hello)
 
-    def welcome(self, said: Mapping[str, str] = _NOTHING_MORE) -> None:
+    def welcome(self, additional: Mapping[str, str] = _NOTHING_MORE) -> None:
         """Answers the other side's hello, once, with additional capabilities."""
         if self.state is Phase.NEW:
-            if said:
-                capabilities = {**self._hello.capabilities, **said}
+            if additional:
+                capabilities = {**self._hello.capabilities, **additional}
                 self._hello = replace(self._hello, capabilities=capabilities)
             self.greet()
             self.state = Phase.OPEN

@@ -165,7 +165,7 @@ class ClientWire(Wire):
         """The code of the broker's Failure, or TLS_FAULT."""
 
     @property
-    def told(self) -> str:
+    def publisher_prefix(self) -> str:
         """The publisher prefix that the broker assigns; empty without one."""
         hello = self._connection.peer
         name = None if hello is None else hello.capabilities.get(PUBLISHER)

@@ -183,15 +183,15 @@ def _is_certificate_error(error: ssl.SSLError) -> bool:
 def describe_tls_error(error: ssl.SSLError) -> str:
     """Returns the reason of a failed handshake as a sentence."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        said = error.verify_message.rstrip(".")
+        detail = error.verify_message.rstrip(".")
         if error.verify_code == _EXPIRED:
             return "the certificate of the other side has expired"
         if error.verify_code == _NOT_YET:
             return "the certificate of the other side is not valid yet: is the clock right?"
         if error.verify_code in _WRONG_HOST:
-            return f"the certificate of the other side is for another host ({said})"
+            return f"the certificate of the other side is for another host ({detail})"
         return (
-            f"the certificate of the other side is not trusted ({said}); --tls-authority PEM, or "
+            f"the certificate of the other side is not trusted ({detail}); --tls-authority PEM, or "
             "tls= of `connect`, says who is"
         )
     reason = error.reason or str(error)

@@ -161,8 +161,8 @@ class MessageTransport(asyncio.Transport):
             self.abort()
             self._messages.cut()
             if fault is not None and not isinstance(fault, OSError):
-                said = {"message": "a fault of an end of a connection", "exception": fault}
-                asyncio.get_running_loop().call_exception_handler(said)
+                context = {"message": "a fault of an end of a connection", "exception": fault}
+                asyncio.get_running_loop().call_exception_handler(context)
             self._protocol.connection_lost(fault)
 
 
