@@ -46,14 +46,14 @@ class Expected:
 async def evaluate(
     pipeline: Pipeline,
     interests: Sequence[Interest],
-    on_progress: Callable[[int], None] = lambda records: None,
+    show: Callable[[int], None] = lambda records: None,
 ) -> Expected:
-    """Applies every filter to every notification; `on_progress` gets the number done."""
+    """Applies every filter to every notification; `show` gets the number done."""
     expected = Expected(deliveries={interest.name: Counter() for interest in interests})
     asked = [(interest, interest.filters) for interest in interests]
     for number, (source, record) in enumerate(_records(pipeline.sources)):
         if number % RECORDS_PER_TURN == 0:
-            on_progress(number)
+            show(number)
             await asyncio.sleep(0)
         if isinstance(record, BadRecord):
             expected.bad[source.name] += 1

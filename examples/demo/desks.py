@@ -117,11 +117,11 @@ def event_time(notification: Notification) -> datetime:
 class Inbox:
     """The deliveries of one subscriber so far; `failure` is the reason of its end.
 
-    `on_progress` is called for each delivery.
+    `show` is called for each delivery.
     """
 
     interest: Interest
-    on_progress: Callable[[], None]
+    show: Callable[[], None]
     deliveries: list[Delivery] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
     failure: ContradaError | None = None
@@ -141,17 +141,17 @@ class Inbox:
 
 @asynccontextmanager
 async def listening(
-    interest: Interest, service: Service, on_progress: Callable[[], None] = lambda: None
+    interest: Interest, service: Service, show: Callable[[], None] = lambda: None
 ) -> AsyncIterator[Inbox]:
     """A running subscriber: subscribed on entering, unsubscribed on leaving."""
-    inbox = Inbox(interest, on_progress)
+    inbox = Inbox(interest, show)
     async with service.subscribe(interest.subject) as events:
 
         async def read() -> None:
             try:
                 async for item in events:
                     inbox.deliveries.append(Delivery(item, monotonic()))
-                    inbox.on_progress()
+                    inbox.show()
             except ContradaError as error:
                 inbox.failure = error
 

@@ -96,9 +96,7 @@ async def demo(out: Path, progress: Progress) -> Results:
         inboxes = []
         for interest in INTERESTS:
             service = await running.enter_async_context(connect(address))
-            listener = listening(
-                interest, service, on_progress=lambda: progress.advance(delivering)
-            )
+            listener = listening(interest, service, show=lambda: progress.advance(delivering))
             inboxes.append(await running.enter_async_context(listener))
         progress.update(starting, total=len(inboxes), completed=len(inboxes))
 
@@ -112,7 +110,7 @@ async def demo(out: Path, progress: Progress) -> Results:
             expected = await evaluate(
                 pipeline,
                 INTERESTS,
-                on_progress=lambda done: progress.update(evaluating, completed=done),
+                show=lambda done: progress.update(evaluating, completed=done),
             )
             progress.update(evaluating, completed=records)
             progress.update(delivering, total=sum(expected.totals.values()))

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from contrada.cli import main
-from contrada.cli.database_argument import has_password
+from contrada.cli.shared_options import has_password
 
 SECRET = "hunter2"  # pragma: allowlist secret
 

@@ -40,7 +40,7 @@ COMMANDS = {
 @click.group(
     cls=LazyGroup,
     commands_by_name=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(package_name="contrada")
 def main() -> None:

@@ -7,8 +7,7 @@ import click
 import msgspec
 
 from contrada.cli.async_command import lost, run
-from contrada.cli.extension_option import extension_option
-from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.shared_options import ADDRESS_DEFAULT, SECONDS, extension_option
 from contrada.cli.tls_options import approach_options
 from contrada.connections import connect
 from contrada.model import Filter
@@ -20,11 +19,11 @@ from contrada.service.loop_guards import checked_timeout, next_of
 
 @click.command()
 @click.argument("advertisements", metavar="[ADVERTISEMENT]...", nargs=-1)
-@click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--to", default=ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option("--follow", is_flag=True, help="List advertisements and their changes.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     metavar="S",
     help="With --follow: end after S seconds without a change.",
 )
@@ -58,11 +57,7 @@ def adv(
 
 
 async def _advertise(
-    service: Service,
-    texts: tuple[str, ...],
-    follow: bool,
-    timeout_s: float | None,
-    as_json: bool,
+    service: Service, texts: tuple[str, ...], follow: bool, timeout_s: float | None, as_json: bool
 ) -> None:
     offerings = [
         service.advertise(each) for each in texts

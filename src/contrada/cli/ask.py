@@ -9,10 +9,9 @@ import click
 from rich.table import Table
 
 from contrada.cli.async_command import run
-from contrada.cli.extension_option import extension_option
 from contrada.cli.lazy_group import EXIT_INCOMPLETE
 from contrada.cli.notification_output import group_lines, json_group, json_line, parts_of
-from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.shared_options import ADDRESS_DEFAULT, COUNT, SECONDS, extension_option
 from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
 from contrada.connections import connect
@@ -69,17 +68,28 @@ def _best(kind: str, text: str) -> Aggregate:
 
 @click.command()
 @click.argument("question", metavar="QUESTION")
-@click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--at", default=ADDRESS_DEFAULT, metavar="ADDRESS")
 @aggregate_options
-@click.option("--by", default="", metavar="ATTR", help="One result for each value of ATTR.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after N answers.")
-@click.option("--sort", default="", metavar="[-]ATTR", help="Sort by ATTR; with -, largest first.")
+@click.option(
+    "--by",
+    default="",
+    show_default=False,
+    metavar="ATTR",
+    help="One result for each value of ATTR.",
+)
+@click.option("--limit", type=COUNT, metavar="N", help="End after N answers.")
+@click.option(
+    "--sort",
+    default="",
+    show_default=False,
+    metavar="[-]ATTR",
+    help="Sort by ATTR; with -, largest first.",
+)
 @click.option("--unique", is_flag=True, help="Only one of equal answers.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     default=QUESTION_WAIT_S,
-    show_default=True,
     metavar="S",
     help="Wait at most S seconds for answers.",
 )

@@ -21,24 +21,6 @@ END_WAIT_S: Final = 1.0
 ends at once, as at the second Ctrl-C.
 """
 
-SECONDS: Final = click.FloatRange(0, min_open=True)
-
-
-def seconds_option(command: F) -> F:
-    """Adds the option --seconds."""
-    added = click.option("--seconds", type=SECONDS, metavar="S", help="End after S seconds.")
-    return added(command)
-
-
-def end_options(command: F) -> F:
-    """Adds the options --count, --timeout and --seconds to commands that print notifications."""
-    silent = "End after S seconds without a notification."
-    command = click.option("--timeout", type=SECONDS, metavar="S", help=silent)(
-        seconds_option(command)
-    )
-    most = "End after N notifications."
-    return click.option("--count", type=click.IntRange(1), metavar="N", help=most)(command)
-
 
 def run(work: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
     """Runs a coroutine to its end. Raises KeyboardInterrupt if Ctrl-C ended it.

@@ -14,6 +14,7 @@ import msgspec
 from contrada.cli.async_command import run
 from contrada.cli.broker_settings import BrokerSettings, settings_of, settings_of_network
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
+from contrada.cli.shared_options import FILE_NAME
 from contrada.cli.stats import answered
 from contrada.cli.tls_options import approach_options
 from contrada.errors import ConnectionFailedError, ContradaError, NotPermittedError
@@ -71,10 +72,7 @@ class Finding(msgspec.Struct, frozen=True):
 @click.command()
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
 @click.option(
-    "--config",
-    type=click.Path(dir_okay=False),
-    metavar="TOML",
-    help="The file of contrada serve --config.",
+    "--config", type=FILE_NAME, metavar="TOML", help="The file of contrada serve --config."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @approach_options

@@ -21,6 +21,7 @@ from contrada.cli.read_flags import (
     naming_options,
     reading_of,
 )
+from contrada.cli.shared_options import NEW_FILE, SECONDS
 from contrada.cli.tls_options import approach_options
 from contrada.connections import connect
 from contrada.integrations.feeds.document_sender import Sender
@@ -54,17 +55,12 @@ Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
 )
 @click.option(
     "--state",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     metavar="FILE",
     help="File that keeps the known entries between runs; created if missing.",
 )
 @click.option(
-    "--every",
-    type=click.FloatRange(0, min_open=True),
-    default=EVERY_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Seconds between two polls.",
+    "--every", type=SECONDS, default=EVERY_S, metavar="SECONDS", help="Seconds between two polls."
 )
 @click.option("--once", is_flag=True, help="Poll once, then end.")
 @click.option("--to", metavar="ADDRESS", help="Publish at this address instead of printing.")

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,10 +11,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from contrada.cli.async_command import run
-from contrada.cli.extension_option import extension_option
 from contrada.cli.log_output import log_option
-from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.publication_source import LineRecords, arriving
+from contrada.cli.shared_options import ADDRESS_DEFAULT, COUNT, FILE_NAME, extension_option
 from contrada.cli.sub import as_json_line, print_each, tell_losses
 from contrada.connections import connect
 from contrada.errors import InvalidValueError
@@ -64,7 +62,7 @@ def gossip() -> None:
 
 
 @gossip.command()
-@click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[FILE]")
+@click.argument("file", required=False, type=FILE_NAME, metavar="[FILE]")
 def key(file: str | None) -> None:
     """Create a random key: print it, or write it to a FILE that only you can read.
 
@@ -78,52 +76,26 @@ def key(file: str | None) -> None:
 
 
 _GROUP_OPTIONS: Final = (
-    click.option(
-        "--protocol", type=click.Choice(sorted(PROTOCOLS)), default="hpmcast", show_default=True
-    ),
+    click.option("--protocol", type=click.Choice(sorted(PROTOCOLS)), default="hpmcast"),
     click.option(
         "--period",
         default=USUAL.period_us / 1000,
-        show_default=True,
         metavar="MS",
         type=click.FloatRange(1, 3_600_000),
         help="P, milliseconds between two rounds.",
     ),
-    click.option(
-        "--fanout",
-        default=USUAL.fanout,
-        show_default=True,
-        help="F, participants chosen in a round.",
-    ),
+    click.option("--fanout", default=USUAL.fanout, help="F, participants chosen in a round."),
     click.option("--levels", type=int, help="l, digits of an address. [default: 4]"),
     click.option("--branching", type=int, help="a, values of a digit. [default: 64]"),
-    click.option(
-        "--redundancy",
-        default=USUAL.redundancy,
-        show_default=True,
-        help="R, delegates of a subsystem.",
-    ),
-    click.option(
-        "--loss", default=USUAL.loss, show_default=True, help="ε, share of lost messages."
-    ),
-    click.option(
-        "--crashes",
-        default=USUAL.crashes,
-        show_default=True,
-        help="τ, share of participants that crash.",
-    ),
+    click.option("--redundancy", default=USUAL.redundancy, help="R, delegates of a subsystem."),
+    click.option("--loss", default=USUAL.loss, help="ε, share of lost messages."),
+    click.option("--crashes", default=USUAL.crashes, help="τ, share of participants that crash."),
     click.option(
         "--audience",
         default=USUAL.audience,
-        show_default=True,
         help="D, least number of interested participants assumed where one is interested.",
     ),
-    click.option(
-        "--constant",
-        default=USUAL.constant,
-        show_default=True,
-        help="c, rounds beyond the expected ones.",
-    ),
+    click.option("--constant", default=USUAL.constant, help="c, rounds beyond the expected ones."),
 )
 """Group options, the same for all participants."""
 
@@ -132,7 +104,7 @@ _OWN_OPTIONS: Final = (
         "--key",
         "key_file",
         required=True,
-        type=click.Path(dir_okay=False),
+        type=FILE_NAME,
         metavar="FILE",
         help="Key of the group, from `contrada gossip key FILE`.",
     ),
@@ -152,19 +124,16 @@ _OWN_OPTIONS: Final = (
     click.option(
         "--wait",
         default=GossipLimits().group_join_wait_s,
-        show_default=True,
         metavar="S",
         type=click.FloatRange(0.1, 3_600),
         help="Seconds to ask for a position in the group.",
     ),
     log_option,
 )
-_WISHES: Final = (
+_SUBSCRIPTION_OPTIONS: Final = (
     click.option("--subscribe", metavar="FILTER", help="Print matching events as JSON lines."),
     click.option("--publish", is_flag=True, help="Publish the JSON lines of standard input."),
-    click.option(
-        "--count", type=click.IntRange(1), metavar="N", help="End after N printed events."
-    ),
+    click.option("--count", type=COUNT, metavar="N", help="End after N printed events."),
     click.option("--envelope", is_flag=True, help="Print @id, @publisher and @time too."),
     extension_option,
 )
@@ -181,21 +150,9 @@ def _options(*several: tuple[Callable[[F], F], ...]) -> Callable[[F], F]:
     return decorate
 
 
-@dataclass(frozen=True, slots=True)
-class _ParticipantPlan:
-    """The task of a participant: subscribe, publish, and when to end."""
-
-    subscribe: str | None
-    publish: bool
-    count: int | None
-    envelope: bool
-
-
 @gossip.command()
-@_options(_WISHES, _OWN_OPTIONS, _GROUP_OPTIONS)
-def start(
-    subscribe: str | None, publish: bool, count: int | None, envelope: bool, **options: Any
-) -> None:
+@_options(_SUBSCRIPTION_OPTIONS, _OWN_OPTIONS, _GROUP_OPTIONS)
+def start(**options: Any) -> None:
     """Start a group with one participant, on port 7656 of 127.0.0.1 or at --at.
 
     Its address is printed on standard error. It leaves at Ctrl-C; the group continues without it.
@@ -204,20 +161,13 @@ def start(
     contrada gossip start --key group.key --at 10.0.0.7:7656
     """  # noqa: D301 - click reads the escape
     options["at"] = options["at"] or f"127.0.0.1:{GOSSIP_PORT_DEFAULT}"
-    _participate(_node_of((), **options), _ParticipantPlan(subscribe, publish, count, envelope))
+    _participate((), **options)
 
 
 @gossip.command()
 @click.argument("places", nargs=-1, required=True, metavar="HOST:PORT...")
-@_options(_WISHES, _OWN_OPTIONS, _GROUP_OPTIONS)
-def join(
-    places: tuple[str, ...],
-    subscribe: str | None,
-    publish: bool,
-    count: int | None,
-    envelope: bool,
-    **options: Any,
-) -> None:
+@_options(_SUBSCRIPTION_OPTIONS, _OWN_OPTIONS, _GROUP_OPTIONS)
+def join(places: tuple[str, ...], **options: Any) -> None:
     """Join the group of the participant at HOST:PORT; of several, one must answer.
 
     It leaves at Ctrl-C. With --publish and without --subscribe it leaves when standard input has
@@ -226,11 +176,11 @@ def join(
     \b
     contrada gossip join 10.0.0.7:7656 --key group.key --subscribe "symbol = 'DIS'"
     """  # noqa: D301 - click reads the escape
-    _participate(_node_of(places, **options), _ParticipantPlan(subscribe, publish, count, envelope))
+    _participate(places, **options)
 
 
 @gossip.command()
-@click.option("--broker", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--broker", default=ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option(
     "--group",
     "places",
@@ -273,7 +223,7 @@ async def _bridge(
     async with service, node:
         carrying = GroupBridge(service, node, to_group=to_group, to_service=to_broker)
         try:
-            await carrying.run(partial(_tell_place, node))
+            await carrying.run(partial(_print_place, node))
         finally:
             for name, count in sorted(carrying.counts.items()):
                 click.echo(f"{count} {name}", err=True)
@@ -352,24 +302,34 @@ def _digits(text: str) -> LogicalAddress:
         raise InvalidValueError(text, reason) from None
 
 
-def _participate(node: GossipNode, wishes: _ParticipantPlan) -> None:
-    if wishes.subscribe is None and (wishes.count is not None or wishes.envelope):
+def _participate(
+    places: tuple[str, ...],
+    *,
+    subscribe: str | None,
+    publish: bool,
+    count: int | None,
+    envelope: bool,
+    **options: Any,
+) -> None:
+    if subscribe is None and (count is not None or envelope):
         raise click.UsageError("--count and --envelope are for --subscribe FILTER")
-    run(_take_part(node, wishes))
+    printing = partial(as_json_line, envelope=envelope)
+    run(_take_part(_node_of(places, **options), subscribe, publish, count, printing))
 
 
-async def _take_part(node: GossipNode, wishes: _ParticipantPlan) -> None:
-    wanted = None if wishes.subscribe is None else node.subscribe(wishes.subscribe)
+async def _take_part(
+    node: GossipNode, subscribe: str | None, publish: bool, count: int | None, show: Any
+) -> None:
+    wanted = None if subscribe is None else node.subscribe(subscribe)
     try:
         async with node:
             works = []
             if wanted is not None:
                 await wanted.open()
-                show = partial(as_json_line, envelope=wishes.envelope)
-                works.append(print_each(wanted, wishes.count, None, show))
-            if wishes.publish:
-                works.append(_publish_lines(node, goes_on=wanted is not None))
-            _tell_place(node)
+                works.append(print_each(wanted, count, None, show))
+            if publish:
+                works.append(_publish_lines(node, stays=wanted is not None))
+            _print_place(node)
             if works:
                 await first_of(*works)
             else:
@@ -379,7 +339,7 @@ async def _take_part(node: GossipNode, wishes: _ParticipantPlan) -> None:
             tell_losses(wanted)
 
 
-async def _publish_lines(node: GossipNode, *, goes_on: bool) -> None:
+async def _publish_lines(node: GossipNode, *, stays: bool) -> None:
     """Publishes standard input. Raises InputError for a bad line, after the lines before it."""
     recording = LineRecords("standard input", notification_of_shown, None)
     try:
@@ -391,10 +351,10 @@ async def _publish_lines(node: GossipNode, *, goes_on: bool) -> None:
     finally:
         await node.spread()
         click.echo(f"published {node.statistics().published}", err=True)
-    if goes_on:
+    if stays:
         await asyncio.Event().wait()
 
 
-def _tell_place(node: GossipNode) -> None:
+def _print_place(node: GossipNode) -> None:
     found = node.statistics()
     click.echo(f"in the group at {found.place}, address {address_text(found.address)}", err=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from contrada.cli.shared_options import NEW_FILE
 from contrada.service.security.signing_keys import (
     new_private_key,
     private_key_in,
@@ -11,7 +12,7 @@ from contrada.service.security.signing_keys import (
     write_private_key,
 )
 
-_KEY_FILE = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+_KEY_FILE = click.argument("path", metavar="FILE", type=NEW_FILE)
 
 
 @click.group()

@@ -12,7 +12,6 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from contrada.cli.extension_option import extension_option
 from contrada.cli.lazy_group import EXIT_BAD_INPUT, EXIT_UNMET
 from contrada.cli.read_flags import (
     cell_options,
@@ -22,6 +21,7 @@ from contrada.cli.read_flags import (
     naming_options,
     reading_of,
 )
+from contrada.cli.shared_options import extension_option
 from contrada.cli.table_output import progress_of
 from contrada.errors import InputError
 from contrada.integrations.files import (
@@ -42,14 +42,10 @@ from contrada.integrations.files.rule_files import DIALECTS, STANDARD_INPUT, abo
 from contrada.integrations.files.subscription_files import load_subscriptions
 from contrada.model.rule import Rule
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 PLACES = click.Path(exists=True, path_type=Path, allow_dash=True)
 INPUT = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
 
-_READS_ARRAY: Final = {
-    "json": "--entries . reads",
-    "jsonl": "--format json --entries . reads",
-}
+_READS_ARRAY: Final = {"json": "--entries . reads", "jsonl": "--format json --entries . reads"}
 """Options that read a JSON array, for the formats of lines."""
 
 ERRORS_SHOWN_MAX: Final = 20

@@ -9,8 +9,8 @@ import click
 
 from contrada.cli.async_command import run
 from contrada.cli.log_output import log
-from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.tls_options import PEM, approach_options
+from contrada.cli.shared_options import ADDRESS_DEFAULT, FILE_NAME, NEW_FILE
+from contrada.cli.tls_options import approach_options
 from contrada.connections import connect
 from contrada.errors import InputError
 from contrada.integrations.mqtt.mqtt_bridge import MqttBridge
@@ -33,7 +33,7 @@ PASSWORD_VARIABLE: Final = "CONTRADA_MQTT_PASSWORD"
 @click.option(
     "--broker", required=True, metavar="ADDRESS", help="The MQTT broker: mqtt(s)://[USER@]HOST."
 )
-@click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--to", default=ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option(
     "--in",
     "filters",
@@ -45,31 +45,28 @@ PASSWORD_VARIABLE: Final = "CONTRADA_MQTT_PASSWORD"
 @click.option(
     "--topic",
     default="{topic}",
-    show_default=True,
     metavar="TEMPLATE",
     help="Topic of outgoing messages; {name} is an attribute's value.",
 )
 @click.option("--retain", is_flag=True, help="Set the retain flag of outgoing messages.")
-@click.option(
-    "--name",
-    default=NAME_DEFAULT,
-    show_default=True,
-    help="Name of this bridge at both brokers; unique.",
-)
+@click.option("--name", default=NAME_DEFAULT, help="Name of this bridge at both brokers; unique.")
 @click.option(
     "--password-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     metavar="FILE",
     help=f"Password of USER; default: the variable {PASSWORD_VARIABLE}.",
 )
 @click.option(
-    "--mqtt-authority", type=PEM, metavar="PEM", help="Trusted authority for the MQTT broker."
+    "--mqtt-authority", type=FILE_NAME, metavar="PEM", help="Trusted authority for the MQTT broker."
 )
 @click.option(
-    "--mqtt-certificate", type=PEM, metavar="PEM", help="Certificate to present to the MQTT broker."
+    "--mqtt-certificate",
+    type=FILE_NAME,
+    metavar="PEM",
+    help="Certificate to present to the MQTT broker.",
 )
 @click.option(
-    "--mqtt-key", type=PEM, metavar="PEM", help="Key of that certificate, if in another file."
+    "--mqtt-key", type=FILE_NAME, metavar="PEM", help="Key of that certificate, if in another file."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log connections too.")
 @approach_options

@@ -9,6 +9,7 @@ import click
 
 from contrada.cli.broker_settings import settings_of_network
 from contrada.cli.processes import Processes
+from contrada.cli.shared_options import FILE_NAME
 
 BROKER_END_WAIT_S: Final = 15.0
 """Seconds for a broker to end when its network is stopped: longer than HANDOVER_WAIT_S and
@@ -48,7 +49,7 @@ def network() -> None:
 
 
 @network.command()
-@click.argument("file", type=click.Path(dir_okay=False), metavar="TOML")
+@click.argument("file", type=FILE_NAME, metavar="TOML")
 def check(file: str) -> None:
     """Check a network file, and start nothing."""
     brokers = settings_of_network(Path(file))
@@ -57,8 +58,14 @@ def check(file: str) -> None:
 
 
 @network.command()
-@click.argument("file", type=click.Path(dir_okay=False), metavar="TOML")
-@click.option("-v", "--verbose", count=True, help="Log level of the brokers, as for serve.")
+@click.argument("file", type=FILE_NAME, metavar="TOML")
+@click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    show_default=False,
+    help="Log level of the brokers, as for serve.",
+)
 def up(file: str, verbose: int) -> None:
     """Start all brokers of a file, and stop them at Ctrl-C or SIGTERM.
 

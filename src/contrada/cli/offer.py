@@ -9,10 +9,14 @@ import click
 import msgspec
 
 from contrada.cli.adv import show
-from contrada.cli.async_command import lost, run, seconds_option
-from contrada.cli.database_argument import without_password
-from contrada.cli.extension_option import extension_option
-from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.async_command import lost, run
+from contrada.cli.shared_options import (
+    ADDRESS_DEFAULT,
+    SECONDS,
+    extension_option,
+    seconds_option,
+    without_password,
+)
 from contrada.cli.tls_options import approach_options
 from contrada.connections import connect
 from contrada.integrations.sources.file_source import FileFormat, FileSource
@@ -32,7 +36,7 @@ _EVERYTHING: Final = SourceQuery("everything")
 
 
 @click.command()
-@click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--at", default=ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option(
     "--table",
     nargs=2,
@@ -62,11 +66,11 @@ _EVERYTHING: Final = SourceQuery("everything")
 )
 @click.option(
     "--fresh",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     metavar="S",
     help=f"Recompute the description every S seconds; default {FRESH_S:g}.",
 )
-@click.option("--name", default="", help="Name of the source; default: random.")
+@click.option("--name", default="", show_default=False, help="Name of the source; default: random.")
 @seconds_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @approach_options

@@ -16,10 +16,10 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from contrada.cli.extension_option import extension_option
 from contrada.cli.lazy_group import EXIT_UNMET
 from contrada.cli.literals import named_text
 from contrada.cli.log_output import log_option
+from contrada.cli.shared_options import COUNT, FILE, FOLDER, extension_option
 from contrada.errors import InputError
 from contrada.integrations.spark.spark_address import check_form
 from contrada.integrations.spark.spark_session import (
@@ -42,8 +42,6 @@ SUBSCRIPTIONS_LISTED_MAX: Final = 100
 others; the report lists them.
 """
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
-
 
 @click.group()
 def pipeline() -> None:
@@ -51,7 +49,7 @@ def pipeline() -> None:
 
 
 @pipeline.command()
-@click.argument("description", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("description", type=FILE)
 @click.option(
     "--set", "settings", metavar="NAME=VALUE", multiple=True, help="Parameter of the description."
 )
@@ -59,19 +57,14 @@ def pipeline() -> None:
 @click.option("--resume", is_flag=True, help="Continue an interrupted run.")
 @click.option("--dry-run", is_flag=True, help="Check everything and print the plan.")
 @click.option("--report", type=FOLDER, metavar="DIR", help="Write the report to this folder too.")
-@click.option("--cores", type=click.IntRange(min=1), help="Cores to use; default: all.")
+@click.option("--cores", type=COUNT, help="Cores to use; default: all.")
 @click.option("--master", metavar="URL", help="Master of a cluster, such as spark://host:7077.")
 @click.option("--remote", metavar="URL", help="Server of Spark Connect, such as sc://host:15002.")
 @click.option("--conf", metavar="KEY=VALUE", multiple=True, help="Setting of Spark.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @extension_option
 @log_option
-def run(
-    description: Path,
-    settings: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
-) -> None:
+def run(description: Path, settings: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Run the pipeline of a TOML file DESCRIPTION, over present data or as a stream.
 
     Writes matches, matches of patterns and unreadable records as Parquet, which replace those of

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -20,6 +20,7 @@ from contrada.cli.publication_source import (
     size_of_stream,
 )
 from contrada.cli.read_flags import cell_options, hint_for, naming_options, reading_of
+from contrada.cli.shared_options import ADDRESS_DEFAULT, FILE_NAME
 from contrada.cli.table_output import progress_of_bytes
 from contrada.cli.tls_options import approach_options
 from contrada.connections import connect
@@ -32,25 +33,22 @@ from contrada.integrations.files import (
 from contrada.integrations.files.lines import Block, open_blocks
 from contrada.integrations.files.rule_files import STANDARD_INPUT
 from contrada.model import Notification
-from contrada.net.wire.address import PORT_DEFAULT
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service import Service, ServiceStatistics, transmitted
 from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX
 from contrada.service.security.signatures import Signer
 
-ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
-
 
 @click.command()
 @click.argument("attributes", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--to", default=ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option("--json", "objects", metavar="FILE", help="Publish a file of JSON lines.")
 @click.option("--csv", "rows", metavar="FILE", help="Publish the rows of a CSV file with a header.")
 @click.option("--publisher", metavar="NAME", help="Name of the publisher; default: random.")
 @click.option(
     "--sign",
     metavar="KEYFILE",
-    type=click.Path(dir_okay=False),
+    type=FILE_NAME,
     help="Sign with this key under the name of --publisher; see `contrada key make`.",
 )
 @click.option("--keep", is_flag=True, help="Keep each JSON line as the body too.")
@@ -61,9 +59,7 @@ ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
     help="Time to live.",
 )
 @click.option(
-    "--priority",
-    type=click.IntRange(0, PRIORITY_MAX),
-    help="Priority in queues; higher first.",
+    "--priority", type=click.IntRange(0, PRIORITY_MAX), help="Priority in queues; higher first."
 )
 @cell_options
 @naming_options

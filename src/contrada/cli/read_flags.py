@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from contrada.cli.literals import literal, named_text
+from contrada.cli.shared_options import FILE
 from contrada.integrations.documents.naming_strategies import STRATEGIES, is_escaping
 from contrada.integrations.files import BadRecord, ReadOptions
 from contrada.integrations.files.read_options import CONVERTERS, TIME_WITH_ZONE
@@ -28,13 +29,9 @@ _NAMES: Final = (
 )
 
 
-_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 _CELLS: Final = (
-    click.option("--delimiter", default=",", show_default=True, help="CSV: delimiter of cells."),
-    click.option(
-        "--quote", default='"', show_default=True, help="CSV: quote character; may be empty."
-    ),
+    click.option("--delimiter", default=",", help="CSV: delimiter of cells."),
+    click.option("--quote", default='"', help="CSV: quote character; may be empty."),
     click.option("--absent", metavar="TEXT", multiple=True, help="Text that means no value."),
 )
 
@@ -58,14 +55,13 @@ _DOCUMENTS: Final = (
         "--strategy",
         type=click.Choice(STRATEGIES),
         default="multi",
-        show_default=True,
         help="XML, JSON: treatment of repeated elements.",
     ),
-    click.option("--stylesheet", metavar="FILE", type=_FILE, help="XML: XSLT to apply first."),
+    click.option("--stylesheet", metavar="FILE", type=FILE, help="XML: XSLT to apply first."),
     click.option(
         "--schema",
         metavar="FILE",
-        type=_FILE,
+        type=FILE,
         help="XML: DTD, XML Schema or RELAX NG of the document.",
     ),
 )

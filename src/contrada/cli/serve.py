@@ -19,11 +19,10 @@ from click.core import ParameterSource
 from msgspec import structs
 
 from contrada.cli.broker_settings import LEVELS, BrokerSettings, settings_of
-from contrada.cli.database_argument import without_password
-from contrada.cli.extension_option import extension_option
 from contrada.cli.lazy_group import EXIT_INTERRUPTED
 from contrada.cli.log_output import log, log_line
 from contrada.cli.publication_source import arriving
+from contrada.cli.shared_options import FILE_NAME, PORT, extension_option, without_password
 from contrada.cli.tls_options import tls_files, token_from
 from contrada.errors import ContradaError
 from contrada.matching.kernels import jit
@@ -53,20 +52,13 @@ _LOG: Final = logging.getLogger(__name__)
 
 @click.command()
 @click.option(
-    "--config",
-    type=click.Path(dir_okay=False),
-    metavar="TOML",
-    help="Read the settings from this file; see below.",
+    "--config", type=FILE_NAME, metavar="TOML", help="Read the settings from this file; see below."
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option(
-    "--port",
-    default=PORT_DEFAULT,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    help="Port to listen on; 0 chooses a free one.",
+    "--port", default=PORT_DEFAULT, type=PORT, help="Port to listen on; 0 chooses a free one."
 )
-@click.option("--name", default="", help="Name of this broker in its network.")
+@click.option("--name", default="", show_default=False, help="Name of this broker in its network.")
 @click.option(
     "--neighbour",
     "neighbours",
@@ -79,7 +71,6 @@ _LOG: Final = logging.getLogger(__name__)
 @click.option(
     "--trees",
     default=1,
-    show_default=True,
     type=click.IntRange(0, TREES_MAX),
     help="With --general: number of shared trees; 0 uses shortest paths, for few brokers.",
 )
@@ -92,6 +83,7 @@ _LOG: Final = logging.getLogger(__name__)
 @click.option(
     "--sequencer",
     default="",
+    show_default=False,
     metavar="NAME",
     help="Broker that assigns total order; must be the same on all brokers.",
 )
@@ -119,18 +111,16 @@ _LOG: Final = logging.getLogger(__name__)
 )
 @click.option(
     "--users",
-    type=click.Path(dir_okay=False),
+    type=FILE_NAME,
     metavar="FILE",
     help="Users that may connect, with their permissions; see contrada user --help.",
 )
 @click.option(
-    "--anyone",
-    is_flag=True,
-    help="Allow all clients to do everything, also from other machines.",
+    "--anyone", is_flag=True, help="Allow all clients to do everything, also from other machines."
 )
 @click.option(
     "--token-file",
-    type=click.Path(dir_okay=False),
+    type=FILE_NAME,
     metavar="FILE",
     help="Token to present to neighbours that have users.",
 )
@@ -138,6 +128,7 @@ _LOG: Final = logging.getLogger(__name__)
     "-v",
     "--verbose",
     count=True,
+    show_default=False,
     help="Log connections and refusals; -vv: subscriptions too.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Log JSON lines.")
@@ -148,9 +139,7 @@ _LOG: Final = logging.getLogger(__name__)
     "configure the exporter.",
 )
 @click.option(
-    "--until-input-ends",
-    is_flag=True,
-    help="End as at SIGTERM when standard input closes.",
+    "--until-input-ends", is_flag=True, help="End as at SIGTERM when standard input closes."
 )
 @extension_option
 @click.pass_context
@@ -254,11 +243,7 @@ def _flags(ctx: click.Context) -> dict[str, Any]:
 
 
 async def _serve(
-    settings: BrokerSettings,
-    path: Path | None,
-    flags: Mapping[str, Any],
-    *,
-    until_input_ends: bool,
+    settings: BrokerSettings, path: Path | None, flags: Mapping[str, Any], *, until_input_ends: bool
 ) -> tuple[int, BrokerStatistics]:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()

@@ -9,7 +9,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.match import FILE
+from contrada.cli.shared_options import COUNT, FILE
 from contrada.cli.simulate_gossip import gossip
 from contrada.cli.simulate_overlay import overlay
 from contrada.cli.table_output import output, progress_bar
@@ -34,10 +34,12 @@ simulate.add_command(gossip)
 
 
 @simulate.command()
-@click.option("--count", default=WORLDS_DEFAULT, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, help="First seed.")
-@click.option("--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1))
-@click.option("--only", default="", help="Only kinds with this text in their name.")
+@click.option("--count", default=WORLDS_DEFAULT, type=COUNT)
+@click.option("--seed", default=0, help="First seed.")
+@click.option("--jobs", default=os.cpu_count() or 1, type=COUNT)
+@click.option(
+    "--only", default="", show_default=False, help="Only kinds with this text in their name."
+)
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per kind.")
 def worlds(count: int, seed: int, jobs: int, only: str, as_json: bool) -> None:
     """Run seeded worlds of every kind of network, with COUNT seeds each.

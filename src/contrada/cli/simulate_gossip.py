@@ -9,6 +9,7 @@ import click
 import msgspec
 from rich.table import Table
 
+from contrada.cli.shared_options import COUNT, FOLDER
 from contrada.cli.sweep_runner import sweep_spread, wants_spark
 from contrada.cli.table_output import output, progress_bar
 from contrada.lab.gossip_rounds.gossip_charts import draw_figure
@@ -46,9 +47,6 @@ def _explained() -> str:
     return "\n".join(("\b", "The columns:", *lines))
 
 
-_WHOLE: Final = click.IntRange(1)
-
-
 @click.command(epilog=_explained())
 @click.option(
     *("--figure", "names"),
@@ -57,38 +55,27 @@ _WHOLE: Final = click.IntRange(1)
     help="Figure to draw; repeatable. [default: all]",
 )
 @click.option(
-    "--runs",
-    default=30,
-    show_default=True,
-    type=click.IntRange(1, POINT_RUNS_MAX),
-    help="Runs of each point.",
+    "--runs", default=30, type=click.IntRange(1, POINT_RUNS_MAX), help="Runs of each point."
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
+@click.option("--seed", default=0, help="Seed of the random numbers.")
 @click.option(
     "--engine",
     type=click.Choice(("auto", "spark", "embedded")),
     default="auto",
-    show_default=True,
     help="Where to run; auto: on Spark if it is installed.",
 )
 @click.option(
-    "--jobs",
-    default=os.cpu_count() or 1,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Processes, or cores of Spark.",
+    "--jobs", default=os.cpu_count() or 1, type=COUNT, help="Processes, or cores of Spark."
 )
 @click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for tables and charts; existing ones are overwritten.",
+    "--out", type=FOLDER, help="Folder for tables and charts; existing ones are overwritten."
 )
-@click.option("--form", type=click.Choice(("png", "svg")), default="png", show_default=True)
+@click.option("--form", type=click.Choice(("png", "svg")), default="png")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per point.")
-@click.option("--branching", type=_WHOLE, help="a, instead of a figure's own.")
-@click.option("--levels", type=_WHOLE, help="l, likewise.")
-@click.option("--redundancy", type=_WHOLE, help="R, likewise.")
-@click.option("--fanout", type=_WHOLE, help="F, likewise.")
+@click.option("--branching", type=COUNT, help="a, instead of a figure's own.")
+@click.option("--levels", type=COUNT, help="l, likewise.")
+@click.option("--redundancy", type=COUNT, help="R, likewise.")
+@click.option("--fanout", type=COUNT, help="F, likewise.")
 @click.option("--loss", type=float, help="ε, share of lost messages.")
 @click.option("--crashes", type=float, help="τ, share of participants that crash.")
 @click.option(

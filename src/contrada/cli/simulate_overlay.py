@@ -10,7 +10,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.match import FILE
+from contrada.cli.shared_options import COUNT, FILE, FOLDER
 from contrada.cli.sweep_runner import sweep_spread, wants_spark
 from contrada.cli.table_output import output, progress_bar
 from contrada.integrations.files.subscription_files import load_subscriptions
@@ -85,24 +85,19 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
 
 
 @click.command(epilog=_explained())
+@click.option("--network", default="random", help="random, transit-stub, or a key of topohub.")
+@click.option("--sites", default=16, type=click.IntRange(1, BROKERS_MAX))
+@click.option("--parties", default="1,10,100,300", type=_Numbers())
+@click.option("--objects", default=20, type=click.IntRange(1, OBJECTS_MAX))
+@click.option("--notifications", default=5, type=click.IntRange(1, 1000))
 @click.option(
-    "--network",
-    default="random",
-    show_default=True,
-    help="random, transit-stub, or a key of topohub.",
+    "--only", default="", show_default=False, help="Only kinds with this text in their name."
 )
-@click.option("--sites", default=16, show_default=True, type=click.IntRange(1, BROKERS_MAX))
-@click.option("--parties", default="1,10,100,300", show_default=True, type=_Numbers())
-@click.option("--objects", default=20, show_default=True, type=click.IntRange(1, OBJECTS_MAX))
-@click.option("--notifications", default=5, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--only", default="", help="Only kinds with this text in their name.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0)
 @click.option("--engine", type=click.Choice(("auto", "spark", "embedded")), default="auto")
-@click.option("--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1))
-@click.option(
-    "--plots", type=click.Path(file_okay=False, path_type=Path), help="Folder for the results."
-)
-@click.option("--form", type=click.Choice(("svg", "png")), default="svg", show_default=True)
+@click.option("--jobs", default=os.cpu_count() or 1, type=COUNT)
+@click.option("--plots", type=FOLDER, help="Folder for the results.")
+@click.option("--form", type=click.Choice(("svg", "png")), default="svg")
 @click.option("--filters", multiple=True, type=FILE, help="File of subscriptions, as for `match`.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per run.")
 def overlay(

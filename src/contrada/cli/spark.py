@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from contrada.cli.processes import Processes
+from contrada.cli.shared_options import COUNT, PORT
 from contrada.integrations.spark import class_archive, cluster
 from contrada.integrations.spark.spark_session import check_requirements
 
@@ -25,24 +26,10 @@ def spark() -> None:
 
 
 @spark.command()
-@click.option("--workers", type=click.IntRange(1, WORKERS_MAX), default=2, show_default=True)
-@click.option(
-    "--cores",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Cores of each worker.",
-)
-@click.option(
-    "--memory", default="1g", show_default=True, help="Memory of each worker, such as 512m or 2g."
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=7077,
-    show_default=True,
-    help="Port of the master; 0 chooses a free one.",
-)
+@click.option("--workers", type=click.IntRange(1, WORKERS_MAX), default=2)
+@click.option("--cores", type=COUNT, default=1, help="Cores of each worker.")
+@click.option("--memory", default="1g", help="Memory of each worker, such as 512m or 2g.")
+@click.option("--port", type=PORT, default=7077, help="Port of the master; 0 chooses a free one.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the logs of master and workers.")
 def up(workers: int, cores: int, memory: str, port: int, verbose: bool) -> None:
     """Start Spark's own master and workers here, and stop them at Ctrl-C or SIGTERM.

@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 
 from contrada.cli.async_command import run
-from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.shared_options import ADDRESS_DEFAULT
 from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
 from contrada.errors import ConnectionFailedError

@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from contrada.cli.broker_settings import MEMORY
-from contrada.cli.database_argument import without_password
+from contrada.cli.shared_options import NEW_FILE, without_password
 from contrada.cli.table_output import output
 from contrada.errors import InputError
 from contrada.service.stores.store_copies import (
@@ -21,8 +21,6 @@ from contrada.service.stores.store_copies import (
 
 DAMAGED: Final = 1
 """The status for a damaged store."""
-
-_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group()
@@ -42,7 +40,7 @@ def store() -> None:
 
 @store.command()
 @click.argument("place", callback=without_password)
-@click.argument("file", type=_FILE)
+@click.argument("file", type=NEW_FILE)
 def backup(place: str, file: Path) -> None:
     """Copy the store at PLACE to FILE, while a broker may run on it.
 
@@ -53,7 +51,7 @@ def backup(place: str, file: Path) -> None:
 
 
 @store.command("restore")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=NEW_FILE)
 @click.argument("place", callback=without_password)
 def restore_(file: Path, place: str) -> None:
     """Create a store at PLACE, where there is none, from the copy FILE.

@@ -9,10 +9,9 @@ from typing import Any, TypeAlias, get_args
 
 import click
 
-from contrada.cli.async_command import end_options, run
-from contrada.cli.extension_option import extension_option
+from contrada.cli.async_command import run
 from contrada.cli.notification_output import ENVELOPE, json_line, parts_of
-from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.shared_options import ADDRESS_DEFAULT, FILE_NAME, end_options, extension_option
 from contrada.cli.tls_options import approach_options
 from contrada.connections import connect
 from contrada.integrations.files import plain_time
@@ -30,7 +29,7 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
 
 @click.command()
 @click.argument("filter_text", metavar="FILTER", required=False)
-@click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--to", default=ADDRESS_DEFAULT, metavar="ADDRESS")
 @end_options
 @click.option(
     "--durable",
@@ -43,13 +42,12 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
     "--when-full",
     type=click.Choice(get_args(WhenFull)),
     default=BLOCK,
-    show_default=True,
     help="Behaviour of a full queue: publishers wait, or notifications are dropped.",
 )
 @click.option(
     "--verify",
     metavar="KEYS",
-    type=click.Path(dir_okay=False),
+    type=FILE_NAME,
     help='Print only notifications signed by keys of this file, with lines `desk = "KEY"`.',
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
@@ -116,11 +114,7 @@ def sub(
 
 def _service_at(to: str, approach: ConnectOptions, *, reconnect: bool) -> Service:
     return connect(
-        to,
-        reconnect=reconnect,
-        on_connection=_Telling(),
-        tls=approach.tls,
-        token=approach.token,
+        to, reconnect=reconnect, on_connection=_Telling(), tls=approach.tls, token=approach.token
     )
 
 

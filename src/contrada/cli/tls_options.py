@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from contrada.cli.shared_options import FILE_NAME
 from contrada.errors import InputError
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.tls import Tls
@@ -14,8 +15,6 @@ from contrada.net.wire.tokens import TOKEN_CHARS_MAX, name_in
 from contrada.service.security.secret_files import read_secret
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-PEM: Final = click.Path(dir_okay=False)
 
 TOKEN_BYTES_MAX: Final = 4 * TOKEN_CHARS_MAX
 """Bytes of a file with a token. Beyond it: InputError."""
@@ -31,7 +30,7 @@ def tls_files(command: F) -> F:
         ("--tls-key", "Key of the certificate, if in another file."),
         ("--tls-certificate", "Certificate to present."),
     ):
-        command = click.option(name, type=PEM, metavar="PEM", help=text)(command)
+        command = click.option(name, type=FILE_NAME, metavar="PEM", help=text)(command)
     return command
 
 
@@ -53,7 +52,7 @@ def approach_options(command: Callable[..., None]) -> Callable[..., None]:
 
     token = click.option(
         "--token-file",
-        type=click.Path(dir_okay=False),
+        type=FILE_NAME,
         metavar="FILE",
         help=f"Token that identifies this client; default: the variable {TOKEN_VARIABLE}.",
     )

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from contrada.cli.async_command import run
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
-from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.shared_options import ADDRESS_DEFAULT, COUNT
 from contrada.cli.stats import answered
 from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
@@ -45,11 +45,10 @@ _OF_THE_FIRST: Final = ("link_sent", "subscription_dropped")
     "--interval",
     type=click.FloatRange(0.1, 3600),
     default=2.0,
-    show_default=True,
     metavar="S",
     help="Seconds between two refreshes.",
 )
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N refreshes.")
+@click.option("--count", type=COUNT, metavar="N", help="End after N refreshes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per broker and refresh.")
 @approach_options
 def top(

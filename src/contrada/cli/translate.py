@@ -11,9 +11,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from contrada.cli.extension_option import extension_option
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
-from contrada.cli.match import FILE, PLACES
+from contrada.cli.match import PLACES
+from contrada.cli.shared_options import FILE, extension_option
 from contrada.cli.table_output import progress_of
 from contrada.errors import InputError
 from contrada.integrations.files.rule_files import (

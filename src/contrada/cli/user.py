@@ -16,6 +16,7 @@ from rich.table import Table
 from tomlkit.exceptions import TOMLKitError
 
 from contrada.cli.shared_file import changing, write_anew
+from contrada.cli.shared_options import FILE_NAME
 from contrada.cli.table_output import output
 from contrada.errors import InputError
 from contrada.net.broker.users import Users, UserSettings
@@ -31,13 +32,7 @@ _PERIOD: Final = re.compile(r"(\d{1,5})([hdw])")
 _HOURS: Final = {"h": 1, "d": 24, "w": 168}
 
 users_option = click.option(
-    "--users",
-    "path",
-    default=USERS_FILE,
-    show_default=True,
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="File of users.",
+    "--users", "path", default=USERS_FILE, type=FILE_NAME, metavar="FILE", help="File of users."
 )
 
 
@@ -96,6 +91,7 @@ def user() -> None:
 @click.option(
     "--certificate",
     default="",
+    show_default=False,
     metavar="NAME",
     help="Identify the user by this name in a certificate of the broker's authority, without "
     "a token.",
@@ -106,7 +102,7 @@ def user() -> None:
 @click.option("--replace", is_flag=True, help="Replace an existing user, with a new token.")
 @click.option(
     "--token-file",
-    type=click.Path(dir_okay=False),
+    type=FILE_NAME,
     metavar="FILE",
     help="Write the token to this new file, readable by its owner only, instead of printing it.",
 )

@@ -12,13 +12,11 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.async_command import end_options, lost, run, seconds_option
+from contrada.cli.async_command import lost, run
 from contrada.cli.broker_settings import MEMORY
-from contrada.cli.database_argument import without_password
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
 from contrada.cli.log_output import log
 from contrada.cli.notification_output import json_line, parts_of
-from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.read_flags import (
     check_named,
     constants,
@@ -26,6 +24,13 @@ from contrada.cli.read_flags import (
     hint_for,
     naming_options,
     reading_of,
+)
+from contrada.cli.shared_options import (
+    ADDRESS_DEFAULT,
+    SECONDS,
+    end_options,
+    seconds_option,
+    without_password,
 )
 from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
@@ -180,7 +185,7 @@ def render(
 
 @xml.command()
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|URL...")
-@click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--to", default=ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option("--publisher", metavar="NAME", help="Name of the publisher; default: random.")
 @click.option("--names", is_flag=True, help="Send all names to naming services, for patterns.")
 @_reading_options
@@ -234,16 +239,13 @@ def send(
 
 @xml.command()
 @click.argument("filter_text", metavar="FILTER")
-@click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--at", default=ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option("--names", is_flag=True, help="Print original names, from naming services.")
 @click.option(
     "--patterns", is_flag=True, help="Names in FILTER, in backticks, are patterns: `a.*.b`."
 )
 @click.option(
-    "--known",
-    multiple=True,
-    metavar="NAME",
-    help="Name that patterns can match. Repeatable.",
+    "--known", multiple=True, metavar="NAME", help="Name that patterns can match. Repeatable."
 )
 @click.option("--document", is_flag=True, help="Print the original document.")
 @end_options
@@ -312,10 +314,7 @@ async def _receive(
 
 
 async def _print(
-    receiver: Receiver,
-    show: Callable[[Notification], str],
-    left: int | None,
-    timeout: float | None,
+    receiver: Receiver, show: Callable[[Notification], str], left: int | None, timeout: float | None
 ) -> None:
     while left is None or left > 0:
         try:
@@ -340,16 +339,18 @@ def _document(found: Notification) -> str:
 
 
 @xml.command()
-@click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--at", default=ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option(
     "--store",
     metavar="PLACE",
     callback=without_password,
     help="Store of the names: a file, postgresql://user@host/name, or memory:.",
 )
-@click.option("--name", default="", help="Name of the service; default: random.")
+@click.option(
+    "--name", default="", show_default=False, help="Name of the service; default: random."
+)
 @seconds_option
-@click.option("-v", "--verbose", count=True, help="Log more.")
+@click.option("-v", "--verbose", count=True, show_default=False, help="Log more.")
 @approach_options
 def daemon(
     at: str,
@@ -393,15 +394,14 @@ def daemon(
 
 
 @xml.command("names")
-@click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--at", default=ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option("--kind", metavar="KIND", help="Kind of document, such as {urn:x}feed.")
 @click.option("--original", metavar="NAME", help="List the names generated for this one.")
 @click.option("--generated", metavar="NAME", help="List the original of this name.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     default=NAMES_WAIT_S,
-    show_default=True,
     metavar="S",
     help="Wait at most S seconds for naming services.",
 )
