@@ -54,7 +54,7 @@ def test_a_filter_that_nothing_can_match_is_shown_in_part() -> None:
             "found `nothing`, the empty filter set, expected one filter",
         ),
         (lambda: ct.Filter("a = 1 or b = 1"), "found a filter set (`or`), expected one filter"),
-        (lambda: ct.Filter({"a": {"b": 1}}), "name what is nested with dots, as 'a.b'"),
+        (lambda: ct.Filter({"a": {"b": 1}}), "name nested attributes with dots, as 'a.b'"),
     ],
 )
 def test_an_error_shows_what_was_written(make: Callable[[], object], said: str) -> None:

@@ -19,11 +19,12 @@ from contrada.errors import (
     LimitError,
 )
 from contrada.model import Advertisement, Constraint, Envelope, Filter, Notification, Pattern, Query
-from contrada.model.algebra import NOTHING, attributes, sets
+from contrada.model.algebra import attributes, sets
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX, check_span
 from contrada.model.algebra.notification import ATTRIBUTES_KEPT_MAX, OWN, of_parts
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.algebra.relations import witness
+from contrada.model.algebra.value_set import NOTHING
 from contrada.model.codec import from_json, from_msgpack, to_json, to_msgpack
 from contrada.model.domains.values import INT_MAX
 from tests import strategies as some

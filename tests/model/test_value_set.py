@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.errors import UnknownOperatorError
 from contrada.model import ValueSet
-from contrada.model.algebra import boxes, intersection, union
-from contrada.model.algebra.value_set import of_cuts
+from contrada.model.algebra import boxes
+from contrada.model.algebra.value_set import intersection, of_cuts, union
 from contrada.model.domains.values import NUMBER, Value, key_of, plain_number
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.decision import safe_answers

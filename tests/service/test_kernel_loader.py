@@ -26,7 +26,8 @@ async def main():
             await asyncio.sleep(0)
         await service.publish({"a": 9})
         seen.append((await anext(events))["a"])
-        print(before, seen, service.exchange._router._wishes.index.statistics().is_compiled)
+        index = service.dispatcher._router._subscriptions.index
+        print(before, seen, index.statistics().is_compiled)
 
 asyncio.run(main())
 """

@@ -181,7 +181,7 @@ class ArrayEngine(Generic[K]):
         while answer < 0:
             if answer >> 2 == UNREADABLE:
                 rewritten = reencode(self._exactly(given, envelope))
-                assert rewritten.span != message, "what is written here is readable"
+                assert rewritten.span != message, "the encoding is readable"
                 return self.match(rewritten)
             arrays.grow_for(answer >> 2)
             answer = arrays.match(message)

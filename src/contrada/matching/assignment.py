@@ -112,8 +112,8 @@ class Assignment:
             for bucket, by_value in buckets.items()
         ]
         if choice is not None and len(places) > 1 and not all(p.is_value for p in choice.places):
-            # One text may have two such parts: from now on matches take care that a filter is told
-            # once, which costs them something.
+            # One text may have two such parts: from now on matches drop repeated filters, which
+            # costs some time.
             self.arrays.counters.several[0] = 1
         filters = self.arrays.filters
         filters.place[number] = self._chains.of_places(places)
@@ -296,8 +296,8 @@ class Assignment:
 
     def _new_pivots(self, attr: int, ends: list[End]) -> None:
         """Cuts the attribute's values at the ends of its ranges, and reassigns these filters."""
-        # All are taken out before and hung after: the same node stands for other values then. So
-        # are those at presence: without bins they had no better place.
+        # All are removed first, since a node has other values afterwards. Filters at presence are
+        # moved too: without bins they had no better place.
         assigned = self._ranged_filters(attr)
         for number in assigned:
             self.unassign(number)
@@ -353,7 +353,7 @@ class Assignment:
             buckets = sorted(self._chains.values(place))
             assert sorted(assigned.pop(number, [])) == buckets, f"filter {number} is elsewhere"
         assert not assigned, f"removed filters are assigned: {sorted(assigned)}"
-        assert not pooled, f"gone filters are pooled: {sorted(pooled)}"
+        assert not pooled, f"removed filters are pooled: {sorted(pooled)}"
 
     def _validate_key_here(self, number: int, entry: int) -> None:
         its, key = self.arrays.of["entries"][entry], self.arrays.filters.key[number]

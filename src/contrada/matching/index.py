@@ -94,7 +94,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         self._arrays: ArrayEngine[K] | None = None
         self._left: PlainEngine[K] | None = None
         self._waiting: list[K] = []
-        self._asked_again_at = 0
+        self._next_test_at = 0
         self._may_compile = compiled is not False
         self._engine: PlainEngine[K] | ArrayEngine[K] = self._plain
         self._residues: Residues[K] = Residues()
@@ -170,9 +170,9 @@ class Index(Mapping[K, Filter | FilterSet]):
 
     def _compile_in_time(self) -> None:
         """Moves to the arrays once compiled kernels are loaded, or pay."""
-        if not self._may_compile or self._plain is None or self._plain.work < self._asked_again_at:
+        if not self._may_compile or self._plain is None or self._plain.work < self._next_test_at:
             return
-        self._asked_again_at = self._plain.work + self._limits.work_between
+        self._next_test_at = self._plain.work + self._limits.work_between
         if self._load is not None and not jit.is_loaded() and self._compiling_pays():
             load, self._load = self._load, None
             load()
@@ -423,7 +423,7 @@ class Index(Mapping[K, Filter | FilterSet]):
     def _check_residues(self) -> None:
         """Raises EncodingError: a residue is a function, which has no encoding."""
         if self._residues.of:
-            reason = f"{len(self._residues.of)} rules leave a residue open, which no bytes hold"
+            reason = f"{len(self._residues.of)} rules have a residue, which has no encoding"
             raise EncodingError("the index", reason, writing=True)
 
     @classmethod

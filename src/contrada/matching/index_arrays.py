@@ -296,7 +296,7 @@ class Arrays:
     def unhang(self, bucket: int, number: int, at: int) -> None:
         """`update.unhang`; the entry must exist."""
         found = update.unhang(bucket, number, at, self.memory)
-        assert found, f"filter {number} does not hang in bucket {bucket}"
+        assert found, f"filter {number} is not in bucket {bucket}"
 
     def enter_gram(self, attr: int, gram: int) -> None:
         """Sets the bit of some bytes of a substring."""

@@ -175,8 +175,8 @@ def _cells(domain: int, start: Any, end: Any) -> tuple[ValuePlace, ...]:
     finest, widest = CELL_BITS
     if not math.isfinite(width) or (bits := max(finest, math.frexp(width)[1])) > widest:
         return ()
-    # To divide by a power of two keeps the order of numbers, so that what lies between two of a
-    # cell has the same cell.
+    # Division by a power of two keeps the order of numbers, so a value between two of a cell is in
+    # the same cell.
     scale = 2.0**bits
     first, last = start // scale, end // scale
     if last - first > 2:

@@ -4,23 +4,16 @@ The layers are `domains`, `languages`, `algebra`, then `syntax` and `codec`; eac
 it.
 """
 
-from contrada.model.algebra import (
-    Advertisement,
-    Constraint,
-    Envelope,
-    Filter,
-    FilterSet,
-    Notification,
-    Pattern,
-    Product,
-    Query,
-    Selection,
-    Values,
-    ValueSet,
-    mark_name,
-)
+from contrada.model.algebra.advertisement import Advertisement, Query
+from contrada.model.algebra.attributes import Values
+from contrada.model.algebra.constraint import Constraint
+from contrada.model.algebra.filter import Filter, FilterSet, Selection
+from contrada.model.algebra.notification import Envelope, Notification, mark_name
+from contrada.model.algebra.pattern import Pattern
+from contrada.model.algebra.product import Product
+from contrada.model.algebra.value_set import ValueSet
 from contrada.model.codec import from_json, from_msgpack, to_json, to_msgpack
-from contrada.model.domains import Value
+from contrada.model.domains.values import Value
 from contrada.model.syntax import parse
 
 __all__ = [

@@ -19,16 +19,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from contrada.errors import ContradaError, EncodingError, shortened
-from contrada.model.algebra import (
-    Advertisement,
-    Envelope,
-    Filter,
-    FilterSet,
-    Notification,
-    Pattern,
-    Query,
-    ValueSet,
-)
+from contrada.model.algebra.advertisement import Advertisement, Query
 from contrada.model.algebra.attributes import (
     LARGE,
     SHORT_SPAN_BYTES,
@@ -37,29 +28,28 @@ from contrada.model.algebra.attributes import (
     has_large,
     is_plain,
 )
+from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.nested_objects import json_values, value_of_json
 from contrada.model.algebra.notation import parsers, printers
 from contrada.model.algebra.notification import (
     BEST_EFFORT,
     PRIORITY_DEFAULT,
+    Envelope,
+    Notification,
     check_text,
     keep_packed,
     of_parts,
     of_values,
 )
+from contrada.model.algebra.pattern import Pattern
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
-from contrada.model.algebra.value_set import of_cuts
-from contrada.model.domains import Cut, Cuts, check_name, line, values
-from contrada.model.languages import (
-    Atom,
-    Every,
-    Language,
-    Literal,
-    Pieces,
-    atom_of,
-    language,
-    registry,
-)
+from contrada.model.algebra.value_set import ValueSet, of_cuts
+from contrada.model.domains import line, values
+from contrada.model.domains.line import Cut, Cuts
+from contrada.model.domains.values import check_name
+from contrada.model.languages import language
+from contrada.model.languages.atoms import Atom, atom_of, registry
+from contrada.model.languages.language import Every, Language, Literal, Pieces
 from contrada.model.languages.work_budget import spend
 
 VERSION: Final[typing.Literal[1]] = 1

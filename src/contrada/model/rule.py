@@ -9,7 +9,7 @@ from contrada.model.algebra.filter import FilterSet
 from contrada.model.algebra.notification import Notification
 from contrada.model.languages.atoms import failures
 
-NOT_FILTERS: Final = "no filters alone say it"
+NOT_FILTERS: Final = "filters alone cannot express it"
 """The reason that refuses a rule with a residue as a filter."""
 
 

@@ -139,4 +139,4 @@ class ReorderBuffer(Generic[T]):
         # A forced watermark lets the owner release the surplus.
         late = sum(self.is_late(entry[0][0]) for entry in self._heap)
         assert len(self._heap) - late <= self._pending_max, "too many are held"
-        assert not self._heap or self._heap[0] == min(self._heap), "what is held is no heap"
+        assert not self._heap or self._heap[0] == min(self._heap), "the buffer is no heap"

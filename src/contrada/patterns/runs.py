@@ -515,7 +515,9 @@ class Runs:
         orders = [order_of(notification) for notification in run]
         assert orders == sorted(set(orders)), "a run does not follow time"
         for notification, part in zip(run, self.pattern.filters, strict=False):
-            assert part.matches(notification), "a run holds what its filter does not match"
+            assert part.matches(notification), (
+                "a run holds a notification that its filter does not match"
+            )
             for name, key in zip(self.pattern.by, group, strict=True):
                 assert key in notification.keys_of(name), "a run is in another group"
 

@@ -13,7 +13,7 @@ from contrada.errors import LimitError, RefusedRuleError
 from contrada.integrations.dialects import eventbridge
 from contrada.integrations.dialects.eventbridge import array_residue, eventbridge_refusals
 from contrada.model import FilterSet, Notification
-from contrada.model.languages import safe_answers
+from contrada.model.languages.decision import safe_answers
 from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 from tests.integrations.dialects import eventbridge_naive
 from tests.integrations.dialects.eventbridge_strategies import (

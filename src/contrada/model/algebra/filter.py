@@ -309,7 +309,7 @@ def _as_set(name: str, given: ValueSet | Value | Iterable[Value]) -> ValueSet:
     if isinstance(given, ValueSet):
         return given
     if isinstance(given, Mapping):
-        reason = f"name what is nested with dots, as '{name}.b'; a set is ct.ops.lt(5)"
+        reason = f"name nested attributes with dots, as '{name}.b'; a set is ct.ops.lt(5)"
         raise InvalidFilterError("=", (given,), reason, name)
     try:
         if isinstance(given, list | tuple | set | frozenset):

@@ -122,7 +122,7 @@ def matches(pattern: str | bytes, flags: str = "") -> ValueSet:
     text = _utf8("matches", pattern)
     given: object = flags
     if not isinstance(given, str):
-        reason = "the flags are text; Filter(…).matches(…) tells whether a filter matches"
+        reason = "the flags are text; `ct.matches(filter, notification)` is the relation"
         raise InvalidFilterError("matches", (pattern, given), reason)
     constant = regex_syntax.normal(text, flags)
     plain = regex_operator.plain_forms(regex_operator.tree_of(constant.encode()))

@@ -23,9 +23,11 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from contrada.errors import ContradaError, InvalidFilterError, LimitError, ParseError
-from contrada.model.algebra import Filter, FilterSet, relations
+from contrada.model.algebra import relations
+from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.extensions.extended_type import ExtendedOperator, ExtendedType
-from contrada.model.languages import Atom, atoms_of
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.language import atoms_of
 from contrada.model.languages.work_budget import spend
 from contrada.model.syntax import parse
 

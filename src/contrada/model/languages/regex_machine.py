@@ -190,20 +190,20 @@ class _MachineStates:
         )
 
     @cached_property
-    def looked_for(self) -> int:
+    def required_places(self) -> int:
         """The kinds of places (`AT_START` and so on) that some state requires, as bits."""
         return reduce(operator.or_, self.looks, 0)
 
     @property
     def asks_inside(self) -> bool:
         """Whether a position inside a character makes a difference."""
-        return bool(self.looked_for & regex_syntax.INSIDE_WORD)
+        return bool(self.required_places & regex_syntax.INSIDE_WORD)
 
     def closures(self) -> dict[int, Closure]:
         """Returns the transitions without a byte of each state, by the kinds of the place."""
         found: dict[int, Closure] = {}
         pairs = 0
-        for holding in sorted({each & self.looked_for for each in _holdings()}):
+        for holding in sorted({each & self.required_places for each in _holdings()}):
             passable = {
                 state: targets
                 for state, targets in enumerate(self.free)
@@ -232,7 +232,7 @@ class Machine:
         self._steps: dict[int, Relation] = {}
         self._closures = program.closures()
         spend(2 * self.states)
-        times = 2 if program.looked_for else 1
+        times = 2 if program.required_places else 1
         steps = len(program.any_step()) + times * max(map(len, self._closures.values()))
         work = steps * (self.states + 2_000)
         if work > MACHINE_WORK_MAX:
@@ -347,7 +347,7 @@ class Machine:
 
     def _closed(self, states: int, holding: int) -> int:
         """Returns the states and those reached without a byte at such places."""
-        return self._closures[holding & self._program.looked_for].of(states)
+        return self._closures[holding & self._program.required_places].of(states)
 
 
 def _set_of(row: MachineRow) -> int:

@@ -235,7 +235,7 @@ class _RegexReader:
         if max(first, last or 0) > REPEATED_MAX:
             raise self.error(f"a count above REPEATED_MAX = {REPEATED_MAX}")
         if last is not None and last < first:
-            raise self.error("a repetition whose counts are the wrong way round")
+            raise self.error("a repetition with counts in the wrong order")
         self.at = match.end()
         return first, last
 
@@ -387,7 +387,7 @@ class _RegexReader:
         self.at += 1
         high = self.class_character()
         if not isinstance(high, int) or high < low:
-            raise self.error("a range whose ends are the wrong way round")
+            raise self.error("a range with ends in the wrong order")
         return ((low, high),)
 
     def class_character(self) -> int | Ranges:

@@ -130,7 +130,7 @@ def _tokens(constant: str) -> list[str]:
     """Yields `*`, `?`, and single characters, with a backslash if they had one."""
     tokens = _TOKEN.findall(constant)
     if sum(map(len, tokens)) != len(constant):
-        reason = "a backslash may stand before *, ? and \\ only"
+        reason = "a backslash is allowed before *, ? and \\ only"
         raise InvalidFilterError("wildcard", (constant,), reason)
     return tokens
 

@@ -3,8 +3,11 @@
 An import of `contrada.model` makes the values of the algebra parse and print themselves.
 """
 
-from contrada.model.algebra import Advertisement, Filter, FilterSet, Pattern, Query, ValueSet
+from contrada.model.algebra.advertisement import Advertisement, Query
+from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.notation import parsers, printers
+from contrada.model.algebra.pattern import Pattern
+from contrada.model.algebra.value_set import ValueSet
 from contrada.model.syntax import parser, printer
 from contrada.model.syntax.parser import parse, parse_filter, parse_filter_set
 from contrada.model.syntax.printer import name_text, value_text

@@ -25,20 +25,11 @@ from contrada.errors import (
     ParseError,
     UnknownOperatorError,
 )
-from contrada.model.algebra import (
-    ABSENT,
-    NOTHING,
-    PRESENT,
-    Filter,
-    FilterSet,
-    Pattern,
-    ValueSet,
-    intersection,
-    sets,
-    union,
-)
+from contrada.model.algebra import sets
 from contrada.model.algebra.expression import And, Formula, Member, Or, negation
-from contrada.model.algebra.filter import filter_set
+from contrada.model.algebra.filter import Filter, FilterSet, filter_set
+from contrada.model.algebra.pattern import Pattern
+from contrada.model.algebra.value_set import ABSENT, NOTHING, PRESENT, ValueSet, intersection, union
 from contrada.model.domains.values import INT_MAX, INT_MIN, UNITS_US, Value, check_name
 from contrada.model.syntax.hints import NEGATED, TIME, hint_for, hint_for_operator
 

@@ -19,8 +19,8 @@ _COMPARISON_AFTER: Final = re.compile(
 )
 
 _OPERATORS: Final = {
-    "like": "`prefix`, `suffix`, `contains`, or `wildcard 'a*b?'` say what `like` does",
-    "ilike": "`contains nocase 'a'`, or `wildcard nocase 'a*b?'` say what `ilike` does",
+    "like": "`prefix`, `suffix`, `contains`, or `wildcard 'a*b?'` replace `like`",
+    "ilike": "`contains nocase 'a'`, or `wildcard nocase 'a*b?'` replace `ilike`",
     "startswith": "write `prefix`",
     "endswith": "write `suffix`",
     "regexp": "write `matches /…/`",
@@ -48,7 +48,7 @@ _SIGNS: Final = (
     ("!", 0, "write `not (…)`"),
     (";", 0, "one filter has no end sign"),
     *((sign, 0, "a comment begins with `#`") for sign in ("--", "//", "/*")),
-    *((sign, 0, "a text stands in ' or \"") for sign in "“”„‘’«"),
+    *((sign, 0, "a text is written in ' or \"") for sign in "“”„‘’«"),
 )
 """Signs, the number of their characters before the fault, and their replacements."""
 
@@ -65,14 +65,16 @@ TIME: Final = "a time of day and a zone, as @2026-11-20T09:30:00Z"
 
 _NO_KEYWORD: Final = rf"\b(?!(?:{'|'.join(sorted(KEYWORDS))})\b)[^\W\d]\w*"
 _CALLED: Final = rf"{_NO_KEYWORD}\("
-_QUOTE_IN_TEXT: Final = "a quote in a text stands behind a backslash, or in the other quotes"
+_QUOTE_IN_TEXT: Final = "a quote in a text needs a backslash before it, or the other quotes around"
 _NO_FUNCTIONS: Final = "there are no functions; `nocase` disregards case, as in `a = nocase 'x'`"
-_PLAIN_NUMBER: Final = "a number is written plainly, as 1000 or 1e3; a text stands in quotes"
+_PLAIN_NUMBER: Final = "a number is written plainly, as 1000 or 1e3; a text is written in quotes"
 
-_ATTRIBUTE_FIRST: Final = "the attribute stands first, as in `a contains 'x'`; one of several is"
+_ATTRIBUTE_FIRST: Final = (
+    "the attribute is written first, as in `a contains 'x'`; one of several is"
+)
 
 _WHOLE: Final = (
-    (re.compile(r"\s*([*>#1]|true)\s*", re.IGNORECASE), "what matches all is `everything`"),
+    (re.compile(r"\s*([*>#1]|true)\s*", re.IGNORECASE), "`everything` matches all"),
     (
         re.compile(r"(?=.*[*?+>#])([\w*?-]+|\+)([./]([\w*?-]+|\+))*([./][>#])?"),
         "a topic is an attribute, as in `topic prefix 'a/'`",
@@ -84,16 +86,24 @@ _HABITS: Final = tuple(
     (re.compile(sign), needed, hint)
     for sign, needed, hint in (
         (r"""'\0['\w]|"\0["\w]""", "AND", _QUOTE_IN_TEXT),
-        (r"\w\0(and|or|by|within)\b(?!\()", "", "a blank stands before a word"),
+        (r"\w\0(and|or|by|within)\b(?!\()", "", "a blank is needed before a word"),
         (r"(?<![\w.])\d{4}\0[-/]\d", "AND", f"a time has {TIME}"),
         (r"(?<![\w.])\d[\d.]*\0([\w.:/%]|,\d{3}\b)", "AND", _PLAIN_NUMBER),
         (r"\S\0#", "", "a comment needs a blank before `#`"),
         *((rf"\bnot\s+{word}\s*\0", "NUMBER", f"write {put}") for word, put in NEGATED.items()),
-        (r"\bexists[\s(]+[\w.]+\s*\0", "NUMBER", "the attribute stands first, as in `a exists`"),
-        (r"\babsent[\s(]+[\w.]+\s*\0", "NUMBER", "the attribute stands first, as in `a absent`"),
+        (
+            r"\bexists[\s(]+[\w.]+\s*\0",
+            "NUMBER",
+            "the attribute is written first, as in `a exists`",
+        ),
+        (
+            r"\babsent[\s(]+[\w.]+\s*\0",
+            "NUMBER",
+            "the attribute is written first, as in `a absent`",
+        ),
         (rf"{_CALLED}([\w.]+\s*\0[),]|\0['\"\d)])|\0{_CALLED}", "", _NO_FUNCTIONS),
         (r"\(\s*\0\)", "NUMBER", "a list has at least one value"),
-        (r"\b(in|of|but|nocase)\s*\0[^(]", "LPAR", "a list stands in ( )"),
+        (r"\b(in|of|but|nocase)\s*\0[^(]", "LPAR", "a list is written in ( )"),
         (r"\0[\[{]", "NUMBER", "one of several values is `in (…)`"),
         (r"""\0('[^']*'|"[^"]*")\s*in\b""", "NAME", f"{_ATTRIBUTE_FIRST} `a = 'x'`"),
         (r"\(\s*[\d.]+\0\.", "", "a range is `between 1 and 5`"),
@@ -130,7 +140,7 @@ def hint_for(text: str, position: int, wanted: Collection[str]) -> str:
             return hint
     named = _NAME_WITH_BLANKS.search(text, start, position) if "NUMBER" in wanted else None
     if named is not None and text[position : position + 1] in tuple("=<>!"):
-        return f"a name with blanks stands in backticks: `{named[1]}`"
+        return f"a name with blanks is written in backticks: `{named[1]}`"
     for habit, needed, hint in _HABITS:
         if (not needed or needed in wanted) and habit.search(around):
             return hint
@@ -145,7 +155,7 @@ def hint_for(text: str, position: int, wanted: Collection[str]) -> str:
         first = f"{MIRRORED[turned[2]]} {turned[1]}"
         if turned[3]:
             return f"write `{turned[3]} {first} and {turned[3]} {turned[4]}`"
-        return f"the attribute stands first, as in `a {first}`"
+        return f"the attribute is written first, as in `a {first}`"
     if "AND" in wanted and text[position : position + 1] in tuple("<>=!"):
         return "two comparisons are joined by `and`, or are `between … and …`"
     return ""
@@ -159,7 +169,7 @@ def _hint_for_word(word: str, wanted: Collection[str]) -> str:
     small = word.lower()
     if "NUMBER" in wanted:
         value = _VALUES.get(small)
-        return f"write `{value}`" if value else f"a text stands in quotes: '{word}'"
+        return f"write `{value}`" if value else f"a text is written in quotes: '{word}'"
     if small in _OPERATORS:
         return _OPERATORS[small]
     if _is_large(word):

@@ -10,8 +10,11 @@ Source: PODC 2000 §2 (the operators' symbols); the rest of the syntax is this p
 from typing import Any, Final, TypeVar
 
 from contrada.errors import LimitError, ParseError
-from contrada.model.algebra import Advertisement, Filter, FilterSet, Pattern, ValueSet, union
+from contrada.model.algebra.advertisement import Advertisement
 from contrada.model.algebra.expression import Formula
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.pattern import Pattern
+from contrada.model.algebra.value_set import ValueSet, union
 from contrada.model.syntax.plain_parser import plain_statement
 
 TEXT_CHARACTERS_MAX: Final = 1_000_000

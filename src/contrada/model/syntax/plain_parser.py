@@ -11,7 +11,9 @@ from functools import lru_cache
 from typing import Any, Final
 
 from contrada.errors import ContradaError
-from contrada.model.algebra import NOTHING, Filter, FilterSet, ValueSet, intersection, sets, union
+from contrada.model.algebra import sets
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.value_set import NOTHING, ValueSet, intersection, union
 from contrada.model.domains.values import NAME_BYTES_MAX, Value
 from contrada.model.languages.atoms import KEYWORDS
 

@@ -7,20 +7,18 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from contrada.model.algebra import ABSENT as ABSENT_SET
-from contrada.model.algebra import (
-    ENVELOPE_SETS,
-    Advertisement,
-    Filter,
-    FilterSet,
-    Pattern,
-    Query,
-    ValueSet,
-)
-from contrada.model.domains import Cuts, HalfOpen, Key, line, values
-from contrada.model.domains.values import ABSENT, BOOL, NAN, NULL, NUMBER, TEXT, TIME, UNITS_US
-from contrada.model.languages import Every, Language, Literal, Pieces, regex_syntax
+from contrada.model.algebra.advertisement import Advertisement, Query
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.pattern import Pattern
+from contrada.model.algebra.product import ENVELOPE_SETS
+from contrada.model.algebra.value_set import ABSENT as ABSENT_SET
+from contrada.model.algebra.value_set import ValueSet
+from contrada.model.domains import line, values
+from contrada.model.domains.line import Cuts, HalfOpen
+from contrada.model.domains.values import ABSENT, BOOL, NAN, NULL, NUMBER, TEXT, TIME, UNITS_US, Key
+from contrada.model.languages import regex_syntax
 from contrada.model.languages.atoms import KEYWORDS
+from contrada.model.languages.language import Every, Language, Literal, Pieces
 
 POINTS_PRINTED_MAX: Final = 1_000
 """Single values that are tried as a complement of a printed set. Beyond it: it is printed another

@@ -18,8 +18,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from contrada.errors import ParseError
-from contrada.model.algebra import PRESENT, Filter, Pattern, ValueSet
 from contrada.model.algebra.expression import conjunctions
+from contrada.model.algebra.filter import Filter
+from contrada.model.algebra.pattern import Pattern
+from contrada.model.algebra.value_set import PRESENT, ValueSet
 from contrada.model.syntax.parser import parse, parse_question_text
 
 
@@ -37,14 +39,14 @@ def parse_question(text: str) -> tuple[Binding, ...]:
     for a pattern too.
     """
     if "$" not in text:
-        said = parse(text)
-        if isinstance(said, Pattern):
+        parsed = parse(text)
+        if isinstance(parsed, Pattern):
             raise ParseError(1, 1, "a pattern (`->`)", "a question, which is asked of single items")
-        if isinstance(said, Filter):
-            return (Binding(said.sides),)
-        return tuple([Binding(each.sides) for each in said.filters])
-    said_each = (_split_variables(each) for each in conjunctions(parse_question_text(text)))
-    return tuple(each for each in said_each if each is not None)
+        if isinstance(parsed, Filter):
+            return (Binding(parsed.sides),)
+        return tuple([Binding(each.sides) for each in parsed.filters])
+    bindings = (_split_variables(each) for each in conjunctions(parse_question_text(text)))
+    return tuple(each for each in bindings if each is not None)
 
 
 def _split_variables(sets: Mapping[str, ValueSet]) -> Binding | None:

@@ -43,7 +43,7 @@ from contrada.integrations.spark.transforms.frames import (
 from contrada.model import Filter, FilterSet, Notification, ValueSet
 from contrada.model.domains import line, values
 from contrada.model.domains.line import Cut
-from contrada.model.languages import Every, Language, Literal, Pieces
+from contrada.model.languages.language import Every, Language, Literal, Pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
