@@ -329,7 +329,7 @@ def test_alerts_are_read_as_their_naive_reading(shared_data: Callable[..., Path]
             wanted = rules_prometheus.filter_of(naive, {each.metric: each.metric for each in naive})
             ours = filters(query, rows=True)
             assert ct.covers(wanted, ours), query
-            # What `.+` describes is UTF-8 for us, and any bytes for the naive reader.
+            # `.+` matches UTF-8 here, and any bytes in the naive reader.
             assert ct.covers(ours, wanted) is (".+" not in query), query
             read += 1
     assert read == 347

@@ -154,7 +154,7 @@ def test_expansion_is_bounded() -> None:
     assert len(several.cover([f"s.{number}" for number in range(600)])) == 602
     with pytest.raises(LimitError, match="NAME_PATTERNS_MAX"):
         WildFilters(" and ".join(f"`{letter}*` = 1" for letter in "abcdefghi"))
-    few = WildFilters(asked.asked, DocumentLimits(wild_filters_max=30))
+    few = WildFilters(asked.filters, DocumentLimits(wild_filters_max=30))
     assert few.cover(names) == FilterSet("everything")
 
 

@@ -116,7 +116,7 @@ def test_any_xml_with_its_entries_named() -> None:
     for path in ("id", "h.n"):
         one, two = read_feed(data, "f", "p:t", path).entries
         assert one.identity != one.version
-        assert two.identity == two.version  # It has nothing of that, so its content says it.
+        assert two.identity == two.version  # It has none of these, so its content is the identity.
     assert len(read_feed(RSS, "f", "title").entries) == 4
 
 

@@ -93,7 +93,7 @@ async def test_the_polls_of_one_minute_and_the_next(
     )
     assert found == after - before
     assert len(found) == 15
-    # Two titles were corrected, and the entries do not say that they changed.
+    # Two titles were corrected, without a change of the date.
     edits = FeedPoller([str(first), str(second)], edits=True)
     assert [counts(each) for each in await polled(edits)] == [(377, 0, 0, 0), (15, 2, 366, 0)]
 

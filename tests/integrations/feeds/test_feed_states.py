@@ -9,7 +9,7 @@ import pytest
 from contrada.errors import InputError
 from contrada.integrations.feeds.feed_formats import FeedDocument, read_feed
 from contrada.integrations.feeds.feed_limits import FeedLimits
-from contrada.integrations.feeds.feed_states import NOTHING_SAID, FeedStates, SeenFeed, Validators
+from contrada.integrations.feeds.feed_states import NO_VALIDATORS, FeedStates, SeenFeed, Validators
 
 
 def feed(*entries: tuple[str, str], identity: str = "urn:f") -> FeedDocument:
@@ -23,7 +23,7 @@ def feed(*entries: tuple[str, str], identity: str = "urn:f") -> FeedDocument:
 
 def judged(known: SeenFeed, document: FeedDocument, former_max: int = 100) -> list[str]:
     """The states of the entries, which are known afterwards."""
-    found = [str(each) for each in known.judged(document)]
+    found = [str(each) for each in known.judge(document)]
     known.take(document, former_max)
     return found
 
@@ -69,12 +69,12 @@ def test_a_file_outlives_its_run(tmp_path: Path) -> None:
     path = tmp_path / "feeds.state"
     states = FeedStates(path)
     states.take("http://x/", feed(("1", "a")), Validators("e1", "monday"))
-    states.take("f.xml", feed(("2", "b"), ("3", "c"), identity="urn:g"), NOTHING_SAID)
+    states.take("f.xml", feed(("2", "b"), ("3", "c"), identity="urn:g"), NO_VALIDATORS)
     again = FeedStates(path)
-    assert again.seen("urn:f ").judged(feed(("1", "a"))) == ["unchanged"]
-    assert again.seen("urn:g ").judged(feed(("1", "a"))) == ["new"]
+    assert again.seen("urn:f ").judge(feed(("1", "a"))) == ["unchanged"]
+    assert again.seen("urn:g ").judge(feed(("1", "a"))) == ["new"]
     assert again.validators("http://x/") == Validators("e1", "monday")
-    assert again.validators("http://y/") == NOTHING_SAID
+    assert again.validators("http://y/") == NO_VALIDATORS
     assert (again.entries_at("f.xml"), again.entries_at("other")) == (2, 0)
     assert [each.name for each in tmp_path.iterdir()] == ["feeds.state"]
 
@@ -83,7 +83,7 @@ def test_feeds_are_bounded(tmp_path: Path) -> None:
     """A file would grow with every address that was ever polled."""
     states = FeedStates(tmp_path / "s", limits=FeedLimits(feeds_known_max=2))
     for number in (1, 2, 1, 3):
-        states.take(f"f{number}", feed(("1", "a"), identity=f"urn:{number}"), NOTHING_SAID)
+        states.take(f"f{number}", feed(("1", "a"), identity=f"urn:{number}"), NO_VALIDATORS)
     held = json.loads((tmp_path / "s").read_bytes())
     assert list(held["feeds"]) == ["urn:1 ", "urn:3 "]
     assert list(held["addresses"]) == ["f1", "f3"]
@@ -112,7 +112,7 @@ def test_other_files_are_refused_and_left(tmp_path: Path, data: bytes, message: 
 def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that ends during a write would lose its state."""
     path = tmp_path / "s"
-    FeedStates(path).take("f", feed(("1", "a")), NOTHING_SAID)
+    FeedStates(path).take("f", feed(("1", "a")), NO_VALIDATORS)
     before = path.read_bytes()
     states = FeedStates(path)
 
@@ -121,7 +121,7 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr("contrada.integrations.feeds.feed_states.os.fsync", full)
     with pytest.raises(InputError, match="cannot be written: No space left"):
-        states.take("f", feed(("2", "b")), NOTHING_SAID)
+        states.take("f", feed(("2", "b")), NO_VALIDATORS)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(InputError, match="state_bytes_max"):
@@ -132,15 +132,15 @@ def test_two_runs_with_one_file_do_it_no_harm(tmp_path: Path) -> None:
     """The known entries of one run would be forgotten, or the file become unreadable."""
     path = tmp_path / "s"
     one, other = FeedStates(path), FeedStates(path)
-    one.take("f", feed(("1", "a")), NOTHING_SAID)
-    one.take("f", feed(("1", "b")), NOTHING_SAID)
+    one.take("f", feed(("1", "a")), NO_VALIDATORS)
+    one.take("f", feed(("1", "b")), NO_VALIDATORS)
     before = path.read_bytes()
     with pytest.raises(InputError, match="another run has written it"):
-        other.take("g", feed(("2", "a")), NOTHING_SAID)
+        other.take("g", feed(("2", "a")), NO_VALIDATORS)
     assert path.read_bytes() == before
     path.unlink()
     with pytest.raises(InputError, match="another run has written it"):
-        one.take("f", feed(("1", "c")), NOTHING_SAID)
+        one.take("f", feed(("1", "c")), NO_VALIDATORS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -152,10 +152,10 @@ def test_two_runs_that_write_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def meanwhile(number: int) -> None:
         monkeypatch.setattr(os, "fsync", sync)
-        other.take("g", feed(("2", "b")), NOTHING_SAID)
+        other.take("g", feed(("2", "b")), NO_VALIDATORS)
 
     monkeypatch.setattr(os, "fsync", meanwhile)
     with pytest.raises(InputError, match="another run has written it"):
-        one.take("f", feed(("1", "a")), NOTHING_SAID)
+        one.take("f", feed(("1", "a")), NO_VALIDATORS)
     assert list(tmp_path.iterdir()) == [path]
     assert FeedStates(path).entries_at("g") == 1

@@ -183,7 +183,7 @@ async def test_two_at_two_brokers_replicate() -> None:
         await Names(north).register("rss", NAMES)
         await until(lambda: len(one.table) == len(other.table) == 3)
         assert one.table == other.table
-        # Both say something of one name; whatever they hear first, the earlier word stands.
+        # Both have a record of one name; in any order, the earlier record wins.
         await asyncio.gather(
             north.publish(said("north", 9, "late")), south.publish(said("south", 4, "early"))
         )

@@ -23,7 +23,7 @@ UNTYPED: list[tuple[str, Value]] = [
     ("2.5E-3", 0.0025),
     ("true", True),
     ("false", False),
-    # what is spelled in another way stays the text that it is
+    # other spellings stay texts
     ("9223372036854775808", "9223372036854775808"),
     ("1e999", "1e999"),
     ("007", "007"),

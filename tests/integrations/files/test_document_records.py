@@ -58,7 +58,7 @@ def test_without_entries_the_document_is_one_notification() -> None:
 
 
 BROKEN = [
-    # (what is replaced, by what, place of the fault, ids that are still read)
+    # (replaced text, replacement, place of the fault, ids that are still read)
     (b"<id>2</id>", b"<id>2</di>", (5, 20), ["1", None, "4"]),
     (b"<id>2</id>", b"a & b", (5, 13), ["1", None, "4"]),
     (b"<id>1</id>", b"<id a=1>1</id>", (4, 16), ["2", None, "4"]),

@@ -64,7 +64,7 @@ def conjunction(truths: Iterable[Truth]) -> Truth:
     parts = list(truths)
     true = all_of([each.true for each in parts])
     false = any_of([each.false for each in parts])
-    # Said so, and not as true or false, it shows where nothing is ever unknown.
+    # In this form, unlike true or false, it is visibly ALWAYS if nothing is ever unknown.
     return Truth(true, false, any_of([all_of([each.defined for each in parts]), false]))
 
 

@@ -83,7 +83,7 @@ class _ShapeHead(msgspec.Struct, array_like=True):
     form: str
     kind: str
     strategy: str
-    way: list[Any] | None
+    path: list[Any] | None
     around: list[list[str]]
     texts: list[str]
     content: Any
@@ -98,12 +98,12 @@ class AboutDocument(NamedTuple):
 
     kind: str
     strategy: str
-    way: ElementPath | None
+    path: ElementPath | None
     around: list[Named]
 
 
 def shape_of_element(
-    node: XmlNode, told: AboutDocument, names: Iterable[Named], found: Mapping[str, Any]
+    node: XmlNode, about: AboutDocument, names: Iterable[Named], found: Mapping[str, Any]
 ) -> bytes:
     """Returns the shape of an element; `names` are those of its slots.
 
@@ -111,11 +111,11 @@ def shape_of_element(
     """
     writer = _ShapeWriter(iter(names), found)
     content = [
-        [writer.instruction(each) for each in _siblings(node, told, preceding=True)],
+        [writer.instruction(each) for each in _siblings(node, about, preceding=True)],
         writer.element(node, {}),
-        [writer.instruction(each) for each in _siblings(node, told, preceding=False)],
+        [writer.instruction(each) for each in _siblings(node, about, preceding=False)],
     ]
-    return _encode(_head("xml", told, list(writer.texts), content))
+    return _encode(_head("xml", about, list(writer.texts), content))
 
 
 def shape_of_object(
@@ -176,11 +176,11 @@ def text_of_value(value: object) -> str | None:
     return str(value) if isinstance(value, int | str) else None
 
 
-def _head(form: str, told: AboutDocument, texts: list[str], content: Any) -> _ShapeHead:
-    way = told.way
-    around = [[name, *each] for name, each in renamed(told.around).items()]
-    packed = None if way is None else [way.plain, way.indexed, way.position, list(way.numbers)]
-    return _ShapeHead(VERSION, form, told.kind, told.strategy, packed, around, texts, content)
+def _head(form: str, about: AboutDocument, texts: list[str], content: Any) -> _ShapeHead:
+    path = about.path
+    around = [[name, *each] for name, each in renamed(about.around).items()]
+    packed = None if path is None else [path.plain, path.indexed, path.position, list(path.numbers)]
+    return _ShapeHead(VERSION, form, about.kind, about.strategy, packed, around, texts, content)
 
 
 @contextmanager
@@ -212,11 +212,11 @@ def _named_again(head: _ShapeHead) -> list[Named]:
         return named(slots, head.strategy, Counter())
     data = _XmlWriter(head.texts, lambda: _PLACEHOLDER, is_naming=True).document(head.content)
     root = parsed(data, instructions=True)
-    way = ElementPath.to_root(element_name(root), escape=True)
-    if head.way is not None:
-        plain, indexed, position, numbers = head.way
-        way = ElementPath(plain, indexed, position, tuple(numbers))
-    return named(Walk(escape=True).slots(root, way), head.strategy, Counter())
+    path = ElementPath.to_root(element_name(root), escape=True)
+    if head.path is not None:
+        plain, indexed, position, numbers = head.path
+        path = ElementPath(plain, indexed, position, tuple(numbers))
+    return named(Walk(escape=True).slots(root, path), head.strategy, Counter())
 
 
 # --- XML to a shape -------------------------------------------------------------------------------
@@ -287,9 +287,9 @@ class _ShapeWriter:
         return [self.text(raw[:begin]), self.text(raw[begin + len(text) :])]
 
 
-def _siblings(node: XmlNode, told: AboutDocument, *, preceding: bool) -> list[XmlNode]:
+def _siblings(node: XmlNode, about: AboutDocument, *, preceding: bool) -> list[XmlNode]:
     """Returns the instructions beside a root."""
-    if told.way is not None:
+    if about.path is not None:
         return []
     found = [each for each in node.itersiblings(preceding=preceding) if each.tag is etree.PI]
     return found[::-1] if preceding else found
@@ -341,7 +341,7 @@ class _XmlWriter:
             raise LimitError("SHAPE_CHARS_MAX", SHAPE_CHARS_MAX)
         self._parts.append(part)
 
-    def _said(self, position: Any) -> str:
+    def _text_at(self, position: Any) -> str:
         """Returns one of the texts of the shape."""
         if type(position) is not int or position < 0:
             raise InputError("shape", f"damaged: found {position!r}, expected a text's position")
@@ -349,7 +349,7 @@ class _XmlWriter:
 
     def _name(self, position: Any) -> str:
         """Returns a text that is safe as an XML name."""
-        name = self._said(position)
+        name = self._text_at(position)
         if _NO_NAME.search(name):
             raise InputError("shape", f"damaged: found {name!r}, expected a name of XML")
         return name
@@ -359,8 +359,8 @@ class _XmlWriter:
         name = self._name(position)
         self._put(f"<{name}")
         for prefix, uri in zip(spaces[::2], spaces[1::2], strict=True):
-            shown = escape(self._said(uri), _IN_ATTRIBUTES)
-            is_default = not self._said(prefix)
+            shown = escape(self._text_at(uri), _IN_ATTRIBUTES)
+            is_default = not self._text_at(prefix)
             self._put(
                 f' xmlns="{shown}"' if is_default else f' xmlns:{self._name(prefix)}="{shown}"'
             )
@@ -390,27 +390,27 @@ class _XmlWriter:
         if is_one or (run and run[0] is False):
             self._put(escape(self._text(run[0]), {"\r": "&#13;"}))
             run = run[1:]
-        if any(self._said(each).strip(XML_BLANKS) for each in run if isinstance(each, int)):
+        if any(self._text_at(each).strip(XML_BLANKS) for each in run if isinstance(each, int)):
             self._value()
         for each in run:
             if isinstance(each, int):
-                self._put(escape(self._said(each), {"\r": "&#13;"}))
+                self._put(escape(self._text_at(each), {"\r": "&#13;"}))
             else:
                 self._instruction(each)
 
     def _instruction(self, instruction: Any) -> None:
         target, text, _ = instruction
-        said = self._said(text)
-        if "?>" in said:
-            raise InputError("shape", f"damaged: found {said[:80]!r} in an instruction")
-        self._put(f"<?{self._name(target)}{' ' * bool(said)}{said}?>")
+        written = self._text_at(text)
+        if "?>" in written:
+            raise InputError("shape", f"damaged: found {written[:80]!r} in an instruction")
+        self._put(f"<?{self._name(target)}{' ' * bool(written)}{written}?>")
 
     def _text(self, value: Any) -> str:
         if value is False:
             self._value()
             return _PLACEHOLDER if self._is_naming else ""
         if isinstance(value, int):
-            text = self._said(value)
+            text = self._text_at(value)
             if text.strip(XML_BLANKS):
                 self._value()  # It is a slot all the same.
             return text
@@ -422,4 +422,4 @@ class _XmlWriter:
             raise InputError("notification", f"found {odd.group()!r}, which XML cannot hold")
         if before is None or behind is None:
             return found
-        return f"{self._said(before)}{found}{self._said(behind)}"
+        return f"{self._text_at(before)}{found}{self._text_at(behind)}"

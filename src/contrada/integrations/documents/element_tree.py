@@ -80,7 +80,7 @@ def parsed(data: bytes, *, instructions: bool = False) -> etree._Element:
             root = etree.fromstring(data, safe_parser(instructions=instructions, entities=False))
     except etree.XMLSyntaxError as error:
         raise syntax_error(error) from None
-    except ValueError as error:  # lxml's answer to what it cannot even begin to read
+    except ValueError as error:  # lxml raises it for input without a beginning
         raise ParseError(1, 1, str(error), "an XML document") from None
     check_entities(root)
     return root

@@ -34,7 +34,7 @@ class DocumentEntry(NamedTuple):
     """An entry, its path, and the slots around it, which entries share if unchanged."""
 
     node: XmlNode
-    way: ElementPath
+    path: ElementPath
     around: list[Slot]
 
 
@@ -74,7 +74,7 @@ def entries_in(
                     parser = pull_parser(tag, instructions=exact, blanks=exact, entities=False)
                     fault = _fed(parser, before)
             if fault is None and (unknown := unknown_entity(parser.feed_error_log)):
-                raise unknown  # The parser goes on, and leaves it out: so no entry is certain.
+                raise unknown  # The parser skips it and continues, so no entry is certain.
             for entry in _read(parser, chain):
                 yield entry
                 held[0] = len(piece)
@@ -156,10 +156,10 @@ class _ElementChain:
             return DocumentEntry(node, ElementPath.to_root(element_name(node), escape=escape), [])
         last = self._last
         if last is None or parent is not last[0] or parent not in self._known:
-            way, around = self._around(parent)
-            way = way.entered(self._entries, escape=escape)
+            path, around = self._around(parent)
+            path = path.entered(self._entries, escape=escape)
             self._count = 0 if last is None or parent is not last[0] else self._count
-            self._last = last = (parent, way, around)
+            self._last = last = (parent, path, around)
         self._count += 1
         self.room.take(len(last[2]))
         if self._count > 1:
@@ -174,18 +174,18 @@ class _ElementChain:
             escape = self._walk.escape
             if parent is None:
                 outer: list[Slot] = []
-                way = ElementPath.to_root(element_name(node), escape=escape)
+                path = ElementPath.to_root(element_name(node), escape=escape)
             else:
-                outer_way, outer = self._around(parent)
-                way = outer_way.entered(element_name(node), escape=escape)
-            if way.depth >= DOCUMENT_DEPTH_MAX:
+                outer_path, outer = self._around(parent)
+                path = outer_path.entered(element_name(node), escape=escape)
+            if path.depth >= DOCUMENT_DEPTH_MAX:
                 raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
-            own = self._own(node, way)
-            known = self._known[node] = way, [*outer, *own]
+            own = self._own(node, path)
+            known = self._known[node] = path, [*outer, *own]
         return known
 
-    def _own(self, node: XmlNode, way: ElementPath) -> list[Slot]:
-        return self._walk.around(node, way, self._entries)
+    def _own(self, node: XmlNode, path: ElementPath) -> list[Slot]:
+        return self._walk.around(node, path, self._entries)
 
 
 class _FlatChain(_ElementChain):
@@ -234,17 +234,17 @@ class _FlatChain(_ElementChain):
                     else:
                         parent.remove(each)
 
-    def _own(self, node: XmlNode, way: ElementPath) -> list[Slot]:
-        own = self._walk.around(node, way, self._entries, self._until[node])
-        self._first.setdefault(node, (way, own))
+    def _own(self, node: XmlNode, path: ElementPath) -> list[Slot]:
+        own = self._walk.around(node, path, self._entries, self._until[node])
+        self._first.setdefault(node, (path, own))
         return own
 
     def _close(self, node: XmlNode) -> None:
         """Checks the context that an ended element would have added to its first entries."""
-        way, first = self._first.pop(node)
-        own = self._walk.around(node, way, self._entries)
-        told = {(slot.plain, slot.value) for slot in first}
-        self._late += [slot for slot in own if (slot.plain, slot.value) not in told]
+        path, first = self._first.pop(node)
+        own = self._walk.around(node, path, self._entries)
+        first_values = {(slot.plain, slot.value) for slot in first}
+        self._late += [slot for slot in own if (slot.plain, slot.value) not in first_values]
 
 
 def _has_tail(node: XmlNode) -> bool:

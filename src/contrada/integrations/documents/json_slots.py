@@ -34,45 +34,45 @@ class ObjectWalk:
     escape: bool
     repeated: dict[str, int] = field(default_factory=dict)
 
-    def slots(self, content: Mapping[str, Any], way: ElementPath = TOP) -> Iterator[Slot]:
+    def slots(self, content: Mapping[str, Any], path: ElementPath = TOP) -> Iterator[Slot]:
         """Yields the slots of an object. Raises LimitError and InvalidNotificationError."""
-        if way.depth > OBJECT_DEPTH_MAX:
+        if path.depth > OBJECT_DEPTH_MAX:
             raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
         for key, member in content.items():
-            yield from self._member(_below(way, key, self.escape), member)
+            yield from self._member(_below(path, key, self.escape), member)
 
-    def _member(self, way: ElementPath, member: Any, before: str = "") -> Iterator[Slot]:
+    def _member(self, path: ElementPath, member: Any, before: str = "") -> Iterator[Slot]:
         if isinstance(member, list):
-            yield from self._items(way, member, before)
+            yield from self._items(path, member, before)
         elif isinstance(member, dict) and not is_typed(member):
-            yield from self.slots(member, way)
+            yield from self.slots(member, path)
         else:
-            yield way.text(1, _scalar(way.plain, member), alone=True)
+            yield path.text(1, _scalar(path.plain, member), alone=True)
 
-    def _items(self, way: ElementPath, items: list[Any], before: str) -> Iterator[Slot]:
-        if way.depth > OBJECT_DEPTH_MAX:
+    def _items(self, path: ElementPath, items: list[Any], before: str) -> Iterator[Slot]:
+        if path.depth > OBJECT_DEPTH_MAX:
             raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
         if len(items) > 1 and (
-            way.plain in self.repeated or len(self.repeated) < REPEATED_NAMES_MAX
+            path.plain in self.repeated or len(self.repeated) < REPEATED_NAMES_MAX
         ):
-            self.repeated[way.plain] = max(len(items), self.repeated.get(way.plain, 0))
+            self.repeated[path.plain] = max(len(items), self.repeated.get(path.plain, 0))
         for number, each in enumerate(items, start=1):
             mark = f"{before}{number}"
-            item = replace(way, numbers=(*way.numbers[:-1], mark), depth=way.depth + 1)
+            item = replace(path, numbers=(*path.numbers[:-1], mark), depth=path.depth + 1)
             if len(items) > 1:
                 item = replace(
                     item,
-                    indexed=f"{way.indexed}.{number - 1}",
-                    position=f"{way.position}[{number}]",
+                    indexed=f"{path.indexed}.{number - 1}",
+                    position=f"{path.position}[{number}]",
                 )
             yield from self._member(item, each, f"{mark}-")
 
 
-def _below(way: ElementPath, key: str, escape: bool) -> ElementPath:
-    if way.plain:
-        return way.child(key, 1, alone=True, escape=escape)
+def _below(path: ElementPath, key: str, escape: bool) -> ElementPath:
+    if path.plain:
+        return path.child(key, 1, alone=True, escape=escape)
     segment = escaped(key) if escape else key
-    return ElementPath(segment, segment, key, ("1",), way.depth + 1)
+    return ElementPath(segment, segment, key, ("1",), path.depth + 1)
 
 
 def _scalar(name: str, member: Any) -> Any:

@@ -87,7 +87,7 @@ class _StarToken:
         found: set[int] = set()
         end = -1
         for place in sorted(places):
-            if place > end:  # Else it lies in a segment that was looked at, from its beginning on.
+            if place > end:  # Else its segment was visited already, from its beginning on.
                 dot = name.find(".", place)
                 end = len(name) if dot < 0 else dot
                 found.update(range(place + self.least, end + 1))
@@ -182,16 +182,16 @@ class WildFilter:
     wild: tuple[tuple[NamePattern, ValueSet], ...]
 
     @classmethod
-    def of(cls, asked: Filter) -> "WildFilter":
+    def of(cls, filters: Filter) -> "WildFilter":
         """Returns the filter with its names parsed as patterns."""
         plain: dict[str, ValueSet] = {}
         wild: list[tuple[NamePattern, ValueSet]] = []
-        for name, values in asked.sets.items():
+        for name, values in filters.sets.items():
             if not is_wild(name):
                 plain[name] = values
                 continue
             if values.holds(ABSENT_KEY):
-                reason = "a pattern of names cannot be asked for what no attribute has to say"
+                reason = "a pattern of names has no condition that an absent attribute satisfies"
                 raise InvalidFilterError("filter", (str(Filter({name: values})),), reason, name)
             wild.append((name_pattern(name), values))
         if len(wild) > NAME_PATTERNS_MAX:
@@ -209,16 +209,16 @@ class WildFilter:
         whole = (1 << len(self.wild)) - 1
         met = {0}  # Which patterns can be met together, by the names looked at so far.
         for name in notification:
-            asked = [
+            bits = [
                 (1 << number, values)
                 for number, (pattern, values) in enumerate(self.wild)
                 if pattern.matches(name)
             ]
-            if not asked:
+            if not bits:
                 continue
             own = self.plain.sides.get(name)
             chosen = {
-                sum(bit for bit, values in asked if values.holds(key))
+                sum(bit for bit, values in bits if values.holds(key))
                 for key in notification.keys_of(name)
                 if own is None or own.holds(key)
             }
@@ -253,20 +253,20 @@ class WildFilter:
 class WildFilters:
     """A filter or filter set with patterns among its names. Immutable. Raises as `WildFilter`."""
 
-    __slots__ = ("asked", "limits", "members")
+    __slots__ = ("filters", "limits", "members")
 
     def __init__(
         self,
-        asked: Filter | FilterSet | str | Mapping[str, Any],
+        filters: Filter | FilterSet | str | Mapping[str, Any],
         limits: DocumentLimits = DocumentLimits(),
     ) -> None:
         self.limits = limits
-        if isinstance(asked, str):
-            asked = FilterSet(asked)
-        elif not isinstance(asked, Filter | FilterSet):
-            asked = Filter(asked)
-        self.asked = asked
-        self.members = tuple(WildFilter.of(member) for member in asked.filters)
+        if isinstance(filters, str):
+            filters = FilterSet(filters)
+        elif not isinstance(filters, Filter | FilterSet):
+            filters = Filter(filters)
+        self.filters = filters
+        self.members = tuple(WildFilter.of(member) for member in filters.filters)
 
     @property
     def is_wild(self) -> bool:
@@ -319,26 +319,28 @@ class WildFilters:
 
     def rule_over(self, filters: FilterSet, name: str = "") -> Rule:
         """Returns the same with other filters, which must match no less."""
-        return Rule(name, filters, str(self.asked), self.matches)
+        return Rule(name, filters, str(self.filters), self.matches)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WildFilters, (self.asked, self.limits)
+        return WildFilters, (self.filters, self.limits)
 
 
-def by_names(asked: Filter | FilterSet | Rule, name: str = "") -> Filter | FilterSet | Rule:
+def by_names(filters: Filter | FilterSet | Rule, name: str = "") -> Filter | FilterSet | Rule:
     """Returns a rule for filters with patterns of names, else the filters unchanged.
 
     Rules of other dialects have no patterns. Raises as `WildFilter`.
     """
-    if isinstance(asked, Rule):
-        return asked
-    wild = WildFilters(asked)
-    return wild.rule(name) if wild.is_wild else asked
+    if isinstance(filters, Rule):
+        return filters
+    wild = WildFilters(filters)
+    return wild.rule(name) if wild.is_wild else filters
 
 
-def expand(asked: Filter | FilterSet | str | Mapping[str, Any], names: Iterable[str]) -> FilterSet:
+def expand(
+    filters: Filter | FilterSet | str | Mapping[str, Any], names: Iterable[str]
+) -> FilterSet:
     """Returns the filters of a filter with patterns, for known names.
 
     Cost and errors: as `WildFilters` and its `expand`.
     """
-    return WildFilters(asked).expand(names)
+    return WildFilters(filters).expand(names)

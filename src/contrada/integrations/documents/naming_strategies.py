@@ -108,7 +108,7 @@ def _generated(slots: Iterable[Slot]) -> Iterator[Named]:
         name = slot.plain
         if name in taken:
             name = f"{name}~{_suffix(slot.numbers)}"
-            while name in taken:  # What stands around an entry may be as it, and stand as it does.
+            while name in taken:  # Context of an entry may have the same name and numbers.
                 name += "_1"
         taken.add(name)
         yield Named(name, slot)

@@ -56,23 +56,23 @@ class NamingRecord(NamedTuple):
         texts: dict[str, Any] = {name: getattr(self, name) for name in _TEXTS}
         for name, text in texts.items():
             _check(name, text)
-        told = {"who": self.who, "time": datetime_of(self.time_us)} if self.who else {}
-        return Notification({MARK: RECORD, **texts, **told})
+        author = {"who": self.who, "time": datetime_of(self.time_us)} if self.who else {}
+        return Notification({MARK: RECORD, **texts, **author})
 
     @classmethod
-    def from_notification(cls, told: Notification) -> "NamingRecord":
+    def from_notification(cls, notification: Notification) -> "NamingRecord":
         """Returns the record that a notification carries.
 
         The publisher is the default author, and the time of publication the default time. Raises
         InvalidNotificationError for other notifications.
         """
-        held = told.attributes
+        held = notification.attributes
         kind, generated, original, position = (_check(name, held.get(name)) for name in _TEXTS)
-        who = _check("who", held.get("who", told.envelope.publisher))
-        said = held.get("time", datetime_of(told.envelope.at_us))
-        if not isinstance(said, datetime):
-            raise InvalidNotificationError("time", said, "expected one time")
-        return cls(kind, generated, original, position, who, time_us_of(said))
+        who = _check("who", held.get("who", notification.envelope.publisher))
+        time = held.get("time", datetime_of(notification.envelope.at_us))
+        if not isinstance(time, datetime):
+            raise InvalidNotificationError("time", time, "expected one time")
+        return cls(kind, generated, original, position, who, time_us_of(time))
 
 
 class NamingOutcome(Enum):

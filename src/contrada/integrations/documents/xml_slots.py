@@ -101,15 +101,15 @@ class Walk:
     repeated: dict[str, int] = field(default_factory=dict)
     limits: DocumentLimits = field(default_factory=DocumentLimits)
 
-    def slots(self, node: XmlNode, way: ElementPath) -> Iterator[Slot]:
+    def slots(self, node: XmlNode, path: ElementPath) -> Iterator[Slot]:
         """Yields the slots of an element and its content. Raises LimitError and ParseError."""
-        if way.depth > DOCUMENT_DEPTH_MAX:
+        if path.depth > DOCUMENT_DEPTH_MAX:
             raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
         attributes = attributes_of(node) if node.attrib else {}
-        yield from self._attributes(attributes, way)
+        yield from self._attributes(attributes, path)
         items = content_of(node)
         names = [element_name(each) for each in items if not isinstance(each, list)]
-        counts = self._counted(names, way)
+        counts = self._counted(names, path)
         texts = sum(1 for each in items if isinstance(each, list) and text_of_run(each))
         seen: Counter[str] = Counter()
         number = 0
@@ -117,17 +117,17 @@ class Walk:
             if isinstance(each, list):
                 if text := text_of_run(each):
                     number += 1
-                    yield way.text(number, text, alone=texts == 1)
+                    yield path.text(number, text, alone=texts == 1)
                 continue
             name = element_name(each)
             seen[name] += 1
             alone = counts[name] == 1 and name not in attributes
             yield from self.slots(
-                each, way.child(name, seen[name], alone=alone, escape=self.escape)
+                each, path.child(name, seen[name], alone=alone, escape=self.escape)
             )
 
     def around(
-        self, node: XmlNode, way: ElementPath, entries: str, until: XmlNode | None = None
+        self, node: XmlNode, path: ElementPath, entries: str, until: XmlNode | None = None
     ) -> list[Slot]:
         """Returns the slots that an element around entries adds: attributes, own text, leaf
         children.
@@ -136,37 +136,37 @@ class Walk:
         that add something.
         """
         attributes = attributes_of(node) if node.attrib else {}
-        found = list(self._attributes(attributes, way))
+        found = list(self._attributes(attributes, path))
         items = content_of(node, until)
         texts = [text for each in items if isinstance(each, list) and (text := text_of_run(each))]
         found += (
-            way.text(number, text, alone=len(texts) == 1)
+            path.text(number, text, alone=len(texts) == 1)
             for number, text in enumerate(texts, start=1)
         )
         leaves = [each for each in items if not isinstance(each, list) and adds(each, entries)]
-        counts = self._counted([element_name(each) for each in leaves], way)
+        counts = self._counted([element_name(each) for each in leaves], path)
         seen: Counter[str] = Counter()
         for each in leaves:
             name = element_name(each)
             seen[name] += 1
             alone = counts[name] == 1 and name not in attributes
-            found += self.slots(each, way.child(name, seen[name], alone=alone, escape=self.escape))
+            found += self.slots(each, path.child(name, seen[name], alone=alone, escape=self.escape))
         values_max = self.limits.context_values_max
         if len(found) > values_max:
             raise LimitError("context_values_max", values_max, len(found))
         return found
 
-    def _attributes(self, attributes: dict[str, str], way: ElementPath) -> Iterator[Slot]:
+    def _attributes(self, attributes: dict[str, str], path: ElementPath) -> Iterator[Slot]:
         for name, value in attributes.items():
             if text := value.strip(XML_BLANKS):
-                yield way.attribute(name, text, escape=self.escape)
+                yield path.attribute(name, text, escape=self.escape)
 
-    def _counted(self, names: list[str], way: ElementPath) -> Counter[str]:
+    def _counted(self, names: list[str], path: ElementPath) -> Counter[str]:
         counts = Counter(names)
         if len(counts) < len(names):
             for name, count in counts.items():
                 if count > 1:
-                    self.note(f"{way.plain}.{escaped(name) if self.escape else name}", count)
+                    self.note(f"{path.plain}.{escaped(name) if self.escape else name}", count)
         return counts
 
     def note(self, path: str, count: int) -> None:

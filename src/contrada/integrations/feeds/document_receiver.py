@@ -90,8 +90,8 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
 
     def statistics(self) -> ReceiverStatistics:
         """Returns counts of all received notifications."""
-        told = self._subscription.statistics()
-        return ReceiverStatistics(self._translated, self._untranslated, self._failed, told)
+        own = self._subscription.statistics()
+        return ReceiverStatistics(self._translated, self._untranslated, self._failed, own)
 
     async def __anext__(self) -> Notification:
         """Returns the next notification; ends when unsubscribed or when the service is closed."""
@@ -150,9 +150,9 @@ def generated_in(found: Notification) -> tuple[str, set[str]]:
     They are in its shape. Without one, the kind is the first segment of its names, and names with a
     `~` are generated. Raises InputError for a damaged shape.
     """
-    told = names_in(found)
-    if told is not None:
-        return told.kind, set(told.names)
+    shape = names_in(found)
+    if shape is not None:
+        return shape.kind, set(shape.names)
     first = next(iter(found), "")
     return first.partition(".")[0], {name for name in found if "~" in name}
 

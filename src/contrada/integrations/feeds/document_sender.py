@@ -92,16 +92,16 @@ class Sender:
         self._sent += await self._service.publish_batch(found)
 
     async def _tell(self, names: Names, notifications: list[Notification]) -> None:
-        told: dict[str, dict[str, tuple[str, str]]] = {}
+        by_kind: dict[str, dict[str, tuple[str, str]]] = {}
         for each in notifications:
             found = names_in(each)
             if found is None:
                 continue
-            of_kind = told.setdefault(found.kind, {})
+            of_kind = by_kind.setdefault(found.kind, {})
             of_kind.update(found.names)
             if self._all_names:
                 of_kind.update((name, (name, name)) for name in each if name not in found.names)
-        for kind, several in told.items():
+        for kind, several in by_kind.items():
             new = await names.register(kind, several)
             self._told += new
             if new and self._all_names:
@@ -109,6 +109,6 @@ class Sender:
                     await names.originals(kind, several)
                 except ServiceError as error:
                     _LOG.warning(
-                        "who asks by patterns may miss what has new names: %(reason)s",
+                        "subscriptions by patterns may miss new names: %(reason)s",
                         {"reason": error},
                     )

@@ -97,8 +97,8 @@ def read_feed(
             raise LimitError("feed_entries_max", entries_max)
         content = _digest(_content(node))
         named = _at_path(node, identity) if identity else _identity(node, format_name)
-        said = _updated(node) if format_name == "feed" and named and not edits else []
-        version = _digest(said) if said else content
+        updated = _updated(node) if format_name == "feed" and named and not edits else []
+        version = _digest(updated) if updated else content
         found.append(FeedEntry(_digest(named) if named else content, version, node))
     own = _feed_identity(root, format_name)
     return FeedDocument(

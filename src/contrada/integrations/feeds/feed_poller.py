@@ -67,13 +67,13 @@ class FeedPoller:
         """
         self._sources: Sequence[str] = tuple(sources)
         self._options = ReadOptions() if options is None else options
-        Renderer(self._options)  # What is wrong with it is said now.
+        Renderer(self._options)  # Raises its errors now.
         self._limits = limits
         self._states = FeedStates(limits=limits) if states is None else states
         self._identity, self._edits = identity, edits
-        # What a server has said of its answer counts only where that was read in the same way.
-        asked = (self._options.entries, identity, edits)
-        self._asked_as = "" if asked == (None, None, False) else f" {asked}"
+        # Validators of a response are valid only for the same way of reading it.
+        how = (self._options.entries, identity, edits)
+        self._key_suffix = "" if how == (None, None, False) else f" {how}"
 
     async def polls(self, every_s: float | None = None) -> AsyncGenerator[Poll, None]:
         """Yields a poll of each feed, in order, every `every_s` seconds; or once.
@@ -117,7 +117,7 @@ class FeedPoller:
 
     def _place(self, source: str) -> str:
         """Returns the key of a feed's state: its source and options."""
-        return f"{shown_source(source)}{self._asked_as}"
+        return f"{shown_source(source)}{self._key_suffix}"
 
     def _poll(
         self, source: str, fetched: Fetched | ContradaError
@@ -142,7 +142,7 @@ class FeedPoller:
         except ContradaError as error:
             return Poll(shown, error=error), None
         faults = (_fault(shown, *each) for each in feed.faults)
-        judged = self._states.seen(feed.identity).judged(feed)
+        judged = self._states.seen(feed.identity).judge(feed)
         states = Counter(judged)
         chosen = [
             entry

@@ -38,7 +38,7 @@ class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
     last_modified: str = ""
 
 
-NOTHING_SAID: Final = Validators()
+NO_VALIDATORS: Final = Validators()
 
 
 class SeenFeed(msgspec.Struct):
@@ -50,7 +50,7 @@ class SeenFeed(msgspec.Struct):
 
     entries: dict[str, list[str]] = {}
 
-    def judged(self, feed: FeedDocument) -> list[EntryState]:
+    def judge(self, feed: FeedDocument) -> list[EntryState]:
         """Returns the state of each entry. Of equal ones all but the first are unchanged."""
         found: list[EntryState] = []
         here: dict[str, set[str]] = {}
@@ -77,18 +77,18 @@ class SeenFeed(msgspec.Struct):
         self.entries = gone | here
 
 
-class _SaidOfAddress(msgspec.Struct, frozen=True, omit_defaults=True):
+class _AddressState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last response of an address: its feed, and the number of its entries."""
 
     feed: str
     entries: int
-    validators: Validators = NOTHING_SAID
+    validators: Validators = NO_VALIDATORS
 
 
 class _HeldStates(msgspec.Struct):
     version: int = VERSION
     feeds: dict[str, SeenFeed] = {}
-    addresses: dict[str, _SaidOfAddress] = {}
+    addresses: dict[str, _AddressState] = {}
 
 
 class FeedStates:
@@ -111,13 +111,13 @@ class FeedStates:
 
     def validators(self, address: str) -> Validators:
         """Returns the validators of the last response of an address."""
-        said = self._held.addresses.get(address)
-        return NOTHING_SAID if said is None else said.validators
+        state = self._held.addresses.get(address)
+        return NO_VALIDATORS if state is None else state.validators
 
     def entries_at(self, address: str) -> int:
         """Returns the number of entries in the last response of an address."""
-        said = self._held.addresses.get(address)
-        return 0 if said is None else said.entries
+        state = self._held.addresses.get(address)
+        return 0 if state is None else state.entries
 
     def take(self, address: str, feed: FeedDocument, validators: Validators) -> None:
         """Remembers the response of an address, and writes the file.
@@ -127,13 +127,13 @@ class FeedStates:
         """
         seen = self.seen(feed.identity)
         seen.take(feed, self._limits.entries_known_max)
-        said = _SaidOfAddress(feed.identity, len(feed.entries), validators)
+        state = _AddressState(feed.identity, len(feed.entries), validators)
         count_max = self._limits.feeds_known_max
         _put(self._held.feeds, feed.identity, seen, count_max)
-        _put(self._held.addresses, address, said, count_max)
+        _put(self._held.addresses, address, state, count_max)
         if self._path is not None:
             data = msgspec.json.encode(self._held)
-            self._stamp = _written(self._path, data, self._stamp)
+            self._stamp = _write(self._path, data, self._stamp)
 
 
 def _put(table: dict[str, Any], name: str, value: Any, count_max: int) -> None:
@@ -168,17 +168,17 @@ def _stamp(path: Path) -> _FileStamp:
     """Returns the stamp of a file, None if there is none."""
     try:
         return _stamp_of(path.stat())
-    except OSError:  # Whoever reads or writes it is told why.
+    except OSError:  # Reading or writing it raises the reason.
         return None
 
 
-def _stamp_of(said: os.stat_result) -> _FileStamp:
-    return said.st_ino, said.st_mtime_ns, said.st_size
+def _stamp_of(status: os.stat_result) -> _FileStamp:
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _written(path: Path, data: bytes, before: _FileStamp) -> _FileStamp:
+def _write(path: Path, data: bytes, before: _FileStamp) -> _FileStamp:
     """Replaces an unchanged file; returns the stamp of the new one."""
-    # Of a name of its own: two that wrote into one file would leave what neither can read.
+    # A unique name: two runs writing into one file would make it unreadable.
     beside = path.with_name(f"{path.name}.{token_hex(4)}.new")
     try:
         with beside.open("xb") as file:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from contrada.errors import InputError, LimitError
 from contrada.integrations.feeds.feed_limits import FeedLimits
-from contrada.integrations.feeds.feed_states import NOTHING_SAID, Validators
+from contrada.integrations.feeds.feed_states import NO_VALIDATORS, Validators
 from contrada.integrations.files import FileLimits
 from contrada.integrations.files.document_records import open_document
 
@@ -35,7 +35,7 @@ class Fetched(NamedTuple):
     """The fetched document; None if it is unchanged."""
 
     data: bytes | None
-    validators: Validators = NOTHING_SAID
+    validators: Validators = NO_VALIDATORS
 
 
 class Fetcher:
@@ -57,7 +57,7 @@ class Fetcher:
     async def __aexit__(self, *_: object) -> None:
         await self._opened.aclose()
 
-    async def fetch(self, source: str, known: Validators = NOTHING_SAID) -> Fetched:
+    async def fetch(self, source: str, known: Validators = NO_VALIDATORS) -> Fetched:
         """Returns the document at a path or HTTP address.
 
         Raises InputError if it cannot be read, or if its server has asked for a pause; LimitError
@@ -67,7 +67,7 @@ class Fetcher:
             limits = FileLimits(document_bytes_max=self._limits.feed_bytes_max)
             return Fetched(open_document(Path(source), limits))
         if (left_s := self._busy_until_s.get(source, 0.0) - self._now_s()) > 0:
-            reason = f"not asked, as its server is busy and said so for {left_s:.0f} s more"
+            reason = f"not asked, as its server is busy and header so for {left_s:.0f} s more"
             raise InputError(shown_source(source), reason)
         self._busy_until_s.pop(source, None)
         most_s = self._limits.fetch_s_max
@@ -90,8 +90,8 @@ class Fetcher:
             )
             self._client = await self._opened.enter_async_context(client)
         shown = shown_source(address)
-        asked = {"If-None-Match": known.etag, "If-Modified-Since": known.last_modified}
-        headers = {name: value for name, value in asked.items() if value}
+        conditions = {"If-None-Match": known.etag, "If-Modified-Since": known.last_modified}
+        headers = {name: value for name, value in conditions.items() if value}
         try:
             async with self._client.stream("GET", address, headers=headers) as answer:
                 if answer.status_code == httpx.codes.NOT_MODIFIED and headers:
@@ -101,24 +101,24 @@ class Fetcher:
                         wait_s = retry_after_s(answer.headers.get("retry-after", ""))
                         wait_s = min(wait_s, self._limits.retry_after_s_max)
                         self._busy_until_s[address] = self._now_s() + wait_s
-                    said = f"{answer.status_code} {answer.reason_phrase}".strip()
-                    raise InputError(shown, f"the server answers {said}")
+                    status = f"{answer.status_code} {answer.reason_phrase}".strip()
+                    raise InputError(shown, f"the server answers {status}")
                 data = await _whole(answer, shown, self._limits.feed_bytes_max)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
             raise InputError(shown, f"cannot be read: {reason}") from None
-        said_of_it = (answer.headers.get(name, "") for name in ("etag", "last-modified"))
-        return Fetched(data, Validators(*said_of_it))
+        headers_sent = (answer.headers.get(name, "") for name in ("etag", "last-modified"))
+        return Fetched(data, Validators(*headers_sent))
 
 
-def retry_after_s(said: str) -> float:
+def retry_after_s(header: str) -> float:
     """Returns the seconds of a Retry-After header; 0 for an invalid one."""
-    said = said.strip()
-    if said.isascii() and said.isdigit():
-        seconds = float(said)
+    header = header.strip()
+    if header.isascii() and header.isdigit():
+        seconds = float(header)
     else:
         try:
-            until = parsedate_to_datetime(said)
+            until = parsedate_to_datetime(header)
         except ValueError:
             return 0.0
         seconds = (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()

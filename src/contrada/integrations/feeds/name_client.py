@@ -55,9 +55,9 @@ class Names:
         self._service = service
         self._limits = limits
         self._ttl_s, self._wait_s, self._now_s = ttl_s, wait_s, now_s
-        self._told: dict[tuple[str, str], float] = {}
+        self._registered: dict[tuple[str, str], float] = {}
         self._kinds: dict[str, _CachedNames] = {}
-        self._silent_until_s = -1.0
+        self._unanswered_until_s = -1.0
         self._lock = asyncio.Lock()
         self.asked = 0
         """The number of queries so far."""
@@ -72,12 +72,12 @@ class Names:
         follow them. Raises as `Service.publish`.
         """
         now = self._now_s()
-        new = [name for name in names if self._told.get((kind, name), now) <= now]
+        new = [name for name in names if self._registered.get((kind, name), now) <= now]
         records = [NamingRecord(kind, name, *names[name], "", 0) for name in new]
         await self._service.publish_batch([record.to_notification() for record in records])
-        if len(self._told) + len(new) > self._limits.names_registered_max:
-            self._told.clear()
-        self._told.update(dict.fromkeys(((kind, name) for name in new), now + self._ttl_s))
+        if len(self._registered) + len(new) > self._limits.names_registered_max:
+            self._registered.clear()
+        self._registered.update(dict.fromkeys(((kind, name) for name in new), now + self._ttl_s))
         return len(new)
 
     async def originals(
@@ -130,18 +130,18 @@ class Names:
     async def _ask(self, where: Filter) -> NamingTable:
         """Returns an answer of naming services; waits for the first one."""
         end_s = self._now_s() + self._wait_s
-        while (left_s := end_s - self._now_s()) > 0 and self._now_s() >= self._silent_until_s:
+        while (left_s := end_s - self._now_s()) > 0 and self._now_s() >= self._unanswered_until_s:
             self.asked += 1
             table = NamingTable()
-            asked = self._service.query(RECORDS_ASKED & where, timeout_s=left_s)
-            async with asked as answers:
+            query = self._service.query(RECORDS_ASKED & where, timeout_s=left_s)
+            async with query as answers:
                 async for each in answers:
                     self._take(table, each)
             if any(each.state in _ANSWERED and each.name[:1] != "@" for each in answers.reports):
                 return table
             await asyncio.sleep(min(self._limits.names_query_again_s, left_s))
-        if self._now_s() >= self._silent_until_s:
-            self._silent_until_s = self._now_s() + self._wait_s
+        if self._now_s() >= self._unanswered_until_s:
+            self._unanswered_until_s = self._now_s() + self._wait_s
         raise ServiceError(
             f"no naming service has answered within {self._wait_s:g} s "
             "(start one with `contrada xml daemon`)"

@@ -123,7 +123,7 @@ class NamingService(AsyncResource):
             heard = await opened.enter_async_context(self._service.subscribe(RECORDS_ASKED))
             await opened.enter_async_context(self._offer)
             await self.catch_up()
-            works = [self._hear(heard), self._catch_up_again(), self._watch_connection()]
+            works = [self._receive(heard), self._catch_up_again(), self._watch_connection()]
             if self._store is not None:
                 works.append(self._write())
             self._tasks = [asyncio.create_task(work) for work in works]
@@ -177,22 +177,22 @@ class NamingService(AsyncResource):
         self._counts["told"] += len(lacking)
         await self._service.publish_batch(record.to_notification() for record in lacking)
 
-    # --- what it does meanwhile ---------------------------------------------------------------
+    # --- background tasks ---------------------------------------------------------------------
 
-    async def _hear(self, told: Subscription[Notification]) -> None:
-        async for each in told:
+    async def _receive(self, records: Subscription[Notification]) -> None:
+        async for each in records:
             self._counts["heard"] += 1
             self._take(each)
 
-    def _take(self, told: Notification) -> NamingRecord | None:
+    def _take(self, notification: Notification) -> NamingRecord | None:
         """Adds a received record; returns None for an invalid one."""
         try:
-            record = NamingRecord.from_notification(told)
+            record = NamingRecord.from_notification(notification)
         except ContradaError as error:
             self._counts["invalid"] += 1
             _LOG.warning(
                 "a naming record of %(publisher)r is refused: %(reason)s",
-                {"publisher": told.envelope.publisher, "reason": error},
+                {"publisher": notification.envelope.publisher, "reason": error},
             )
             return None
         before = self._table.get(record.kind, record.generated)
@@ -231,7 +231,7 @@ class NamingService(AsyncResource):
                 was_lost = True
             elif was_lost:
                 self._reconnected.set()
-        await asyncio.Event().wait()  # Who hears of records says why it was closed.
+        await asyncio.Event().wait()  # The receiver of records raises the reason.
 
     async def _write(self) -> None:
         """Writes received records to disk, all that arrived during the last write together."""
@@ -248,9 +248,9 @@ class NamingService(AsyncResource):
     async def _answer(self, question: SourceQuery) -> AsyncIterator[Notification]:
         """Yields records that may match; the service filters them."""
         self._counts["asked"] += 1
-        asked = question.filters.filters
+        filters = question.filters.filters
         for record in tuple(self._table):
-            if any(each.set_of("kind").holds(key_of(record.kind)) for each in asked):
+            if any(each.set_of("kind").holds(key_of(record.kind)) for each in filters):
                 yield record.to_notification()
 
     async def _stop(self) -> None:

@@ -48,7 +48,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         self._service = service
         self._names = names
         self._limits = limits
-        self._asked = _wild(asked)
+        self._wild = _to_wild(asked)
         self._known: set[str] = set(known)
         self._is_wide = False
         self._subscription: Subscription[Notification] = service.subscribe(
@@ -77,9 +77,9 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         async with AsyncExitStack() as opened:
             if self._names is not None:
                 # Heard of first, and asked for then: no name falls between the two.
-                told = await opened.enter_async_context(self._service.subscribe(RECORDS_ASKED))
+                records = await opened.enter_async_context(self._service.subscribe(RECORDS_ASKED))
                 self._learn(record.generated for record in await self._names.all())
-                works = [self._hear(told), self._follow()]
+                works = [self._hear(records), self._follow()]
                 tasks = [asyncio.create_task(self._guarded(work)) for work in works]
                 opened.push_async_callback(_stopped, tasks)
                 await self._refresh()
@@ -96,13 +96,13 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
 
     async def update(self, asked: FollowedSubject) -> None:
         """Changes the filter, without a gap. Raises as `Subscription.update`."""
-        new = _wild(asked)
+        new = _to_wild(asked)
         async with self._updating:
-            before, self._asked = self._asked, new
+            before, self._wild = self._wild, new
             try:
                 await self._subscription.update(self._rule())
             except BaseException:
-                self._asked = before
+                self._wild = before
                 raise
 
     async def unsubscribe(self) -> None:
@@ -140,23 +140,25 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
 
     def _rule(self) -> Rule:
         if self._is_wide:
-            return self._asked.rule()
-        filters = self._asked.cover(self._known)
-        if not filters.filters:  # Nothing is known: what has the very pattern as its name is none.
-            filters = FilterSet(self._asked.asked)
-        return self._asked.rule_over(filters)
+            return self._wild.rule()
+        filters = self._wild.cover(self._known)
+        if (
+            not filters.filters
+        ):  # No name is known: no attribute has the pattern itself as its name.
+            filters = FilterSet(self._wild.filters)
+        return self._wild.rule_over(filters)
 
     async def _refresh(self) -> None:
         """Subscribes to the filters for the names known now."""
         async with self._updating:
             await self._subscription.update(self._rule())
 
-    async def _hear(self, told: Subscription[Notification]) -> None:
-        async for each in told:
+    async def _hear(self, records: Subscription[Notification]) -> None:
+        async for each in records:
             try:
                 name = NamingRecord.from_notification(each).generated
             except ContradaError:
-                continue  # Naming services count and tell of these.
+                continue  # Naming services count and log these.
             if name not in self._known and not self._is_wide:
                 self._learn((name,))
                 self._heard.set()
@@ -178,7 +180,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
             await self._subscription.unsubscribe()
 
 
-def _wild(asked: FollowedSubject) -> WildFilters:
+def _to_wild(asked: FollowedSubject) -> WildFilters:
     return asked if isinstance(asked, WildFilters) else WildFilters(asked)
 
 

@@ -50,14 +50,14 @@ class CsvBatchReader:
     """Reads the columns that filters name, and those that can make a row bad."""
 
     def __init__(
-        self, columns: tuple[str | None, ...], asked: Iterable[str], options: ReadOptions
+        self, columns: tuple[str | None, ...], filter_names: Iterable[str], options: ReadOptions
     ) -> None:
         self._options = options
         stamp = {options.stamp} - {None}
-        asked = set(asked)
-        wanted = {*asked, *options.names_checked()} & set(columns)
+        filter_names = set(filter_names)
+        wanted = {*filter_names, *options.names_checked()} & set(columns)
         self._columns = columns
-        # Where every row is bad, the plain reader says why.
+        # If every row is bad, the plain reader gives the reasons.
         kept = len(columns) - columns.count(None)
         self._is_hopeless = not stamp <= wanted or kept + len(options.add) > ATTRIBUTES_MAX
         self._places = {
@@ -70,7 +70,7 @@ class CsvBatchReader:
             for name in wanted
         }
         self._numbers_checked = {
-            name for name in wanted - asked - stamp if options.types[name] == "number"
+            name for name in wanted - filter_names - stamp if options.types[name] == "number"
         }
         """Columns that are only checked to be numbers."""
         self._can_scan = not jit.is_pure() and len(options.absent) <= ABSENT_SCANNED_MAX
@@ -155,7 +155,7 @@ class CsvBatchReader:
         fallback[ragged] = True
         lines = np.delete(np.arange(len(block)), ragged)
         if len(lines) != table.num_rows:
-            return ColumnBatch.none_of(block)  # Arrow did not keep to what it says.
+            return ColumnBatch.none_of(block)  # Arrow has reported other rows than it skipped.
         columns = {}
         for name, place in self._places.items():
             cells = table.column(place).combine_chunks()
@@ -257,7 +257,7 @@ def _misquoted_lines(block: Block, data: Any, quote: int, delimiter: int) -> Any
     firsts = np.flatnonzero(np.diff(lines, prepend=-1))
     counts = np.diff(np.append(firsts, len(lines)))
     opens = (np.arange(len(quotes)) - np.repeat(firsts, counts)) % 2 == 0
-    # Every line ends with LF, so that before the first byte stands the last one.
+    # Every line ends with LF, so index -1, before the first byte, is one, too.
     beside = np.where(opens, data[quotes - 1], data[quotes + 1])
     wrong = (beside != delimiter) & (beside != _LF) & (beside != quote)
     return np.concatenate([lines[wrong], lines[firsts[counts % 2 == 1]]])

@@ -67,10 +67,10 @@ class FlatEntries:
                 found[name] = list(found[name])
                 several.add(name)
             node = entry.node
-            key = (node.tag, entry.way.plain)
+            key = (node.tag, entry.path.plain)
             place = self._roots.get(key)
             if place is None:
-                place = self._roots[key] = _PathPlace(self, entry.way.plain, entry.way.depth)
+                place = self._roots[key] = _PathPlace(self, entry.path.plain, entry.path.depth)
             place.take(node, found, several)
             return self._make(found, several)
         except (ContradaError, _OddEntryError):

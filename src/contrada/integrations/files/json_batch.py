@@ -59,8 +59,8 @@ class JsonBatchReader:
         self._decode_all = msgspec.json.Decoder(list[dict[str, _Scalar]]).decode
         self._options = options
         self._names = AllowedNames(options)
-        self._asked = frozenset(asked)
-        self._wanted = {*self._asked, *options.names_checked()}
+        self._filter_names = frozenset(asked)
+        self._wanted = {*self._filter_names, *options.names_checked()}
         self._stamp = options.stamp
         self._texts: dict[str, Callable[[str], Any]] = {}
         self._tokens: dict[str, Callable[[str], Any]] = {}
@@ -98,7 +98,7 @@ class JsonBatchReader:
 
     def _batch(self, is_fallback: Any, lines: Any, columns: dict[str, Column]) -> ColumnBatch:
         """Returns the columns to match, without columns that were only checked."""
-        asked = {name: column for name, column in columns.items() if name in self._asked}
+        asked = {name: column for name, column in columns.items() if name in self._filter_names}
         stamps = columns.get(self._stamp or "")
         return ColumnBatch(is_fallback, ~is_fallback, lines, asked, stamps)
 
@@ -155,7 +155,7 @@ class JsonBatchReader:
             found = {}
             for place in scanned.in_order():
                 name = scanned.names[place]
-                if name in self._options.add:  # It is added where it stands.
+                if name in self._options.add:  # The added value takes its place.
                     scanned.is_fallback |= scanned.has(place)
                 found[name] = self._scanned_column(scanned, place, is_asked=False)
             rows = written_rows(found, len(block), self._options)
@@ -265,7 +265,7 @@ class JsonBatchReader:
         """Returns the values of an attribute, converted as the options require."""
         text_value, kinds = self._text_value(name), set(map(type, values))
         if text_value is not None and self._options.takes_numbers(name):
-            # Numbers become times here, too; what is in a list is left to the plain reader.
+            # Numbers become times here, too; lists are left to the plain reader.
             kept = (Missing, bool, type(None))
             values = [
                 each if type(each) in kept else REFUSED if type(each) is list else text_value(each)

@@ -85,10 +85,10 @@ class JsonScanner:
                 begins, lasts = (
                     np.concatenate((each, np.full_like(each, -1))) for each in (begins, lasts)
                 )
-        # These are refused, which the plain reader tells.
+        # The plain reader refuses them and reports it.
         is_fallback |= np.diff(block.ends, prepend=-1) > self._limits.line_chars_max
         if np.count_nonzero(is_fallback) > self._limits.fallback_share_max * len(block):
-            self._is_of_use = len(block) < 100  # A few odd lines say little of all others.
+            self._is_of_use = len(block) < 100  # A few odd lines do not predict the others.
             return None
         size = len(columns)
         return ScannedLines(data, columns, begins[:size], lasts[:size], is_fallback)

@@ -165,7 +165,7 @@ def _member_writer(name: str) -> Callable[[Any], Iterable[str | None]]:
         if isinstance(values, np.ndarray):
             return [f'{before}"{each}Z"' for each in _iso_texts(values)]
         if values and set(map(type, values)) <= _NUMBERS and all(map(isfinite, values)):
-            # No comma stands in a number: so all are encoded at once.
+            # No number contains a comma, so all can be encoded at once.
             return [before + each for each in _encode(values).decode()[1:-1].split(",")]
         return map(write, values)
 

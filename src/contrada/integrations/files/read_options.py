@@ -154,7 +154,7 @@ EPOCHS: Final[Mapping[str, Converter]] = {
 """Times as numbers: seconds, milliseconds or microseconds since 1970 in UTC."""
 
 CONVERTERS: Final[Mapping[str, Converter]] = {
-    "text": str,  # as it stands, so that a tail number `1E5` stays a name
+    "text": str,  # unchanged, so that a tail number `1E5` stays a name
     "number": number_value,
     "bool": bool_value,
     "time": time_value,
@@ -259,7 +259,7 @@ class ReadOptions:
         named = () if self.time is None else (self.time,)
         for name in (*self.types, *named, *self.rename.values()):
             check_user_name(name)
-        Notification.marked(self.add, self.marks)  # What every record gets must be allowed.
+        Notification.marked(self.add, self.marks)  # Checks the attributes that every record gets.
         if self.time in self.add:
             self.envelope(self.add)
 

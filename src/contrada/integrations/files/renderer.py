@@ -197,7 +197,7 @@ class Renderer:
     def _flat_record(self, source: str, number: int, entry: DocumentEntry) -> Record | BadRecord:
         texts: Texts = {}
         try:
-            for slot in (*entry.around, *self._walk.slots(entry.node, entry.way)):
+            for slot in (*entry.around, *self._walk.slots(entry.node, entry.path)):
                 texts.setdefault(slot.plain, []).append(slot.value)
         except ContradaError as error:
             return bad_entry(source, self.options.entries, number, error, "")
@@ -222,9 +222,9 @@ class Renderer:
         self, node: etree._Element, kind: str, entry: DocumentEntry | None
     ) -> Notification:
         strategy = self.options.strategy
-        way = entry.way if entry else ElementPath.to_root(element_name(node), escape=self._keeps)
+        path = entry.path if entry else ElementPath.to_root(element_name(node), escape=self._keeps)
         around = entry.around if entry else []
-        own = list(self._walk.slots(node, way))
+        own = list(self._walk.slots(node, path))
         if not self._keeps:
             found = self._values.of(named([*around, *own], strategy, self.lost))
             return self.options.notification(found)
@@ -232,7 +232,7 @@ class Renderer:
         found = self._values.of(names)
         self._report.note(names)
         held = self._values.final_attributes(found, names)
-        about = AboutDocument(kind, base_of(strategy), way if entry else None, names[len(own) :])
+        about = AboutDocument(kind, base_of(strategy), path if entry else None, names[len(own) :])
         body = shape_of_element(node, about, names[: len(own)], held)
         return self.options.notification(found, body=body, content_type=SHAPE_TYPE)
 

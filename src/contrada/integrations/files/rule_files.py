@@ -133,6 +133,6 @@ def load_rules(place: Path, dialect: str) -> tuple[dict[str, Rule], list[str]]:
             if isinstance(rule, Rule):
                 found[names.new(plain_text(rule.name) or path.stem)] = rule
             else:
-                said = (str(path), plain_text(rule.name), message_of(rule))
-                refused.append(" ".join(": ".join(filter(None, said)).split()))
+                parts = (str(path), plain_text(rule.name), message_of(rule))
+                refused.append(" ".join(": ".join(filter(None, parts)).split()))
     return found, refused

@@ -114,7 +114,7 @@ class Column:
         kinds = np.array([kind_of.get(type(v), 0) for v in self._values], dtype=np.int64)
         codes = np.arange(len(kinds)) if self._codes is None else np.asarray(self._codes)
         is_text = kinds == TEXT
-        if is_text.any():  # Texts and numbers do not stand in one piece: most rows decide.
+        if is_text.any():  # A piece holds texts or numbers: the majority of rows decides.
             texts = np.count_nonzero(is_text[codes])
             apart = ~is_text if 2 * texts >= np.count_nonzero(kinds[codes]) else is_text
             kinds[apart] = 0
@@ -142,7 +142,9 @@ class Column:
     def largest(self, is_asked: Any) -> Any:
         """Returns the largest value of some rows, all of the same type, at least one."""
         values = self._values
-        if is_asked.all():  # So each value is that of a row, but for what stands for none.
+        if (
+            is_asked.all()
+        ):  # Then every value occurs in a row, except the last, which marks absence.
             return max(values[:-1] if values[-1] is MISSING else values)
         held = is_asked
         if self._codes is not None:
@@ -168,7 +170,7 @@ class ArrowColumn(Column):
 
     def each(self, texts_of: Callable[[Any], Iterable[str | None]]) -> Any:
         """As in `Column`."""
-        held = self._held.dictionary_encode()  # Arrow tells -0.0 from 0.0.
+        held = self._held.dictionary_encode()  # Arrow distinguishes -0.0 from 0.0.
         distinct = held.dictionary
         values = distinct.to_numpy() if distinct.type == TIME else distinct.to_pylist()
         return pa.array(texts_of(values), pa.string()).take(held.indices)
@@ -231,7 +233,7 @@ class ColumnBatch:
         if not arrays and not odd:
             keys = sorted(index.match({}))
             return dict.fromkeys(range(rows), keys) if keys else {}
-        # A column of its own tells how many rows there are where all others are odd.
+        # If all columns are odd, an extra column gives the number of rows.
         table = pa.table(arrays or {"": pa.nulls(rows)})
         offsets, keys = index.match_batch(table)
         matched, every = np.flatnonzero(np.diff(offsets)), keys.tolist()

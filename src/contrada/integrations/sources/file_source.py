@@ -270,7 +270,7 @@ def _has_objects(kind: Any) -> bool:
     return bool(types.is_nested(kind) and not types.is_list(kind))
 
 
-# --- what is pushed ---------------------------------------------------------------------------
+# --- pushed conditions ------------------------------------------------------------------------
 
 
 def pushed(question: SourceQuery, types: dict[str, Any]) -> Any:
@@ -422,7 +422,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-# --- what Parquet says of itself --------------------------------------------------------------
+# --- statistics of Parquet --------------------------------------------------------------------
 
 
 def _held(found: Any, types: dict[str, Any], zone: Any) -> dict[str, ValueSet]:
@@ -468,7 +468,7 @@ def _of_group(column: Any, kind: Any, zone: Any) -> ValueSet:
         is_empty = statistics.has_null_count and statistics.null_count == column.num_values
         return NOTHING if is_empty else EVERYTHING
     if getattr(kind, "tz", None) is not None:
-        zone = UTC  # In which statistics say times.
+        zone = UTC  # The zone of times in statistics.
     try:
         low, high = key_in(statistics.min, zone), key_in(statistics.max, zone)
     except (ContradaError, ValueError, ArithmeticError):

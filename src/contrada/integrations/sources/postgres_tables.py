@@ -94,15 +94,15 @@ class PostgresTables:
             return EVERYTHING
         name = quote(column.name) + (' COLLATE "C"' if column.type in _TEXTS else "")
         there = f"FROM {_place(table)} WHERE {quote(column.name)} IS NOT NULL"
-        asked = f"SELECT DISTINCT {name} {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
-        found = self._asked(_with_places(asked), ())
+        query = f"SELECT DISTINCT {name} {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
+        found = self._asked(_with_places(query), ())
         if len(found) <= DESCRIBED_VALUES_MAX:
             return of_keys([key_in(value, zone) for (value,) in found])
         if column.type not in _RANGED:
             return EVERYTHING
         [(low, high)] = self._asked(_with_places(f"SELECT min({name}), max({name}) {there}"), ())
         if low is None:
-            return NOTHING  # All rows went meanwhile, where the connection is not ours.
+            return NOTHING  # All rows may be deleted meanwhile if the connection is not ours.
         first, last = key_in(low, zone), key_in(high, zone)
         if NAN in (first[0], last[0]):
             return EVERYTHING  # NaN sorts above all numbers there, and hides the greatest number.

@@ -51,12 +51,12 @@ class SqliteTables:
 
     def columns(self, table: Sequence[str]) -> list[SqlColumn]:
         """See `Database`. Hidden columns of a virtual table are omitted."""
-        asked = "SELECT name, type FROM pragma_table_xinfo(?1, ?2) WHERE hidden <> 1 ORDER BY cid"
+        query = "SELECT name, type FROM pragma_table_xinfo(?1, ?2) WHERE hidden <> 1 ORDER BY cid"
         schema = table[-2] if len(table) > 1 else None
         place = table[-1], schema
         kinds = self._connection.execute(_KINDS_OF_TABLES, place)
         is_typed = all(kind == "table" for (kind,) in kinds)
-        rows = self._connection.execute(asked, place)
+        rows = self._connection.execute(query, place)
         return [SqlColumn(_named(name), kind, is_typed=is_typed) for name, kind in rows]
 
     def rows(
@@ -85,8 +85,8 @@ class SqliteTables:
     def _described(self, table: Sequence[str], column: SqlColumn) -> ValueSet:
         name, place = quote(column.name), _place(table)
         there = f"FROM {place} WHERE {name} IS NOT NULL"
-        asked = f"SELECT DISTINCT {name} COLLATE BINARY {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
-        values = self._connection.execute(asked).fetchall()
+        query = f"SELECT DISTINCT {name} COLLATE BINARY {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
+        values = self._connection.execute(query).fetchall()
         if len(values) <= DESCRIBED_VALUES_MAX:
             return self._with_truths_of(column, of_keys([key_of(value) for (value,) in values]))
         kind = f"CASE typeof({name}) WHEN 'real' THEN 'integer' ELSE typeof({name}) END"

@@ -202,7 +202,7 @@ def _member(notification: Notification, declared: str | None) -> tuple[dict[str,
         if declared is not None and _TEXT.match(content_type):
             return {DATA: body.decode(_charset(content_type))}, []
     except (ContradaError, UnicodeDecodeError):
-        pass  # what is not what its type says is binary
+        pass  # content of another type than declared is binary
     return {"data_base64": base64.b64encode(body).decode()}, []
 
 
@@ -210,7 +210,7 @@ def _are_data(named: Mapping[str, Values], data: object) -> bool:
     """Whether attributes below `data` are those of the data: otherwise they would be lost."""
     try:
         flat = _flatten(data)
-    except LimitError:  # No event comes with such data.
+    except LimitError:  # No event has such data.
         return False
     return all(
         set(value if isinstance(value, tuple) else (value,)) == set(flat.get(name, ()))
@@ -238,7 +238,7 @@ def _json_in(body: bytes) -> object:
     encoded.
     """
     data = decode_json(body)
-    if _SURROGATE.search(body):  # It may be half of a pair, for which no bytes stand.
+    if _SURROGATE.search(body):  # It may be half of a pair, which cannot be encoded.
         try:
             json.dumps(data, ensure_ascii=False).encode()
         except UnicodeEncodeError:
@@ -287,7 +287,7 @@ def _walk(name: str, data: object, depth: int) -> Iterator[tuple[str, Iterable[V
     check_depth(depth)
     if isinstance(data, dict):
         for step, inner in data.items():
-            # Cut where it is too long anyway: all below would else copy what stands above.
+            # Cut at the limit: otherwise all names below would copy the long prefix.
             yield from _walk(f"{name}.{step}"[: NAME_BYTES_MAX + 1], inner, depth + 1)
     elif not isinstance(data, list):
         yield name, (data,)  # type: ignore[misc]

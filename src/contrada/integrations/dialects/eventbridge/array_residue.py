@@ -63,7 +63,7 @@ def residue_of(condition: Formula) -> ArrayResidue | None:
     """Returns the residue of a condition; None if filters are exact."""
     members = {each.name: each for each in _members(condition)}
     asks_absence = [name for name, each in members.items() if each.values.holds(ABSENT_KEY)]
-    # A field of a name without a dot stands in no array, unless it is asked for what is in it, too.
+    # A field without a dot in its name is in no array, unless a constraint is on its content.
     if not any(
         "." in name or any(other.startswith(f"{name}.") for other in members)
         for name in asks_absence
@@ -122,7 +122,7 @@ def _holds(asked: FieldConstraints, fields: ValuesByName) -> bool:
         for key, inside in given:
             joined = chosen | inside
             if len(joined) > len(dict(joined)):
-                continue  # It stands in another element of an array.
+                continue  # It is in another element of an array.
             is_there = True
             if values.holds(key):
                 following.add(joined)

@@ -198,7 +198,7 @@ def _match_set(text: WildcardText, *, cased: bool) -> ValueSet:
         raise refusal(refusals.VALUE) from None
 
 
-# --- what modifiers make of texts ---------------------------------------------------------------
+# --- modifiers of texts -------------------------------------------------------------------------
 
 
 def _modify(text: WildcardText, changes: Sequence[str], spelling: Spelling) -> list[WildcardText]:
