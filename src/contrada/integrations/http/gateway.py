@@ -47,13 +47,14 @@ from contrada.integrations.http.http_port import HttpPort
 from contrada.integrations.http.http_responses import answer_of, json_answer, token_of
 from contrada.integrations.http.local_client import ServiceOfToken
 from contrada.integrations.http.metrics import GatewayCounts, metrics_answer
-from contrada.integrations.http.push_service import Pushes, UserHost
+from contrada.integrations.http.push_service import Pushes
 from contrada.integrations.http.push_subscription import SubscriptionRequest
 from contrada.integrations.http.request_filters import within_work
 from contrada.integrations.http.sinks import PUSHED_BY, Sinks
 from contrada.integrations.http.token_services import TokenService, TokenServices
 from contrada.integrations.http.websocket_api import Conversation
 from contrada.integrations.http.websocket_links import CarriedArrivals
+from contrada.net.broker.broker import Broker
 from contrada.net.wire.address import PATH_DEFAULT, Address, is_loopback
 from contrada.net.wire.tls import Tls
 
@@ -85,7 +86,7 @@ class Gateway:
         durable: bool = False,
         private_sinks: bool = False,
         arrivals: CarriedArrivals | None = None,
-        users: UserHost | None = None,
+        users: Broker | None = None,
     ) -> None:
         """Port 0 takes a free one. `connect` returns the service of a token: see `local_services`.
 

@@ -17,7 +17,6 @@ from contrada.errors import (
     ProtocolError,
     RefusedRequestError,
     ServiceClosedError,
-    ServiceError,
     StoreError,
     shortened,
 )
@@ -36,7 +35,6 @@ _STATUSES: Final[tuple[tuple[type[ContradaError], HTTPStatus], ...]] = (
     (CannotPublishError, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
     (DeliveryError, HTTPStatus.CONFLICT),
-    (ServiceError, HTTPStatus.BAD_REQUEST),
     (ContradaError, HTTPStatus.BAD_REQUEST),
 )
 """The first class that fits decides."""

@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Coroutine, Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
@@ -50,24 +50,13 @@ from contrada.integrations.http.push_subscription import (
 from contrada.integrations.http.sinks import PUSHED_BY, PushAnswer, Sinks
 from contrada.integrations.http.token_services import TokenService, TokenServices, wait_closed
 from contrada.model import Notification
+from contrada.net.broker.broker import Broker
 from contrada.service.backoff import Backoff
 from contrada.service.security.principals import NOT_PERMITTED
 
 _PEER: Final = "sinks"
 _AGAIN: Final = (408, 425, 429)
 _LOG: Final = logging.getLogger(__name__)
-
-
-class UserHost(Protocol):
-    """The methods of a broker that know its users."""
-
-    def has_user(self, name: str) -> bool:
-        """Whether the user exists; always true of a broker without users."""
-        ...
-
-    def end_durable(self, name: str) -> None:
-        """Ends a durable subscription and deletes its log, if any. Raises ContradaError."""
-        ...
 
 
 class Pushes:
@@ -82,7 +71,7 @@ class Pushes:
         *,
         limits: GatewayLimits,
         is_durable: bool,
-        users: UserHost | None = None,
+        users: Broker | None = None,
     ) -> None:
         self.sinks = sinks
         self._users = users

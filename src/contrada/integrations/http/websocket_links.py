@@ -9,11 +9,13 @@ page can connect to the broker on its visitor's machine.
 
 import asyncio
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.websocket import CARRIED_BYTES_MAX, MessageTransport
 
 _IN_ORDER: Final = (1000, 1001, 1005)
@@ -22,22 +24,6 @@ _IN_ORDER: Final = (1000, 1001, 1005)
 _POLICY: Final = 1008
 _TOO_BIG: Final = 1009
 _NO_BYTES: Final = 1003
-
-
-class WebSocketConnection(Protocol):
-    """The broker's side of a connection: an asyncio protocol that can close in order."""
-
-    def close(self, reason: str) -> None:
-        """Sends the reason to the other side, and closes."""
-        ...
-
-
-class ArrivalHost(Protocol):
-    """The method of a broker that accepts connections."""
-
-    def accept(self) -> Any:
-        """Returns the broker's side of a new connection."""
-        ...
 
 
 class _ArrivedMessages:
@@ -92,9 +78,9 @@ class CarriedArrivals:
     needs `ws=LingeringWebSocket`, and a `ws_max_size` of CARRIED_BYTES_MAX or more.
     """
 
-    def __init__(self, broker: ArrivalHost) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._carried: set[WebSocketConnection] = set()
+        self._carried: set[ServerConnection] = set()
 
     async def arrive(self, websocket: WebSocket) -> None:
         """Serves one WebSocket until it is closed."""

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from contrada.errors import EngineError
 
@@ -48,7 +48,7 @@ def write_archive() -> Path:
     kept.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=kept.parent) as folder:
         new = Path(folder) / kept.name
-        command = [sys.executable, "-m", "contrada.integrations.spark.class_archive", str(new)]
+        command = [sys.executable, "-m", "contrada.integrations.spark.archive_loader", str(new)]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=ARCHIVE_WAIT_S
@@ -72,28 +72,3 @@ def _digest() -> str:
     written = path.stat().st_mtime_ns if path.exists() else 0
     said = f"{path} {written} {version('pyspark')} {sys.prefix}"
     return blake2b(said.encode(), digest_size=8).hexdigest()
-
-
-def _load_classes(new: str) -> None:
-    """Runs a session with matches; Java archives the loaded classes in a new file at its end."""
-    from pyspark import SparkContext
-
-    from contrada.integrations.spark.spark_session import spark_session
-    from contrada.integrations.spark.transforms.frame_match import route
-
-    with TemporaryDirectory() as folder:
-        options = f'"-XX:ArchiveClassesAtExit={new}" {QUIET}'
-        with spark_session(1, java_options=options) as session:
-            path = str(Path(folder, "rows"))
-            session.range(2).selectExpr("id AS n", "'a' AS text").write.parquet(path)
-            frame = session.read.parquet(path)
-            for way in ("index", "predicates"):
-                frame.transform(route({"one": "n > 0"}, way=way)).collect()
-        gateway: Any = SparkContext._gateway
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(ARCHIVE_WAIT_S)
-
-
-if __name__ == "__main__":
-    _load_classes(sys.argv[1])

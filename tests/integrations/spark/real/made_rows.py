@@ -1,8 +1,8 @@
 """Generated rows, matched or followed: `TASK ROWS FOLDER`.
 
-`TASK` is a number of filters, `detect`, or `run`, a pipeline run over Parquet. Workers generate rows
-from their numbers, the same in each process. The output has digests of all results, and the peak
-memory of the driver, its JVM and a Python worker.
+`TASK` is a number of filters, `detect`, or `run`, a pipeline run over Parquet. Workers generate
+rows from their numbers, the same in each process. The output has digests of all results, and the
+peak memory of the driver, its JVM and a Python worker.
 """
 
 import json

@@ -1,7 +1,7 @@
 """`RunFolder`: the results of runs, such that a failed or killed run loses none.
 
     OUTPUT/matches  ->  .current/matches        links, as for all results of a run
-    OUTPUT/.current ->  .runs/NAME              the run whose results are shown
+    OUTPUT/.current ->  .runs/NAME              the shown run
     OUTPUT/.runs/NAME/                          a run of its own, also an unfinished one
         state.json                              its finished sources
         outcomes/NUMBER                         outcomes of a source, until the run is shown
@@ -100,7 +100,7 @@ def new_run(output: Folder) -> RunFolder:
 
 
 def current_run(output: Folder) -> RunFolder | None:
-    """Returns the run whose results are shown, if any."""
+    """Returns the shown run, if any."""
     if isinstance(output, HadoopPath):
         shown = read_state(output / _CURRENT, _Shown)
         return RunFolder(output, shown.run, is_placed=True) if shown else None

@@ -4,8 +4,7 @@ worker.
 A base consists of files in a folder, named by a digest of their content: equal subscriptions are
 indexed once, also across processes. `NAME.base` is written last and describes the other files. Keys
 are in an Arrow file, and the index has their positions, which are small integers. The residues of
-rules of other dialects are pickled; so open only bases that you, or a person whom you trust, have
-saved.
+rules of other dialects are pickled; so open only bases of trusted persons.
 
 Workers look for the files in that folder, which may be shared, and else among the files that Spark
 has shipped. They cache the bases used last.
@@ -162,7 +161,7 @@ class Base:
 
 
 BASE_FILTERS_KEPT_MAX: Final = 1_000
-"""Subscriptions of a base whose filters the driver keeps. Beyond it: they are only in the files,
+"""Subscriptions of a base with filters on the driver. Beyond it: they are only in the files,
 and the base is never matched by predicates."""
 
 
