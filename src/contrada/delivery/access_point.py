@@ -42,12 +42,7 @@ from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.publisher_pasts import PublisherPasts
-from contrada.delivery.publishers import (
-    LOCAL,
-    Publisher,
-    Publishers,
-    SequencerEpoch,
-)
+from contrada.delivery.publishers import LOCAL, Publisher, Publishers, SequencerEpoch
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.store import KEPT_BYTES_MAX, Store
 from contrada.delivery.transit import Transit

@@ -29,12 +29,7 @@ from contrada.delivery.delivery_messages import (
     OpenLog,
     Records,
 )
-from contrada.delivery.durable_log import (
-    DurableLog,
-    DurableLogStatistics,
-    Handed,
-    Retention,
-)
+from contrada.delivery.durable_log import DurableLog, DurableLogStatistics, Handed, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes
 from contrada.delivery.store import (
@@ -105,8 +100,8 @@ class OwnedLogs:
     def _add(
         self, number: int, entry: DurableEntry, retention: Retention, *, is_durable: bool
     ) -> None:
-        kept = DurableLog(entry.name, self._store_of(is_durable), retention, self._limits)
-        self._logs[number] = _OwnedLog(kept, entry, is_durable)
+        owned = DurableLog(entry.name, self._store_of(is_durable), retention, self._limits)
+        self._logs[number] = _OwnedLog(owned, entry, is_durable)
         self._numbers[entry.name] = number
         self._touch(number)
 
@@ -164,7 +159,7 @@ class OwnedLogs:
 
     def subscriptions(self) -> dict[int, DurableEntry]:
         """Returns all subscriptions."""
-        return {number: kept.entry for number, kept in self._logs.items()}
+        return {number: owned.entry for number, owned in self._logs.items()}
 
     def subscriptions_since(self, number: int, count: int) -> Since:
         """Returns a range of numbers from one on, and lazily the subscriptions with these numbers.
@@ -174,16 +169,16 @@ class OwnedLogs:
         if not any(each in self._logs for each in range(number, number + count)):
             number = min((each for each in self._logs if each >= number), default=self._next)
         numbers = range(number, min(number + count, self._next))
-        kept = ((each, self._logs.get(each)) for each in numbers)
-        return numbers, ((each, of.entry, of.is_durable) for each, of in kept if of is not None)
+        owned = ((each, self._logs.get(each)) for each in numbers)
+        return numbers, ((each, of.entry, of.is_durable) for each, of in owned if of is not None)
 
     def terms(self, name: str) -> LogTerms | None:
         """Returns the terms of a subscription, or None."""
         if name not in self._numbers:
             return None
-        kept = self._logs[self._numbers[name]]
-        is_durable = kept.log.store is not self.memory_store
-        return LogTerms(kept.entry.filters, kept.log.retention, is_durable)
+        owned = self._logs[self._numbers[name]]
+        is_durable = owned.log.store is not self.memory_store
+        return LogTerms(owned.entry.filters, owned.log.retention, is_durable)
 
     def has_reader(self, name: str) -> bool:
         """Whether a subscription has a consumer, here or elsewhere."""
@@ -197,14 +192,14 @@ class OwnedLogs:
 
     def end(self, number: int) -> Iterator[tuple[ConsumerKey, Closed]]:
         """Ends a subscription and its log. Yields the messages for its consumers."""
-        kept = self._logs.pop(number)
-        del self._numbers[kept.entry.name]
-        self.ended.append(kept.entry.name)
-        if not kept.log.has_ended:
-            kept.log.end()
+        owned = self._logs.pop(number)
+        del self._numbers[owned.entry.name]
+        self.ended.append(owned.entry.name)
+        if not owned.log.has_ended:
+            owned.log.end()
         self._notes.put("subscription", str(number), None)
-        for reader in kept.readers:
-            yield reader, Closed(kept.entry.name, reader[1], "the subscription has ended")
+        for reader in owned.readers:
+            yield reader, Closed(owned.entry.name, reader[1], "the subscription has ended")
 
     # --- publications -------------------------------------------------------------------------
 
@@ -260,25 +255,25 @@ class OwnedLogs:
         reader = server, message.consumer
         try:
             number = self.number_of(message.name)
-            kept = self._logs[number]
-            if kept.log.has_ended:  # with a message that arrived together with this one
+            owned = self._logs[number]
+            if owned.log.has_ended:  # with a message that arrived together with this one
                 raise DeliveryError(f"the subscription {message.name!r} has ended")
-            if not isinstance(message, OpenLog | CloseLog) and reader not in kept.readers:
+            if not isinstance(message, OpenLog | CloseLog) and reader not in owned.readers:
                 raise DeliveryError(f"{message.consumer!r} does not read {message.name!r}")
             self._touch(number)
-            self._do(kept, reader, message)
+            self._do(owned, reader, message)
         except ContradaError as error:
             if message.name in self._numbers:
                 self._close(self._logs[self._numbers[message.name]], reader)
             yield reader, Closed(message.name, message.consumer, str(error))
 
-    def _do(self, kept: _OwnedLog, reader: ConsumerKey, message: Consuming) -> None:
-        of, consumer = kept.log, _consumer(reader)
+    def _do(self, owned: _OwnedLog, reader: ConsumerKey, message: Consuming) -> None:
+        of, consumer = owned.log, _consumer(reader)
         match message:
             case OpenLog():
-                self._close(kept, reader)  # from before a restart of its server
+                self._close(owned, reader)  # from before a restart of its server
                 of.open(consumer)
-                kept.readers[reader] = None
+                owned.readers[reader] = None
                 if message.position is not None or message.time_us is not None:
                     of.seek(message.position, message.time_us)
             case Grant():
@@ -288,16 +283,16 @@ class OwnedLogs:
             case Nack():
                 of.nack(consumer, message.positions)
             case CloseLog(ends=ends, seen=seen):
-                self._close(kept, reader, seen)
+                self._close(owned, reader, seen)
                 if ends:
                     of.end()
 
     def _close(
-        self, kept: _OwnedLog, reader: ConsumerKey, seen: Iterable[int] | None = None
+        self, owned: _OwnedLog, reader: ConsumerKey, seen: Iterable[int] | None = None
     ) -> None:
-        if reader in kept.readers:
-            del kept.readers[reader]
-            kept.log.close(_consumer(reader), seen)
+        if reader in owned.readers:
+            del owned.readers[reader]
+            owned.log.close(_consumer(reader), seen)
 
     def positions(self, name: str, time_us: int | None = None) -> tuple[int, int, int, int]:
         """Returns the first position of a log, the first unacknowledged, the next, and that of a
@@ -329,9 +324,9 @@ class OwnedLogs:
 
     def close_all(self, server: str) -> None:
         """Closes all consumers at a server; their records are requeued."""
-        for number, kept in self._logs.items():
-            for reader in [each for each in kept.readers if each[0] == server]:
-                self._close(kept, reader)
+        for number, owned in self._logs.items():
+            for reader in [each for each in owned.readers if each[0] == server]:
+                self._close(owned, reader)
                 self._touch(number)
 
     def push(
@@ -347,11 +342,11 @@ class OwnedLogs:
         self.is_stuck = False
         while self._touched:
             number, _ = self._touched.popitem()
-            kept = self._logs.get(number)
-            if kept is None or kept.log.has_ended:
+            owned = self._logs.get(number)
+            if owned is None or owned.log.has_ended:
                 continue
-            of, handed = kept.log, dict[ConsumerKey, list[Handed]]()
-            wanting = [each for each in kept.readers if of.can_take(_consumer(each))]
+            of, handed = owned.log, dict[ConsumerKey, list[Handed]]()
+            wanting = [each for each in owned.readers if of.can_take(_consumer(each))]
             ready = [each for each in wanting if has_room(each[0])]
             if len(ready) < len(wanting):
                 held_back[number] = None
@@ -363,11 +358,11 @@ class OwnedLogs:
             if of.is_stuck:
                 held_back[number] = None
                 self.is_stuck = True
-            self._bury(kept, time_us)
+            self._bury(owned, time_us)
             for reader, found in handed.items():
                 if found:
-                    kept.readers[reader] = kept.readers.pop(reader)
-                    yield reader, Records(*_of(kept, reader), tuple(map(self._record, found)))
+                    owned.readers[reader] = owned.readers.pop(reader)
+                    yield reader, Records(*_of(owned, reader), tuple(map(self._record, found)))
         self._touched = held_back
         self._recent.clear()
 
@@ -378,14 +373,14 @@ class OwnedLogs:
             return LogEntry(entry.position, entry.time_us, notification, attempt)
         return LogEntry(entry.position, 0, None, attempt, entry.reason)
 
-    def _bury(self, kept: _OwnedLog, time_us: int) -> None:
+    def _bury(self, owned: _OwnedLog, time_us: int) -> None:
         """Appends dead records to the subscription for dead letters.
 
         They are lost if it has ended, refuses them, or has no room in its store. They count as dead
         in their own subscription, and as dropped in the one for dead letters.
         """
-        dead, kept.log.buried = kept.log.buried, []
-        number = self._numbers.get(kept.log.retention.dead_letter)
+        dead, owned.log.buried = owned.log.buried, []
+        number = self._numbers.get(owned.log.retention.dead_letter)
         if not dead or number is None:
             return
         of = self._logs[number].log
@@ -407,35 +402,35 @@ class OwnedLogs:
         """Yields the subscriptions that are full now, are full no longer, or have ended."""
         changed, self._changed = self._changed, {}
         for number in changed:
-            kept = self._logs.get(number)
-            if kept is None:
+            owned = self._logs.get(number)
+            if owned is None:
                 continue
-            if kept.log.has_ended:
+            if owned.log.has_ended:
                 yield number, None
                 continue
-            was_full = kept.entry.is_full
-            if kept.log.is_full(was_full=was_full) != was_full:
-                kept.entry = msgspec.structs.replace(kept.entry, is_full=not was_full)
-                yield number, kept.entry
+            was_full = owned.entry.is_full
+            if owned.log.is_full(was_full=was_full) != was_full:
+                owned.entry = msgspec.structs.replace(owned.entry, is_full=not was_full)
+                yield number, owned.entry
 
     # --- inspection ---------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, DurableLogStatistics]:
         """Returns the counters of each subscription since the server started."""
-        return {kept.entry.name: kept.log.statistics for kept in self._logs.values()}
+        return {owned.entry.name: owned.log.statistics for owned in self._logs.values()}
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError names the broken one. Cost: all records."""
-        for kept in self._logs.values():
-            kept.log.validate()
+        for owned in self._logs.values():
+            owned.log.validate()
 
 
 def _consumer(reader: ConsumerKey) -> str:
     return "/".join(reader)
 
 
-def _of(kept: _OwnedLog, reader: ConsumerKey) -> tuple[str, str]:
-    return kept.entry.name, reader[1]
+def _of(owned: _OwnedLog, reader: ConsumerKey) -> tuple[str, str]:
+    return owned.entry.name, reader[1]
 
 
 def _encode(notification: Notification) -> bytes:

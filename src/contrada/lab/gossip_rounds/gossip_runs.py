@@ -240,13 +240,7 @@ class _DisseminationRun:
         members: Bits = lines[:, :, : (delegates - 1) * step + 1 : step]
         return members
 
-    def _state(
-        self,
-        level: int,
-        wants: Bits,
-        infected: Bits,
-        up: Bits,
-    ) -> State:
+    def _state(self, level: int, wants: Bits, infected: Bits, up: Bits) -> State:
         """Returns the state of the groups of a level for the gossip."""
         group, delegates = self._group, infected.shape[2]
         seen = np.repeat(wants, delegates).reshape(-1, group.members(level))
@@ -304,13 +298,7 @@ class _DisseminationRun:
         return -1 if rest == 0 and turn < delegates else self._place(level)
 
     def _tell(
-        self,
-        level: int,
-        state: State,
-        hits: Counts,
-        rounds: Counts,
-        last: Counts,
-        share: float,
+        self, level: int, state: State, hits: Counts, rounds: Counts, last: Counts, share: float
     ) -> int:
         """Sends the event once from each infected member to the audience in groups with hits.
 

@@ -26,9 +26,7 @@ def gossip(
     state: State, rounds: Counts, last: Counts, key: int, outsider: int, fanout: int, loss: int
 ) -> int:
     """Gossips in each group for its rounds, as `round_arrays.gossip`. Returns the messages."""
-    return int(
-        _gossip(state, rounds, last, np.uint64(key), outsider, fanout, np.uint64(loss)),
-    )
+    return int(_gossip(state, rounds, last, np.uint64(key), outsider, fanout, np.uint64(loss)))
 
 
 @njit(cache=True, nogil=True)

@@ -44,9 +44,7 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 def saved(
-    name: str,
-    subscriptions: Sequence[Filter | FilterSet],
-    told: Callable[[], None] = lambda: None,
+    name: str, subscriptions: Sequence[Filter | FilterSet], told: Callable[[], None] = lambda: None
 ) -> Saved:
     """Forwards subscriptions in order, plain, then with covering, then with merging.
 

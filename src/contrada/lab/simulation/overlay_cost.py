@@ -92,13 +92,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def plans(
-    network: str,
-    sites: int,
-    parties: Sequence[int],
-    *,
-    objects: int,
-    notifications: int,
-    seed: int,
+    network: str, sites: int, parties: Sequence[int], *, objects: int, notifications: int, seed: int
 ) -> list[Plan]:
     """Returns a sweep: each kind of network once, with each number of parties.
 

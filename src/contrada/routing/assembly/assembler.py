@@ -182,10 +182,7 @@ class Assembler(HeldPatterns):
         return [Send(neighbour, HandBack(identity))]
 
     def _handle_demand(
-        self,
-        split: SplitPattern,
-        phase: DelegationPhase,
-        message: Demand,
+        self, split: SplitPattern, phase: DelegationPhase, message: Demand
     ) -> list[Action]:
         """Handles a demand of the neighbour that delegated a pattern."""
         match message:

@@ -19,12 +19,7 @@ from contrada.matching import Index
 from contrada.model import Product
 from contrada.routing.refusals import RefusedError, check_limit
 from contrada.routing.router_limits import RouterLimits
-from contrada.routing.router_messages import (
-    Neighbour,
-    NextHop,
-    Party,
-    Reason,
-)
+from contrada.routing.router_messages import Neighbour, NextHop, Party, Reason
 from contrada.routing.tables.covering_index import CoveringIndex, indexed
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
 from contrada.routing.tables.registrations import Registrations

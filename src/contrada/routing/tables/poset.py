@@ -274,10 +274,7 @@ class Poset(Generic[P]):
             orphans.setdefault(child, set()).add(next_hop)
 
     def _add_to(
-        self,
-        node: Node[P],
-        next_hops: set[NextHop],
-        before: dict[Node[P], frozenset[NextHop]],
+        self, node: Node[P], next_hops: set[NextHop], before: dict[Node[P], frozenset[NextHop]]
     ) -> None:
         """Attaches a node below covering roots; at a next hop without one it becomes a root."""
         front = self._covering
