@@ -14,23 +14,20 @@ class GatewayLimits:
     http_connections_max: int = 10_000
     """Connections of an HTTP port. Beyond it: 503, and the connection is closed."""
     head_wait_s: float = 20.0
-    """Seconds for the head of a request, and for a pause between two requests. Beyond it: the
-    connection is closed."""
+    """Seconds for a head, and for a pause between requests. Beyond it: the connection is closed."""
     head_bytes_max: int = 32 * 1024
     """Bytes of the head of a request: its line and headers. Beyond it: 431, and it is closed."""
     headers_max: int = 100
     """Headers of a request. Beyond it: 431, and the connection is closed."""
     framing_bytes_max: int = 32 * 1024
-    """Bytes of chunk heads and trailers of a request, besides 8 for each byte of its body. Beyond
-    it: 400, and the connection is closed."""
-    pipelined_max: int = 16
-    """Pipelined requests that wait for the answer to an earlier one. Beyond it: the connection is
+    """Bytes of chunk heads and trailers, besides 8 for each byte of a body. Beyond it: 400,
     closed."""
+    pipelined_max: int = 16
+    """Pipelined requests behind an unanswered one. Beyond it: the connection is closed."""
     sent_bytes_max: int = 128 * 1024
     """Bytes in the socket's send buffer of one client. Beyond it: the writer waits."""
     unsent_wait_s: float = 90.0
-    """Seconds for a client to take its answers, or to close a connection that ends. Beyond it: the
-    connection is cut."""
+    """Seconds for a client to read its answers. Beyond it: the connection is cut."""
     http_stop_wait_s: float = 5.0
     """Seconds that a stopping port waits for running requests. Beyond it: they are cancelled."""
 
@@ -38,8 +35,7 @@ class GatewayLimits:
     http_body_bytes_max: int = 4 * 2**20
     """Bytes of the body of a request. Beyond it: 413, and none of its events is published."""
     http_bodies_bytes_max: int = 64 * 2**20
-    """Bytes of the bodies of all requests that are read or published. Beyond it: 503 until bytes
-    are released."""
+    """Bytes of all bodies that are read or published. Beyond it: 503 until bytes are released."""
     body_wait_s: float = 30.0
     """Seconds for the body of a request. Beyond it: 408, and the connection is closed."""
     http_events_max: int = 10_000
@@ -49,35 +45,28 @@ class GatewayLimits:
 
     # Tokens
     gateway_tokens_max: int = 1_000
-    """Tokens with an open connection to the broker. Beyond it: an unused one is closed; where all
-    are in use, the request is refused with 503."""
+    """Tokens with a connection to the broker. Beyond it: an unused one is closed, or 503."""
     gateway_idle_s: float = 60.0
     """Seconds for which an unused connection to the broker is kept. Beyond it: it is closed."""
     gateway_unproven_max: int = 256
     """Tokens that the broker has not accepted yet. Beyond it: the request is refused with 503."""
     gateway_opening_max: int = 16
-    """Connections that are opened at a time for unproven tokens: a broker needs time to check one.
-    Beyond it: the others wait."""
+    """Connections that are opened at a time for unproven tokens. Beyond it: the others wait."""
     gateway_known_max: int = 10_000
     """Tokens that are known to be valid. Beyond it: the least recently used is unproven again."""
 
     # Event streams
     stream_replay_max: int = 10_000
-    """Events of a durable subscription that are kept after they were written, for a client that
-    reads again: more than can be in flight. Beyond it: the oldest is deleted, and reported as
-    dropped to a client that asks for it."""
+    """Written events of a durable subscription that are kept for `Last-Event-ID`, more than can be
+    in flight. Beyond it: the oldest is deleted, and reported as dropped."""
     stream_quiet_s: float = 15.0
-    """Seconds of silence after which a comment is written, so that proxies keep the connection.
-    Beyond it: a comment is written."""
+    """Seconds of silence, so that proxies keep the connection. Beyond it: a comment is written."""
     stream_wait_s: float = 60.0
-    """Seconds that a write waits for a client that does not read. Beyond it: the connection is
-    cut."""
+    """Seconds of a write to a client that does not read. Beyond it: the connection is cut."""
     stream_write_bytes: int = 32 * 1024
-    """Bytes of queued events that are joined to one write. Beyond it: the next write has the
-    rest."""
+    """Bytes of queued events in one write. Beyond it: the next write has the rest."""
     stream_retry_ms: int = 2_000
-    """Milliseconds after which a browser reconnects, as the stream asks it to. Beyond it: it
-    reconnects."""
+    """Milliseconds that a stream asks browsers to wait. Beyond it: a browser reconnects."""
 
     # WebSockets
     websocket_message_bytes_max: int = 2**20
@@ -95,25 +84,23 @@ class GatewayLimits:
     pushes_max: int = 5_000
     """Subscriptions to sinks of a gateway. Beyond it: a further one is refused."""
     pushes_at_once_per_user_max: int = 20
-    """Pushes of one user that run at a time, each over its own connection. Beyond it: the next one
+    """Concurrent pushes of one user, each over its own connection. Beyond it: the next one
     waits."""
     push_connections_max: int = 200
     """Connections to sinks. Beyond it: an event waits for one."""
     push_wait_s: float = 20.0
-    """Seconds for a sink to answer one event, including connecting. Beyond it: the event is pushed
-    again."""
+    """Seconds for a sink to answer, including connecting. Beyond it: the event is pushed again."""
     push_answer_bytes_max: int = 16 * 1024
     """Bytes of a sink's answer that are read. Beyond it: its connection is closed."""
     push_s_max: float = 24 * 3_600.0
     """Seconds of attempts to push one event. Beyond it: the event is dropped, counted."""
     push_retry_after_s_max: float = 3_600.0
-    """Seconds of a sink's `Retry-After`. Beyond it: the event is pushed again after this time."""
+    """Seconds of a sink's `Retry-After`. Beyond it: the event is pushed again."""
     push_refused_s: float = 60.0
-    """Seconds between attempts of a subscription whose token the broker refuses, unless its owner
-    shows a new one. Beyond it: the next attempt."""
+    """Seconds that a subscription with a refused token waits for a new one. Beyond it: it tries
+    again."""
     push_records_max: int = 100_000
     """Events that a durable subscription keeps for a sink. Beyond it: the oldest are dropped,
     counted."""
     push_record_bytes_max: int = 256 * 2**20
-    """Bytes of the events that a durable subscription keeps for a sink. Beyond it: the oldest are
-    dropped, counted."""
+    """Bytes of the events that are kept for a sink. Beyond it: the oldest are dropped, counted."""

@@ -10,27 +10,22 @@ class MqttLimits:
     mqtt_batch_max: int = 256
     """MQTT messages that are published in one batch. Beyond it: the rest is in the next batch."""
     mqtt_in_flight_max: int = 64
-    """Messages that were sent to the MQTT broker and are not acknowledged. Beyond it: the bridge
-    pauses reading its durable subscription."""
-    mqtt_unacknowledged_max: int = 64
-    """Messages of QoS 1 that the MQTT broker may send before an acknowledgement (Receive Maximum).
-    Beyond it: the MQTT broker queues them."""
-    mqtt_queued_max: int = 4_096
-    """Received messages in the queue of a session; room for `mqtt_unacknowledged_max` is reserved
-    for QoS 1. Beyond it: one of QoS 0 is dropped, counted; one of QoS 1, from a broker that has
-    lost its sessions, is not acknowledged."""
-    mqtt_queued_bytes_max: int = 128 * 2**20
-    """Bytes of the received messages in the queue of a session; half is reserved for QoS 1. Beyond
-    it: as for `mqtt_queued_max`."""
-    mqtt_message_bytes_max: int = 2**20
-    """Bytes of a received message, including properties. Beyond it: the MQTT broker does not send
-    it, as MQTT 5 requires."""
-    mqtt_away_s_max: int = 86_400
-    """Seconds for which the MQTT broker keeps the session of a disconnected bridge. Beyond it:
-    messages since then are lost."""
-    mqtt_wait_s: float = 10.0
-    """Seconds for opening and closing a session. Beyond it: opening fails; closing cuts the
-    connection."""
-    mqtt_reconnect_s_max: int = 30
-    """Seconds between two attempts to reconnect, which grow up to it. Beyond it: they grow no
+    """Messages without an acknowledgement of the MQTT broker. Beyond it: the bridge reads no
     more."""
+    mqtt_unacknowledged_max: int = 64
+    """Unacknowledged received messages of QoS 1 (Receive Maximum). Beyond it: the MQTT broker
+    waits."""
+    mqtt_queued_max: int = 4_096
+    """Received messages in the queue of a session, with room for `mqtt_unacknowledged_max` of QoS
+    1. Beyond it: one of QoS 0 is dropped, counted; one of QoS 1 is not acknowledged."""
+    mqtt_queued_bytes_max: int = 128 * 2**20
+    """Bytes of these messages, half of them for QoS 1. Beyond it: as for `mqtt_queued_max`."""
+    mqtt_message_bytes_max: int = 2**20
+    """Bytes of a received message. Beyond it: the MQTT broker does not send it, as MQTT 5
+    requires."""
+    mqtt_away_s_max: int = 86_400
+    """Seconds for which the MQTT broker keeps a session. Beyond it: messages are lost."""
+    mqtt_wait_s: float = 10.0
+    """Seconds for opening and closing a session. Beyond it: opening fails; closing cuts."""
+    mqtt_reconnect_s_max: int = 30
+    """Seconds between attempts to reconnect, which grow. Beyond it: they grow no more."""
