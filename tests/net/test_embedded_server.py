@@ -127,7 +127,11 @@ async def test_what_is_promised_comes_to_logs_that_are_known_once_it_is_open(
         ),
         ({"neighbours": [NOBODY], "name": "s" * 300}, InputError, "name: found"),
         ({"neighbours": [NOBODY], "name": "s", "trees": 99}, InputError, "trees: found 99"),
-        ({"neighbours": [NOBODY], "name": "s", "tree": 1}, InputError, "found the key tree"),
+        (
+            {"neighbours": [NOBODY], "name": "s", "tree": 1},
+            ServiceError,
+            "connect has no option tree",
+        ),
         ({"neighbours": [NOBODY], "name": "s", "reconnect": False}, ServiceError, "for ever"),
         ({"neighbours": [NOBODY], "name": "s", "reconnect_wait_s": 1}, ServiceError, "for ever"),
         ({"address": NOBODY, "name": "s"}, ServiceError, "name is for an embedded service"),

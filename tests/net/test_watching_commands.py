@@ -164,7 +164,7 @@ async def test_doctor_says_what_counts_mean() -> None:
     told = {each["found"].partition(" ")[2]: each for each in found if each["level"] == "warning"}
     assert "contrada top" in told["dropped: queue full"]["todo"]
     assert "serve -v" in told["refused: not contrada"]["todo"]
-    assert "what he may not" in told["dropped: not permitted"]["todo"]
+    assert "without permission" in told["dropped: not permitted"]["todo"]
 
 
 @pytest.mark.slow
