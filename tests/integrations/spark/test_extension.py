@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.own_operators import EXTENSION, write_module
 
 DESCRIPTION = """
@@ -20,6 +22,7 @@ paths = ["a.csv"]
 WITH_A_PATH = "import sys; sys.path.append('mine'); from contrada_command import main; main()"
 
 
+@pytest.mark.slow  # The paths of workers are fixed when a session starts.
 def test_workers_load_the_extensions_of_the_driver(tmp_path: Path) -> None:
     """A task would fail without the operator."""
     (tmp_path / "mine").mkdir()

@@ -139,6 +139,7 @@ def test_a_killed_stream_loses_and_doubles_nothing(address: str, tmp_path: Path)
     assert published(address, len(expected)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
 )
