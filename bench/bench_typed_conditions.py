@@ -454,7 +454,7 @@ def mixed_1000() -> Measurement:
     name="typed/conditions/default",
     unit="times",
     workload="the default against the best form, the worst of all points of all figures, and mixed",
-    at_most=1.1,
+    at_most=1.15,
 )
 def default() -> Measurement:
     settings = [each for _, points in SWEEPS.values() for _, each in points]
