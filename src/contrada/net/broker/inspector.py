@@ -13,12 +13,13 @@ and patterns are not exported.
 
 from collections.abc import Generator, Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from contrada.errors import shortened
 from contrada.model import Filter, Notification
 from contrada.model.languages.work_budget import Work
 from contrada.net.broker.broker_limits import BrokerLimits
+from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
 from contrada.net.wire.inspection import (
     FilterPage,
@@ -32,9 +33,6 @@ from contrada.net.wire.payload_codec import encode_content
 from contrada.routing.router import Router
 from contrada.routing.router_messages import Client, Party
 from contrada.routing.tables.next_hop_cache import ITSELF
-
-if TYPE_CHECKING:
-    from contrada.delivery.owned_logs import Since
 
 INSPECTED_MAX: Final = 100
 """Links, clients, filters, advertisements and matching filters in an inspection, each. Beyond it:
@@ -109,16 +107,6 @@ def _to_texts(held: list[tuple[Any, list[str]]]) -> Generator[None, None, list[H
     return texts
 
 
-class OwnedDurables(Protocol):
-    """The durable subscriptions that a broker owns."""
-
-    client: Client
-
-    def standing_since(self, number: int, count: int) -> "Since":
-        """Returns those of a range of numbers; see `OwnedLogs.since`."""
-        ...
-
-
 class _PageDraft:
     """A page under construction."""
 
@@ -146,7 +134,7 @@ class _PageDraft:
 
 
 def filter_page(
-    router: Router, logs: OwnedDurables, begin: Position, limits: BrokerLimits = BrokerLimits()
+    router: Router, logs: BrokerLogs, begin: Position, limits: BrokerLimits = BrokerLimits()
 ) -> Generator[None, None, FilterPage]:
     """Returns a page, in turns of one filter each. Nothing is changed.
 

@@ -11,21 +11,8 @@ from typing import Final
 from contrada.model.codec import published_us
 
 LATENCY_BOUNDS_US: Final = (
-    100,
-    250,
-    500,
-    1_000,
-    2_500,
-    5_000,
-    10_000,
-    25_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    10_000_000,
+    *(100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000),
+    *(500_000, 1_000_000, 2_500_000, 10_000_000),
 )
 BEYOND: Final = "inf"
 """The name of the last bucket, for longer latencies."""

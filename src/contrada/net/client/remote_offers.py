@@ -42,7 +42,9 @@ class BrokerRequests(Protocol):
         """Waits for a connection. Raises ConnectionFailedError, ServiceClosedError."""
         ...
 
-    def request(self, message: msgspec.Raw) -> asyncio.Future[Reply]:
+    def request(
+        self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
+    ) -> asyncio.Future[Reply]:
         """Sends a request to the broker."""
         ...
 

@@ -17,6 +17,7 @@ from contrada.errors import (
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.codec import notification_to_read
 from contrada.net.client.client_limits import ClientLimits
+from contrada.net.client.remote_offers import BrokerRequests
 from contrada.net.wire.frames import CutOff, Delivery, MatchDelivery, Reply
 from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, decode_match
@@ -37,11 +38,10 @@ _CREDIT_STEPS: Final = 8
 """Parts in which credit is granted again."""
 
 
-class SubscriptionHost(Protocol):
+class SubscriptionHost(BrokerRequests, Protocol):
     """The access point of a subscription."""
 
     now_us: Callable[[], int]
-    limits: ClientLimits
 
     async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
         """Adds the subscription at the broker."""
@@ -56,24 +56,18 @@ class SubscriptionHost(Protocol):
     def grant(self, identity: str, credit: int) -> None:
         """Grants credit."""
 
-    def request(
-        self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
-    ) -> "asyncio.Future[Reply]":
-        """Sends a request to the broker."""
-        ...
-
 
 class TcpSubscription(QueuedSubscription[Any]):
     """A subscription at a broker; its queue is bounded by the credit that it grants."""
 
     __slots__ = (
-        "_lost_there",
+        "_lost_at_broker",
         "_pattern",
         "_read_bytes",
         "_service",
+        "confirmed",
         "identity",
         "refusal",
-        "taken_up",
         "when_full",
     )
 
