@@ -86,7 +86,7 @@ def test_figure_6_5_is_a_view() -> None:
     assert [len(table.known()) for table in view.tables] == [8, 15, 12, 9]
     wants = {
         level: [held.line.digit for held in view.table(level).live() if held.filters.matches(event)]
-        for event in [Notification.marked({}, ["D"])]
+        for event in [Notification.with_marks({}, ["D"])]
         for level in (1, 2, 3, 4)
     }
     assert wants == {1: [], 2: [], 3: [18], 4: [3, 128]}

@@ -597,9 +597,9 @@ def test_a_residue_that_raises_says_no_and_is_counted(compiled: bool) -> None:
     index.add("plain", "a >= 0")
     index.add("typed", typed)
     given = [
-        ct.Notification.marked({"a": 0}, ["residues.Kind"]),
-        ct.Notification.marked({"a": 1.5}, ["residues.Kind"]),
-        ct.Notification.marked({"a": 1}, ["residues.Kind"]),
+        ct.Notification.with_marks({"a": 0}, ["residues.Kind"]),
+        ct.Notification.with_marks({"a": 1.5}, ["residues.Kind"]),
+        ct.Notification.with_marks({"a": 1}, ["residues.Kind"]),
     ]
     before = Counter(failures)
     wanted = [["plain"], ["half", "plain"], ["half", "plain", "typed"]]

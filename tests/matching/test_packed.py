@@ -47,7 +47,7 @@ OTHERS: list[Notification] = [
     Notification({"a": [1, 2]}, envelope=STAMPED),
     Notification({"\u00e9": 1}, envelope=STAMPED),
     Notification({"at": datetime(1960, 1, 2, tzinfo=UTC)}, envelope=STAMPED),
-    Notification.marked({"a": 1}, ["T"], envelope=STAMPED),
+    Notification.with_marks({"a": 1}, ["T"], envelope=STAMPED),
     Notification({f"name{each}": each for each in range(33)}, envelope=STAMPED),
     Notification({"a": 1}),
     *(

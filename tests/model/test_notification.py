@@ -21,7 +21,7 @@ from contrada.errors import (
 from contrada.model import Advertisement, Constraint, Envelope, Filter, Notification, Pattern, Query
 from contrada.model.algebra import attributes, sets
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX, check_span
-from contrada.model.algebra.notification import ATTRIBUTES_KEPT_MAX, OWN, of_parts
+from contrada.model.algebra.notification import ATTRIBUTES_KEPT_MAX, OWN, from_parts
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.algebra.relations import witness
 from contrada.model.algebra.value_set import NOTHING
@@ -53,9 +53,14 @@ REFUSED: list[tuple[str, Callable[[], object], str, str]] = [
         "ENVELOPE_TEXT_BYTES_MAX",
     ),
     ("many values", lambda: Notification({"a": range_of(VALUES_MAX)}), "a", "VALUES_MAX"),
-    ("an empty mark", lambda: Notification.marked({}, [""]), "@is.", "reserved"),
-    ("a mark no UTF-8", lambda: Notification.marked({}, ["\ud800"]), "@is.\ud800", "surrogate"),
-    ("reserved beside marks", lambda: Notification.marked({"@id": 1}, ["T"]), "@id", "reserved"),
+    ("an empty mark", lambda: Notification.with_marks({}, [""]), "@is.", "reserved"),
+    ("a mark no UTF-8", lambda: Notification.with_marks({}, ["\ud800"]), "@is.\ud800", "surrogate"),
+    (
+        "reserved beside marks",
+        lambda: Notification.with_marks({"@id": 1}, ["T"]),
+        "@id",
+        "reserved",
+    ),
     *(
         (f"reserved {name}", lambda name=name: Notification({name: 1}), name, "are reserved")
         for name in ("@id", "@publisher", "@time", "@is.", "@is.Quote")
@@ -113,7 +118,7 @@ def test_marks_are_added_to_attributes_that_are_looked_at_once(
 
     monkeypatch.setattr(attributes, "normalize_values", counted)
     at = datetime(2026, 1, 2, tzinfo=UTC)  # No plain value, so each is looked at by itself.
-    marked = Notification.marked({"a": at, "b": 2}, ["T", "U"])
+    marked = Notification.with_marks({"a": at, "b": 2}, ["T", "U"])
     assert dict(marked.attributes) == {"a": at, "b": 2, "@is.T": True, "@is.U": True}
     assert seen == ["a", "b", "@is.T", "@is.U"]
     assert marked == from_msgpack(to_msgpack(marked))
@@ -232,7 +237,7 @@ TYPED = Notification(
 
 def test_typed_access_gives_the_value_of_a_domain() -> None:
     """Arithmetic with an attribute would need a cast, or fail elsewhere for a text."""
-    for n in (TYPED, Notification.from_json(TYPED.to_json()), of_parts(TYPED.span, b"", "", OWN)):
+    for n in (TYPED, Notification.from_json(TYPED.to_json()), from_parts(TYPED.span, b"", "", OWN)):
         assert (n.number("i") * 2, n.number("f")) == (10, 2.5)
         assert (n.text("s"), n.text("b"), n.time("t"), n.boolean("yes")) == ("x", "y", AT, True)
 
@@ -267,7 +272,7 @@ def test_spans_are_checked_however_they_come() -> None:
         with pytest.raises(InvalidNotificationError):
             check_span(msgspec.msgpack.encode(each))
         with pytest.raises(InvalidNotificationError):
-            Notification.restored(each, b"", "", Envelope())  # type: ignore[arg-type]
+            Notification.from_attributes(each, b"", "", Envelope())  # type: ignore[arg-type]
     for span in (b"\x82\xa1a\x01\xa1a\x02", b"\x81\xa1a", b"\x90", b"\x81\xa1\xff\x01", b""):
         with pytest.raises(EncodingError):
             check_span(span)
@@ -283,7 +288,7 @@ def test_names_that_were_seen_are_checked_as_before() -> None:
         A = "a"
 
     Notification({"a": 1})
-    Notification.marked({}, ["T"])
+    Notification.with_marks({}, ["T"])
     with pytest.raises(InvalidNotificationError):
         Notification({Name.A: 1})
     with pytest.raises(InvalidNotificationError):
@@ -296,7 +301,7 @@ def test_values_that_are_kept_are_those_of_the_bytes(of: Notification, more: int
     given_ = dict(of) | {f"n{number}": number / 2 for number in range(more)}
     made = Notification(given_)
     given_.clear()
-    read = of_parts(made.span, b"", "", made.envelope)
+    read = from_parts(made.span, b"", "", made.envelope)
     assert repr(dict(made)) == repr(dict(read))
     assert [*map(type, made.values())] == [*map(type, read.values())]
 

@@ -120,7 +120,7 @@ def test_a_durable_subscription_goes_on_where_it_was(broker_address: str) -> Non
 @pytest.mark.slow
 def test_what_was_printed_is_published_as_it_was(broker_address: str) -> None:
     """A pipe from one broker to another would lose times, bytes, NaN, marks or bodies."""
-    sent = ct.Notification.marked(
+    sent = ct.Notification.with_marks(
         {"desk": 7, "at": datetime(2026, 1, 2, tzinfo=UTC), "n": [math.nan, b"\xff"]},
         ["Quote"],
         body=b"\x00",

@@ -22,7 +22,7 @@ from contrada.model import (
     Pattern,
     to_msgpack,
 )
-from contrada.model.algebra.notification import keep_packed
+from contrada.model.algebra.notification import store_packed
 from contrada.model.codec import notification_from_msgpack
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.ingress_queue import UndecidedNotification
@@ -131,7 +131,7 @@ async def test_what_a_broker_could_not_decide_is_told_only_to_who_may_read_it() 
         (session,) = broker._sessions.values()
         items = [stamped("root", k=k, n=n) for n, k in enumerate((1, 2, 1))]
         for each in items:  # As where it was too much to decide whether they match.
-            keep_packed(each, UndecidedNotification(to_msgpack(each)))
+            store_packed(each, UndecidedNotification(to_msgpack(each)))
             assert session._queues["x"].offer(entry_of(each))
         matched: Any = session._queues["y"]
         for pair in (items[:2], items[::2]):

@@ -511,7 +511,7 @@ CONTENTS: Final[dict[str, tuple[str, Encodable]]] = {
     ),
     "notification with all of an envelope": (
         "a body of JSON, a minute to live, priority 9, a delivery class, a type mark",
-        Notification.marked(
+        Notification.with_marks(
             {},
             ["Quote"],
             body=b"{}",

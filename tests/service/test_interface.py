@@ -328,7 +328,7 @@ async def test_each_subscription_gets_objects_of_its_own(name: str) -> None:
 async def test_what_a_type_cannot_hold_is_counted(name: str) -> None:
     """A stranger's notification would end a subscriber's loop, or vanish."""
     marks = [type_name_of(Stock), type_name_of(Quote)]
-    strange = Notification.marked({"company": 5}, marks=marks)
+    strange = Notification.with_marks({"company": 5}, marks=marks)
     async with service_of(name) as service, service.subscribe(Quote) as quotes:
         await service.publish(strange)
         await service.publish(Quote("Telco", 1.0))
@@ -344,7 +344,7 @@ async def test_a_type_that_raises_is_counted_and_logged(
     async with service_of(name) as service, service.subscribe(Picky) as found:
         marks = [type_name_of(Stock), type_name_of(Picky)]
         for company in ("Disco", "Tele", "Telco"):
-            await service.publish(Notification.marked({"company": company}, marks=marks))
+            await service.publish(Notification.with_marks({"company": company}, marks=marks))
         assert await found.next(10) == Picky("Telco")
         assert found.statistics().dropped == {"unreadable": 2}
     [said] = [each for each in caplog.records if each.levelname == "WARNING"]

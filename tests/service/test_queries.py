@@ -131,7 +131,7 @@ async def test_what_a_type_cannot_read_is_no_answer(name: str) -> None:
     """Of a few that are asked for, some would be missing, though there are others."""
     book = Book("Joyce", "Ulysses", 1).to_notification()
     odd = [
-        ct.Notification.marked(
+        ct.Notification.with_marks(
             {"author": "Joyce", "title": "Ulysses", "edition": each}, ["queries.Book"]
         )
         for each in "ab"

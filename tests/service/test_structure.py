@@ -90,14 +90,14 @@ def test_a_known_class_that_does_not_conform_is_not_taken_for_none() -> None:
     with pytest.raises(InvalidObventError, match=r"structure.Offer does not conform"):
         subject.from_notification(Offer("a", 80.0).to_notification())
     assert subject.from_notification(Whole(5).to_notification()) == Whole(5)
-    more = Notification.marked({"price": 7}, ["structure.Unheard", "structure.Request"])
+    more = Notification.with_marks({"price": 7}, ["structure.Unheard", "structure.Request"])
     assert subject.from_notification(more).price == 7, "its own class is not known"
 
 
 def test_a_class_that_comes_later_conforms() -> None:
     """What came as a record of its members once would be one for ever."""
     subject = Structural[Counted]()
-    notification = Notification.marked({"price": 7}, ["structure.Late"])
+    notification = Notification.with_marks({"price": 7}, ["structure.Late"])
     assert not isinstance(subject.from_notification(notification), ct.Obvent)
 
     @dataclass

@@ -138,7 +138,7 @@ async def test_a_predicate_that_raises_says_no_and_is_counted(name: str) -> None
 @on_loop
 async def test_what_a_predicate_cannot_be_asked_about_is_counted(name: str) -> None:
     """A stranger's notification would end the loop of whoever narrows by what is not lifted."""
-    strange = Notification.marked({"company": 5}, marks=["types.Stock", "types.Quote"])
+    strange = Notification.with_marks({"company": 5}, marks=["types.Stock", "types.Quote"])
     asked = ct.Structural[Named]()
     async with (
         service_of(name) as service,
@@ -155,7 +155,7 @@ async def test_what_a_predicate_cannot_be_asked_about_is_counted(name: str) -> N
 def strange(company: str) -> Notification:
     """It says that it is an order, and no order can hold it."""
     marks = ["types.Order", "types.Stock", "Certified", "Reliable"]
-    return Notification.marked({"company": company, "price": "dear"}, marks)
+    return Notification.with_marks({"company": company, "price": "dear"}, marks)
 
 
 async def read_to(orders: Any, dropped: int) -> None:

@@ -138,7 +138,7 @@ def test_a_subscriber_to_a_supertype_gets_the_subtype() -> None:
 def test_an_unknown_subtype_is_the_nearest_known_class() -> None:
     """A subscriber would need every publisher's classes."""
     marks = ["Elsewhere.Special", "thesis.StockQuote", "thesis.StockObvent"]
-    notification = Notification.marked({"company": "x", "price": 1, "extra": 2}, marks=marks)
+    notification = Notification.with_marks({"company": "x", "price": 1, "extra": 2}, marks=marks)
     got = StockObvent.from_notification(notification)
     assert isinstance(got, StockQuote)
     assert (got.company, got.price) == ("x", 1.0)
@@ -148,7 +148,7 @@ def test_an_unknown_subtype_is_the_nearest_known_class() -> None:
 def test_numbers_have_the_type_of_their_field() -> None:
     """`5` and `5.0` are one value in the model; a float field would hold an int."""
     marks = ["thesis.StockQuote", "thesis.StockObvent"]
-    notification = Notification.marked({"company": "x", "price": 5, "amount": 2.0}, marks=marks)
+    notification = Notification.with_marks({"company": "x", "price": 5, "amount": 2.0}, marks=marks)
     got = StockQuote.from_notification(notification)
     assert isinstance(got.price, float)
     assert isinstance(got.amount, int)
@@ -167,7 +167,7 @@ def test_numbers_have_the_type_of_their_field() -> None:
 )
 def test_other_notifications_are_refused(attributes: dict[str, Any], reason: str) -> None:
     """A handler would get an object of another type."""
-    notification = Notification.marked(
+    notification = Notification.with_marks(
         attributes, marks=["thesis.StockQuote", "thesis.StockObvent"]
     )
     with pytest.raises(InvalidObventError, match=reason):

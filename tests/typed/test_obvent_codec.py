@@ -143,7 +143,7 @@ FULL.shade, FULL.level, FULL.note = Shade.LIGHT, Level.HIGH, b"\xff"
 
 def over_the_wire(sent: Any) -> Any:
     notification = sent.to_notification()
-    read = Notification.restored(
+    read = Notification.from_attributes(
         dict(notification), notification.body, notification.content_type, notification.envelope
     )
     return type(sent).from_notification(read)
@@ -308,7 +308,7 @@ def test_recursive_classes_are_supported() -> None:
 
 def _without(notification: Notification, *names: str, marks: tuple[str, ...] = ()) -> Notification:
     kept = {name: it for name, it in notification.items() if name not in names}
-    return Notification.restored(
+    return Notification.from_attributes(
         {**kept, **dict.fromkeys(marks, True)},
         notification.body,
         notification.content_type,
@@ -320,7 +320,7 @@ def test_unknown_parts_are_published_again() -> None:
     """A forwarding program would drop parts that only others know."""
     sent = FULL.to_notification()
     strange = _without(sent, "party.@is", "party.licence", marks=("@is.elsewhere.Swap",))
-    strange = Notification.restored(
+    strange = Notification.from_attributes(
         {**strange, "currency": "CHF", "party.rating": 5, "party.@is": "elsewhere.Fund"},
         strange.body,
         strange.content_type,
@@ -403,7 +403,7 @@ def test_unknown_parts_move_with_their_object() -> None:
         "buyer.rating": 5,
         "buyer.@is": "elsewhere.Fund",
     }
-    strange = Notification.restored({**fund, "@is.carry.Deal": True}, b"", "", Envelope())
+    strange = Notification.from_attributes({**fund, "@is.carry.Deal": True}, b"", "", Envelope())
     got = Deal.from_notification(strange)
     fund_itself = got.buyer
     assert fund_itself is not None
@@ -435,7 +435,7 @@ def test_an_extended_subtype_keeps_its_type() -> None:
     sent = Deals([Bank("Hill", licence="L")]).to_notification()
     body = msgspec.msgpack.decode(sent.body)
     body["banks"][0]["added"] = 1
-    strange = Notification.restored(
+    strange = Notification.from_attributes(
         sent.attributes, msgspec.msgpack.encode(body), sent.content_type, sent.envelope
     )
     again = Deals.from_notification(strange).to_notification()
@@ -458,7 +458,7 @@ def test_a_class_that_was_renamed_is_known_by_all_its_names() -> None:
     notification = Renamed(1.0).to_notification()
     marks = {name for name in notification if name.startswith("@is.")}
     assert marks == {"@is.carry.New", "@is.carry.Old", "@is.carry.Oldest"}
-    old = Notification.marked({"price": 2.0}, marks=["carry.Oldest"])
+    old = Notification.with_marks({"price": 2.0}, marks=["carry.Oldest"])
     assert Renamed.to_filters().matches(old)
     assert Renamed.from_notification(old) == Renamed(2.0)
 
@@ -497,7 +497,7 @@ def test_the_name_of_a_field_precedes_its_aliases() -> None:
     body = {**msgspec.msgpack.decode(both.body), "words": [1], "price": "2.5"}
     old = {"buyer.name": "old", "buyer.address": None, "price": 2.5}
     got = Moved.from_notification(
-        Notification.restored(
+        Notification.from_attributes(
             {**both, **old}, msgspec.msgpack.encode(body), both.content_type, both.envelope
         )
     )
@@ -505,7 +505,7 @@ def test_the_name_of_a_field_precedes_its_aliases() -> None:
     again = got.to_notification()
     assert dict(again) == {**both, **old}
     assert msgspec.msgpack.decode(again.body) == body
-    plain = Notification.marked(
+    plain = Notification.with_marks(
         {"cost": 1, "price": 2.5},
         ["carry.Moved"],
         body=msgspec.msgpack.encode({"price": "2.5"}),
@@ -541,7 +541,7 @@ def test_abstract_classes_are_subscribed() -> None:
     got = Shape.from_notification(Square(2.0).to_notification())
     assert got.area() == 4
     strange = Shape.from_notification(
-        Notification.marked({"r": 1.0}, marks=["Disc", "carry.Shape"])
+        Notification.with_marks({"r": 1.0}, marks=["Disc", "carry.Shape"])
     )
     with pytest.raises(NotImplementedError, match="class is not known"):
         strange.area()
@@ -554,7 +554,7 @@ def test_abstract_classes_are_subscribed() -> None:
 
 def test_a_later_class_is_found() -> None:
     """Objects once received as an ancestor would always be."""
-    notification = Notification.marked({"name": "x", "extra": 1}, ["carry.Late", "carry.Party"])
+    notification = Notification.with_marks({"name": "x", "extra": 1}, ["carry.Late", "carry.Party"])
     assert type(Party.from_notification(notification)).__name__ == "Party…"
 
     @dataclass
@@ -611,7 +611,7 @@ class Slotted(Obvent, name="carry.Slotted"):
 def test_unknown_subtypes_of_all_kinds_of_classes_are_kept_whole(cls: type[Any]) -> None:
     """Frozen and slotted classes would lose parts that others know."""
     names = [name.removeprefix("@is.") for name in cls.to_filters().sets]
-    sent = Notification.marked({"price": 1.0, "more": "x"}, marks=[*names, "elsewhere.Sub"])
+    sent = Notification.with_marks({"price": 1.0, "more": "x"}, marks=[*names, "elsewhere.Sub"])
     got = cls.from_notification(sent)
     assert isinstance(got, cls)
     assert type(got) is not cls
@@ -627,16 +627,18 @@ def test_an_unusable_class_does_no_harm() -> None:
     class Broken(Party, name="carry.Broken"):
         undecorated: int
 
-    fresh = Notification.marked({"name": "a", "x": 1}, ["carry.Party"])
+    fresh = Notification.with_marks({"name": "a", "x": 1}, ["carry.Party"])
     assert Party.from_notification(fresh).name == "a"
     with pytest.raises(InvalidObventError, match="not decorated"):
-        Party.from_notification(Notification.marked({"name": "a"}, ["carry.Party", "carry.Broken"]))
+        Party.from_notification(
+            Notification.with_marks({"name": "a"}, ["carry.Party", "carry.Broken"])
+        )
 
 
 def test_a_false_mark_is_dropped() -> None:
     """The object would become one of a type that it never had."""
     sent = Party("a").to_notification()
-    strange = Notification.restored({**sent, "@is.Evil": False}, b"", "", sent.envelope)
+    strange = Notification.from_attributes({**sent, "@is.Evil": False}, b"", "", sent.envelope)
     assert dict(Party.from_notification(strange).to_notification()) == dict(sent)
 
 

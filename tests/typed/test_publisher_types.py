@@ -56,7 +56,7 @@ def test_marks_of_publishers_are_dropped() -> None:
     got = Quote.from_notification(sent)
     assert type(got) is Quote
     assert got == Quote(1.0)
-    strange = Notification.marked(
+    strange = Notification.with_marks(
         {"price": 1.0, "more": 2},
         ["publishers.Quote", "publishers.Unheard", "by(publishers.Desk)"],
     )

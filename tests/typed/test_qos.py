@@ -137,7 +137,7 @@ def test_envelopes_of_a_class_are_shared() -> None:
 
 def test_an_unknown_subtype_without_a_time_is_refused() -> None:
     """The error would name no class."""
-    strange = ct.Notification.marked({}, ["qos.Soon", "qos.Bare", "Timely"])
+    strange = ct.Notification.with_marks({}, ["qos.Soon", "qos.Bare", "Timely"])
 
     class Bare(ct.Expiring, name="qos.Bare"):
         pass
@@ -185,8 +185,8 @@ def test_qualities_are_types() -> None:
 
 def test_renamed_qualities_keep_their_marks() -> None:
     """Brokers and clients of earlier releases would not match them."""
-    assert ct.Expiring.to_filters().matches(ct.Notification.marked({}, ["Timely"]))
-    assert ct.Prioritized.to_filters().matches(ct.Notification.marked({}, ["Prioritary"]))
+    assert ct.Expiring.to_filters().matches(ct.Notification.with_marks({}, ["Timely"]))
+    assert ct.Prioritized.to_filters().matches(ct.Notification.with_marks({}, ["Prioritary"]))
     with pytest.warns(DeprecationWarning, match="ct.Timely is ct.Expiring now"):
         assert ct.Timely is ct.Expiring
     with pytest.warns(DeprecationWarning, match="ct.Prioritary is ct.Prioritized now"):

@@ -234,7 +234,7 @@ class Dissemination:
             if len(asked) > self._limits.announced_names_max:
                 return Rumour(event, held.prob, held.round, held.level)
             names = tuple(sorted(asked))
-            event = Notification.restored(
+            event = Notification.from_attributes(
                 {name: event[name] for name in names if name in event}, b"", "", event.envelope
             )
         return Rumour(event, held.prob, held.round, held.level, names)

@@ -19,7 +19,7 @@ from contrada.matching.kernels import jit
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import check_span
 from contrada.model.algebra.nested_objects import flatten_mapping
-from contrada.model.algebra.notification import UNSTAMPED, of_parts
+from contrada.model.algebra.notification import UNSTAMPED, from_parts
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.domains.values import Key, datetime_of, is_system_name, key_of
 
@@ -61,7 +61,7 @@ def to_notification(
         return given
     if isinstance(given, bytes):
         decode_span(given)
-        return of_parts(given, b"", "", envelope)
+        return from_parts(given, b"", "", envelope)
     return Notification(select_attributes(given, asked))
 
 
@@ -73,7 +73,7 @@ def to_whole_notification(given: Given | bytes, envelope: Envelope = UNSTAMPED) 
     if isinstance(given, Notification):
         return given
     if isinstance(given, bytes):
-        return of_parts(given, b"", "", envelope)
+        return from_parts(given, b"", "", envelope)
     return Notification({name: each for name, each in given.items() if not is_system_name(name)})
 
 
@@ -83,7 +83,7 @@ def reencode(notification: Notification) -> Notification:
     msgpack has more encodings of a value than kernels read: numbers of 32 bits with a point, times
     with a longer header.
     """
-    return Notification.restored(dict(notification), b"", "", notification.envelope)
+    return Notification.from_attributes(dict(notification), b"", "", notification.envelope)
 
 
 def select_attributes(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:

@@ -37,9 +37,9 @@ from contrada.model.algebra.notification import (
     Envelope,
     Notification,
     check_text,
-    keep_packed,
-    of_parts,
-    of_values,
+    from_packed,
+    from_parts,
+    store_packed,
 )
 from contrada.model.algebra.pattern import Pattern
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
@@ -209,7 +209,7 @@ _notification_decoder: Final = msgspec.msgpack.Decoder(_PackedNotification)
 def _packed(of: Notification) -> bytes:
     parts = _Packed(msgspec.Raw(of.span), of.envelope, of.body, of.content_type)
     packed = _msgpack_encoder.encode(_PackedNotification(VERSION, "notification", parts))
-    keep_packed(of, packed)
+    store_packed(of, packed)
     return packed
 
 
@@ -267,7 +267,7 @@ def notification_from_msgpack(data: bytes) -> Notification:
         check_span(span)
         if packed.content_type:
             check_text("@content_type", packed.content_type)
-        return of_parts(span, packed.body, packed.content_type, packed.envelope, data)
+        return from_parts(span, packed.body, packed.content_type, packed.envelope, data)
     except EncodingError:
         raise
     except (ContradaError, msgspec.DecodeError, *_MALFORMED) as error:
@@ -321,7 +321,7 @@ def notification_to_read(data: bytes) -> tuple[Notification, bool]:
         if found is not None:
             envelope = found.envelope
             if envelope.id.isascii() and envelope.publisher.isascii():
-                read = of_values(found.attributes, data, len(_HEAD), _larges_in(data))
+                read = from_packed(found.attributes, data, len(_HEAD), _larges_in(data))
                 if read is not None:
                     return read, True
     return notification_from_msgpack(data), False
@@ -543,7 +543,7 @@ def _read_json_value(shown: Any) -> Any:
 
 def _read_json_notification(payload: Mapping[str, Any]) -> Notification:
     attributes = payload["attributes"]
-    return Notification.restored(
+    return Notification.from_attributes(
         {name: _read_json_value(value) for name, value in attributes.items()},
         bytes.fromhex(payload.get("body", "")),
         payload.get("content_type", ""),

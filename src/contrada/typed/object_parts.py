@@ -46,7 +46,7 @@ class Parts:
         """Returns their notification. Raises InvalidNotificationError, InvalidObventError."""
         body = self._body(type_name) if self.entries else b""
         content_type = OBVENT_BODY if body else ""
-        return Notification.restored(self.attributes, body, content_type, envelope)
+        return Notification.from_attributes(self.attributes, body, content_type, envelope)
 
     def _body(self, type_name: str) -> bytes:
         try:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification, mark_name
-from contrada.model.algebra.notification import of_plain
+from contrada.model.algebra.notification import from_plain
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.body_values import IS
 from contrada.typed.object_parts import Parts
@@ -129,7 +129,7 @@ def to_notification(obvent: Any) -> Notification:
     if attributes is None:
         return _to_whole_notification(obvent, kind, None)
     attributes.update(kind.marks)
-    return of_plain(attributes, kind.qos.envelope_of(obvent))
+    return from_plain(attributes, kind.qos.envelope_of(obvent))
 
 
 def _to_whole_notification(obvent: Any, kind: ObventType, rest: Rest | None) -> Notification:

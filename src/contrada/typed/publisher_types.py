@@ -47,7 +47,7 @@ class Published:
         """
         made = notification_of(self.item)
         marks = dict.fromkeys(_marks_of(known_of(type(self.by))), True)
-        return Notification.restored(
+        return Notification.from_attributes(
             {**made.attributes, **marks}, made.body, made.content_type, made.envelope
         )
 

@@ -32,7 +32,7 @@ SHOWN: list[tuple[Notification, str]] = [
         '{"t":{"$time":"2026-11-20T09:30:00Z"},"n":{"$number":"NaN"}}',
     ),
     (Notification({"a": {"b": [{"c": 1}]}, "d": 2}), '{"a":{"b":[{"c":1}]},"d":2}'),
-    (Notification.marked({"a": 1}, ["T"]), '{"a":1,"@is.T":true}'),
+    (Notification.with_marks({"a": 1}, ["T"]), '{"a":1,"@is.T":true}'),
     (Notification({"a": 1}, body=b"hi"), '{"a":1,"$body":{"$text":"hi","$type":""}}'),
     (Notification({}, body=b"\xff", content_type="x"), '{"$body":{"$bytes":"ff","$type":"x"}}'),
     (

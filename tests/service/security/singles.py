@@ -11,4 +11,4 @@ def singles(of: Notification) -> Iterator[Notification]:
     several = {name: it if isinstance(it, tuple) else (it,) for name, it in of.items()}
     for values in itertools.product(*several.values()):
         one = dict(zip(several, values, strict=True))
-        yield Notification.restored(one, of.body, of.content_type, of.envelope)
+        yield Notification.from_attributes(one, of.body, of.content_type, of.envelope)

@@ -51,7 +51,7 @@ WAYS: Final[dict[str, Callable[[Notification], Any]]] = {
     "read at once": lambda of: notification_to_read(to_msgpack(of))[0],
     "JSON": lambda of: from_json(to_json(of)),
     "pickled": lambda of: pickle.loads(pickle.dumps(of)),
-    "made anew": lambda of: Notification.restored(
+    "made anew": lambda of: Notification.from_attributes(
         dict(reversed([*of.attributes.items()])), of.body, of.content_type, of.envelope
     ),
 }
@@ -115,7 +115,7 @@ CHANGES: Final[dict[str, Callable[[Notification], Notification]]] = {
     "more": lambda of: _with(of, venue="X"),
     "less": lambda of: _with(of, price=[]),
     "name": lambda of: _with(of, price=[], Price=61.5),
-    "mark": lambda of: Notification.marked(
+    "mark": lambda of: Notification.with_marks(
         of.attributes, ["Q"], body=of.body, content_type=of.content_type, envelope=of.envelope
     ),
     "body": lambda of: Notification(

@@ -318,7 +318,7 @@ async def test_statistics_account_for_all_elements() -> None:
         assert of.statistics() == CollectionStatistics(0, 0, 0, {})
         for number, identity in ((1, "a"), (1, "a"), (2, "b")):
             await service.publish(again(Item, number, identity))
-        await service.publish(ct.Notification.marked({"number": "x"}, ["consumers.Item"]))
+        await service.publish(ct.Notification.with_marks({"number": "x"}, ["consumers.Item"]))
         await of.add(Item(3))
         await of.add_all([Item(4), Item(5)])
         await until(lambda: of.held == (Item(4), Item(5)))

@@ -116,7 +116,7 @@ def test_it_is_bounded() -> None:
 
 def forged(body: bytes) -> ct.Notification:
     attributes = dict(carrier(Left(1)).attributes)
-    return ct.Notification.restored(attributes, body, TOGETHER_BODY, ct.Envelope())
+    return ct.Notification.from_attributes(attributes, body, TOGETHER_BODY, ct.Envelope())
 
 
 @pytest.mark.parametrize(
@@ -140,6 +140,8 @@ def test_a_damaged_body_is_an_error(body: bytes) -> None:
 
 def test_a_mark_alone_is_no_joint_notification() -> None:
     """A mark would make another program's notification unreadable."""
-    found = ct.Notification.restored(dict(carrier(Left(1)).attributes), b"", "", ct.Envelope())
+    found = ct.Notification.from_attributes(
+        dict(carrier(Left(1)).attributes), b"", "", ct.Envelope()
+    )
     assert not is_together(found)
     assert numbers(Left, None, found) == []

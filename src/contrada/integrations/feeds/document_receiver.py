@@ -174,4 +174,4 @@ def translated(found: Notification, records: Mapping[str, NamingRecord]) -> Noti
     body, content_type = found.body, found.content_type
     if content_type == SHAPE_TYPE:
         body, content_type = b"", ""
-    return Notification.restored(attributes, body, content_type, found.envelope)
+    return Notification.from_attributes(attributes, body, content_type, found.envelope)

@@ -25,7 +25,7 @@ from contrada.integrations.files.read_options import NAMES_KEPT_MAX, ReadOptions
 from contrada.integrations.files.slot_reader import SlotReader
 from contrada.model import Notification
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
-from contrada.model.algebra.notification import of_plain
+from contrada.model.algebra.notification import from_plain
 from contrada.model.domains.values import check_user_name
 
 VALUES_KEPT_MAX: Final = 4_096
@@ -119,7 +119,7 @@ class FlatEntries:
             several -= options.add.keys()
         if len(found) > ATTRIBUTES_MAX or options.marks:
             raise _OddEntryError
-        return of_plain(found, options.envelope(found), several)
+        return from_plain(found, options.envelope(found), several)
 
 
 _ABSENT: Final = object()

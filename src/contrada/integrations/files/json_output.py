@@ -76,7 +76,7 @@ def notification_of_shown(line: str, *, keep: bool = False) -> Notification:
         raise InvalidNotificationError(bodies[0], body, reason)
     for name in marks:
         del attributes[name]
-    return Notification.marked(
+    return Notification.with_marks(
         attributes,
         [name.removeprefix(MARK_PREFIX) for name in marks],
         body=body,

@@ -132,7 +132,7 @@ class RowStamps:
 def _packed_constants(options: ReadOptions) -> tuple[tuple[str, bytes], ...]:
     if not options.add and not options.marks:
         return ()
-    return _split_span(Notification.marked(options.add, options.marks).span)
+    return _split_span(Notification.with_marks(options.add, options.marks).span)
 
 
 @lru_cache(CONSTANTS_KEPT_MAX)
@@ -142,7 +142,7 @@ def _split_span(span: bytes) -> tuple[tuple[str, bytes], ...]:
 
 
 def _shown_constants(options: ReadOptions) -> list[Any]:
-    write = plain_attributes(Notification.marked(options.add, options.marks))
+    write = plain_attributes(Notification.with_marks(options.add, options.marks))
     members = (
         f"{_encode(name).decode()}:{_encode(value).decode()}" for name, value in write.items()
     )

@@ -259,7 +259,9 @@ class ReadOptions:
         named = () if self.time is None else (self.time,)
         for name in (*self.types, *named, *self.rename.values()):
             check_user_name(name)
-        Notification.marked(self.add, self.marks)  # Checks the attributes that every record gets.
+        Notification.with_marks(
+            self.add, self.marks
+        )  # Checks the attributes that every record gets.
         if self.time in self.add:
             self.envelope(self.add)
 
@@ -363,7 +365,7 @@ class ReadOptions:
         attributes: Any = {**found, **self.add} if self.add else found
         envelope = UNSTAMPED if self.time is None else self.envelope(attributes)
         if self.marks:
-            return Notification.marked(
+            return Notification.with_marks(
                 attributes,
                 marks=self.marks,
                 body=body,

@@ -220,7 +220,7 @@ class Notification(Product, Mapping[str, Values]):
         _set_values(self, kept)
 
     @classmethod
-    def marked(
+    def with_marks(
         cls,
         attributes: Mapping[str, Value | Iterable[Value]],
         marks: Iterable[str],
@@ -234,17 +234,17 @@ class Notification(Product, Mapping[str, Values]):
             for name, value in attributes.items():
                 check_attribute_name(name, value, system=False)
         both = {**attributes, **dict.fromkeys(map(mark_name, marks), True)}
-        return cls.restored(both, body, content_type, envelope)
+        return cls.from_attributes(both, body, content_type, envelope)
 
     @classmethod
-    def restored(
+    def from_attributes(
         cls,
         attributes: Mapping[str, Value | Iterable[Value]],
         body: bytes,
         content_type: str,
         envelope: Envelope,
     ) -> "Notification":
-        """Returns a notification of decoded attributes, which may include type marks."""
+        """Returns a notification of attributes that may include type marks, such as decoded ones."""
         if body != b"" or content_type:
             _check_body(body, content_type)
         span = plain_span(attributes, good_names_and_marks)
@@ -253,14 +253,16 @@ class Notification(Product, Mapping[str, Values]):
             span = span_of_any(attributes, system=True)
         elif len(attributes) <= ATTRIBUTES_KEPT_MAX:
             kept = dict(attributes)
-        return of_parts(span, body, content_type, envelope, values=kept)
+        return from_parts(span, body, content_type, envelope, values=kept)
 
     def with_envelope(self, envelope: Envelope) -> "Notification":
         """Returns the notification with another envelope. Shares the attributes."""
         if self.envelope is OWN:
             _set_envelope(self, envelope)
             return self
-        return of_parts(self.span, self.body, self.content_type, envelope, values=_get_values(self))
+        return from_parts(
+            self.span, self.body, self.content_type, envelope, values=_get_values(self)
+        )
 
     @classmethod
     def from_json(cls, text: str) -> "Notification":
@@ -405,7 +407,7 @@ class Notification(Product, Mapping[str, Values]):
         raise AttributeError("a Notification cannot be changed")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (of_parts, (self.span, self.body, self.content_type, self.envelope))
+        return (from_parts, (self.span, self.body, self.content_type, self.envelope))
 
     def __str__(self) -> str:
         return f"Notification({self._read()!r})"
@@ -444,7 +446,7 @@ def keys_in(values: Values) -> tuple[Key, ...]:
     return (key_of(values),)  # type: ignore[arg-type]
 
 
-def of_parts(
+def from_parts(
     span: bytes,
     body: bytes,
     content_type: str,
@@ -463,12 +465,12 @@ def of_parts(
     return notification
 
 
-def of_plain(
+def from_plain(
     attributes: dict[str, Any], envelope: Envelope, several: Iterable[str] = ()
 ) -> Notification:
     """Returns the notification of valid names and of values of plain types; owns the dictionary.
 
-    The values of the names in `several` are lists. Raises as `Notification.restored` for a value
+    The values of the names in `several` are lists. Raises InvalidNotificationError for a value
     beyond its range.
     """
     kept: Any = attributes if len(attributes) <= ATTRIBUTES_KEPT_MAX and not several else None
@@ -481,14 +483,14 @@ def of_plain(
             attributes[name] = normalize_values(name, values)
     span = plain_values_span(attributes)
     if span is None:
-        return Notification.restored(attributes, b"", "", envelope)
-    return of_parts(span, b"", "", envelope, values=kept)
+        return Notification.from_attributes(attributes, b"", "", envelope)
+    return from_parts(span, b"", "", envelope, values=kept)
 
 
 _TEXTS: Final = frozenset((str,))
 
 
-def of_values(
+def from_packed(
     values: dict[str, Any], packed: bytes, begin: int, larges: int
 ) -> Notification | None:
     """Returns the notification of an encoding and its decoded values; None if these need checks.
@@ -505,7 +507,7 @@ def of_values(
     return notification
 
 
-def keep_packed(of: Notification, packed: bytes) -> None:
+def store_packed(of: Notification, packed: bytes) -> None:
     """Stores the encoding of a notification, so that it is made once."""
     _set_packed(of, packed)
 

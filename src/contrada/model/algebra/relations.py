@@ -271,6 +271,6 @@ def _notification_in(box: Box, default: ValueSet) -> Notification | None:
         elif key[0] != ABSENT:
             attributes[name] = value_of(key)
     try:
-        return Notification.restored(attributes, b"", "", Envelope(**envelope))  # type: ignore[arg-type]
+        return Notification.from_attributes(attributes, b"", "", Envelope(**envelope))  # type: ignore[arg-type]
     except InvalidNotificationError:
         return None  # No envelope can hold it: it is no UTF-8, or too long.

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from contrada.errors import ContradaError, FrameError, LimitError
 from contrada.matching.packed import Bundle
 from contrada.model import Notification
-from contrada.model.algebra.notification import keep_packed
+from contrada.model.algebra.notification import store_packed
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import Work
 from contrada.net.broker.broker_limits import BrokerLimits
@@ -205,7 +205,7 @@ class IngressQueue(Generic[N]):
                 if len(batch) == 1:
                     is_decided = False
                     it = whole[done]
-                    keep_packed(it, UndecidedNotification(to_msgpack(it)))
+                    store_packed(it, UndecidedNotification(to_msgpack(it)))
                 await asyncio.sleep(0)
                 continue
             done += len(batch)

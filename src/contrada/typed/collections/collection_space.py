@@ -166,7 +166,7 @@ class CollectionSpace(Generic[T]):
     def bare(self, found: Notification) -> Notification:
         """Returns the content of a notification, without publisher and subject."""
         content = found.body, found.content_type
-        return Notification.restored(_without_subject(found), *content, Envelope())
+        return Notification.from_attributes(_without_subject(found), *content, Envelope())
 
     def notification_of(self, item: T, delivery: str, *, under: bool = True) -> Notification:
         """Returns the notification of an element; its type decides the delivery, or `delivery`
@@ -185,7 +185,7 @@ class CollectionSpace(Generic[T]):
         if self.cls is None and delivery != BEST_EFFORT:
             envelope = replace(envelope, delivery=delivery)
         attributes = {**made.attributes, SUBJECT: self.subject.text}
-        return Notification.restored(attributes, made.body, made.content_type, envelope)
+        return Notification.from_attributes(attributes, made.body, made.content_type, envelope)
 
     def rule(self, where: Subscribable | Callable[[T], object] | None) -> ElementRule[T]:
         """Returns the rule of a consumer with this condition. Raises as `Service.subscribe`."""
@@ -233,7 +233,7 @@ class CollectionSpace(Generic[T]):
             return cast(T, found)
         attributes = found.attributes
         if SUBJECT in attributes:  # The object would keep it as an unknown part.
-            found = Notification.restored(
+            found = Notification.from_attributes(
                 _without_subject(found), found.body, found.content_type, found.envelope
             )
         made: T = cast(Any, self.cls).from_notification(found)

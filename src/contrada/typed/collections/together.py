@@ -84,7 +84,7 @@ class Together:
             attributes[SUBJECT] = tuple(subjects)
         body = _encode([to_msgpack(each) for each in self.parts])
         envelope = _common_envelope(self.parts)
-        return Notification.restored(attributes, body, TOGETHER_BODY, envelope)
+        return Notification.from_attributes(attributes, body, TOGETHER_BODY, envelope)
 
 
 def part_mark(mark: str) -> str:

@@ -115,7 +115,7 @@ def test_packed_notifications(spark: SparkSession, tmp_path: Path) -> None:
     given = [
         Notification({"size": 3}, envelope=stamped),
         Notification({"size": 3}),
-        Notification.marked({"size": [1, 2], "text": "x" * 300}, ["Flight"]),
+        Notification.with_marks({"size": [1, 2], "text": "x" * 300}, ["Flight"]),
     ]
     frame = spark.createDataFrame(
         [(n, each) for n, each in enumerate([*map(to_msgpack, given), b"x", None])],
