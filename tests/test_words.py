@@ -1,0 +1,50 @@
+"""Holds the language of docstrings, pages and help, and the names of modules."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.words import LIMITS, REPOSITORY, counted, files_below, prose, rates
+
+PLACES = {
+    "src": [REPOSITORY / "src"],
+    "help": [REPOSITORY / "src" / "contrada" / "cli"],
+    "docs": [REPOSITORY / "docs"],
+    "README": [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"],
+}
+
+README_WORDS_MAX = 1_500
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_sentences_name_things(place: str) -> None:
+    """A reader would meet clauses such as "what waits" in the place of nouns."""
+    found = rates(counted(prose(path) for path in files_below(PLACES[place])))
+    assert {name: rate for name, rate in found.items() if rate > LIMITS[name]} == {}
+
+
+def test_avoided_words_are_counted() -> None:
+    """A rate would be below its limit because nothing was counted."""
+    counts = counted(["What waits is told to who comes, and goes where it stands."])
+    assert {name: counts[name] for name in LIMITS} == {
+        "what": 1,
+        "who": 1,
+        "told/said": 1,
+        "come/go": 2,
+        "stand": 1,
+    }
+    assert counts["words"] == 12
+
+
+def test_module_names_are_nouns_and_differ() -> None:
+    """An editor's list of open files would show several of one name, or a gerund."""
+    modules = [path for path in (REPOSITORY / "src").rglob("*.py") if path.stem[:2] != "__"]
+    names = Counter(path.stem for path in modules)
+    assert [name for name, count in names.items() if count > 2] == []
+    assert [name for name in names if name.endswith("ing")] == []
+
+
+def test_the_readme_is_short() -> None:
+    """A newcomer would not reach the start."""
+    assert len(Path(REPOSITORY / "README.md").read_text("utf-8").split()) <= README_WORDS_MAX
