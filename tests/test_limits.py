@@ -20,7 +20,7 @@ def test_limits_say_what_happens_beyond_them() -> None:
 
 def test_names_of_limits_are_unique() -> None:
     """An error that names its limit would not say which of two it is."""
-    named = Counter(limit.name.upper() for limit in limits())
+    named = Counter(f"{limit.owner}.{limit.name}" for limit in limits())
     assert [name for name, count in named.items() if count > 1] == []
 
 
