@@ -53,14 +53,14 @@ def connect(
 
     - `publisher`: name of this access point in envelopes, random by default. A `Signer` has the
       name and signs.
-    - `publish_wait_s`: bound of a publisher's wait for a subscriber's full queue; 0 drops at once.
+    - `publish_wait_s`: bound of a publisher's wait for a full queue; 0 drops at once.
     - `store`: file or `postgresql://user@host/database?schema=name` with the durable logs of an
       embedded service; created if missing.
     - `reconnect`, `reconnect_wait_s`: whether, and for how many seconds (None: for ever), a client
       restores a lost connection. Afterwards its subscriptions raise ConnectionFailedError.
     - `on_connection`: called on the service's event loop with each `ConnectionState`.
-    - `tls`: context for "contradas://a:7655"; by default the authorities of this system are
-      trusted. `ssl.create_default_context(cafile="authority.pem")` trusts one of your own.
+    - `tls`: context for "contradas://a:7655"; the default trusts the authorities of this system,
+      `ssl.create_default_context(cafile="authority.pem")` one of your own.
     - `limits`: bounds of queues, tables and time-outs; the defaults are in docs/limits.md.
     - `token`: "NAME.SECRET" of `contrada user add`, identifies the user to the broker.
 
@@ -68,11 +68,8 @@ def connect(
     """
     is_bounded = not reconnect or reconnect_wait_s is not None
     _check(address, network, is_bounded, has_store=store is not None, is_known=bool(tls or token))
-    own: dict[str, Any] = {
-        "publisher": publisher,
-        "publish_wait_s": publish_wait_s,
-        "on_connection": on_connection,
-    }
+    own: dict[str, Any] = {"publisher": publisher, "publish_wait_s": publish_wait_s}
+    own["on_connection"] = on_connection
     if address is not None:
         from contrada.net.client.tcp_service import TcpService
         from contrada.net.wire.endpoint import ConnectOptions

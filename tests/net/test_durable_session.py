@@ -160,7 +160,7 @@ async def test_a_neighbour_that_gives_no_records_does_no_harm() -> None:
         client.say(LogRequest(1, encode_durable(ReadLog("s", "r", ALL, None, False))))
         assert [type(await client.hears()) for _ in range(2)] == [Hello, LogReply]
         (reader,) = broker.logs.host.readers.values()
-        reader.given(Records("s", "r", ()))
+        reader.receive(Records("s", "r", ()))
         await client.leave()
 
 

@@ -211,7 +211,7 @@ class World:
         for who in self.all:  # Else nothing could be published where it has to be advertised.
             for one in who.principal.publish.filters:
                 with suppress(ContradaError):
-                    await who.service.advertise(self.offered(one)).open()
+                    await who.service.advertise(self.allow_offer(one)).open()
 
     async def begin_network(self, may: Principal, member: Callable[..., Membership]) -> None:
         """Two brokers more, the last of which has no users; the link of the first may do this."""
@@ -241,14 +241,14 @@ class World:
 
     def listen(self, broker: Broker, to: str, may: Principal, *, is_to_it: bool) -> None:
         """Notes the messages that a broker accepts from a neighbour with these rights."""
-        dispatcher, hear = broker.dispatcher, broker.dispatcher.hear
+        dispatcher, hear = broker.dispatcher, broker.dispatcher.receive
 
         def noting(link: LinkRoute, message: Message) -> Any:
             if link.neighbour.name == to:
                 self.told.append((may, is_to_it, message))
             return hear(link, message)
 
-        dispatcher.hear = noting  # type: ignore[method-assign]
+        dispatcher.receive = noting  # type: ignore[method-assign]
 
     async def join(
         self, broker: Broker, who: Principal, token: str, held_to: tuple[Principal, ...] = ()
@@ -525,7 +525,7 @@ class World:
 
     async def advertise(self, who: Trespasser) -> None:
         """An advertisement."""
-        await who.service.advertise(self.offered(self.one(who, writes=True))).open()
+        await who.service.advertise(self.allow_offer(self.one(who, writes=True))).open()
 
     async def say(self, who: Trespasser) -> None:
         """Sends unasked messages about queries of others."""

@@ -11,8 +11,8 @@ async def test_states_that_nobody_reads_are_bounded() -> None:
     states = ConnectionStates()
     followed = states.follow()
     for attempt in range(2 * STATES_WAITING_MAX):
-        states.tell(ConnectionState("trying", attempt=attempt))
-    states.tell(ConnectionState("closed"))
+        states.change(ConnectionState("trying", attempt=attempt))
+    states.change(ConnectionState("closed"))
     got = [each async for each in followed]
     assert len(got) == STATES_WAITING_MAX
     assert got[-2:] == [

@@ -10,7 +10,7 @@ from contrada.errors import LimitError, ParseError, ServiceError, UnsatisfiableF
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.expression import CONJUNCTIONS_MAX
 from contrada.model.algebra.sets import lt
-from contrada.service import filters_of, notification_of, offer_of, reader_of, transmitted
+from contrada.service import filters_of, notification_of, offer_of, reader_of, with_transmission
 
 
 class Cheap:
@@ -167,9 +167,9 @@ def test_a_time_to_live_and_a_priority_go_into_the_envelope() -> None:
     """What a publisher says of how long and how urgently would not travel."""
     envelope = Envelope(ttl_us=7, priority=2, delivery="reliable")
     kept = Notification({"a": 1}, envelope=envelope)
-    assert transmitted(kept, None, 9).envelope == replace(envelope, priority=9)
-    assert transmitted(kept, 2.5, None).envelope == replace(envelope, ttl_us=2_500_000)
-    assert transmitted(kept, 1e-9, 0).envelope == replace(envelope, ttl_us=1, priority=0)
+    assert with_transmission(kept, None, 9).envelope == replace(envelope, priority=9)
+    assert with_transmission(kept, 2.5, None).envelope == replace(envelope, ttl_us=2_500_000)
+    assert with_transmission(kept, 1e-9, 0).envelope == replace(envelope, ttl_us=1, priority=0)
     assert kept.envelope == envelope
 
 
@@ -193,4 +193,4 @@ def test_what_is_no_time_to_live_or_priority_is_refused(
 ) -> None:
     """A slip would drop everything at once, or be carried along without a word."""
     with pytest.raises(ServiceError, match=said):
-        transmitted(Notification({"a": 1}), ttl_s, priority)
+        with_transmission(Notification({"a": 1}), ttl_s, priority)

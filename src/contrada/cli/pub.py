@@ -34,7 +34,7 @@ from contrada.integrations.files.lines import Block, open_blocks
 from contrada.integrations.files.rule_files import STANDARD_INPUT
 from contrada.model import Notification
 from contrada.net.wire.endpoint import ConnectOptions
-from contrada.service import Service, ServiceStatistics, transmitted
+from contrada.service import Service, ServiceStatistics, with_transmission
 from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX
 from contrada.service.security.signatures import Signer
 
@@ -106,7 +106,7 @@ def pub(
     if source is None and reading != ReadOptions():
         raise click.UsageError("options of reading are for --json FILE and --csv FILE")
     is_timed = ttl is not None or priority is not None
-    timed = partial(transmitted, ttl_s=ttl, priority=priority) if is_timed else None
+    timed = partial(with_transmission, ttl_s=ttl, priority=priority) if is_timed else None
     identity = _signer(publisher, sign) if sign is not None else publisher
     service = connect(
         to, publisher=identity, reconnect=False, tls=approach.tls, token=approach.token

@@ -317,7 +317,7 @@ class Outbox:
             if of.due_us is None or of.due_us > now_us:
                 continue
             if owner not in self._routes:
-                of.due_us = None  # A new route makes it due: see `change_ways`.
+                of.due_us = None  # A new route makes it due: see `change_routes`.
                 continue
             of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, AGAIN_US_MAX)
             for run in of.outgoing.again(self._limits.resend_max):

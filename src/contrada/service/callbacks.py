@@ -74,7 +74,7 @@ async def handle_all(
     """
     calls = HandlerCalls(concurrency)
     if trace_spans.is_on:
-        function = trace_spans.handled(function)
+        function = trace_spans.trace_handler(function)
 
     async def finish(result: Awaitable[object], item: T) -> None:
         try:

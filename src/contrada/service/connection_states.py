@@ -24,7 +24,7 @@ class ConnectionStates:
         self._on_connection = on_connection
         self._following: WeakSet[_FollowedStates] = WeakSet()
 
-    def tell(self, state: ConnectionState) -> None:
+    def change(self, state: ConnectionState) -> None:
         """Changes the state."""
         if self.current.state == "closed":
             return

@@ -55,7 +55,7 @@ NO_STORE: Final = "this service has no store: connect(store='events.db') gives i
 class LogReader(Protocol):
     """A reader of a durable subscription here."""
 
-    def given(self, said: Records | Closed) -> None:
+    def receive(self, said: Records | Closed) -> None:
         """Receives records, or the end of the subscription."""
         ...
 
@@ -68,7 +68,7 @@ class LogReader(Protocol):
         """The highest position that was read, or 0."""
         ...
 
-    def begun_anew(self) -> None:
+    def restart(self) -> None:
         """Expects its prefetched records again; the credit that it granted is void."""
         ...
 
@@ -97,7 +97,7 @@ class LogHost(Protocol):
         """Returns when all messages of a reader are on stable storage. Raises StoreError."""
         ...
 
-    async def parted(self, client: str) -> None:
+    async def closed(self, client: str) -> None:
         """As `committed`, for a reader that ends. Returns at once without a connection."""
         ...
 
@@ -126,14 +126,14 @@ class DeliveryHost:
         sequencer: str = "",
         no_store: str = NO_STORE,
         tell: Callable[[Neighbour, DeliveryMessage], None] | None = None,
-        acquainted: Callable[[], Awaitable[None]] | None = None,
+        wait_for_network: Callable[[], Awaitable[None]] | None = None,
         limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
         """`client` is the dispatcher's client that owns the durable subscriptions.
 
-        `tell` sends a message to a neighbour, `acquainted` returns when the subscriptions of other
-        servers are known, `no_store` says in errors how to have a store. Raises StoreError for an
-        unreadable store.
+        `tell` sends a message to a neighbour, `wait_for_network` returns when the subscriptions of
+        other servers are known, `no_store` explains in errors how to have a store. Raises
+        StoreError for an unreadable store.
         """
         self.server = DeliveryServer(
             name, incarnation=now_us(), store=store, sequencer=sequencer, limits=limits
@@ -143,7 +143,7 @@ class DeliveryHost:
         self._now_us = now_us
         self._dispatcher, self._client = dispatcher, client
         self._tokens = itertools.count(1)
-        self._no_store, self._tell, self._acquainted = no_store, tell, acquainted
+        self._no_store, self._tell, self._wait_for_network = no_store, tell, wait_for_network
         self._keeping: dict[str, _Keeping] = {}
         self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
         self._ways: Mapping[str, str] = {}
@@ -195,26 +195,26 @@ class DeliveryHost:
         if past:
             self._take(self.server.connect_publisher(publisher, past, self._now_us()))
 
-    async def acquainted(self) -> None:
+    async def wait_for_network(self) -> None:
         """Returns when the subscriptions of the network are known.
 
         Raises ServiceClosedError when it was closed meanwhile.
         """
-        if self._acquainted is not None:
-            await self._acquainted()
+        if self._wait_for_network is not None:
+            await self._wait_for_network()
             if self._groups.is_closing:
                 raise ServiceClosedError("the service is closed")
 
     async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
         """Adds a reader, and its subscription if there is none; see `LogHost`."""
-        await self.acquainted()
+        await self.wait_for_network()
         filters = self.begin(reader, said)
         await self.committed()
         return filters
 
     def begin(self, reader: LogReader, said: ReadLog) -> FilterSet:
         """As `read`, in force once `committed` returns."""
-        filters = self._stand(said)
+        filters = self._find_or_create(said)
         self.readers[said.consumer] = reader
         self.consume(said.consumer, OpenLog(said.name, said.consumer, said.position, said.time_us))
         return filters
@@ -228,7 +228,7 @@ class DeliveryHost:
         elif self.server.find(said.name) is not None:
             self.end(said.name)
 
-    def _stand(self, said: ReadLog) -> FilterSet:
+    def _find_or_create(self, said: ReadLog) -> FilterSet:
         """Creates a subscription, or checks that it has the requested filters; returns them."""
         name, terms = said.name, self.server.logs.terms(said.name)
         known = self.server.find(name)
@@ -244,7 +244,7 @@ class DeliveryHost:
                     f"{name!r}: {said.position}: it begins only now, with position 1"
                 )
             retention = said.retention or Retention()
-            self.stand(name, said.filters, retention, is_durable=said.is_durable)
+            self.create(name, said.filters, retention, is_durable=said.is_durable)
             return FilterSet(said.filters.filters)
         standing = FilterSet(terms.filters.filters)
         _check_filters(said, standing)
@@ -255,7 +255,7 @@ class DeliveryHost:
             )
         return standing
 
-    def stand(
+    def create(
         self, name: str, filters: Selection, retention: Retention, *, is_durable: bool
     ) -> None:
         """Creates a durable subscription.
@@ -296,14 +296,14 @@ class DeliveryHost:
     # --- neighbours ---------------------------------------------------------------------------
 
     def link_up(self, neighbour: Neighbour) -> None:
-        """Adds a link; call it before `change_ways` routes over it."""
+        """Adds a link; call it before `change_routes` routes over it."""
         self._take(self.server.link_up(neighbour, self._now_us()))
 
     def link_down(self, neighbour: Neighbour) -> None:
         """Removes a link."""
         self._take(self.server.link_down(neighbour, self._now_us()))
 
-    def change_ways(self, ways: Mapping[str, str]) -> None:
+    def change_routes(self, ways: Mapping[str, str]) -> None:
         """Replaces the next hops to all servers; the same object means no change."""
         if ways is not self._ways:
             self._ways = ways
@@ -371,7 +371,7 @@ class DeliveryHost:
         """
         await self._groups.committed()
 
-    async def parted(self, client: str) -> None:
+    async def closed(self, client: str) -> None:
         """See `LogHost`; it is always connected."""
         await self.committed()
 
@@ -403,7 +403,7 @@ class DeliveryHost:
             if isinstance(each, HandRecords):
                 reader = self.readers.get(each.client)
                 if reader is not None:
-                    reader.given(each.message)
+                    reader.receive(each.message)
             elif self._tell is not None:
                 self._tell(each.to, each.message)
 

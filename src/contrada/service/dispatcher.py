@@ -333,7 +333,7 @@ class Dispatcher:
             elif isinstance(effect, Refused):
                 refused.append(effect)
             elif isinstance(effect, OfferChanged):
-                self._tell(effect)
+                self._report(effect)
             else:
                 self._listeners[effect.client.name](effect)
         pending: list[Pending[Any]] = []
@@ -374,11 +374,11 @@ class Dispatcher:
             del self._links[link.neighbour]
             _count_lost(self._carry_out(effects)[0])
 
-    def ways(self) -> Mapping[str, str]:
+    def next_hops(self) -> Mapping[str, str]:
         """The next hop to each server; the same object until it changes."""
         return self._router.routes()
 
-    def hear(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
+    def receive(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
         """Handles any message of a neighbour but Publish. Returns matches without room."""
         effects = self._router.handle(Received(link.neighbour, message), now_us_for(message))
         self._router.maintain(UPKEEP_UNITS)
@@ -422,7 +422,7 @@ class Dispatcher:
     def _expire_questions(self) -> None:
         self._carry_out(self._router.handle(DeadlinePassed(), now_us_for()))
 
-    def _tell(self, change: OfferChanged) -> None:
+    def _report(self, change: OfferChanged) -> None:
         form = form_of(change.offer)
         if change.is_on_offer:
             self.on_offer[form] = change.offer

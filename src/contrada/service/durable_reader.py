@@ -45,7 +45,7 @@ from contrada.service.loop_guards import check_loop, next_of
 from contrada.service.queued_subscription import why_dropped
 from contrada.service.requests import filters_of, narrowing_of, residue_of
 from contrada.service.security.principals import NOT_PERMITTED
-from contrada.service.security.signatures import standing_reader_of
+from contrada.service.security.signatures import durable_reader_of_subject
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_options import DurableOptions, DurableRecord
 from contrada.service.subscription_queue import EXPIRED, USUAL_QUEUE, QueueSettings
@@ -202,7 +202,7 @@ class DurableReader(DurableSubscription[T]):
             self._has_ended = True
             return
         self.end()
-        await host.parted(self._client)
+        await host.closed(self._client)
 
     def end(self, failure: ContradaError | None = None) -> None:
         """Sends the last acknowledgements and stops reading; iteration ends, or fails."""
@@ -222,7 +222,7 @@ class DurableReader(DurableSubscription[T]):
         """The highest position that was given to the caller."""
         return self._newest
 
-    def begun_anew(self) -> None:
+    def restart(self) -> None:
         """Reads the log on another connection.
 
         Prefetched records are delivered again; the caller keeps those that it was given.
@@ -235,7 +235,7 @@ class DurableReader(DurableSubscription[T]):
 
     # --- reading ------------------------------------------------------------------------------
 
-    def given(self, said: Records | Closed) -> None:
+    def receive(self, said: Records | Closed) -> None:
         """Receives records, or the end of the subscription."""
         if isinstance(said, Closed):
             self._failure = DeliveryError(f"{self._name!r}: {said.reason}")
@@ -423,4 +423,4 @@ def durable_reader_of(
     where = narrowing_of(subject, where)
     filters = None if subject is None else filters_of(subject, where)
     residue = residue_of(subject, where)
-    return DurableReader(service, filters, standing_reader_of(subject), residue, **options)
+    return DurableReader(service, filters, durable_reader_of_subject(subject), residue, **options)

@@ -33,7 +33,7 @@ from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.dispatch_routes import Pending, Route
 from contrada.service.dispatcher import Dispatcher, new_router
-from contrada.service.envelope_factory import identified, runs_of, stamp_of
+from contrada.service.envelope_factory import envelope_factory_of, runs_of, with_identity
 from contrada.service.interface import ConnectionState, ServiceStatistics
 from contrada.service.loop_guards import (
     batches_of,
@@ -48,10 +48,10 @@ from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.requests import (
     PUBLISH_OPTIONS,
     dissemination_of,
-    is_promised,
-    promised,
+    is_above_best_effort,
     publication_of,
     reading_of,
+    with_delivery,
 )
 from contrada.service.service_limits import CoreLimits, ServiceLimits
 from contrada.service.subjects import Item
@@ -63,7 +63,7 @@ from contrada.service.subscription_queue import (
 )
 from contrada.service.timekeeper import Timekeeper
 
-if TYPE_CHECKING:  # Loaded when something is promised, or asked.
+if TYPE_CHECKING:  # Loaded when something is with_delivery, or asked.
     from contrada.service.delivery_host import DeliveryHost
     from contrada.service.query.query_engine import QueryEngine
     from contrada.service.security.signatures import Signer
@@ -106,7 +106,7 @@ class EmbeddedService(BaseService):
         super().__init__(self._limits.service)
         self._states = ConnectionStates(on_connection)
         self._publish_wait_s = checked_wait(publish_wait_s)
-        self._stamp = stamp_of(publisher)
+        self._stamp = envelope_factory_of(publisher)
         self._stamped = self._stamp.stamped
         self.now_us = self._stamp.now_us
         self.dispatcher = dispatcher or _new_dispatcher(self._limits)
@@ -142,7 +142,7 @@ class EmbeddedService(BaseService):
 
     def _begin(self) -> None:
         """The last step of opening."""
-        self._states.tell(ConnectionState("connected"))
+        self._states.change(ConnectionState("connected"))
 
     def _make_host(self) -> "DeliveryHost":
         store = self._store
@@ -181,7 +181,7 @@ class EmbeddedService(BaseService):
                 self._state = "closed"
                 await self._end_all()
             self._state = "closed"
-            self._states.tell(ConnectionState("closed"))
+            self._states.change(ConnectionState("closed"))
 
     async def _end_all(self) -> None:
         # No more comes, so patterns wait no longer for what could come before.
@@ -224,7 +224,7 @@ class EmbeddedService(BaseService):
         if elsewhere is not None:
             return await self._publish_elsewhere(elsewhere, notification, delivery)
         if notification.envelope is not OWN and notification.envelope.delivery != BEST_EFFORT:
-            stamped = await self._publish_promised([identified(notification)])
+            stamped = await self._publish_promised([with_identity(notification)])
         else:
             stamped, rest = self._hand_over([notification])
             if rest is not None:
@@ -242,8 +242,8 @@ class EmbeddedService(BaseService):
                 batch = await sorting.own(every, delivery)
                 count += len(every) - len(batch)
                 if delivery is not None:
-                    batch = [promised(each, delivery) for each in batch]
-                if is_promised(batch):
+                    batch = [with_delivery(each, delivery) for each in batch]
+                if is_above_best_effort(batch):
                     for run in runs_of(batch):
                         await self._publish_promised(run)
                         count += len(run)
@@ -268,7 +268,7 @@ class EmbeddedService(BaseService):
                 await rest
             return stamped
         host = self.delivery()
-        await host.acquainted()
+        await host.wait_for_network()
         # Before a restart, or by a caller who numbers for himself, more numbers may be given out.
         self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
         now_us = self._stamp.now_us()
@@ -288,7 +288,7 @@ class EmbeddedService(BaseService):
     async def unsubscribe(self, durable: str) -> None:
         """Ends a durable subscription; see `Service.unsubscribe`."""
         host = self.delivery()
-        await host.acquainted()
+        await host.wait_for_network()
         host.end(durable)
         await host.committed()
 

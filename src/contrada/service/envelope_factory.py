@@ -70,7 +70,7 @@ class EnvelopeFactory:
         for each in notifications:
             given = each.envelope
             if given.publisher and not given.id:
-                given = identified(each).envelope
+                given = with_identity(each).envelope
                 if not given.id and given.publisher != self.publisher:
                     reason = "the publisher of an envelope without an id or a sequence"
                     raise InvalidValueError(given.publisher, f"{reason}: say one, or neither")
@@ -153,14 +153,14 @@ class SigningEnvelopeFactory(EnvelopeFactory):
         return self.best_effort(notification_of(item))
 
 
-def stamp_of(publisher: "str | Signer | None") -> EnvelopeFactory:
+def envelope_factory_of(publisher: "str | Signer | None") -> EnvelopeFactory:
     """The envelope factory of a publisher, given by its name or its signer."""
     if publisher is None or isinstance(publisher, str):
         return EnvelopeFactory(publisher)
     return SigningEnvelopeFactory(publisher)
 
 
-def identified(notification: Notification) -> Notification:
+def with_identity(notification: Notification) -> Notification:
     """The notification with an id made of its publisher and number, if it has both and no id.
 
     So it keeps its publisher and number, and a repetition is recognised.
@@ -179,7 +179,7 @@ def runs_of(notifications: Iterable[Notification]) -> Iterator[list[Notification
         envelope = notification.envelope
         return envelope.delivery, envelope.publisher if envelope.id else None
 
-    for _, run in groupby(map(identified, notifications), who):
+    for _, run in groupby(map(with_identity, notifications), who):
         yield list(run)
 
 

@@ -88,11 +88,11 @@ def publication_of(
     """The notification that `Service.publish` publishes. Raises as it does."""
     notification = notification_of(item, body, content_type)
     if ttl_s is not None or priority is not None:
-        notification = transmitted(notification, ttl_s, priority)
-    return notification if delivery is None else promised(notification, delivery)
+        notification = with_transmission(notification, ttl_s, priority)
+    return notification if delivery is None else with_delivery(notification, delivery)
 
 
-def transmitted(
+def with_transmission(
     notification: Notification, ttl_s: float | None, priority: int | None
 ) -> Notification:
     """The notification with the given time to live in seconds and priority.
@@ -112,7 +112,7 @@ def transmitted(
     return notification.with_envelope(replace(notification.envelope, **given))
 
 
-def promised(notification: Notification, delivery: str) -> Notification:
+def with_delivery(notification: Notification, delivery: str) -> Notification:
     """The notification with this delivery class. Raises ServiceError, InvalidValueError."""
     if not isinstance(delivery, str):
         raise ServiceError(f"delivery = {delivery!r}: expected words, for example 'certified'")
@@ -120,7 +120,7 @@ def promised(notification: Notification, delivery: str) -> Notification:
     return notification.with_envelope(replace(notification.envelope, delivery=delivery))
 
 
-def is_promised(notifications: Iterable[Notification]) -> bool:
+def is_above_best_effort(notifications: Iterable[Notification]) -> bool:
     """Whether any of them has a delivery class above best effort."""
     for each in notifications:
         envelope = each.envelope

@@ -105,7 +105,7 @@ def start_by_environment() -> None:
 # --- clients --------------------------------------------------------------------------------------
 
 
-def published(notification: Notification) -> Notification:
+def trace_publication(notification: Notification) -> Notification:
     """The notification with the context of a span of its publication, if that is sampled.
 
     The span ends here, since many publications share an answer of the broker.
@@ -128,18 +128,18 @@ def published(notification: Notification) -> Notification:
     )
 
 
-def made_by(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def trace_maker(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The function `make` with a context added to mappings and notifications."""
     if not is_on:
         return make
 
     def traced(item: Any) -> Any:
-        return make(published(notification_of(item)) if isinstance(item, Mapping) else item)
+        return make(trace_publication(notification_of(item)) if isinstance(item, Mapping) else item)
 
     return traced
 
 
-def handled(
+def trace_handler(
     function: Callable[[Any], Awaitable[object] | object],
 ) -> Callable[[Any], Awaitable[object] | object]:
     """The handler of a subscriber, with a span around each call for a sampled context."""
@@ -175,7 +175,7 @@ def handled(
 
 
 @contextmanager
-def accepting(node: str, origin: str, notifications: Notifications) -> Iterator[None]:
+def trace_acceptance(node: str, origin: str, notifications: Notifications) -> Iterator[None]:
     """Spans while a broker matches and routes notifications of a client or neighbour."""
     from opentelemetry.trace import SpanKind
 
@@ -195,7 +195,7 @@ def accepting(node: str, origin: str, notifications: Notifications) -> Iterator[
             span.end()
 
 
-def passed(what: str, node: str, to: str, encodings: Iterable[bytes]) -> None:
+def trace_departures(what: str, node: str, to: str, encodings: Iterable[bytes]) -> None:
     """Spans for notifications that leave a broker: `deliver` to a client, `link` to a neighbour."""
     from opentelemetry.trace import NonRecordingSpan, SpanKind, set_span_in_context
 

@@ -61,7 +61,7 @@ def test_what_is_subscribed_to_is_allowed_and_wished(
     permit = reader(allowed, narrows=narrows)
     is_covered = allowed.covers(wish)
     try:
-        granted = permit.subscribed(wish)
+        granted = permit.allow_filters(wish)
     except NotPermittedError:
         assert not is_covered
         assert permit.has_narrowed
@@ -94,7 +94,7 @@ def test_a_covered_wish_is_granted_as_it_is(allowed: FilterSet, more: Filter) ->
             continue  # It could not be decided.
         for narrows in (False, True):
             permit = reader(allowed, narrows=narrows)
-            assert permit.subscribed(wish) is wish
+            assert permit.allow_filters(wish) is wish
             assert not permit.has_narrowed
 
 
@@ -114,17 +114,17 @@ def test_a_covered_wish_is_granted_as_it_is(allowed: FilterSet, more: Filter) ->
 def test_a_wider_wish_is_narrowed_or_refused(allowed: str, wish: str, narrowed: str) -> None:
     """A wish in other words than the permission would get past it."""
     asked = FilterSet(wish)
-    granted = reader(FilterSet(allowed)).subscribed(asked)
+    granted = reader(FilterSet(allowed)).allow_filters(asked)
     assert FilterSet(granted) == FilterSet(narrowed)
     with pytest.raises(NotPermittedError, match="'desk' may not subscribe to"):
-        reader(FilterSet(allowed), narrows=False).subscribed(asked)
+        reader(FilterSet(allowed), narrows=False).allow_filters(asked)
 
 
 def test_what_has_nothing_in_common_is_refused() -> None:
     """A subscription would be in force that never gets anything, and nobody know why."""
     for allowed in (FilterSet("a = 1"), NOTHING):
         with pytest.raises(NotPermittedError):
-            reader(allowed).subscribed(Filter("a = 2"))
+            reader(allowed).allow_filters(Filter("a = 2"))
 
 
 def test_a_wish_that_becomes_too_many_filters_is_too_much() -> None:
@@ -133,7 +133,7 @@ def test_a_wish_that_becomes_too_many_filters_is_too_much() -> None:
     allowed = FilterSet(Filter({"a": n}) for n in range(half))
     wish = FilterSet(Filter({"b": n}) for n in range(half))
     with pytest.raises(LimitError, match="SUBSCRIPTION_FILTERS_MAX"):
-        reader(allowed).subscribed(wish)
+        reader(allowed).allow_filters(wish)
 
 
 @given(strategies.filter_sets(max_size=2), strategies.patterns(), several)
@@ -142,7 +142,7 @@ def test_each_filter_of_a_pattern_is_narrowed(
 ) -> None:
     """A pattern would show what a subscription may not."""
     try:
-        granted = reader(allowed).watched(pattern)
+        granted = reader(allowed).allow_pattern(pattern)
     except NotPermittedError:
         return
     assert (granted.by, granted.within_us, granted.every) == (
@@ -154,7 +154,7 @@ def test_each_filter_of_a_pattern_is_narrowed(
             if got.matches(each):
                 assert allowed.matches(each)
                 assert wished.matches(each)
-    with_all = reader(EVERYTHING, narrows=False).watched(pattern)
+    with_all = reader(EVERYTHING, narrows=False).allow_pattern(pattern)
     assert with_all.filters == pattern.filters
 
 
@@ -166,9 +166,9 @@ def test_a_pattern_of_which_one_filter_is_too_wide_is_refused() -> None:
         "a = 1 and b absent or b = 1 and c = 1 or b = 1 and c = 2",
     ):
         with pytest.raises(NotPermittedError, match="may not subscribe to"):
-            reader(FilterSet(allowed)).watched(pattern)
+            reader(FilterSet(allowed)).allow_pattern(pattern)
     with pytest.raises(NotPermittedError):
-        reader(FilterSet("a = 1 or b = 1 and c = 1"), narrows=False).watched(pattern)
+        reader(FilterSet("a = 1 or b = 1 and c = 1"), narrows=False).allow_pattern(pattern)
 
 
 @given(
@@ -183,7 +183,7 @@ def test_what_is_asked_for_is_allowed(
     """A question would get what a subscription may not."""
     wished = [alternative(each.sides, same) for each in asked]
     try:
-        granted = reader(allowed).asked(wished)
+        granted = reader(allowed).allow_query(wished)
     except NotPermittedError:
         return
     for each in items:
@@ -198,9 +198,9 @@ def test_a_question_that_becomes_too_many_alternatives_is_too_much() -> None:
     """Each source would have to look at all of them."""
     allowed = FilterSet(Filter({"a": n}) for n in range(ALTERNATIVES_MAX + 1))
     with pytest.raises(LimitError, match="ALTERNATIVES_MAX"):
-        reader(allowed).asked([alternative({})])
+        reader(allowed).allow_query([alternative({})])
     covered = alternative({"a": allowed.filters[0].set_of("a")})
-    assert reader(allowed).asked([covered]) == (covered,)
+    assert reader(allowed).allow_query([covered]) == (covered,)
 
 
 @given(strategies.filter_sets(), several)
@@ -238,7 +238,7 @@ def test_what_is_offered_is_allowed(
 ) -> None:
     """One would be asked for what he may not publish."""
     try:
-        granted = writer(allowed, narrows=narrows).offered(offer)
+        granted = writer(allowed, narrows=narrows).allow_offer(offer)
     except NotPermittedError:
         return
     assert narrows or granted == offer
@@ -257,7 +257,7 @@ def test_one_may_offer_what_one_may_publish(allowed: FilterSet, more: Filter) ->
         if offer.is_empty:
             continue
         try:
-            granted = writer(allowed, narrows=False).offered(offer)
+            granted = writer(allowed, narrows=False).allow_offer(offer)
         except NotPermittedError:
             assert each & offer != offer, "equality could not be decided"
         else:
@@ -492,9 +492,9 @@ def test_who_may_do_everything_is_refused_nothing() -> None:
     """A permission would take something from who has all."""
     permit = Permit(changed(free("desk"), may_link=False))
     for wish in (FilterSet("a = 1 or b matches 'x'"), FilterSet([]), Filter({})):
-        assert permit.subscribed(wish) is wish
+        assert permit.allow_filters(wish) is wish
     assert refused(permit, [Notification({"a": 1})]) == []
     assert permit.readable([LONG]) == [LONG]
     asked = (alternative({}),)
-    assert permit.asked(asked) == asked
+    assert permit.allow_query(asked) == asked
     assert not permit.has_narrowed

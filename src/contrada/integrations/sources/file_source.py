@@ -54,8 +54,8 @@ from contrada.routing.router_messages import Offer
 from contrada.service.query.source_description import (
     FRESH_S,
     Fresh,
-    columns_described,
     described,
+    description_of_columns,
     within,
 )
 from contrada.service.query.source_query import SourceQuery
@@ -136,7 +136,7 @@ class FileSource:
                 return described(self._items(found, names, None))
             types = {name: found.schema.field(name).type for name in names}
             has_objects = any(map(_has_objects, types.values()))
-            return columns_described(_held(found, types, self._zone), is_whole=not has_objects)
+            return description_of_columns(_held(found, types, self._zone), is_whole=not has_objects)
 
     def _items(self, found: Any, names: Sequence[str], kept: Any) -> Iterator[Notification]:
         """Yields the rows that a condition accepts."""

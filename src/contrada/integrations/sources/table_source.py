@@ -23,7 +23,7 @@ from contrada.integrations.sources.sqlite_tables import SqliteTables
 from contrada.model import Notification, ValueSet
 from contrada.model.domains.values import check_user_name
 from contrada.routing.router_messages import Offer
-from contrada.service.query.source_description import FRESH_S, Fresh, columns_described
+from contrada.service.query.source_description import FRESH_S, Fresh, description_of_columns
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.subjects import Offered
 
@@ -116,7 +116,9 @@ class TableSource:
         with self._opened() as database:
             columns = self._columns(database)
             sets = database.described(self._table, columns, self._zone)
-            return columns_described(sets, is_whole=not any(each.has_objects for each in columns))
+            return description_of_columns(
+                sets, is_whole=not any(each.has_objects for each in columns)
+            )
 
     @contextmanager
     def _opened(self) -> Iterator[Database]:

@@ -111,7 +111,7 @@ class BrokerLogs:
                 sequencer=self._sequencer,
                 no_store=self._no_store,
                 tell=self._send,
-                acquainted=self.acquainted,
+                wait_for_network=self.wait_for_network,
                 limits=self._delivery_limits,
             )
 
@@ -120,7 +120,7 @@ class BrokerLogs:
         self._host = host
         for neighbour in self._channels:
             host.link_up(neighbour)
-        host.change_ways(self._dispatcher.ways())
+        host.change_routes(self._dispatcher.next_hops())
         return host
 
     @property
@@ -190,7 +190,7 @@ class BrokerLogs:
         self._unsynchronized.pop(neighbour, None)
         self._progress.set()
 
-    async def acquainted(self) -> None:
+    async def wait_for_network(self) -> None:
         """Waits until all neighbours have announced their durable subscriptions. Raises StoreError.
 
         A neighbour that stays silent is waited for once.
@@ -212,7 +212,7 @@ class BrokerLogs:
     def update_routes(self) -> None:
         """Takes over the present routes of the router."""
         if self._host is not None:
-            self._host.change_ways(self._dispatcher.ways())
+            self._host.change_routes(self._dispatcher.next_hops())
 
     def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
         """Handles a neighbour's message. Raises StoreError where the store cannot be opened."""

@@ -124,7 +124,7 @@ class _SessionQueue(SubscriptionQueue[Passed]):
         route = self.route
         if trace_spans.is_on:
             node = self._session.connection.broker.dispatcher.router.name
-            trace_spans.passed("deliver", node, route.client.name, packed)
+            trace_spans.trace_departures("deliver", node, route.client.name, packed)
         return Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
 
     def _is_readable(self, packed: Sequence[bytes]) -> bool:
@@ -337,7 +337,7 @@ class ClientSession:
             )
         if (permit := self.connection.permit) is not None:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                message = replace(message, pattern=permit.watched(message.pattern))
+                message = replace(message, pattern=permit.allow_pattern(message.pattern))
         queue = _MatchQueue(self, request)
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             queue.route = self._dispatcher.subscribe(self._client, message, queue)
@@ -381,7 +381,7 @@ class ClientSession:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     asked = message.part(disconnect_all)
                     if permit is not None:
-                        asked = replace(asked, filters=permit.subscribed(asked.filters))
+                        asked = replace(asked, filters=permit.allow_filters(asked.filters))
                     self._dispatcher.enter(route, asked)
                 _LOG.debug(
                     "client %(peer)s subscribed to %(filters)s",

@@ -108,7 +108,7 @@ class _ReaderQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def given(self, message: Records | Closed) -> None:
+    def receive(self, message: Records | Closed) -> None:
         """Queues records, or the close; later calls are ignored."""
         if self.is_closed:
             return
@@ -141,7 +141,7 @@ class _ReaderQueue:
         """Unknown here."""
         return 0
 
-    def begun_anew(self) -> None:
+    def restart(self) -> None:
         """Does nothing: the log is in this process."""
 
     def grant(self, credit: int) -> None:
@@ -443,7 +443,7 @@ class DurableSession:
             raise LimitError("durable_filters_max", most, len(filters.filters))
         if self._connection.permit is not None and filters is not None:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
-                granted = self._connection.permit.subscribed(filters)
+                granted = self._connection.permit.allow_filters(filters)
             message = msgspec.structs.replace(message, filters=FilterSet(granted))
         self._logs.claim(self._reader_key(label), self)
         self._reads += 1

@@ -103,7 +103,7 @@ class EmbeddedBroker(EmbeddedService):
                     await self._join()
                 except BaseException as error:
                     if isinstance(error, ConnectionFailedError):
-                        self._states.tell(ConnectionState("closed", error.address, error.reason))
+                        self._states.change(ConnectionState("closed", error.address, error.reason))
                     await self.aclose()
                     raise
 
@@ -130,7 +130,7 @@ class EmbeddedBroker(EmbeddedService):
 
     def _tell(self, state: ConnectionState) -> None:
         self._links[state.address] = state
-        self._states.tell(state)
+        self._states.change(state)
         self._changed.set()
 
     async def _end_all(self) -> None:

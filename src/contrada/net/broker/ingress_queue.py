@@ -239,7 +239,7 @@ class IngressQueue(Generic[N]):
         if not trace_spans.is_on:
             return self._dispatcher.take(self._origin, message, now_us)
         node, origin = self._dispatcher.router.name, self._origin.name
-        with trace_spans.accepting(node, origin, message.notifications):
+        with trace_spans.trace_acceptance(node, origin, message.notifications):
             return self._dispatcher.take(self._origin, message, now_us)
 
     def _on_worker_done(self, task: "asyncio.Task[None]") -> None:

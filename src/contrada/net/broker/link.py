@@ -93,7 +93,7 @@ class _LinkQueue(SubscriptionQueue[Carried]):
         if trace_spans.is_on:
             router = self._connection.broker.dispatcher.router
             encode_message = [bytes(encoding_of(each)) for each, _, _ in batch]
-            trace_spans.passed("link", router.name, self.to, encode_message)
+            trace_spans.trace_departures("link", router.name, self.to, encode_message)
         return Hop(
             [
                 encode_publish([bytes(encoding_of(each)) for each, _, _ in run], hops, source)
@@ -249,7 +249,7 @@ class Link:
             if isinstance(message, Subscribe):
                 message = _without_unknown(message)
             broker = self.connection.broker
-            pending = broker.dispatcher.hear(self._route, message)
+            pending = broker.dispatcher.receive(self._route, message)
             if pending:
                 waits = broker.dispatcher.wait(pending, self._limits.link_publish_wait_s)
                 broker.start_work(_await_pending(waits))

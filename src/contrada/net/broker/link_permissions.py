@@ -59,7 +59,7 @@ class LinkPermissions:
         """Returns a message within the rights of the neighbour. Raises NotPermittedError."""
         if not isinstance(message, Advertise):
             return message
-        offer = self._permit.offered(message.offer)
+        offer = self._permit.allow_offer(message.offer)
         return message if offer is message.offer else structs.replace(message, offer=offer)
 
     def outgoing(self, message: Message) -> Message | None:

@@ -73,7 +73,7 @@ class SessionOffers:
             raise LimitError("offers_per_client_max", most)
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             if self._connection.permit is not None:
-                message = replace(message, offer=self._connection.permit.offered(message.offer))
+                message = replace(message, offer=self._connection.permit.allow_offer(message.offer))
             self._dispatcher.advertise(self._client, message)
         self._identities.add(message.identity)
 

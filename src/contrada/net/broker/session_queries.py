@@ -63,7 +63,7 @@ class SessionQueries:
                 case Describe():
                     if permit is not None:
                         permit.check_publisher(message.identity, "answer")
-                        offers = tuple(map(permit.offered, message.offers))
+                        offers = tuple(map(permit.allow_offer, message.offers))
                         message = replace(message, offers=offers)
                     if message.identity not in self._sources:
                         _check_limit(
@@ -84,7 +84,7 @@ class SessionQueries:
         if self._connection.permit is not None:
             if question.asker:
                 self._connection.permit.check_publisher(question.asker, "ask")
-            handle = self._connection.permit.asked(question.alternatives)
+            handle = self._connection.permit.allow_query(question.alternatives)
             question = replace(question, alternatives=handle)
         most = self._connection.broker.limits.questions_per_client_max
         _check_limit("questions_per_client_max", most, self._asked)

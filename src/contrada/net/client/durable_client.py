@@ -280,7 +280,7 @@ class DurableClient:
         if of.last is not None:
             await asyncio.shield(of.last)
 
-    async def parted(self, client: str) -> None:
+    async def closed(self, client: str) -> None:
         """See `LogHost`. Unanswered requests are sent again on the next connection."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.goodbye_wait_s):
@@ -371,7 +371,7 @@ class DurableClient:
         if isinstance(message, Closed) and message.again and of.where is not None:
             of.anew = asyncio.create_task(self._restart(of))
         else:
-            of.reader.given(message)
+            of.reader.receive(message)
 
     async def _restart(self, of: _OpenReader) -> None:
         """Opens a reader again after a restart of the server that owns its log."""
@@ -383,7 +383,7 @@ class DurableClient:
             if of.anew is this:
                 of.anew = None
                 if of.request.consumer in self._readers and not of.is_leaving:
-                    of.reader.begun_anew()
+                    of.reader.restart()
 
     def on_lost(self, unsent: ServiceError) -> None:
         """Fails the requests that are not kept."""
@@ -416,7 +416,7 @@ class DurableClient:
                 self._reconnection.send(asked.frame)
         for of in list(self._readers.values()):
             if of.anew is None and not of.is_leaving:
-                of.reader.begun_anew()
+                of.reader.restart()
 
     async def _reopen(self, of: _OpenReader) -> None:
         message, position, time_us = of.request, of.request.position, of.request.time_us

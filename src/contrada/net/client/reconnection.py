@@ -128,7 +128,7 @@ class Reconnection:
             if self._work is not None and not self._work.done():
                 await asyncio.wait([self._work])
         finally:
-            self._states.tell(ConnectionState("closed", str(self.address)))
+            self._states.change(ConnectionState("closed", str(self.address)))
 
     def check_loop(self) -> None:
         """Raises ServiceError on another event loop than the one of `open`."""
@@ -247,7 +247,7 @@ class Reconnection:
         self._up_since_s = asyncio.get_running_loop().time()
         self.is_up = True
         self._changed.set()
-        self._states.tell(ConnectionState("connected", str(self.address)))
+        self._states.change(ConnectionState("connected", str(self.address)))
 
     def _on_lost(self, wire: ClientWire, reason: str) -> None:
         """Handles the end of a connection; ignores one that was already dropped."""
@@ -266,7 +266,7 @@ class Reconnection:
         )
         if not was_up:
             return  # The task in `resume` gets the error, and continues.
-        self._states.tell(ConnectionState("lost", address, reason))
+        self._states.change(ConnectionState("lost", address, reason))
         loop = asyncio.get_running_loop()
         if self._give_up_after_s == 0:
             self._give_up(unsent)
@@ -295,7 +295,9 @@ class Reconnection:
             address = self._addresses[(place + attempt) % len(self._addresses)]
             is_round = attempt % len(self._addresses) == 0
             wait_s = self._backoff.next_s() if is_round else 0.0
-            self._states.tell(ConnectionState("trying", str(address), reason, attempt + 1, wait_s))
+            self._states.change(
+                ConnectionState("trying", str(address), reason, attempt + 1, wait_s)
+            )
             await asyncio.sleep(wait_s)
             try:
                 self._wire = wire = await self._connect(address)
@@ -311,7 +313,7 @@ class Reconnection:
         self._fail(failure)
         self._owner.on_lost(failure, failure)
         self._owner.on_given_up(failure)
-        self._states.tell(ConnectionState("closed", failure.address, failure.reason))
+        self._states.change(ConnectionState("closed", failure.address, failure.reason))
 
     def _drop(self) -> None:
         """Cuts the connection without a report."""

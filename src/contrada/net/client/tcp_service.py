@@ -72,15 +72,20 @@ from contrada.service import (
     Item,
     ServiceStatistics,
     dissemination_of,
-    is_promised,
+    is_above_best_effort,
     notification_of,
-    promised,
     publication_of,
     trace_spans,
+    with_delivery,
 )
 from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
-from contrada.service.envelope_factory import EnvelopeFactory, identified, runs_of, stamp_of
+from contrada.service.envelope_factory import (
+    EnvelopeFactory,
+    envelope_factory_of,
+    runs_of,
+    with_identity,
+)
 from contrada.service.loop_guards import (
     batches_of,
     check_options,
@@ -182,11 +187,11 @@ class TcpService(BaseService):
             check_options("publish", unknown, PUBLISH_OPTIONS)
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
         if trace_spans.is_on:
-            notification = trace_spans.published(notification)
+            notification = trace_spans.trace_publication(notification)
         if (elsewhere := dissemination_of(item)) is not None:
             return await self._publish_elsewhere(elsewhere, notification, delivery)
-        if is_promised((notification,)) and _is_reliable(notification):
-            (stamped,) = await self.delivery().publish([identified(notification)])
+        if is_above_best_effort((notification,)) and _is_reliable(notification):
+            (stamped,) = await self.delivery().publish([with_identity(notification)])
             return stamped.envelope
         if not self._reconnection.is_up:
             await self._reconnection.ready()
@@ -215,7 +220,7 @@ class TcpService(BaseService):
                     made = await sorting.own(every, delivery)
                     taken += len(every) - len(made)
                     looked_at = [each for each in made if not isinstance(each, bytes)]
-                    if is_promised(looked_at):
+                    if is_above_best_effort(looked_at):
                         while unsettled:  # So that all are published in order.
                             taken += await settle(next(iter(unsettled)))
                         taken += await self._publish_runs([*map(_to_notification, made)])
@@ -499,7 +504,7 @@ def _envelopes_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory
 
     Without a publisher name, the name is below that of the token, or assigned by the broker.
     """
-    stamp = stamp_of(publisher or publisher_under(token))
+    stamp = envelope_factory_of(publisher or publisher_under(token))
     stamp.stays = bool(publisher)
     return stamp
 
@@ -507,11 +512,11 @@ def _envelopes_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory
 def _encoder_for(stamp: EnvelopeFactory, delivery: str | None) -> Callable[[Any], Any]:
     """Returns the function that encodes the items of a batch."""
     promise = partial(_promised_of, stamp, delivery or "")
-    return trace_spans.made_by(stamp.packed if delivery is None else promise)
+    return trace_spans.trace_maker(stamp.packed if delivery is None else promise)
 
 
 def _promised_of(stamp: EnvelopeFactory, delivery: str, item: Item) -> Notification:
-    return stamp.best_effort(promised(notification_of(item), delivery))
+    return stamp.best_effort(with_delivery(notification_of(item), delivery))
 
 
 def _to_notification(made: bytes | Notification) -> Notification:

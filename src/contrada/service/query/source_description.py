@@ -108,7 +108,7 @@ def described(items: Iterable[Notification]) -> Offer:
     return ranges.offer()
 
 
-def columns_described(sets: dict[str, ValueSet], *, is_whole: bool) -> Offer:
+def description_of_columns(sets: dict[str, ValueSet], *, is_whole: bool) -> Offer:
     """The description of columns with these values, or NULL.
 
     `is_whole`: the items have no other attributes, as where no value is an object.

@@ -95,17 +95,17 @@ class Permit:
 
     # --- reading ------------------------------------------------------------------------------
 
-    def subscribed(self, wish: Selection) -> Selection:
+    def allow_filters(self, wish: Selection) -> Selection:
         """The filters that it may subscribe. Raises NotPermittedError."""
         return self._granted(wish, "subscribe to")
 
-    def watched(self, pattern: Pattern) -> Pattern:
+    def allow_pattern(self, pattern: Pattern) -> Pattern:
         """The pattern that it may subscribe. Raises NotPermittedError."""
         granted = [self._granted(each, "subscribe to") for each in pattern.filters]
         parts = [self._one(each.filters, "subscribe to", whole=pattern) for each in granted]
         return Pattern(parts, by=pattern.by, within_us=pattern.within_us, every=pattern.every)
 
-    def asked(self, alternatives: Sequence[Disjunct]) -> tuple[Disjunct, ...]:
+    def allow_query(self, alternatives: Sequence[Disjunct]) -> tuple[Disjunct, ...]:
         """The alternatives that it may query. Raises NotPermittedError."""
         granted: list[Disjunct] = []
         for each in alternatives:
@@ -142,7 +142,7 @@ class Permit:
 
     # --- writing ------------------------------------------------------------------------------
 
-    def offered(self, offer: HeldProduct) -> Offer:
+    def allow_offer(self, offer: HeldProduct) -> Offer:
         """The offer that it may advertise or describe. Raises NotPermittedError."""
         parts: list[Offer] = []
         for each in self.principal.publish.filters:

@@ -299,7 +299,7 @@ class VerifiedReader:
         return notification if self.read is None else self.read(notification)
 
 
-def standing_reader_of(subject: Any) -> Callable[[Notification], Any] | None:
+def durable_reader_of_subject(subject: Any) -> Callable[[Notification], Any] | None:
     """As `reader_of`, for a subscription that delivers unacknowledged notifications again."""
     reader = reader_of(subject)
     if isinstance(reader, VerifiedReader):

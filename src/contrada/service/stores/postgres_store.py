@@ -48,7 +48,7 @@ LOCK_WAIT_S: Final = 1
 
 
 @contextmanager
-def _told(place: str) -> Iterator[None]:
+def _store_errors(place: str) -> Iterator[None]:
     """Turns errors of psycopg into those of a store."""
     try:
         yield
@@ -182,7 +182,7 @@ class PostgresStore(TableStore):
         return self._db.execute(query, binary=True).fetchall()
 
     def _errors(self) -> AbstractContextManager[None]:
-        return _told(self.place)
+        return _store_errors(self.place)
 
     def fill(self, tables: Tables) -> None:
         """Writes all rows of another store, in one transaction."""
@@ -289,7 +289,7 @@ class PostgresStore(TableStore):
 def read_postgres(url: str) -> Iterator[Tables]:
     """The content of a store's schema at one moment; it may be in use. Raises StoreError."""
     conninfo, schema, place = _parts(url)
-    with _told(place), closing(psycopg.connect(conninfo)) as db:
+    with _store_errors(place), closing(psycopg.connect(conninfo)) as db:
         db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         db.read_only = True
         path = sql.SQL("SET search_path = {}").format(sql.Identifier(schema))
@@ -322,7 +322,7 @@ def write_postgres(url: str, tables: Tables) -> str:
     with closing(PostgresStore(url)) as store:
         if store.logs() or store.notes() or store.damaged:
             raise StoreError(f"{store.place}: there is a store already; it is not written over")
-        with _told(store.place):
+        with _store_errors(store.place):
             store.fill(tables)
         return store.place
 
