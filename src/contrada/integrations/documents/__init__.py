@@ -3,6 +3,7 @@
 Source: Erenkrantz 2001, *Handling Hierarchical Events in an Internet-Scale Event Service*.
 """
 
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.document_shape import (
     SHAPE_TYPE,
     NamesIn,
@@ -15,6 +16,7 @@ from contrada.integrations.documents.text_names import named_texts
 
 __all__ = [
     "DOCUMENT_DEPTH_MAX",
+    "DocumentLimits",
     "Element",
     "NamesIn",
     "Original",

@@ -15,6 +15,7 @@ Source: Erenkrantz 2001 §4.1, §6.4, §6.5.
 
 from contrada.integrations.feeds.document_receiver import Receiver, ReceiverStatistics
 from contrada.integrations.feeds.document_sender import Sender, SenderStatistics
+from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
 from contrada.integrations.feeds.feed_states import FeedStates
 from contrada.integrations.feeds.name_client import Names
@@ -22,6 +23,7 @@ from contrada.integrations.feeds.naming_service import NamingService, NamingStat
 from contrada.integrations.feeds.wild_subscription import WildSubscription
 
 __all__ = [
+    "FeedLimits",
     "FeedPoller",
     "FeedStates",
     "Names",
