@@ -211,7 +211,7 @@ class World:
         for who in self.all:  # Else nothing could be published where it has to be advertised.
             for one in who.principal.publish.filters:
                 with suppress(ContradaError):
-                    await who.service.advertise(self.allow_offer(one)).open()
+                    await who.service.advertise(self.offered(one)).open()
 
     async def begin_network(self, may: Principal, member: Callable[..., Membership]) -> None:
         """Two brokers more, the last of which has no users; the link of the first may do this."""
@@ -525,7 +525,7 @@ class World:
 
     async def advertise(self, who: Trespasser) -> None:
         """An advertisement."""
-        await who.service.advertise(self.allow_offer(self.one(who, writes=True))).open()
+        await who.service.advertise(self.offered(self.one(who, writes=True))).open()
 
     async def say(self, who: Trespasser) -> None:
         """Sends unasked messages about queries of others."""

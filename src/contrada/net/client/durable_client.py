@@ -431,7 +431,7 @@ class DurableClient:
             raise
         except ContradaError as error:  # The other readers continue.
             self._readers.pop(of.request.consumer, None)
-            of.reader.given(Closed(of.request.name, of.request.consumer, str(error)))
+            of.reader.receive(Closed(of.request.name, of.request.consumer, str(error)))
 
     async def settle(self) -> None:
         """Waits for publications and the last requests of readers, within a bounded time."""
