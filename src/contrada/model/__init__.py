@@ -6,9 +6,9 @@ it.
 
 from contrada.model.algebra.advertisement import Advertisement, Query
 from contrada.model.algebra.attributes import Values
-from contrada.model.algebra.constraint import Constraint
 from contrada.model.algebra.filter import Filter, FilterSet, Selection
 from contrada.model.algebra.notification import Envelope, Notification, mark_name
+from contrada.model.algebra.operators import Constraint
 from contrada.model.algebra.pattern import Pattern
 from contrada.model.algebra.product import Product
 from contrada.model.algebra.value_set import ValueSet

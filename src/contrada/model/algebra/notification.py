@@ -244,7 +244,7 @@ class Notification(Product, Mapping[str, Values]):
         content_type: str,
         envelope: Envelope,
     ) -> "Notification":
-        """Returns a notification of attributes that may include type marks, such as decoded ones."""
+        """Returns a notification of decoded attributes, type marks among them."""
         if body != b"" or content_type:
             _check_body(body, content_type)
         span = plain_span(attributes, good_names_and_marks)
