@@ -66,16 +66,13 @@ class IndexStatistics:
 class Index(Mapping[K, Filter | FilterSet]):
     """Keys with their filters. `match` returns the keys with a filter that matches.
 
-    It can be read as a mapping: `index[key]`, `key in index`, iteration, `keys()`, `items()`. It
-    can be pickled, which takes as long as adding all filters anew; `save` writes a file that can be
-    mapped.
+    It can be read as a mapping. It can be pickled, which takes as long as adding all filters anew;
+    `save` writes a file that can be mapped.
 
-    Matching begins in plain Python. If Numba is installed, compiled kernels replace it once they
-    are loaded, or as soon as enough was matched for that to pay. Then `load` is called, once; by
-    default it loads them, which takes about a second from a cache on disk, and up to a minute once
-    per machine. A service passes a `load` that works in the background; meanwhile the plain engine
-    continues, and `maintain` then fills the arrays in parts. `compiled=True` loads at once,
-    `compiled=False` never; the answers are the same.
+    Matching begins in plain Python. If Numba is installed, `load` is called once, as soon as that
+    pays; by default it loads compiled kernels, in about a second from a cache on disk, and up to a
+    minute once per machine. A service passes a `load` that works in the background; `maintain` then
+    fills the arrays in parts. `compiled=True` loads at once, `compiled=False` never.
 
     An index is used by one thread at a time.
     """
@@ -140,10 +137,7 @@ class Index(Mapping[K, Filter | FilterSet]):
             self.remove(key)
 
     def __getitem__(self, key: K) -> Filter | FilterSet:
-        """Returns the filter, or filter set, of a key, without the residue of a rule.
-
-        KeyError for an unknown key.
-        """
+        """Returns the filter or filter set of a key, without a residue, or raises KeyError."""
         members = self._engine.members(key)
         return members[0] if len(members) == 1 else FilterSet(members)
 
@@ -391,10 +385,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         return self._arrays.maintain(units)
 
     def renew(self) -> None:
-        """Chooses all places anew, by the statistics, and frees unused parts.
-
-        An index does so by itself, in parts, when it is due.
-        """
+        """Does at once what `maintain` does in parts: new places, and no unused memory."""
         self.begin_renewal()
         while self.maintain(4096):
             pass
