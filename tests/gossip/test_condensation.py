@@ -11,7 +11,7 @@ from contrada.gossip.condensation import (
     Accuracy,
     condense,
     encode_interests,
-    interested,
+    is_interested,
     read_interests,
 )
 from contrada.gossip.gossip_messages import INTERESTS_BYTES_MAX
@@ -35,7 +35,7 @@ _INTERESTS = st.lists(st.builds(FilterSet, st.lists(_MARKED, max_size=3)), max_s
 def test_what_is_condensed_matches_whatever_anybody_wants(
     interests: list[FilterSet], events: list[Notification]
 ) -> None:
-    """An interested participant would miss an event: a filter was lost on its way up."""
+    """An is_interested participant would miss an event: a filter was lost on its way up."""
     wider = [condense(interests, accuracy) for accuracy in Accuracy]
     for event in events:
         answers = [any(each.matches(event) for each in interests)]
@@ -128,4 +128,4 @@ def test_of_an_unknown_operator_all_may_be_wanted() -> None:
     """
     known = to_msgpack(FilterSet("a suffix 'x'"))
     other = read_interests(known.replace(b"suffix", b"soffix"))
-    assert interested(other, Notification({"a": "y"}))
+    assert is_interested(other, Notification({"a": "y"}))

@@ -35,7 +35,7 @@ from contrada.gossip.parameters import (
         ({"constant": float("inf")}, float("inf")),
     ],
 )
-def test_what_cannot_be_is_refused(wrong: dict[str, Any], value: object) -> None:
+def test_wrong_arguments_are_refused(wrong: dict[str, Any], value: object) -> None:
     """A group would be made that reaches nobody, and nobody would know why."""
     with pytest.raises(InvalidValueError) as caught:
         Parameters(**wrong)

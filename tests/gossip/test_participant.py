@@ -46,7 +46,7 @@ from contrada.gossip.gossip_messages import (
 )
 from contrada.gossip.group_policy import GroupPolicy, silence_rounds
 from contrada.gossip.hpmcast import Hpmcast, Pmcast, Rfpbcast
-from contrada.gossip.line_exchange import fitting
+from contrada.gossip.line_exchange import fit_lines
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.participant import GossipParticipant
 from contrada.gossip.rounds import ROUNDS_MAX
@@ -623,6 +623,6 @@ def test_what_one_message_tells_of_lines_fits_into_it() -> None:
     place = "x" * 255
     contacts = tuple(Contact((0, n), place) for n in range(40))
     line = ViewLine(0, T, encode_interests([]), 40, contacts)
-    lines = fitting([AgedLine(2, 0, line)] * 4_096)
+    lines = fit_lines([AgedLine(2, 0, line)] * 4_096)
     assert len(lines) > 10
     assert len(encode_gossip(Update(contacts[0], lines))) < 600_000

@@ -87,8 +87,8 @@ class Line:
     def know(self, standing: int) -> bool:
         """Returns whether all know this number of durable subscriptions."""
         return all(
-            each.logs.opened is not None
-            and each.logs.opened.server.statistics().standing == standing
+            each.logs.used_host is not None
+            and each.logs.used_host.server.statistics().standing == standing
             for each in self.brokers.values()
         )
 

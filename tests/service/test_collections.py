@@ -76,7 +76,7 @@ async def known(service: Service, standing: int) -> None:
     else:
         assert isinstance(service, Informed)
         logs = service._brokers[0].logs
-    await until(lambda: logs.opened is not None and _standing(logs.opened) == standing)
+    await until(lambda: logs.used_host is not None and _standing(logs.used_host) == standing)
 
 
 def _standing(host: Any) -> int:

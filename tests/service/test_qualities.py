@@ -153,7 +153,7 @@ class Places(list[Service]):
 
 
 def _standing(broker: Broker) -> int:
-    host = broker.logs.opened
+    host = broker.logs.used_host
     return 0 if host is None else host.server.statistics().standing
 
 
@@ -355,7 +355,7 @@ async def test_a_cause_is_waited_for_that_comes_late(cls: type[Said]) -> None:
 
 
 def _early(broker: Broker) -> int:
-    host = broker.logs.opened
+    host = broker.logs.used_host
     return 0 if host is None else host.server.statistics().early
 
 

@@ -74,7 +74,7 @@ def encode_interests(filters: Sequence[FilterSet], accuracy: Accuracy = Accuracy
 
     Where even types exceed `INTERESTS_BYTES_MAX`, everything is wanted.
     """
-    texts = sum(_asks_text(member) for each in filters for member in each.filters)
+    texts = sum(_has_text(member) for each in filters for member in each.filters)
     for each in _ACCURACIES[_ACCURACIES.index(accuracy) :]:
         if each is Accuracy.EXACT and texts > CONDENSED_TEXTS_MAX:
             continue
@@ -101,7 +101,7 @@ def read_interests(packed: bytes) -> FilterSet:
     return found
 
 
-def interested(filters: FilterSet, event: Notification) -> bool:
+def is_interested(filters: FilterSet, event: Notification) -> bool:
     """Returns whether the filters match the event: ◁ of the thesis.
 
     A filter with an unknown operator cannot be decided, and counts as matching.
@@ -112,7 +112,7 @@ def interested(filters: FilterSet, event: Notification) -> bool:
         return True
 
 
-def _asks_text(of: Filter) -> bool:
+def _has_text(of: Filter) -> bool:
     return any(values.text is not None for values in of.sets.values())
 
 
@@ -142,7 +142,7 @@ def _selective(filters: Sequence[Filter]) -> list[Filter]:
                 break
         else:
             groups.append((kinds[at], [filters[at]]))
-    return [_joined(kind, members) for kind, members in groups]
+    return [_join_members(kind, members) for kind, members in groups]
 
 
 def _agrees(kind: Mapping[str, ValueSet], of: Mapping[str, ValueSet]) -> bool:
@@ -150,7 +150,7 @@ def _agrees(kind: Mapping[str, ValueSet], of: Mapping[str, ValueSet]) -> bool:
     return all(name in of and of[name].form() == values.form() for name, values in kind.items())
 
 
-def _joined(kind: Mapping[str, ValueSet], members: Sequence[Filter]) -> Filter:
+def _join_members(kind: Mapping[str, ValueSet], members: Sequence[Filter]) -> Filter:
     first, *others = members
     common = {
         name: values

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from contrada.gossip.condensation import interested
+from contrada.gossip.condensation import is_interested
 from contrada.gossip.gossip_messages import (
     RUMOURS_SENT_MAX,
     Contact,
@@ -112,7 +112,7 @@ class Dissemination:
             if (
                 held is not None
                 and _names_of(filters) <= names
-                and not any(interested(each, announced.event) for each in filters)
+                and not any(is_interested(each, announced.event) for each in filters)
             ):
                 self.refused["declined"] += 1
                 return False
@@ -128,7 +128,7 @@ class Dissemination:
             return Rumour(held.event, 0.0, ROUNDS_MAX, level)
         return Rumour(held.event, held.prob, held.round, level)
 
-    def acknowledged(self, identity: EventId, place: str) -> None:
+    def accept_ack(self, identity: EventId, place: str) -> None:
         """Removes the receiver at a place from those that have not acknowledged."""
         if identity in self._unacknowledged:
             self._unacknowledged[identity][1].pop(place, None)
@@ -267,7 +267,7 @@ class Mail:
         self.known: dict[str, list[LevelId]] = {}
         self.digests: dict[str, Contact] = {}
 
-    def posted(self, sender: Contact) -> Iterator[tuple[str, Contact | None, Gossip]]:
+    def messages(self, sender: Contact) -> Iterator[tuple[str, Contact | None, Gossip]]:
         """Yields the messages by place; the first to a place has the contact of its digest."""
         for place in dict.fromkeys((*self.digests, *self.rumours, *self.known)):
             rumours, known = _split_rumours(self.rumours.get(place, [])), self.known.get(place, [])

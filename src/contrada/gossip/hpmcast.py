@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace
-from contrada.gossip.condensation import interested
+from contrada.gossip.condensation import is_interested
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.participant import GossipParticipant
 from contrada.gossip.views import KnownContact
@@ -34,7 +34,7 @@ class Hpmcast(GossipParticipant):
         def wants(known: KnownContact) -> bool:
             key = id(known.filters)
             if key not in answers:
-                answers[key] = interested(known.filters, event)
+                answers[key] = is_interested(known.filters, event)
             return answers[key]
 
         least = self.parameters.audience

@@ -126,7 +126,7 @@ class LineExchange:
             ]
         if not (aged or stamps or wanted):
             return None
-        return Update(self._contact, fitting(aged), tuple(stamps), tuple(wanted[:LINES_SENT_MAX]))
+        return Update(self._contact, fit_lines(aged), tuple(stamps), tuple(wanted[:LINES_SENT_MAX]))
 
     def _note_echo(self, stamp: LineStamp, held: HeldLine | None) -> None:
         """Notes the version of the own line in another view."""
@@ -154,7 +154,7 @@ class LineExchange:
                 held = self._view.table(level).get(digit)
                 if held is not None and not held.is_silent:
                     lines.append(AgedLine(level, self._view.age_of(held), held.line))
-        return Update(self._contact, fitting(lines)) if lines else None
+        return Update(self._contact, fit_lines(lines)) if lines else None
 
     def _is_shared(self, lowest: int, level: int, digit: int) -> bool:
         """Returns whether a line is in a table of both participants; counts a refusal."""
@@ -238,7 +238,7 @@ def _stamp_of(level: int, held: HeldLine, age: int) -> LineStamp:
     return LineStamp(level, held.line.digit, held.line.timestamp_us, held.mark, age)
 
 
-def fitting(lines: Sequence[AgedLine]) -> tuple[AgedLine, ...]:
+def fit_lines(lines: Sequence[AgedLine]) -> tuple[AgedLine, ...]:
     """Returns the first lines, as many as one message takes."""
     left = UPDATE_LINES_BYTES_MAX
     found: list[AgedLine] = []

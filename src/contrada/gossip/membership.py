@@ -49,7 +49,7 @@ from contrada.gossip.group_policy import (
     GroupPolicy,
     silence_rounds,
 )
-from contrada.gossip.line_exchange import STAMP_AHEAD_MAX_US, LineExchange, fitting
+from contrada.gossip.line_exchange import STAMP_AHEAD_MAX_US, LineExchange, fit_lines
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.views import Condensate, HeldLine, View, condense_table
 from contrada.model import FilterSet
@@ -308,7 +308,7 @@ class GroupMembership:
         elif is_there and held and (nearer := _others(held.line.delegates, newcomer)):
             return [(place, Redirect(self.contact, nearer))]
         lines = self.view.aged_lines(max(apart, 1))
-        return [(place, Welcome(self.contact, fitting(lines)))]
+        return [(place, Welcome(self.contact, fit_lines(lines)))]
 
     def follow_redirect(self, message: Redirect) -> None:
         """Continues with nearer participants."""

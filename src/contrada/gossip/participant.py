@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from contrada.errors import EncodingError
 from contrada.gossip.addresses import AddressSpace, distance
-from contrada.gossip.condensation import interested
+from contrada.gossip.condensation import is_interested
 from contrada.gossip.event_dissemination import Dissemination, Mail
 from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.gossip_messages import (
@@ -229,7 +229,7 @@ class GossipParticipant(ABC):
                 return self._send_whole(place, ids)
             case AckEvents(_, ids):
                 for identity in ids:
-                    self.dissemination.acknowledged(identity, place)
+                    self.dissemination.accept_ack(identity, place)
                 return []
             case Alive():
                 return []
@@ -279,7 +279,7 @@ class GossipParticipant(ABC):
         return effects
 
     def _give(self, event: Notification) -> list[GossipEffect]:
-        if any(interested(filters, event) for filters in self._desires.values()):
+        if any(is_interested(filters, event) for filters in self._desires.values()):
             self._delivered += 1
             return [GiveEvent(event)]
         self._forwarded += 1
@@ -302,7 +302,7 @@ class GossipParticipant(ABC):
         self.dissemination.round(mail)
         for contact in self.membership.partners():
             mail.digests[contact.place] = contact
-        for place, partner, message in mail.posted(self.membership.contact):
+        for place, partner, message in mail.messages(self.membership.contact):
             if partner is not None:
                 message = replace(message, digest=self.membership.digest_for(partner))
             effects.append(SendGossip(place, message))

@@ -131,7 +131,7 @@ class _SenderWindow(NumberWindow):
         self.sealed_us = 0
         self.heard_us = 0
 
-    def heard(self, number: int, sealed_us: int, heard_us: int) -> None:
+    def add(self, number: int, sealed_us: int, heard_us: int) -> None:
         """Adds a number."""
         self.take(number)
         self.sealed_us = max(self.sealed_us, sealed_us)
@@ -205,7 +205,7 @@ class GroupSeal:
             sender = self._admit(incarnation, passed_us)
             if sender is None:
                 return SENDERS_FULL
-        sender.heard(number, sealed_us, passed_us)
+        sender.add(number, sealed_us, passed_us)
         self._senders.move_to_end(incarnation)
         return Unsealed(incarnation, content)
 

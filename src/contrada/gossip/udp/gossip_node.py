@@ -226,7 +226,7 @@ class GossipNode(AsyncResource):
             self._joined = running_loop().create_future()
             if self._timer is None:
                 self._plan(first=True)
-            self.do(JoinGroup(places))
+            self.handle(JoinGroup(places))
             try:
                 async with asyncio.timeout(self.limits.group_join_wait_s):
                     refusal = await self._joined
@@ -253,7 +253,7 @@ class GossipNode(AsyncResource):
             for subscription in list(self._subscriptions.values()):
                 subscription.end()
             self._is_closed = True
-            self.do(LeaveGroup())
+            self.handle(LeaveGroup())
             await self._outflow.wait_empty(self.limits.leave_wait_s)
         self._close()
 
@@ -304,7 +304,7 @@ class GossipNode(AsyncResource):
         self.require_open()
         await self._room()
         (stamped,) = self._stamp.stamped((with_identity(notification),), self._stamp.now_us())
-        refusal = self.do(Multicast(stamped))
+        refusal = self.handle(Multicast(stamped))
         if refusal and refusal != "published before":
             raise ServiceError(f"the group does not take {stamped.envelope.id}: {refusal}")
         self._counts["published"] += not refusal
@@ -360,14 +360,14 @@ class GossipNode(AsyncResource):
     def enter(self, identity: str, filters: FilterSet, subscription: "GroupSubscription") -> None:
         """Adds a subscription. Raises ServiceError where it is refused."""
         self.require_open()
-        if refusal := self.do(AddInterest(identity, filters)):
+        if refusal := self.handle(AddInterest(identity, filters)):
             raise ServiceError(f"the group does not take the subscription: {refusal}")
         self._subscriptions[identity] = subscription
 
     def leave(self, identity: str) -> None:
         """Removes a subscription."""
         if self._subscriptions.pop(identity, None) is not None and not self._is_closed:
-            self.do(RemoveInterest(identity))
+            self.handle(RemoveInterest(identity))
 
     def now_us(self) -> int:
         """Returns the time of publications."""
@@ -375,7 +375,7 @@ class GossipNode(AsyncResource):
 
     # --- the participant -------------------------------------------------------------------------
 
-    def do(self, event: GossipEvent) -> str:
+    def handle(self, event: GossipEvent) -> str:
         """Handles an event and its effects. Returns a refusal, or an empty text."""
         refusal = ""
         for effect in self.participant.handle(event, self._stamp.now_us()):
@@ -411,7 +411,7 @@ class GossipNode(AsyncResource):
     def _tick(self) -> None:
         self._plan()
         self._assembling.forget(passed_us())
-        self.do(Tick())
+        self.handle(Tick())
         self._ticked.set()
 
     # --- datagrams -------------------------------------------------------------------------------
@@ -435,7 +435,7 @@ class GossipNode(AsyncResource):
         place = place_text(source)
         message = self._assembling.take(opened.incarnation, place, opened.content, passed)
         if message is not None:
-            self.do(Datagram(place, message))
+            self.handle(Datagram(place, message))
 
     def _send(self, place: str, message: GossipMessage) -> None:
         try:

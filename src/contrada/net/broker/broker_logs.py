@@ -129,7 +129,7 @@ class BrokerLogs:
         return self._host or self._make_host()
 
     @property
-    def opened(self) -> DeliveryHost | None:
+    def used_host(self) -> DeliveryHost | None:
         """The delivery host, if it was used."""
         return self._host
 

@@ -156,7 +156,7 @@ class EmbeddedBroker(EmbeddedService):
         return self._server.logs.host
 
     def _opened_host(self) -> "DeliveryHost | None":
-        return self._server.logs.opened
+        return self._server.logs.used_host
 
     async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
         self._server.logs.check(run[0].envelope.delivery)

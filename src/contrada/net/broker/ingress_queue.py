@@ -192,7 +192,7 @@ class IngressQueue(Generic[N]):
             batch = whole[done : done + size]
             part = message if batch is whole else replace(message, notifications=batch)
             try:
-                pending, refused = self._matched(part, now_us, is_decided=is_decided)
+                pending, refused = self._match(part, now_us, is_decided=is_decided)
             except LimitError as too_much:
                 if too_much.limit != "BATCH_WORK_MAX":
                     raise
@@ -219,7 +219,7 @@ class IngressQueue(Generic[N]):
             raise error
         return dropped
 
-    def _matched(
+    def _match(
         self, message: Publish, now_us: int, *, is_decided: bool
     ) -> tuple[list[Pending[Notification]], ContradaError | None]:
         """Matches and publishes notifications at once.

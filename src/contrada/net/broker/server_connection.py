@@ -396,9 +396,9 @@ class ServerConnection(Wire):
             self._welcome(found, hello)
         else:
             self._is_unknown = True
-            self.broker.start_work(self._identified(found, hello))
+            self.broker.start_work(self._finish_identification(found, hello))
 
-    async def _identified(self, finding: Awaitable[Principal], hello: Hello) -> None:
+    async def _finish_identification(self, finding: Awaitable[Principal], hello: Hello) -> None:
         try:
             found = await finding
             self._is_unknown = False

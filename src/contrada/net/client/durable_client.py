@@ -209,7 +209,7 @@ class DurableClient:
             if not isinstance(
                 error, NotPermittedError
             ):  # It may have been opened there all the same.
-                self._say(CloseLog(message.name, message.consumer, not message.is_durable))
+                self._send_request(CloseLog(message.name, message.consumer, not message.is_durable))
             raise
 
     async def _begin(self, of: _OpenReader) -> FilterSet:
@@ -220,7 +220,7 @@ class DurableClient:
         found: ReaderState = decode_result(await self._ask(encode_durable(message)), ReaderState)
         where = found.owner, found.number
         if of.where not in (None, where):
-            self._say(CloseLog(message.name, message.consumer))
+            self._send_request(CloseLog(message.name, message.consumer))
             raise ServiceError("the subscription has ended, and another one has its name")
         of.where = where
         return found.filters
@@ -234,11 +234,11 @@ class DurableClient:
         elif isinstance(message, Ack):
             of.gathered += message.intervals
             if of.done is None:
-                self._say_done(of)
+                self._send_acknowledgements(of)
         else:
-            of.last = self._say(message) or of.last
+            of.last = self._send_request(message) or of.last
 
-    def _say_done(self, of: _OpenReader) -> None:
+    def _send_acknowledgements(self, of: _OpenReader) -> None:
         """Sends the acknowledgements that were gathered since the last answer."""
         of.done = None
         if of.gathered:
@@ -246,9 +246,11 @@ class DurableClient:
             of.gathered.clear()
             done = self._ask(encode_durable(message), is_kept=True, consumer=message.consumer)
             of.done = of.last = done
-            done.add_done_callback(lambda _: self._say_done(of) if of.done is done else None)
+            done.add_done_callback(
+                lambda _: self._send_acknowledgements(of) if of.done is done else None
+            )
 
-    def _say(self, message: Consuming) -> "asyncio.Future[LogReply] | None":
+    def _send_request(self, message: Consuming) -> "asyncio.Future[LogReply] | None":
         """Sends a request that is not repeated: its reader ends with the connection."""
         if self._is_up and self._reconnection.is_there:
             return self._ask(encode_durable(message))
@@ -259,10 +261,10 @@ class DurableClient:
         of = self._readers.get(message.consumer)
         if of is None or of.is_leaving:
             return
-        self._say_done(of)
+        self._send_acknowledgements(of)
         if of.where is None:
             del self._readers[message.consumer]
-            self._say(message)
+            self._send_request(message)
             return
         of.is_leaving = True  # Its answer implies that of the acknowledgements before it.
         left = self._ask(encode_durable(message), is_kept=True, consumer=message.consumer)
@@ -407,7 +409,7 @@ class DurableClient:
                 self._fail(error, lambda each: each.is_kept and not each.consumer)
         self._reconnection.check_there()  # It may be lost since the last answer.
         for of in self._readers.values():
-            self._say_done(
+            self._send_acknowledgements(
                 of
             )  # With the kept requests: the broker must know them before it delivers again.
         self._is_up = True

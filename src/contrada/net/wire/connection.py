@@ -201,20 +201,20 @@ class Connection:
     def fail(self, error: FrameError) -> None:
         """Sends the peer its fault, as the last frame."""
         self.send(Failure(error.code, error.reason))
-        self._closed()
+        self._set_closed()
 
     def close(self, reason: str = "") -> None:
         """Sends a goodbye, as the last frame."""
         self.send(Goodbye(reason))
-        self._closed()
+        self._set_closed()
 
-    def _closed(self) -> None:
+    def _set_closed(self) -> None:
         self.state = Phase.CLOSED
         self._reader = FrameReader()  # Unread bytes will never be read.
 
     def _check(self, frame: Frame) -> None:
         if isinstance(frame, _LAST):
-            self._closed()
+            self._set_closed()
         elif self.peer is None:
             self._meet(frame)
         elif not isinstance(frame, _ALLOWED[self.peer.role, self._hello.role]):

@@ -39,7 +39,7 @@ from contrada.model import FilterSet, Notification, from_msgpack, to_msgpack
 from contrada.model.codec import notification_from_msgpack, notification_to_read
 from contrada.net.wire.frames import LogReply
 from contrada.net.wire.message_codec import HOP_NOTIFICATIONS_MAX
-from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, decoded, notifications_from
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, decode_with, notifications_from
 from contrada.routing.router_messages import Label
 
 PAST_SERVERS_MAX: Final = 1_000
@@ -209,7 +209,7 @@ _LINK_MESSAGES: Final = msgspec.msgpack.Decoder(
 
 def decode_log_request(data: msgspec.Raw) -> LogRequested:
     """Returns a durable request. Raises EncodingError, LimitError and errors of its content."""
-    return decoded(_REQUESTS, data)  # type: ignore[no-any-return]
+    return decode_with(_REQUESTS, data)  # type: ignore[no-any-return]
 
 
 def decode_publications(message: Publications) -> tuple[Notification, ...]:
@@ -219,18 +219,18 @@ def decode_publications(message: Publications) -> tuple[Notification, ...]:
 
 def decode_delivery(data: msgspec.Raw) -> Records | Closed:
     """Returns records or a close for a reader. Raises EncodingError."""
-    return decoded(_DELIVERIES, data)  # type: ignore[no-any-return]
+    return decode_with(_DELIVERIES, data)  # type: ignore[no-any-return]
 
 
 def decode_log_hop(data: msgspec.Raw) -> DeliveryMessage:
     """Returns a message of another broker. Raises EncodingError, LimitError."""
-    return decoded(_LINK_MESSAGES, data)  # type: ignore[no-any-return]
+    return decode_with(_LINK_MESSAGES, data)  # type: ignore[no-any-return]
 
 
 def decode_result(reply: LogReply, expected: type[T]) -> T:
     """Returns the result of a request. Raises EncodingError."""
     decoder = msgspec.msgpack.Decoder(expected, dec_hook=_thing_of)
-    return decoded(decoder, reply.result)
+    return decode_with(decoder, reply.result)
 
 
 # --- errors -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from contrada.net.wire.payload_codec import (
     ContentField,
     WireForm,
     check_content,
-    decoded,
+    decode_with,
     decoder_of,
     encode_content,
     offer_from,
@@ -171,7 +171,7 @@ def decode_request(data: msgspec.Raw) -> ClientRequest:
 
     Raises EncodingError, LimitError, InvalidNotificationError and the other errors of its content.
     """
-    message = decoded(_REQUEST_DECODER, data)
+    message = decode_with(_REQUEST_DECODER, data)
     if isinstance(message, _WirePublish):
         notifications = published_from(message.notifications)
         return Publish(notifications, message.hops, message.source, message.version)
@@ -184,7 +184,7 @@ def decode_hop(data: msgspec.Raw) -> Hopping:
 
     Raises as `decode_request`, and FrameError for a message that no neighbour may send.
     """
-    message = decoded(_HOP_DECODER, data)
+    message = decode_with(_HOP_DECODER, data)
     if isinstance(message, _HopPublish):
         notifications = published_from(message.notifications)
         return Publish(notifications, message.hops, message.source, message.version)

@@ -77,7 +77,7 @@ def encoding_of(notification: Passed) -> bytes:
     return notification if type(notification) is bytes else to_msgpack(notification)  # type: ignore[arg-type]
 
 
-def decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> Any:
+def decode_with(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> Any:
     """Returns the decoded value. Raises EncodingError."""
     try:
         return decoder.decode(data)

@@ -11,7 +11,7 @@ from contrada.net.wire.payload_codec import (
     ContentField,
     WireForm,
     check_content,
-    decoded,
+    decode_with,
     decoder_of,
     notifications_from,
     offer_from,
@@ -113,12 +113,12 @@ def split_answer(answer: Answer) -> Iterator[RouterMessage]:
 
 def decode_question(data: msgspec.Raw) -> Ask:
     """Returns a query for a client's sources. Raises as `message_codec.decode_request`."""
-    return QUESTION.to_message(decoded(_QUESTION_DECODER, data))  # type: ignore[no-any-return]
+    return QUESTION.to_message(decode_with(_QUESTION_DECODER, data))  # type: ignore[no-any-return]
 
 
 def decode_query_message(data: msgspec.Raw) -> Answer | More | Cancel:
     """Returns a message about a query. Raises as `message_codec.decode_request`."""
-    message = decoded(_ABOUT_DECODER, data)
+    message = decode_with(_ABOUT_DECODER, data)
     return message if isinstance(message, More | Cancel) else ANSWER.to_message(message)
 
 
