@@ -1,4 +1,4 @@
-"""Advertisements: what is on offer at a service, and how that changes."""
+"""Advertisements at a service, and their changes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,19 +23,19 @@ LOGINS = ct.Advertisement("what = 'login' and user any")
 
 @asynccontextmanager
 async def market_of(name: str) -> AsyncIterator[Service]:
-    """A service whose advertisements are told in all of a network, where it is one."""
+    """A service that forwards advertisements in its network, if it has one."""
     async with service_of(name, strategy=Strategy.ADVERTISEMENTS) as service:
         yield service
 
 
 async def shows(offers: Advertisements, *offered: ct.Advertisement) -> None:
-    """Returns when just this is on offer."""
+    """Returns when exactly this is on offer."""
     await until(lambda: set(offers.current) == set(offered))
 
 
 @on_loop
 async def test_what_is_on_offer_comes_first_then_what_changes(name: str) -> None:
-    """A client could not know what others will publish, or would see it only once."""
+    """A client could not know the publications of others, or would see them only once."""
     async with market_of(name) as service, service.advertise(ALARMS):
         async with service.advertisements() as offers:
             assert list(offers.current) == [ALARMS]
@@ -52,7 +52,7 @@ async def test_what_is_on_offer_comes_first_then_what_changes(name: str) -> None
 
 @on_loop
 async def test_a_thing_is_on_offer_while_somebody_offers_it(name: str) -> None:
-    """The first of two publishers that withdraws would take the other's offer away."""
+    """The first of two publishers would withdraw the other's advertisement."""
     async with market_of(name) as service, service.advertisements() as offers:
         one, other = service.advertise(ALARMS), service.advertise(ALARMS)
         await asyncio.gather(one.open(), one.open())
@@ -71,7 +71,7 @@ async def test_a_thing_is_on_offer_while_somebody_offers_it(name: str) -> None:
 
 @on_loop
 async def test_a_reader_that_does_not_read_holds_no_more_than_the_difference(name: str) -> None:
-    """Offers that come and go would fill the memory of who does not read them."""
+    """Changing advertisements would fill the memory of a slow reader."""
     async with market_of(name) as service, service.advertisements() as offers:
         for _ in range(100):
             async with service.advertise(ALARMS):
@@ -85,7 +85,7 @@ async def test_a_reader_that_does_not_read_holds_no_more_than_the_difference(nam
 
 @on_loop
 async def test_several_follow_at_once(name: str) -> None:
-    """One that ends would take from the others what they follow, or begin where the other is."""
+    """One follower would end the others, or begin at their position."""
     async with market_of(name) as service, service.advertise(ALARMS):
         async with service.advertisements() as one:
             assert await anext(one) == OfferChange(ALARMS, is_on_offer=True)
@@ -100,7 +100,7 @@ async def test_several_follow_at_once(name: str) -> None:
 
 @on_loop
 async def test_closing_the_service_ends_the_iteration_after_what_waits(name: str) -> None:
-    """A task that follows what is on offer would hang, or miss the last of it."""
+    """A follower would hang, or miss the last change."""
     async with market_of(name) as service:
         offers = service.advertisements()
         with pytest.raises(ServiceError, match="async with"):
@@ -116,7 +116,7 @@ async def test_closing_the_service_ends_the_iteration_after_what_waits(name: str
 
 @on_loop
 async def test_what_is_refused_says_why(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user would not know what to change."""
+    """The error would not explain the remedy."""
     async with market_of(name) as service:
         with pytest.raises(UnsatisfiableFilterError):
             service.advertise(ct.Filter("a > 1 and a < 1"))
@@ -135,7 +135,7 @@ async def test_what_is_refused_says_why(name: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_code_that_does_not_await_can_advertise_and_follow(name: str) -> None:
-    """The blocking face would lack a part of the service."""
+    """The blocking service would lack a method."""
 
     def blocking(held: Service) -> None:
         with SyncService(held) as service, service.advertise(ALARMS) as mine:
@@ -159,7 +159,7 @@ def test_code_that_does_not_await_can_advertise_and_follow(name: str) -> None:
 
 @on_loop
 async def test_another_event_loop_is_told_so(name: str) -> None:
-    """A follower on another loop would wait for what never reaches it."""
+    """A follower on another loop would wait for ever."""
     async with market_of(name) as service, service.advertisements() as offers:
 
         async def elsewhere() -> None:
@@ -173,7 +173,7 @@ async def test_another_event_loop_is_told_so(name: str) -> None:
 
 @on_loop
 async def test_subscriptions_follow_what_is_advertised(name: str) -> None:
-    """What a publisher advertises would reach nobody, or only those who asked afterwards."""
+    """An advertised publication would reach nobody, or only later subscribers."""
     async with market_of(name) as service, service.subscribe("what any") as events:
         async with service.advertise(ALARMS):
             await service.publish({"what": "alarm"})

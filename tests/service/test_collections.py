@@ -1,4 +1,4 @@
-"""Collections in every service: push, pull, removal, subjects, and what is added together."""
+"""Collections in every service: push, pull, removal, subjects, and combined collections."""
 
 import asyncio
 import sys
@@ -45,17 +45,17 @@ class Offer(ct.Obvent, name="collections.Offer"):
 
 @dataclass
 class Bid(Offer, ct.CausalOrder, name="collections.Bid"):
-    """It comes after what its publisher knew of."""
+    """Causally ordered."""
 
 
 @dataclass
 class Rank(Bid, ct.TotalOrder, name="collections.Rank"):
-    """It is in all orders."""
+    """In every order."""
 
 
 @dataclass
 class Deal(Offer, ct.Certified, name="collections.Deal"):
-    """It outlives its subscribers."""
+    """Durable."""
 
 
 def offers(*prices: float) -> list[Offer]:
@@ -68,7 +68,7 @@ async def add_each(collection: Collection[Any], items: list[Any]) -> None:
 
 
 async def known(service: Service, standing: int) -> None:
-    """Waits until who publishes knows of so many standing subscriptions, where these are apart."""
+    """Waits until the publisher knows so many durable subscriptions, where these are apart."""
     if not isinstance(service, Apart) or not standing:
         return
     if isinstance(service, Joined):
@@ -88,7 +88,7 @@ __all__ = ["serve"]
 
 
 class Recorder:
-    """An object that is notified."""
+    """A consumer object."""
 
     def __init__(self) -> None:
         self.got: list[float] = []
@@ -99,7 +99,7 @@ class Recorder:
 
 @on_loop
 async def test_all_subscribers_are_called(name: str) -> None:
-    """An element would go to one of them, or their conditions be mixed up."""
+    """An element would be given to one of several consumers, or their conditions be mixed up."""
     low, high, recorder = [], [], Recorder()
     async with service_of(name) as service:
         of = WeakSet(service, Offer)
@@ -121,7 +121,7 @@ async def test_all_subscribers_are_called(name: str) -> None:
 
 @on_loop
 async def test_all_consumers_pull_all(name: str) -> None:
-    """Who pulls later, or slower, would miss what others have had."""
+    """A late or slow consumer would miss elements."""
     async with service_of(name) as service:
         of = StrongBag(service, Bid)
         async with of.get() as one, of.get(lambda it: it.price > 1) as two:
@@ -136,7 +136,7 @@ async def test_all_consumers_pull_all(name: str) -> None:
 
 @on_loop
 async def test_it_holds_what_came(name: str) -> None:
-    """`in` would ask a server, or say nothing."""
+    """`in` would query a server, or have no result."""
     async with service_of(name) as service:
         of = WeakSet(service, Offer, holds=3)
         with pytest.raises(ServiceError, match="inside its own"):
@@ -157,7 +157,7 @@ async def test_it_holds_what_came(name: str) -> None:
 
 @on_loop
 async def test_it_is_iterated(name: str) -> None:
-    """Who reads all would need a consumer."""
+    """A reader of all elements would need a consumer."""
     async with service_of(name) as service:
         of = FIFOBag(service, Bid)
         got: list[float] = []
@@ -174,7 +174,7 @@ async def test_it_is_iterated(name: str) -> None:
 
 @on_loop
 async def test_orders_hold(serve: Serve) -> None:
-    """A sorted set would be as good as a bag."""
+    """A sorted set would behave like a bag."""
     async with serve() as service:
         causal, total = CausalSet(service, Rank), SortedSet(service, Rank)
         assert causal.delivery == "reliable causal total:collections.Rank"
@@ -210,7 +210,7 @@ def _holds(of: Collection[Any], count: int) -> bool:
 
 @on_loop
 async def test_subjects_part_spaces(name: str) -> None:
-    """What is said in one room would be heard in all."""
+    """Messages of one room would reach all rooms."""
     async with service_of(name) as service:
         insomnia = WeakSet(service, Offer, subject="/Chat/Insomnia")
         chat = WeakSet(service, Offer, subject="/Chat")
@@ -242,7 +242,7 @@ async def test_subjects_part_spaces(name: str) -> None:
 
 @on_loop
 async def test_subjects_alone_need_no_type(name: str) -> None:
-    """Events without a class could not be told apart by subject."""
+    """Events without a class could not be selected by subject."""
     async with service_of(name) as service:
         chat = StrongSet(service, Subject("/Chat"))
         insomnia = StrongSet(service, Subject("/Chat/Insomnia"))
@@ -261,7 +261,7 @@ async def test_subjects_alone_need_no_type(name: str) -> None:
 
 @on_loop
 async def test_what_is_added_together_comes_together(name: str) -> None:
-    """A reader would see half of it; or one filter would decide for all parts."""
+    """A reader would see half of a combined element; or one filter would decide for all parts."""
     async with service_of(name) as service:
         of = WeakSet(service, Offer)
         rooms = WeakSet(service, Offer, subject="/Trade")
@@ -309,7 +309,7 @@ async def test_a_producer_is_pulled(name: str) -> None:
 
 @on_loop
 async def test_the_sender_is_known(name: str) -> None:
-    """Whoever answers, or trusts, would have to put a name into each class."""
+    """A program would have to put a sender's name into each class."""
     async with service_of(name, publisher="market") as service:
         of = WeakSet(service, Offer)
         async with of.get("@publisher = 'market'") as mine, of.get("@publisher = 'x'") as none:
@@ -324,7 +324,7 @@ async def test_the_sender_is_known(name: str) -> None:
 
 @on_loop
 async def test_each_removed_element_goes_to_one(serve: Serve, tmp_path: Path) -> None:
-    """Two would do the same work, or nobody."""
+    """Two workers would do the same work, or none."""
     async with serve(tmp_path / "kept.db") as service:
         of = WeakBag(service, Offer)
         pushed: list[float] = []
@@ -355,7 +355,7 @@ async def test_each_removed_element_goes_to_one(serve: Serve, tmp_path: Path) ->
 
 @on_loop
 async def test_what_a_lost_consumer_had_goes_to_another(serve: Serve, tmp_path: Path) -> None:
-    """Work would be lost with who had it."""
+    """Work would be lost with its worker."""
     async with serve(tmp_path / "kept.db") as service:
         of = StrongSet(service, Bid)
         first, second = of.remove(), of.remove()
@@ -416,7 +416,7 @@ async def test_what_a_killed_process_had_goes_to_another(tmp_path: Path) -> None
 
 @on_loop
 async def test_a_persistent_collection_goes_on(serve: Serve, tmp_path: Path) -> None:
-    """What came while its process was away would be lost, and what it held forgotten."""
+    """Elements would be lost while the process is down, with those in work."""
     path = tmp_path / "kept.db"
     async with serve(path) as service:
         of = PersistentSet(service, Deal, name="ledger")

@@ -119,7 +119,7 @@ def test_an_unknown_option_of_connect_is_refused_with_the_known_ones() -> None:
 
 @on_loop
 async def test_a_service_can_be_awaited_and_closed_by_hand(name: str) -> None:
-    """Who writes it so everywhere else would be told that a service cannot be awaited."""
+    """An `await` of a service, common elsewhere, would fail."""
     async with way_of(name) as way:
         service = await way.connect()
         events = await service.subscribe("change < 0")
@@ -133,7 +133,7 @@ async def test_a_service_can_be_awaited_and_closed_by_hand(name: str) -> None:
 
 @on_loop
 async def test_what_matches_is_delivered_in_order(name: str) -> None:
-    """Subscribers would get something else than they asked for."""
+    """Subscribers would get other notifications than they subscribed to."""
     async with service_of(name) as service, service.subscribe("change < 0") as events:
         for change in (-1, 1, -2, 0, -3):
             await service.publish({"symbol": "DIS", "change": change})
@@ -170,7 +170,7 @@ async def test_notifications_arrive_whole(name: str) -> None:
 
 @on_loop
 async def test_what_a_rule_leaves_open_is_decided(name: str) -> None:
-    """A subscriber would get what only the filters of a rule match."""
+    """A subscriber would get notifications that only the filters of a rule match."""
     rule, narrower = cesql.read("a = b"), cesql.read("a + b > 2")
     async with (
         service_of(name) as service,
@@ -208,7 +208,7 @@ async def test_each_subscription_gets_its_own(name: str) -> None:
 
 @on_loop
 async def test_nothing_comes_after_unsubscribe(name: str) -> None:
-    """A handler would be called for what its owner has let go of."""
+    """A handler would be called for objects after the end of its subscription."""
     async with service_of(name) as service:
         events = service.subscribe("after = 1")
         await events.open()
@@ -222,7 +222,7 @@ async def test_nothing_comes_after_unsubscribe(name: str) -> None:
 
 @on_loop
 async def test_unsubscribe_ends_an_iteration_under_way(name: str) -> None:
-    """A task that waits for notifications would hang."""
+    """A waiting task would hang."""
     async with service_of(name) as service:
         events = service.subscribe("never = 1")
         await events.open()
@@ -275,7 +275,7 @@ async def test_a_slow_reader_loses_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["embedded", "broker"])  # Beyond a link publishers are not told.
 @on_loop
 async def test_a_dead_reader_loses_the_newest_and_it_is_counted(name: str) -> None:
-    """A subscriber that stopped reading would hold up publishers, or lose in silence."""
+    """A stopped subscriber would block publishers, or lose notifications uncounted."""
     async with (
         way_of(name) as way,
         way.connect(publish_wait_s=0.05) as publisher,
@@ -293,7 +293,7 @@ async def test_a_dead_reader_loses_the_newest_and_it_is_counted(name: str) -> No
 
 @on_loop
 async def test_typed_subscriptions_give_objects(name: str) -> None:
-    """Obvents would come back as something else, or subtypes would be missed."""
+    """Obvents would be read as another class, or subtypes would be missed."""
     async with (
         service_of(name) as service,
         service.subscribe(Stock) as stocks,
@@ -308,7 +308,7 @@ async def test_typed_subscriptions_give_objects(name: str) -> None:
 
 @on_loop
 async def test_each_subscription_gets_objects_of_its_own(name: str) -> None:
-    """One subscriber that changes what it got would change it for another, or the publisher."""
+    """One subscriber's change of an object would reach another, or the publisher."""
     sent = Quote("Telco", 80.0)
     async with (
         service_of(name) as service,
@@ -326,7 +326,7 @@ async def test_each_subscription_gets_objects_of_its_own(name: str) -> None:
 
 @on_loop
 async def test_what_a_type_cannot_hold_is_counted(name: str) -> None:
-    """A stranger's notification would end a subscriber's loop, or vanish."""
+    """A foreign notification would end a subscriber's loop, or vanish."""
     marks = [type_name_of(Stock), type_name_of(Quote)]
     strange = Notification.with_marks({"company": 5}, marks=marks)
     async with service_of(name) as service, service.subscribe(Quote) as quotes:
@@ -340,7 +340,7 @@ async def test_what_a_type_cannot_hold_is_counted(name: str) -> None:
 async def test_a_type_that_raises_is_counted_and_logged(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One's own class would end one's loop, or lose notifications without a word."""
+    """A user's own class would end the loop, or lose notifications uncounted."""
     async with service_of(name) as service, service.subscribe(Picky) as found:
         marks = [type_name_of(Stock), type_name_of(Picky)]
         for company in ("Disco", "Tele", "Telco"):
@@ -352,7 +352,7 @@ async def test_a_type_that_raises_is_counted_and_logged(
 
 
 class Selected:
-    """An interest of one's own, whose reading raises."""
+    """A user's own interest with a failing reader."""
 
     def to_filters(self) -> Filter:
         return Filter("own any")
@@ -365,7 +365,7 @@ class Selected:
 async def test_an_interest_that_raises_is_counted_and_logged(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a subscriber's code raises would end its loop."""
+    """An exception of a subscriber's code would end its loop."""
     async with service_of(name) as service, service.subscribe(Selected()) as found:
         await service.publish_batch([{"own": 0}, {"own": 2}])
         assert await found.next(10) == 0.5
@@ -375,7 +375,7 @@ async def test_an_interest_that_raises_is_counted_and_logged(
 
 @on_loop
 async def test_where_names_fields_of_the_class(name: str) -> None:
-    """A field that is misspelt would match nothing, for ever, without a word."""
+    """A misspelt field would match nothing, for ever, without an error."""
     async with service_of(name) as service:
         for where in ("prize < 100", "company = 'a' or prize < 1", {"prize": 1}):
             with pytest.raises(InvalidObventError, match=r"'prize'.*company, price"):
@@ -387,7 +387,7 @@ async def test_where_names_fields_of_the_class(name: str) -> None:
 
 @on_loop
 async def test_the_next_is_waited_for_as_long_as_one_says(name: str) -> None:
-    """A subscriber could not do something else meanwhile, or would lose what comes then."""
+    """A subscriber could not do something else meanwhile, or would lose later notifications."""
     async with service_of(name) as service, service.subscribe("waited = 1") as found:
         with pytest.raises(TimeoutError):
             await found.next(0.01)
@@ -416,7 +416,7 @@ async def test_a_batch_of_several_kinds_is_numbered_and_timed_in_order(name: str
 
 @on_loop
 async def test_a_batch_that_fails_says_how_many_were_taken(name: str) -> None:
-    """Whoever publishes the rest would publish some twice, or lose some."""
+    """A publisher of the rest would publish some twice, or lose some."""
 
     def items() -> Iterator[dict[str, int]]:
         yield from ({"taken": n} for n in range(300))
@@ -439,7 +439,7 @@ async def test_a_batch_that_fails_says_how_many_were_taken(name: str) -> None:
 
 @on_loop
 async def test_another_event_loop_is_told_so(name: str) -> None:
-    """A service on another loop would hang, or break in a way that nobody understands."""
+    """A service on another loop would hang, or fail obscurely."""
     async with service_of(name) as service, service.subscribe("a = 1") as found:
 
         async def elsewhere() -> None:
@@ -493,7 +493,7 @@ async def test_a_service_is_used_inside_its_context(name: str) -> None:
 
 @on_loop
 async def test_batches_may_be_asynchronous(name: str) -> None:
-    """What another stream gives could not be published as it comes."""
+    """An asynchronous stream could not be published."""
 
     async def numbers() -> AsyncIterator[dict[str, int]]:
         for n in range(200):
@@ -572,7 +572,7 @@ async def test_the_state_of_the_connection_is_told(
 @pytest.mark.quick_first
 @on_loop
 async def test_a_backlog_leaves_by_priority_and_in_time(name: str) -> None:
-    """A reader that was busy would find the small talk first, or what is over."""
+    """A busy reader would read unimportant or expired notifications first."""
     async with service_of(name) as service, service.subscribe("backlog >= 0") as events:
         for n, priority in enumerate((None, 0, 9, None, 9)):
             await service.publish({"backlog": n}, priority=priority)
@@ -597,7 +597,7 @@ async def test_a_backlog_leaves_by_priority_and_in_time(name: str) -> None:
 
 @on_loop
 async def test_an_impossible_time_to_live_is_refused(name: str) -> None:
-    """It would be dropped on its way, and nobody would know why."""
+    """A notification would be dropped on its way, without a reason."""
     async with service_of(name) as service:
         with pytest.raises(ServiceError, match="ttl_s = 0: expected seconds above 0"):
             await service.publish({"a": 1}, ttl_s=0)

@@ -1,7 +1,8 @@
-"""What classes promise by what they inherit, judged by what is read of them, at real brokers too.
+"""Delivery semantics that classes inherit, judged by the notifications that are read, at brokers
+too.
 
-Each quality has a judge: a rule about what was published and what was read. Over worlds, where
-servers crash and links are cut, the same is judged by the checkers of `contrada.lab.simulation`.
+Each quality has a judge: a rule about the published and the read notifications. For worlds, with
+crashes of servers and broken links, the checkers of `contrada.lab.simulation` judge the same.
 """
 
 import asyncio
@@ -48,44 +49,44 @@ class Said(ct.Obvent, name="qualities.Said"):
 
 @dataclass
 class Loose(Said, ct.Unreliable, name="qualities.Loose"):
-    """It comes, or it does not."""
+    """At best effort."""
 
 
 @dataclass
 class Sure(Said, ct.Reliable, name="qualities.Sure"):
-    """It comes to who stays."""
+    """Reliable for its present subscribers."""
 
 
 @dataclass
 class Kept(Said, ct.Certified, name="qualities.Kept"):
-    """It comes, whoever ends and begins again."""
+    """Certified across restarts."""
 
 
 @dataclass
 class InTurn(Said, ct.FIFOOrder, name="qualities.InTurn"):
-    """What one says comes in its order."""
+    """In the order of its publisher."""
 
 
 @dataclass
 class Caused(Said, ct.CausalOrder, name="qualities.Caused"):
-    """It comes after what led to it."""
+    """In causal order."""
 
 
 @dataclass
 class Ranked(Said, ct.TotalOrder, name="qualities.Ranked"):
-    """It comes to all in one order."""
+    """In total order."""
 
 
 @dataclass
 class Brief(Said, ct.Expiring, name="qualities.Brief"):
-    """It is good for a time."""
+    """Valid for a time."""
 
     ttl_s: float = 60.0
 
 
 @dataclass
 class Urgent(Said, ct.Prioritized, name="qualities.Urgent"):
-    """It goes before what matters less."""
+    """Prioritized."""
 
     priority: int = 3
 
@@ -94,18 +95,18 @@ class Urgent(Said, ct.Prioritized, name="qualities.Urgent"):
 
 
 def judge_once(read: Sequence[Said], published: Sequence[Said]) -> None:
-    """Nothing comes that was not published, and nothing twice."""
+    """Nothing is read that was not published, and nothing twice."""
     assert not _counted(read) - _counted(published), "it was not published, or came twice"
 
 
 def judge_all(read: Sequence[Said], published: Sequence[Said]) -> None:
-    """All comes, once."""
+    """Everything is read, once."""
     judge_once(read, published)
     assert _counted(read) == _counted(published), "something was lost"
 
 
 def judge_fifo(read: Iterable[Said]) -> None:
-    """Of each publisher all comes in its order."""
+    """The notifications of each publisher are read in order."""
     numbers = defaultdict(list)
     for each in read:
         numbers[each.by].append(each.number)
@@ -113,7 +114,7 @@ def judge_fifo(read: Iterable[Said]) -> None:
 
 
 def judge_total(reads: Sequence[Sequence[Said]]) -> None:
-    """All read one order."""
+    """All readers have the same order."""
     assert all(one == other for one, other in pairwise(reads))
 
 
@@ -132,7 +133,7 @@ def _counted(said: Iterable[Said]) -> Counter[tuple[str, int]]:
     ],
 )
 def test_judges_see_what_is_wrong(judge: Any, wrong: tuple[Any, ...]) -> None:
-    """All would hold because nobody looks."""
+    """Every judge would accept everything."""
     with pytest.raises(AssertionError):
         judge(*wrong)
 
@@ -141,14 +142,14 @@ def test_judges_see_what_is_wrong(judge: Any, wrong: tuple[Any, ...]) -> None:
 
 
 class Places(list[Service]):
-    """Access points of one service, far from one another where there are several brokers."""
+    """Access points of one service, far apart where there are several brokers."""
 
     def __init__(self, brokers: Sequence[Broker] = ()) -> None:
         super().__init__()
         self.brokers = brokers
 
     async def known(self, standing: int) -> None:
-        """Waits until all servers know of so many standing subscriptions."""
+        """Waits until all servers know so many durable subscriptions."""
         await until(lambda: all(_standing(each) == standing for each in self.brokers))
 
 
@@ -159,14 +160,14 @@ def _standing(broker: Broker) -> int:
 
 @pytest.fixture(params=["embedded", "broker", "network"])
 def where(request: pytest.FixtureRequest) -> str:
-    """Where a service is."""
+    """The place of a service."""
     found: str = request.param
     return found
 
 
 @asynccontextmanager
 async def places(where: str, count: int) -> AsyncIterator[Places]:
-    """So many access points; embedded all are one."""
+    """So many access points; embedded, all are the same."""
     async with AsyncExitStack() as stack:
         if where == "embedded":
             found = Places()
@@ -184,7 +185,7 @@ async def places(where: str, count: int) -> AsyncIterator[Places]:
 
 
 async def say(service: Service, cls: type[Said], by: str, count: int) -> list[Said]:
-    """Publishes so many, by one publisher."""
+    """Publishes so many notifications of one publisher."""
     said = [cls(by, number) for number in range(count)]
     for each in said:
         await service.publish(each)
@@ -192,7 +193,7 @@ async def say(service: Service, cls: type[Said], by: str, count: int) -> list[Sa
 
 
 async def read(events: Any, count: int) -> list[Said]:
-    """Reads the next so many."""
+    """Reads the next so many notifications."""
     return [(await events.next(30)).item for _ in range(count)]
 
 
@@ -201,7 +202,7 @@ async def read(events: Any, count: int) -> list[Said]:
 
 @on_loop
 async def test_what_is_unreliable_comes_once_or_is_counted(where: str) -> None:
-    """It would come twice, or be lost without a word."""
+    """A notification would be read twice, or be lost uncounted."""
     count = QUEUE_NOTIFICATIONS_MAX + 100
     async with (
         places(where, 1) as (service,),
@@ -220,7 +221,7 @@ async def test_what_is_unreliable_comes_once_or_is_counted(where: str) -> None:
 
 @on_loop
 async def test_what_is_reliable_comes_to_who_is_slow(where: str) -> None:
-    """It would be lost where there is no room for what waits."""
+    """A reliable notification would be lost in a full queue."""
     count = 3 * READ_AHEAD_MAX
     got: list[Said] = []
     release = asyncio.Event()
@@ -241,7 +242,7 @@ async def test_what_is_reliable_comes_to_who_is_slow(where: str) -> None:
 
 @on_loop
 async def test_what_is_certified_comes_over_restarts(serve: Serve, tmp_path: Path) -> None:
-    """It would be lost with its publisher, its broker, or its subscriber."""
+    """A certified notification would be lost with its publisher, its broker, or its subscriber."""
     path = tmp_path / "kept.db"
     got: list[Said] = []
     async with serve(path) as service:
@@ -262,7 +263,7 @@ async def test_what_is_certified_comes_over_restarts(serve: Serve, tmp_path: Pat
 
 @on_loop
 async def test_what_has_an_order_of_its_publisher_comes_in_it(where: str) -> None:
-    """An answer would come before its question."""
+    """An answer would be read before its question."""
     got: list[Said] = []
 
     async def handle(said: InTurn) -> None:
@@ -282,7 +283,7 @@ async def test_what_has_an_order_of_its_publisher_comes_in_it(where: str) -> Non
 
 @on_loop
 async def test_what_follows_from_something_comes_after_it(where: str) -> None:
-    """Who reads both would see an answer to what it has not read."""
+    """A reader of both would see an answer to an unread question."""
     rounds = 20
     got: list[Said] = []
     async with places(where, 3) as found:
@@ -303,7 +304,7 @@ async def test_what_follows_from_something_comes_after_it(where: str) -> None:
 
 
 class Slow:
-    """A link by which what a server carries comes only when it is let through."""
+    """A link that passes its messages on only when it is released."""
 
     def __init__(self, broker: Broker, source: str) -> None:
         self._receive = broker.logs.receive
@@ -313,14 +314,14 @@ class Slow:
         broker.logs.receive = self.receive  # type: ignore[method-assign]
 
     def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
-        """Holds back what the source carries."""
+        """Holds back the messages of the source."""
         if not self._is_open and isinstance(message, Transfer) and message.source == self._source:
             self._held.append((neighbour, message))
         else:
             self._receive(neighbour, message)
 
     def let_through(self) -> None:
-        """All that was held back comes, and what comes later."""
+        """Passes on all messages, held back ones and later ones."""
         self._is_open = True
         for neighbour, message in self._held:
             self._receive(neighbour, message)
@@ -329,7 +330,7 @@ class Slow:
 @pytest.mark.parametrize("cls", [Caused, InTurn])
 @on_loop
 async def test_a_cause_is_waited_for_that_comes_late(cls: type[Said]) -> None:
-    """An answer that takes the short way would come first; in other orders it may."""
+    """An answer on the short way would overtake its question; in other orders it may."""
     async with AsyncExitStack() as stack:
         brokers = await stack.enter_async_context(network(3, TRIANGLE, general=True))
         found = Places(brokers)
@@ -361,7 +362,7 @@ def _early(broker: Broker) -> int:
 
 @on_loop
 async def test_what_has_a_total_order_comes_to_all_in_it(where: str) -> None:
-    """Two who read the same would come to two ends."""
+    """Two readers of the same notifications would reach two results."""
     reads: list[list[Said]] = [[], [], []]
     async with places(where, 3) as found, AsyncExitStack() as stack:
         for service, got in zip(found, reads, strict=True):
@@ -377,7 +378,7 @@ async def test_what_has_a_total_order_comes_to_all_in_it(where: str) -> None:
 
 @on_loop
 async def test_what_is_timely_expires(where: str) -> None:
-    """What is over would be acted upon."""
+    """An expired notification would be acted upon."""
     async with places(where, 1) as (service,), service.subscribe(Brief) as events:
         made = Brief("a", 1, ttl_s=0.5).to_notification()
         assert made.envelope.ttl_us == 500_000
@@ -390,7 +391,7 @@ async def test_what_is_timely_expires(where: str) -> None:
 
 @on_loop
 async def test_what_is_prioritary_goes_before_what_matters_less(where: str) -> None:
-    """Who was busy would read the small talk first."""
+    """A busy reader would read unimportant notifications first."""
     async with places(where, 1) as (service,), service.subscribe(Urgent) as events:
         given = [(1, 3), (2, 9), (3, 0), (4, 9), (5, 3)]
         for number, priority in given:

@@ -1,4 +1,4 @@
-"""Questions in every service: who is asked, what comes of it, and how it ends."""
+"""Queries in every service: the sources they reach, their answers, and their end."""
 
 import asyncio
 import gc
@@ -53,7 +53,7 @@ class Book(ct.Obvent, name="queries.Book"):
 
 @asynccontextmanager
 async def library(name: str) -> AsyncIterator[Service]:
-    """A service with two sources of books, and one of something else."""
+    """A service with two sources of books, and one of weather."""
     async with service_of(name) as service, AsyncExitStack() as stack:
         for source, description, items in (
             ("north", "author any and edition < 3", BOOKS),
@@ -67,18 +67,18 @@ async def library(name: str) -> AsyncIterator[Service]:
 
 
 def states_of(answers: Answers[Any]) -> dict[str, tuple[SourceState, int]]:
-    """What became of each source."""
+    """The state of each source."""
     return {each.name: (each.state, each.count) for each in answers.reports}
 
 
 async def all_of(answers: Answers[Any]) -> list[Any]:
-    """All that comes."""
+    """All answers."""
     return [each async for each in answers]
 
 
 @on_loop
 async def test_answers_come_of_all_that_may_know(name: str) -> None:
-    """A source would not be asked, would be asked in vain, or its answers would be lost."""
+    """A source would be skipped, or reached in vain, or its answers would be lost."""
     async with library(name) as service:
         answers = service.query("author = 'Steinbeck' and edition < 2")
         found = [(each["title"], each.envelope.publisher) async for each in answers]
@@ -113,7 +113,9 @@ async def test_query_objects_are_accepted(name: str) -> None:
 
 @on_loop
 async def test_types_and_predicates_are_asked_for(name: str) -> None:
-    """Who has classes would have to read notifications; a predicate would be asked in part."""
+    """A program with classes would have to read notifications; a predicate would be evaluated in
+    part.
+    """
     books = [Book("Steinbeck", "East of Eden", 1), Book("Joyce", "Ulysses", 4)]
     async with service_of(name) as service, service.offer(Book, lambda _: iter(books), name="b"):
         await known(service)
@@ -128,7 +130,7 @@ async def test_types_and_predicates_are_asked_for(name: str) -> None:
 
 @on_loop
 async def test_what_a_type_cannot_read_is_no_answer(name: str) -> None:
-    """Of a few that are asked for, some would be missing, though there are others."""
+    """Answers within the limit would be missing, although there are more."""
     book = Book("Joyce", "Ulysses", 1).to_notification()
     odd = [
         ct.Notification.with_marks(
@@ -144,7 +146,7 @@ async def test_what_a_type_cannot_read_is_no_answer(name: str) -> None:
 
 @on_loop
 async def test_a_variable_asks_for_equal_values(name: str) -> None:
-    """What is equal would have to be looked for by who asks, among all that there is."""
+    """The client would have to find duplicates among all answers."""
     flights = [{"origin": a, "dest": b} for a in ("JFK", "LGA") for b in ("JFK", "BOS")]
     async with service_of(name) as service, service.offer("origin any", lambda _: flights):
         await known(service)
@@ -154,7 +156,7 @@ async def test_a_variable_asks_for_equal_values(name: str) -> None:
 
 @on_loop
 async def test_answers_are_collated(name: str) -> None:
-    """Who asks would have to sort, count, and look what came already."""
+    """The client would have to sort, count, and find duplicates."""
     async with library(name) as service:
         few = service.query("edition any", limit=2)
         assert len(await all_of(few)) == 2
@@ -186,7 +188,7 @@ async def test_answers_are_collated(name: str) -> None:
 
 @on_loop
 async def test_what_is_computed_is_that_of_all_answers(name: str) -> None:
-    """All data would have to come, or what is combined on its way would be something else."""
+    """All data would be transferred, or the combined result would differ."""
     async with library(name) as service:
         count = ["count", "sum(edition)", "max(price)"]
         groups = await all_of(service.compute(count, "edition any", by="author"))
@@ -202,7 +204,7 @@ async def test_what_is_computed_is_that_of_all_answers(name: str) -> None:
 
 @on_loop
 async def test_what_cannot_be_combined_is_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of what one source has would stay in the result of the others."""
+    """A part of one source would stay in the result of the others."""
     monkeypatch.setattr(aggregation, "GROUPS_MAX", 3)
     groups = ([1, 2], [2, 3, 4])
     async with service_of(name) as service, AsyncExitStack() as stack:
@@ -223,7 +225,7 @@ async def test_what_cannot_be_combined_is_not(name: str, monkeypatch: pytest.Mon
 
 @on_loop
 async def test_who_asks_may_say_who_it_is(name: str) -> None:
-    """A source could not tell its friends, or would be told who asks without being asked."""
+    """A source could not recognise its clients, or would learn their names without consent."""
     askers: list[str] = []
 
     def remember(question: SourceQuery) -> list[dict[str, int]]:
@@ -275,7 +277,7 @@ async def test_a_source_that_fails_is_told(name: str) -> None:
 
 
 class Endless:
-    """A source that goes on and on; it counts what it gave, and knows when it is ended."""
+    """An endless source, which counts its items and notes its end."""
 
     def __init__(self) -> None:
         self.given = 0
@@ -294,7 +296,7 @@ class Endless:
 
 @on_loop
 async def test_a_question_ends_in_time(name: str) -> None:
-    """Who asks would wait for ever, and the source would work on for nobody."""
+    """The client would wait for ever, and the source would work for nobody."""
     silent = asyncio.Event()
 
     async def never(_: SourceQuery) -> AsyncIterator[dict[str, int]]:
@@ -317,7 +319,7 @@ async def test_a_question_ends_in_time(name: str) -> None:
 @pytest.mark.parametrize("how", ["leave", "close", "drop", "limit"])
 @on_loop
 async def test_sources_end_when_nobody_waits(name: str, how: str) -> None:
-    """Sources would go on for those who have what they wanted."""
+    """Sources would continue although their clients have enough answers."""
     source = Endless()
     async with service_of(name) as service, service.offer("a any", source, name="endless"):
         await known(service)
@@ -342,7 +344,7 @@ async def test_sources_end_when_nobody_waits(name: str, how: str) -> None:
 
 @on_loop
 async def test_a_source_waits_for_who_reads_slowly(name: str) -> None:
-    """One large source would fill the memory of who asks, and of all servers on the way."""
+    """One large source would fill the memory of the client, and of all servers on the way."""
     source = Endless()
     async with service_of(name) as service, service.offer("a any", source, name="endless"):
         await known(service)
@@ -361,7 +363,7 @@ async def test_a_source_waits_for_who_reads_slowly(name: str) -> None:
 
 @on_loop
 async def test_a_source_is_asked_while_it_is_offered(name: str) -> None:
-    """It would be asked before, or after, or for what it has no longer."""
+    """A source would be queried before its begin or after its end, or by a former description."""
     async with service_of(name) as service:
         source = service.offer("a < 10", lambda _: [{"a": 1}], name="one")
         async with source:
@@ -388,7 +390,7 @@ async def test_a_source_is_asked_while_it_is_offered(name: str) -> None:
 
 @on_loop
 async def test_a_source_describes_itself_again(name: str) -> None:
-    """What has come to a source since it was offered would never be found."""
+    """Data that a source got after its offer would never be found."""
     records = [{"a": 1}]
     source = ct.RecordSource(records, fresh_s=0.02)
     async with service_of(name) as service, service.offer(None, source, name="records") as held:
@@ -403,7 +405,7 @@ async def test_a_source_describes_itself_again(name: str) -> None:
 
 @on_loop
 async def test_what_makes_no_sense_is_refused(name: str) -> None:
-    """Who asks would wait for an answer to something that is no question."""
+    """The client would wait for an answer to an invalid query."""
     async with service_of(name) as service:
         for wrong, error in (
             (lambda: service.query("a = "), ParseError),
@@ -447,7 +449,7 @@ async def test_limits_are_told(name: str) -> None:
 
 @on_loop
 async def test_a_closed_service_ends_its_questions(name: str) -> None:
-    """Who iterates would wait for ever."""
+    """An iteration would never end."""
     source = Endless()
     async with service_of(name) as service, service.offer("a any", source, name="endless"):
         await known(service)
@@ -464,7 +466,7 @@ async def test_a_closed_service_ends_its_questions(name: str) -> None:
 
 @on_loop
 async def test_a_source_that_is_withdrawn_before_it_has_begun_ends(name: str) -> None:
-    """Who asks would wait until the time is over, and the service would work on it for ever."""
+    """The client would wait until the timeout, and the service would work for nothing."""
     async with service_of(name) as service:
         source = service.offer("a any", lambda _: [{"a": 1}], name="s")
         await source.open()
@@ -492,7 +494,7 @@ async def restless(_: SourceQuery) -> AsyncIterator[dict[str, int]]:
 
 @on_loop
 async def test_a_source_that_waits_for_nothing_ends_in_time(name: str) -> None:
-    """It would hold up its whole service, beyond every deadline."""
+    """A source would block its whole service, beyond every deadline."""
     async with service_of(name) as service, service.offer("a any", restless, name="s"):
         await known(service)
         answers = service.query("a any", timeout_s=0.2)
@@ -503,7 +505,7 @@ async def test_a_source_that_waits_for_nothing_ends_in_time(name: str) -> None:
 
 @on_loop
 async def test_a_limit_changes_no_order(name: str) -> None:
-    """With a limit answers without the attribute would be missing, or stand elsewhere."""
+    """With a limit, answers without the attribute would be missing or out of order."""
     items = [{"a": each} for each in range(3)]
     items += [{"a": 3, "b": 2}, {"a": 4, "b": [1, 9]}, {"a": 5, "b": 5}]  # type: ignore[dict-item]
     async with service_of(name) as service, service.offer("a any", lambda _: items, name="s"):
@@ -522,7 +524,7 @@ async def test_a_limit_changes_no_order(name: str) -> None:
 async def test_a_sorted_predicate_that_fails_is_told_to_who_asks(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would fail in the middle of what others are told."""
+    """An error would end the answers of other queries."""
 
     def fails(*_: object) -> bool:
         raise ValueError("a fault of who asks")
@@ -537,7 +539,7 @@ async def test_a_sorted_predicate_that_fails_is_told_to_who_asks(
 async def test_what_a_service_combines_beyond_a_limit_fails_as_a_whole(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of what failed would be in the result."""
+    """Half of a failed combination would be in the result."""
     async with library(name) as service:
         monkeypatch.setattr(aggregation, "GROUPS_MAX", 3)
         answers = service.compute("count", "author any", by="title")
@@ -548,7 +550,7 @@ async def test_what_a_service_combines_beyond_a_limit_fails_as_a_whole(
 
 @on_loop
 async def test_who_sets_the_clock_ends_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is asked would be over at once, or never."""
+    """All queries would end at once, or never."""
     async with library("embedded") as service, service.offer("a any", silent, name="s"):
         answers = service.query("a any", timeout_s=60)
         await answers.open()
@@ -564,7 +566,7 @@ async def test_who_sets_the_clock_ends_no_question(monkeypatch: pytest.MonkeyPat
 
 @on_loop
 async def test_a_source_that_cannot_be_offered_is_not_described_again() -> None:
-    """It would be looked at for ever."""
+    """A source would be described for ever."""
     async with service_of("embedded") as service:
         records = ct.RecordSource([{"a": 1}])
         async with service.offer(None, records, name="s"):
@@ -577,7 +579,7 @@ async def test_a_source_that_cannot_be_offered_is_not_described_again() -> None:
 
 @on_loop
 async def test_what_a_source_cannot_give_is_its_own_failure(name: str) -> None:
-    """An item that no frame holds would be lost in silence; a source's own haste be the asker's."""
+    """An item beyond a frame would be lost uncounted, or a fast source would flood its client."""
     assert query_responder.ITEM_BYTES_MAX <= CONTENT_BYTES_MAX
 
     def hasty(_: SourceQuery) -> None:

@@ -1,4 +1,4 @@
-"""What callers hand over becomes notifications and filters, or one clear error."""
+"""Arguments of callers become notifications and filters, or one clear error."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from contrada.service import filters_of, notification_of, offer_of, reader_of, w
 
 
 class Cheap:
-    """Something of the user's that offers filters, and reads notifications its own way."""
+    """A user's object with filters and its own reader."""
 
     def to_filters(self) -> Filter:
         return Filter({"price": lt(10)})
@@ -24,7 +24,7 @@ class Cheap:
 
 
 class Sale:
-    """Something of the user's that can be published."""
+    """A user's object that can be published."""
 
     def to_notification(self) -> Notification:
         return Notification({"price": 5})
@@ -43,25 +43,25 @@ class Sale:
     ],
 )
 def test_subjects_become_filters(subject: Any, where: Any, expected: object) -> None:
-    """A way of saying what is wanted would be read as something else."""
+    """A form of a subject would be read as another one."""
     assert filters_of(subject, where) == expected
 
 
 @pytest.mark.parametrize("subject", ["price < 1 and price > 2", FilterSet([])])
 def test_what_cannot_match_is_refused(subject: Any) -> None:
-    """A subscriber would wait for ever for what cannot come."""
+    """A subscriber would wait for ever for an impossible notification."""
     with pytest.raises(UnsatisfiableFilterError):
         filters_of(subject)
 
 
 def test_where_can_make_it_unsatisfiable() -> None:
-    """The narrowing would not be looked at."""
+    """The narrowing would be ignored."""
     with pytest.raises(UnsatisfiableFilterError):
         filters_of(Cheap(), "price > 20")
 
 
 def test_narrowing_is_bounded() -> None:
-    """Two texts of a caller could ask for millions of filters."""
+    """Two texts of a caller could need millions of filters."""
     count = CONJUNCTIONS_MAX // 100
     many = FilterSet([Filter({"a": number, "b": number}) for number in range(count + 1)])
     more = FilterSet([Filter({"c": number, "d": number}) for number in range(100)])
@@ -71,21 +71,21 @@ def test_narrowing_is_bounded() -> None:
 
 
 def test_patterns_are_not_offered() -> None:
-    """A pattern would be taken for a filter, or fail somewhere deep."""
+    """A pattern would be taken for a filter, or fail deep inside."""
     with pytest.raises(ServiceError, match=r"Pattern\(text\), and not updated"):
         filters_of("a = 1 -> b = 1")
 
 
 @pytest.mark.parametrize("subjects", [["a = 1", "b = 2"], ("a = 1",), {"a = 1"}])
 def test_several_filters_are_a_filter_set(subjects: Any) -> None:
-    """The error would not say how to ask for one or the other."""
+    """The error would not explain how to subscribe either."""
     with pytest.raises(ServiceError, match=r"several filters are one FilterSet\(\[…\]\)"):
         filters_of(subjects)
 
 
 @pytest.mark.parametrize("subject", [3, None, object, Sale()])
 def test_other_things_cannot_be_subscribed(subject: Any) -> None:
-    """The error would not say what can be."""
+    """The error would not list the valid subjects."""
     with pytest.raises(ServiceError, match="cannot subscribe to"):
         filters_of(subject)
 
@@ -109,7 +109,7 @@ def test_a_wrong_text_is_a_parse_error() -> None:
     ],
 )
 def test_what_is_offered_becomes_an_offer(offered: Any, offer: object) -> None:
-    """A way of saying what may be published would be read as something else."""
+    """A form of an advertisement would be read as another one."""
     assert offer_of(offered) == offer
 
 
@@ -117,20 +117,20 @@ def test_what_is_offered_becomes_an_offer(offered: Any, offer: object) -> None:
     "offered", [3, object, FilterSet("a = 1 or b = 1"), Pattern("a = 1 -> b = 1")]
 )
 def test_other_things_cannot_be_advertised(offered: Any) -> None:
-    """The error would not say what can be."""
+    """The error would not list the valid forms."""
     with pytest.raises(ServiceError, match="cannot advertise"):
         offer_of(offered)
 
 
 def test_items_become_notifications() -> None:
-    """A way of publishing would be read as something else."""
+    """A form of an item would be read as another one."""
     assert notification_of({"price": 5}, b"x", "text/plain").body == b"x"
     assert notification_of(Sale()) == Notification({"price": 5})
 
 
 @pytest.mark.parametrize("item", [3, "price = 5", Sale, Cheap()])
 def test_other_things_cannot_be_published(item: Any) -> None:
-    """The error would not say what can be."""
+    """The error would not list the valid items."""
     with pytest.raises(ServiceError, match="cannot publish"):
         notification_of(item)
 
@@ -155,7 +155,7 @@ def test_a_body_goes_with_a_mapping_only() -> None:
 
 
 def test_readers_belong_to_those_who_offer_one() -> None:
-    """Subscribers of plain filters would get something else than notifications."""
+    """Subscribers of plain filters would get other objects than notifications."""
     assert reader_of("price < 1") is None
     assert reader_of(Filter("price < 1")) is None
     reader = reader_of(Cheap())
@@ -164,7 +164,7 @@ def test_readers_belong_to_those_who_offer_one() -> None:
 
 
 def test_a_time_to_live_and_a_priority_go_into_the_envelope() -> None:
-    """What a publisher says of how long and how urgently would not travel."""
+    """Time to live and priority of a publisher would be lost."""
     envelope = Envelope(ttl_us=7, priority=2, delivery="reliable")
     kept = Notification({"a": 1}, envelope=envelope)
     assert with_transmission(kept, None, 9).envelope == replace(envelope, priority=9)
@@ -191,6 +191,6 @@ def test_a_time_to_live_and_a_priority_go_into_the_envelope() -> None:
 def test_what_is_no_time_to_live_or_priority_is_refused(
     ttl_s: Any, priority: Any, said: str
 ) -> None:
-    """A slip would drop everything at once, or be carried along without a word."""
+    """A typing error would drop everything at once, or be ignored."""
     with pytest.raises(ServiceError, match=said):
         with_transmission(Notification({"a": 1}), ttl_s, priority)

@@ -1,4 +1,4 @@
-"""The bounded queue: what fits, who waits, who loses, in which order."""
+"""The bounded queue: room, waiting, drops, and order."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ IDLE = Transmission(0)
 
 
 class Losses:
-    """What an outlet tells of what it dropped."""
+    """The drops that a queue reports."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int, int]] = []
@@ -25,7 +25,7 @@ class Losses:
 
 
 class Clock:
-    """A clock that stands still until it is set."""
+    """A clock that is constant until it is set."""
 
     def __init__(self) -> None:
         self.now_us = 0
@@ -35,7 +35,7 @@ class Clock:
 
 
 def taken(queue: SubscriptionQueue[int]) -> list[int]:
-    """What can be taken now, one at most."""
+    """The entries that can be read now, one at most."""
     entry = queue.take()
     return [] if entry is None else [entry[0]]
 
@@ -133,7 +133,7 @@ async def test_finishing_keeps_what_is_held() -> None:
 
 @on_loop
 async def test_a_cancelled_publisher_leaves_the_line() -> None:
-    """Those behind a publisher that gave up would wait for ever."""
+    """Publishers behind one that gave up would wait for ever."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=1)
     assert queue.offer((0, 1, None))
     first = asyncio.create_task(queue.put((1, 1, None), 20.0))
@@ -150,7 +150,7 @@ async def test_a_cancelled_publisher_leaves_the_line() -> None:
 
 @on_loop
 async def test_a_backlog_leaves_by_priority() -> None:
-    """What is urgent would wait behind what is not, or equals would come in disorder."""
+    """An urgent notification would wait behind others, or equal ones would lose their order."""
     queue: SubscriptionQueue[int] = SubscriptionQueue()
     queue.offer_all([(0, 1, None), (1, 1, None)])
     queue.offer((2, 1, IDLE))
@@ -166,7 +166,7 @@ async def test_a_backlog_leaves_by_priority() -> None:
 
 @on_loop
 async def test_what_expires_is_never_taken_and_is_told() -> None:
-    """A reader would act on what is over, or nobody would know what became of it."""
+    """A reader would act on an expired notification, or its drop would not be counted."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(clock=(clock := Clock()))
     queue.keeper = losses = Losses()
     queue.offer_all([(0, 1, None), (1, 2, Transmission(4, 10)), (2, 4, Transmission(9, 11))])
@@ -183,7 +183,7 @@ async def test_what_expires_is_never_taken_and_is_told() -> None:
 
 @on_loop
 async def test_what_expires_takes_no_room() -> None:
-    """What is over would keep out what is new, as long as nobody reads."""
+    """Expired entries would take the room of new ones, without a reader."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=2, clock=(clock := Clock()))
     queue.keeper = losses = Losses()
     queue.offer_all([(0, 1, Transmission(4, 10)), (1, 1, None)])
@@ -196,7 +196,7 @@ async def test_what_expires_takes_no_room() -> None:
 
 @on_loop
 async def test_who_waits_for_room_waits_no_longer_than_it_is_good() -> None:
-    """A publisher would wait for nothing, or the next would not wait because of it."""
+    """A publisher would wait in vain, or the next one would not wait because of it."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=1, clock=Clock())
     queue.keeper = losses = Losses()
     assert queue.offer((0, 1, None))
@@ -211,7 +211,7 @@ async def test_who_waits_for_room_waits_no_longer_than_it_is_good() -> None:
 
 @on_loop
 async def test_what_matters_least_makes_way_newest_first() -> None:
-    """An alarm would be dropped where small talk has filled the queue of a dead reader."""
+    """An alarm would be dropped at a dead reader with a queue of unimportant entries."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=4)
     queue.keeper = losses = Losses()
     queue.offer_all([(0, 1, IDLE), (1, 2, None), (2, 4, IDLE), (3, 8, None)])
@@ -226,7 +226,7 @@ async def test_what_matters_least_makes_way_newest_first() -> None:
 
 @on_loop
 async def test_nothing_makes_way_in_vain() -> None:
-    """Many small ones would be lost, and the large one that they make way for as well."""
+    """Many small entries would be lost for a large one, which is lost as well."""
     budget = Budget(20)
     queue: SubscriptionQueue[int] = SubscriptionQueue(bytes_max=12, budget=budget)
     queue.offer_all([(n, 2, None) for n in range(5)])
@@ -246,7 +246,7 @@ async def test_nothing_makes_way_in_vain() -> None:
 def full(
     *entries: tuple[int, int, Transmission | None], when_full: WhenFull
 ) -> SubscriptionQueue[int]:
-    """An outlet with room for three, filled with these by one call."""
+    """A queue with room for three, filled with these by one call."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=3, when_full=when_full)
     losses = Losses()
     queue.keeper = losses
@@ -259,14 +259,14 @@ def full(
     ("when_full", "held"), [("drop-oldest", [2, 3, 4]), ("drop-newest", [0, 1, 2])]
 )
 def test_nobody_waits_where_something_is_dropped(when_full: WhenFull, held: list[int]) -> None:
-    """A publisher would wait for a reader that may miss something, or the wrong half be lost."""
+    """A publisher would wait for a reader with drops, or the wrong half would be lost."""
     queue = full(*((n, 1, None) for n in range(5)), when_full=when_full)
     assert [taken(queue)[0] for _ in range(3)] == held
     assert queue.held_bytes == 0
 
 
 def test_the_oldest_of_the_lowest_makes_way_for_its_like() -> None:
-    """What is urgent would be dropped for what is idle, or the newest of several."""
+    """An urgent notification would be dropped for a less urgent one, or the newest of several."""
     low, high = Transmission(1), Transmission(8)
     entries = [(0, 1, low), (1, 1, high), (2, 1, low), (3, 1, low), (4, 1, high), (5, 1, IDLE)]
     queue = full(*entries, when_full="drop-oldest")
@@ -280,14 +280,14 @@ def test_what_is_urgent_makes_way_for_nothing_lower_where_the_newest_is_dropped(
 
 
 def test_one_too_large_for_all_the_room_drops_no_other() -> None:
-    """One notification of many bytes would empty a queue, and be dropped all the same."""
+    """One large notification would empty a queue, and be dropped all the same."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(bytes_max=10, when_full="drop-oldest")
     assert queue.offer_all([(0, 4, None), (1, 4, None), (2, 11, None), (3, 4, None)]) == 4
     assert [taken(queue)[0] for _ in range(2)] == [1, 3]
 
 
 def test_who_is_cut_off_keeps_what_is_held() -> None:
-    """What came in time would be lost, or more would come behind a gap."""
+    """Entries from before a gap would be lost, or others delivered after it."""
     queue = full(*((n, 1, None) for n in range(5)), when_full="disconnect")
     assert queue.finished
     assert queue.offer_all([(9, 1, None)]) == 0

@@ -1,4 +1,4 @@
-"""Types of obvents in every service: predicates, what classes promise, and handles."""
+"""Types of obvents in every service: predicates, delivery semantics, and handles."""
 
 import asyncio
 import threading
@@ -39,12 +39,12 @@ class Quote(Stock, name="types.Quote"):
 
 @dataclass
 class Trade(Stock, ct.FIFOOrder, name="types.Trade"):
-    """It is reliable, and in order."""
+    """Reliable and ordered."""
 
 
 @dataclass
 class Order(Stock, ct.Certified, name="types.Order"):
-    """It outlives its subscriber."""
+    """Durable."""
 
 
 class Named(Protocol):
@@ -106,7 +106,7 @@ async def test_a_predicate_narrows_a_type(name: str) -> None:
 
 @on_loop
 async def test_a_predicate_replaces_a_predicate(name: str) -> None:
-    """Whoever narrows differently would have to subscribe anew, with a gap."""
+    """A program with another filter would have to subscribe again, with a gap."""
     async with (
         service_of(name) as service,
         service.subscribe(Quote, lambda q: q.price < 10) as quotes,
@@ -121,7 +121,7 @@ async def test_a_predicate_replaces_a_predicate(name: str) -> None:
 
 @on_loop
 async def test_a_predicate_that_raises_says_no_and_is_counted(name: str) -> None:
-    """One object would end a subscription, or come although nobody said yes."""
+    """One object would end a subscription, or be delivered without a yes."""
 
     def careless(quote: Quote) -> bool:
         return quote.tags[0] == "b"
@@ -137,7 +137,7 @@ async def test_a_predicate_that_raises_says_no_and_is_counted(name: str) -> None
 
 @on_loop
 async def test_what_a_predicate_cannot_be_asked_about_is_counted(name: str) -> None:
-    """A stranger's notification would end the loop of whoever narrows by what is not lifted."""
+    """A foreign notification would end the loop of a subscriber with a residue."""
     strange = Notification.with_marks({"company": 5}, marks=["types.Stock", "types.Quote"])
     asked = ct.Structural[Named]()
     async with (
@@ -153,13 +153,13 @@ async def test_what_a_predicate_cannot_be_asked_about_is_counted(name: str) -> N
 
 
 def strange(company: str) -> Notification:
-    """It says that it is an order, and no order can hold it."""
+    """A class claims an order that cannot hold for it."""
     marks = ["types.Order", "types.Stock", "Certified", "Reliable"]
     return Notification.with_marks({"company": company, "price": "dear"}, marks)
 
 
 async def read_to(orders: Any, dropped: int) -> None:
-    """Reads on until so many could not be read."""
+    """Reads until so many records were unreadable."""
     reading = asyncio.ensure_future(anext(orders))
     await until(lambda: orders.statistics().dropped.get("unreadable") == dropped)
     reading.cancel()
@@ -171,7 +171,9 @@ async def read_to(orders: Any, dropped: int) -> None:
 async def test_a_durable_subscription_goes_past_what_it_cannot_read(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Few records would end its reader, or come whenever it came back, and hold all behind them."""
+    """A few records would end their reader, or be delivered at each restart, and block all behind
+    them.
+    """
     async with keeping(name, tmp_path / "kept.db") as service:
         kept = service.subscribe(Order, lambda o: len(o.company) == 1, durable="orders")
         async with kept as orders:
@@ -189,7 +191,7 @@ async def test_a_durable_subscription_goes_past_what_it_cannot_read(
 @pytest.mark.parametrize("name", ["embedded", "broker"])
 @on_loop
 async def test_a_handle_goes_past_what_it_cannot_read(name: str, tmp_path: Path) -> None:
-    """Nobody could acknowledge it: its log would grow until it refuses publishers."""
+    """No reader could acknowledge a record: its log would grow until publications are refused."""
     got: list[str] = []
     async with keeping(name, tmp_path / "kept.db") as service:
         handle = Handle(service, Order, lambda order: got.append(order.company))
@@ -208,7 +210,7 @@ async def test_a_handle_goes_past_what_it_cannot_read(name: str, tmp_path: Path)
 async def test_who_can_read_nothing_takes_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A subscriber with the wrong class would empty its log once it is started."""
+    """A subscriber with the wrong class would empty its log at its start."""
     async with keeping(name, tmp_path / "kept.db") as service:
         await (await service.subscribe(Order, durable="orders")).aclose()
         for company in "abc":
@@ -227,7 +229,7 @@ async def test_who_can_read_nothing_takes_nothing(
 
 @on_loop
 async def test_a_predicate_sees_who_published(name: str) -> None:
-    """Who published could be asked for by untyped subscribers only."""
+    """Only untyped subscribers could select a publisher."""
     async with service_of(name) as service:
         own = (await service.publish(Quote("who am I?"))).publisher
         async with (
@@ -243,7 +245,7 @@ async def test_a_predicate_sees_who_published(name: str) -> None:
 
 
 class House:
-    """What publishes, and is no obvent."""
+    """A publisher that is no obvent."""
 
     async def publish(self, service: Service, *items: Any) -> None:
         for each in items:
@@ -251,12 +253,12 @@ class House:
 
 
 class Exchange(House):
-    """A house of a kind."""
+    """A kind of house."""
 
 
 @on_loop
 async def test_a_type_of_publishers_narrows_a_type(name: str) -> None:
-    """Whoever trusts one kind of publishers would have to know them all, by their identities."""
+    """A subscriber that trusts a kind of publishers would have to know all their names."""
     async with (
         service_of(name) as service,
         service.subscribe(Quote, ct.published_by(House)) as of_houses,
@@ -280,7 +282,7 @@ async def test_a_type_of_publishers_narrows_a_type(name: str) -> None:
 
 @on_loop
 async def test_a_predicate_needs_a_type(name: str) -> None:
-    """It would be called with what its writer did not think of."""
+    """A handler would be called with an unexpected object."""
     async with service_of(name) as service:
         with pytest.raises(ServiceError, match="narrows a type of obvents"):
             service.subscribe("price < 3", lambda quote: True)  # type: ignore[call-overload]
@@ -289,7 +291,7 @@ async def test_a_predicate_needs_a_type(name: str) -> None:
 @pytest.mark.parametrize("name", ["embedded", "broker"])
 @on_loop
 async def test_classes_say_what_is_promised(name: str, tmp_path: Path) -> None:
-    """Each publisher would have to say it, and each differently."""
+    """Each publisher would have to configure it, and each differently."""
     async with keeping(name, tmp_path / "kept.db") as service:
         for item, delivery in (
             (Quote("x"), "best-effort"),
@@ -302,7 +304,7 @@ async def test_classes_say_what_is_promised(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["embedded", "broker"])
 @on_loop
 async def test_a_durable_subscription_asks_a_predicate(name: str, tmp_path: Path) -> None:
-    """What is kept could be narrowed by filters only."""
+    """Durable subscriptions could be narrowed by filters only."""
     async with keeping(name, tmp_path / "kept.db") as service:
         kept = service.subscribe(Order, lambda o: len(o.company) == 1, durable="orders")
         async with kept as orders:
@@ -316,7 +318,7 @@ async def test_a_durable_subscription_asks_a_predicate(name: str, tmp_path: Path
 
 @on_loop
 async def test_a_handle_is_activated_and_deactivated(name: str) -> None:
-    """A subscription would last as long as its reader's loop."""
+    """A subscription would end with the loop of its reader."""
     got: list[float] = []
     async with service_of(name) as service:
         handle: Handle[Quote] = Handle(
@@ -340,7 +342,7 @@ async def test_a_handle_is_activated_and_deactivated(name: str) -> None:
 
 @on_loop
 async def test_a_handler_deactivates_its_own_handle(name: str) -> None:
-    """It would wait for itself."""
+    """A handler would wait for itself."""
     got: list[float] = []
     async with service_of(name) as service:
 
@@ -368,7 +370,7 @@ async def test_a_handler_deactivates_its_own_handle(name: str) -> None:
 @pytest.mark.parametrize("name", ["embedded", "broker"])
 @on_loop
 async def test_a_certified_handle_goes_on_where_it_was(name: str, tmp_path: Path) -> None:
-    """What comes while its process is away would be lost."""
+    """Notifications would be lost while the process is down."""
     got: list[str] = []
     async with keeping(name, tmp_path / "kept.db") as service:
         handle: Handle[Order] = Handle(service, Order, lambda order: got.append(order.company))
@@ -385,7 +387,7 @@ async def test_a_certified_handle_goes_on_where_it_was(name: str, tmp_path: Path
 
 @on_loop
 async def test_policies_say_how_many_calls_there_are(name: str) -> None:
-    """Handlers would run over one another, or wait for what does not concern them."""
+    """Handlers would run concurrently, or wait for unrelated ones."""
     running: Counter[type] = Counter()
     most: Counter[str] = Counter()
     handled: list[Stock] = []
@@ -421,7 +423,7 @@ async def test_policies_say_how_many_calls_there_are(name: str) -> None:
 
 @on_loop
 async def test_a_handler_that_waits_for_what_was_cancelled_is_called_again(name: str) -> None:
-    """Its class would not be handled any more, and nobody told."""
+    """A class would lose its handler without an error."""
     got: list[float] = []
     told: list[BaseException] = []
 
@@ -449,7 +451,7 @@ async def test_a_handler_that_waits_for_what_was_cancelled_is_called_again(name:
 @pytest.mark.parametrize("name", ["embedded", "broker"])
 @on_loop
 async def test_what_was_not_handled_to_its_end_comes_again(name: str, tmp_path: Path) -> None:
-    """The end of an event loop would lose what handlers had in hand."""
+    """The end of an event loop would lose the objects of running handlers."""
     calls: list[asyncio.Task[Any] | None] = []
     got: list[str] = []
 
@@ -477,7 +479,7 @@ async def test_what_was_not_handled_to_its_end_comes_again(name: str, tmp_path: 
 async def test_a_handle_that_is_ended_says_so_and_begins_anew(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its handler would not be called any more, and nobody know."""
+    """A handler would not be called any more, without an error."""
     got: list[str] = []
     async with keeping(name, tmp_path / "kept.db") as service:
         handle = Handle(service, Order, lambda order: got.append(order.company))
@@ -492,7 +494,7 @@ async def test_a_handle_that_is_ended_says_so_and_begins_anew(
 
 @on_loop
 async def test_ordered_obvents_are_handled_one_at_a_time(name: str) -> None:
-    """Their order would end at the handler."""
+    """The order of notifications would end at the handler."""
     got: list[float] = []
     async with service_of(name) as service:
         with pytest.raises(ServiceError, match="keeps their order"):
@@ -505,7 +507,7 @@ async def test_ordered_obvents_are_handled_one_at_a_time(name: str) -> None:
 
 @on_loop
 async def test_errors_of_handlers_are_told_and_counted(name: str) -> None:
-    """One object would end the handling of all that follow."""
+    """One object would end the handling of all later ones."""
     told: list[tuple[str, float]] = []
 
     def picky(quote: Quote) -> None:

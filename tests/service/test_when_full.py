@@ -1,4 +1,4 @@
-"""What becomes of what a subscription has no room for, where nobody is to wait for its reader."""
+"""The behaviour of full queues without waiting publishers."""
 
 import asyncio
 from typing import Any, TypeVar
@@ -26,11 +26,13 @@ QUEUE_NOTIFICATIONS_MAX = ServiceLimits().queue_notifications_max
 T = TypeVar("T")
 
 TOTAL = 3 * QUEUE_NOTIFICATIONS_MAX
-"""More than there is room for anywhere."""
+"""More notifications than all queues hold."""
 
 
 async def publish_all(service: Service) -> None:
-    """Publishes more than a sleeping reader has room for; whoever waits does so for too long."""
+    """Publishes more than the queue of a sleeping reader holds; a waiting publisher would take too
+    long.
+    """
     await service.publish_batch({"n": n} for n in range(TOTAL))
 
 
@@ -43,7 +45,7 @@ async def read_all(events: Subscription[T], into: list[T]) -> None:
 @pytest.mark.slow
 @on_loop
 async def test_what_has_waited_longest_makes_room(name: str) -> None:
-    """Who shows what is newest would be shown what is oldest."""
+    """A display of the newest values would show the oldest."""
     async with (
         service_of(name, publish_wait_s=PUBLISH_WAIT_S_MAX) as service,
         service.subscribe("n >= 0", when_full="drop-oldest") as events,
@@ -64,7 +66,7 @@ async def test_what_has_waited_longest_makes_room(name: str) -> None:
 @pytest.mark.quick_first
 @on_loop
 async def test_what_comes_finds_no_room(name: str) -> None:
-    """Who wants the first of all would lose it, or hold up its publisher."""
+    """A reader of the first values would lose them, or block the publisher."""
     async with (
         service_of(name, publish_wait_s=PUBLISH_WAIT_S_MAX) as service,
         service.subscribe("n >= 0", when_full="drop-newest") as events,
@@ -83,7 +85,7 @@ async def test_what_comes_finds_no_room(name: str) -> None:
 @pytest.mark.quick_first
 @on_loop
 async def test_a_subscription_that_does_not_keep_up_ends(name: str) -> None:
-    """A sleeping reader would not learn that it misses something, or its neighbours would end."""
+    """A sleeping reader would not learn of its losses, or its neighbours would end."""
     async with (
         service_of(name, publish_wait_s=PUBLISH_WAIT_S_MAX) as service,
         service.subscribe("n >= 0", when_full="disconnect") as events,
@@ -111,7 +113,7 @@ async def test_a_subscription_that_does_not_keep_up_ends(name: str) -> None:
 @pytest.mark.slow
 @on_loop
 async def test_a_watcher_that_does_not_keep_up_ends() -> None:
-    """Matches that nobody reads would hold up who publishes what they are made of."""
+    """Unread matches would block the publishers of their notifications."""
     pattern = Pattern([Filter("a = 1"), Filter("b = 1")])
     async with (
         EmbeddedService(publish_wait_s=PUBLISH_WAIT_S_MAX) as service,
@@ -127,7 +129,7 @@ async def test_a_watcher_that_does_not_keep_up_ends() -> None:
 @pytest.mark.parametrize("when_full", ["drop", "", None, 3, ["block"]])
 @on_loop
 async def test_what_is_none_of_these_is_refused(name: str, when_full: Any) -> None:
-    """A slip of the pen would be taken for something."""
+    """A typing error would be taken for a valid option."""
     async with service_of(name) as service:
         with pytest.raises(ServiceError, match=r"when_full = .*'block', 'drop-oldest'"):
             service.subscribe("n = 1", when_full=when_full)
@@ -135,7 +137,7 @@ async def test_what_is_none_of_these_is_refused(name: str, when_full: Any) -> No
 
 @on_loop
 async def test_what_is_kept_in_a_log_is_not_dropped(name: str) -> None:
-    """A promise would be broken by an option."""
+    """An option would break a guarantee."""
     async with service_of(name) as service:
         options: Any = {"durable": "d", "when_full": "drop-oldest"}
         with pytest.raises(ServiceError, match="leave out `when_full`"):
@@ -144,7 +146,7 @@ async def test_what_is_kept_in_a_log_is_not_dropped(name: str) -> None:
 
 @pytest.mark.slow
 def test_it_is_an_option_of_blocking_subscriptions_too() -> None:
-    """It would be taken for an option of standing ones."""
+    """It would be taken for an option of durable subscriptions."""
     with (
         SyncService(EmbeddedService()) as service,
         service.subscribe("n >= 0", when_full="drop-oldest", timeout_s=0.1) as events,
@@ -157,7 +159,7 @@ def test_it_is_an_option_of_blocking_subscriptions_too() -> None:
 @pytest.mark.slow
 @on_loop
 async def test_an_update_begins_nothing_anew_where_its_subscription_was_cut_off() -> None:
-    """Nobody would read what the broker took it for, and publishers would wait for that."""
+    """A broker would misread it, and publishers would wait."""
     async with (
         Broker(port=0) as broker,
         connect(broker.address) as subscriber,

@@ -1,4 +1,4 @@
-"""What becomes of wishes: whatever is granted matches only what is allowed, and what is wished."""
+"""Permits: a granted request matches only allowed and requested notifications."""
 
 from collections.abc import Sequence
 from dataclasses import replace as changed
@@ -57,7 +57,7 @@ def writer(allowed: FilterSet, *publishers: str, narrows: bool = True) -> Permit
 def test_what_is_subscribed_to_is_allowed_and_wished(
     allowed: FilterSet, wish: Selection, narrows: bool, items: list[Notification]
 ) -> None:
-    """Somebody could read what he may not, or would miss what he may."""
+    """A user could read forbidden notifications, or would miss allowed ones."""
     permit = reader(allowed, narrows=narrows)
     is_covered = allowed.covers(wish)
     try:
@@ -80,13 +80,13 @@ def test_what_is_subscribed_to_is_allowed_and_wished(
 
 
 def is_single(item: Notification) -> bool:
-    """Of several values it may be one that meets the one filter, and one that meets the other."""
+    """Of several values, one may meet the first filter and another the second."""
     return all(len(item.keys_of(name)) == 1 for name in item)
 
 
 @given(strategies.filter_sets(max_size=3), strategies.filters())
 def test_a_covered_wish_is_granted_as_it_is(allowed: FilterSet, more: Filter) -> None:
-    """Who asks for less than he may would be asked to come again, or be told it is too much."""
+    """A request within the permission would be narrowed or refused."""
     assume(allowed.filters)
     for each in allowed.filters:
         wish = each & more
@@ -112,7 +112,7 @@ def test_a_covered_wish_is_granted_as_it_is(allowed: FilterSet, more: Filter) ->
     ],
 )
 def test_a_wider_wish_is_narrowed_or_refused(allowed: str, wish: str, narrowed: str) -> None:
-    """A wish in other words than the permission would get past it."""
+    """A request in other words than the permission would pass it."""
     asked = FilterSet(wish)
     granted = reader(FilterSet(allowed)).allow_filters(asked)
     assert FilterSet(granted) == FilterSet(narrowed)
@@ -121,14 +121,14 @@ def test_a_wider_wish_is_narrowed_or_refused(allowed: str, wish: str, narrowed: 
 
 
 def test_what_has_nothing_in_common_is_refused() -> None:
-    """A subscription would be in force that never gets anything, and nobody know why."""
+    """A subscription in force would never receive a notification, without a reason."""
     for allowed in (FilterSet("a = 1"), NOTHING):
         with pytest.raises(NotPermittedError):
             reader(allowed).allow_filters(Filter("a = 2"))
 
 
 def test_a_wish_that_becomes_too_many_filters_is_too_much() -> None:
-    """One wish could take any memory."""
+    """One request could take any memory."""
     half = 1 + int(SUBSCRIPTION_FILTERS_MAX**0.5)
     allowed = FilterSet(Filter({"a": n}) for n in range(half))
     wish = FilterSet(Filter({"b": n}) for n in range(half))
@@ -140,7 +140,7 @@ def test_a_wish_that_becomes_too_many_filters_is_too_much() -> None:
 def test_each_filter_of_a_pattern_is_narrowed(
     allowed: FilterSet, pattern: Pattern, items: list[Notification]
 ) -> None:
-    """A pattern would show what a subscription may not."""
+    """A pattern would show notifications that a subscription may not."""
     try:
         granted = reader(allowed).allow_pattern(pattern)
     except NotPermittedError:
@@ -159,7 +159,7 @@ def test_each_filter_of_a_pattern_is_narrowed(
 
 
 def test_a_pattern_of_which_one_filter_is_too_wide_is_refused() -> None:
-    """The rest of it could tell of what may not be read."""
+    """The other parts of a match could reveal forbidden notifications."""
     pattern = Pattern([Filter("a = 1"), Filter("b = 1")])
     for allowed in (
         "a = 1 and b absent",
@@ -180,7 +180,7 @@ def test_a_pattern_of_which_one_filter_is_too_wide_is_refused() -> None:
 def test_what_is_asked_for_is_allowed(
     allowed: FilterSet, asked: list[Any], same: Any, items: list[Notification]
 ) -> None:
-    """A question would get what a subscription may not."""
+    """A query would get items that a subscription may not."""
     wished = [alternative(each.sides, same) for each in asked]
     try:
         granted = reader(allowed).allow_query(wished)
@@ -195,7 +195,7 @@ def test_what_is_asked_for_is_allowed(
 
 
 def test_a_question_that_becomes_too_many_alternatives_is_too_much() -> None:
-    """Each source would have to look at all of them."""
+    """Each source would have to check all queries."""
     allowed = FilterSet(Filter({"a": n}) for n in range(ALTERNATIVES_MAX + 1))
     with pytest.raises(LimitError, match="ALTERNATIVES_MAX"):
         reader(allowed).allow_query([alternative({})])
@@ -205,7 +205,7 @@ def test_a_question_that_becomes_too_many_alternatives_is_too_much() -> None:
 
 @given(strategies.filter_sets(), several)
 def test_what_is_handed_over_is_looked_at(allowed: FilterSet, items: list[Notification]) -> None:
-    """Answers and records of others would come past the permission."""
+    """Answers and records of other users would bypass the permission."""
     permit = reader(allowed)
     assert permit.readable(items) == [each for each in items if allowed.matches(each)]
     assert permit.unreadable(items) == {
@@ -217,7 +217,7 @@ def test_what_is_handed_over_is_looked_at(allowed: FilterSet, items: list[Notifi
 def test_who_hears_of_an_offer_may_read_some_of_it(
     allowed: FilterSet, offer: Advertisement, items: list[Notification]
 ) -> None:
-    """One would learn of what is published that he may not read."""
+    """A user would learn of publications that are forbidden."""
     permit = reader(allowed)
     hears = permit.may_hear(offer)
     assert hears is any(product_meets(each, offer) for each in allowed.filters)
@@ -236,7 +236,7 @@ def test_who_hears_of_an_offer_may_read_some_of_it(
 def test_what_is_offered_is_allowed(
     allowed: FilterSet, offer: Any, narrows: bool, items: list[Notification]
 ) -> None:
-    """One would be asked for what he may not publish."""
+    """A source would receive queries for items that its user may not publish."""
     try:
         granted = writer(allowed, narrows=narrows).allow_offer(offer)
     except NotPermittedError:
@@ -251,7 +251,7 @@ def test_what_is_offered_is_allowed(
 
 @given(strategies.filter_sets(), strategies.filters())
 def test_one_may_offer_what_one_may_publish(allowed: FilterSet, more: Filter) -> None:
-    """A source that keeps to what it may would be refused."""
+    """A source within its permission would be refused."""
     for each in allowed.filters:
         offer = each & more
         if offer.is_empty:
@@ -295,7 +295,7 @@ written = st.one_of(
 def test_what_is_published_is_allowed_and_under_names_of_ones_own(
     allowed: FilterSet, items: list[Notification], mine: tuple[str, ...]
 ) -> None:
-    """One could write what he may not, or in another one's name."""
+    """A user could publish forbidden notifications, or under another name."""
     permit = writer(allowed, *mine)
     found = refused(permit, items)
     assert found == [
@@ -310,7 +310,7 @@ def test_what_is_published_is_allowed_and_under_names_of_ones_own(
 
 
 def test_a_refusal_names_attributes_and_tells_no_values() -> None:
-    """Brokers write it into their logs, and who reads these may not see what is published."""
+    """Brokers log the reason, and a reader of the log may not see the content."""
     permit = writer(parse_filter_set("price < 5"), "")
     error = permit.why_unpublishable(Notification({"price": 4711, "note": "sealed"}))
     assert "may not publish a notification of note, price: none" in str(error)
@@ -336,7 +336,7 @@ def test_a_refusal_names_attributes_and_tells_no_values() -> None:
 def test_of_several_values_each_has_to_be_allowed(
     allowed: str, attributes: dict[str, Any], is_allowed: bool
 ) -> None:
-    """With one value that he may one could publish others beside it, that he may not."""
+    """An allowed value would permit other values beside it."""
     permit = writer(FilterSet(allowed), "*")
     item = Notification(attributes)
     assert (refused(permit, [item]) == []) is is_allowed
@@ -350,7 +350,7 @@ PLAIN = Envelope("i", "desk", 1, 1_700_000_000_000_000)
 
 
 def refused(permit: Permit, items: Any) -> list[int]:
-    """Those that may not be published, whatever turns that takes."""
+    """The positions of forbidden publications, after any number of turns."""
     looking = permit.unpublishable(items)
     while True:
         try:
@@ -378,7 +378,7 @@ def test_bundles_are_looked_at_as_notifications_are(
     mine: tuple[str, ...],
     others: FilterSet,
 ) -> None:
-    """What is refused alone could be published among others."""
+    """A forbidden notification could be published among others."""
     load_kernels()
     stamped = [
         each.with_envelope(replace(PLAIN, publisher=names[at % len(names)]))
@@ -397,7 +397,7 @@ def test_bundles_are_looked_at_as_notifications_are(
 
 @needs_numba
 def test_of_users_together_each_is_held_to_filters_of_its_own() -> None:
-    """One could publish what another one may; or all would be looked at at length."""
+    """A user could publish notifications of another; or all would be checked at length."""
     load_kernels()
     together = PublishFilters()
     bundle = bundle_of([Notification({"a": n, "b": "x"}, envelope=PLAIN) for n in range(8)])
@@ -434,7 +434,7 @@ def test_of_users_together_each_is_held_to_filters_of_its_own() -> None:
 
 @needs_numba
 def test_of_a_bundle_every_publisher_is_looked_at() -> None:
-    """Another one's name in the middle, of the same length, would not be seen."""
+    """Another name in the middle, of the same length, would be overlooked."""
     load_kernels()
     items = [
         Notification({"a": n}, envelope=replace(PLAIN, publisher=name))
@@ -456,7 +456,7 @@ LONG = Notification({"a": "xxyxyyy" * 10_000 + "x" * 11})
 
 
 def test_what_is_too_much_work_to_look_at_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever makes it costly enough could write or read anything, or keep a broker busy."""
+    """A costly request would be granted, or keep a broker busy."""
     cheap = Notification({"a": "x" * 11})
     items = [cheap, LONG, cheap, Notification({"a": "z"})]
     assert refused(writer(COSTLY, "*"), items) == [3]
@@ -473,7 +473,7 @@ def test_what_is_too_much_work_to_look_at_is_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_names_that_are_not_ones_own_are_refused() -> None:
-    """One could read or end another one's durable subscription, or look into a broker."""
+    """A user could read or end the durable subscription of another, or inspect a broker."""
     permit = Permit(Principal("desk", publishers=("desk",), durable=("kept",)))
     permit.check_durable("kept/1")
     permit.check_publisher("desk/1")
@@ -489,7 +489,7 @@ def test_names_that_are_not_ones_own_are_refused() -> None:
 
 
 def test_who_may_do_everything_is_refused_nothing() -> None:
-    """A permission would take something from who has all."""
+    """A permission would restrict a user with all rights."""
     permit = Permit(changed(free("desk"), may_link=False))
     for wish in (FilterSet("a = 1 or b matches 'x'"), FilterSet([]), Filter({})):
         assert permit.allow_filters(wish) is wish

@@ -1,4 +1,4 @@
-"""Signatures hold for what was said, whatever way it came, and for nothing else."""
+"""Signatures are valid for the signed content, on every path, and for nothing else."""
 
 import base64
 import pickle
@@ -55,11 +55,11 @@ WAYS: Final[dict[str, Callable[[Notification], Any]]] = {
         dict(reversed([*of.attributes.items()])), of.body, of.content_type, of.envelope
     ),
 }
-"""The ways in which notifications are kept and sent."""
+"""The forms in which notifications are stored and sent."""
 
 
 def reason(of: Notification, verifier: Verifier = VERIFIER) -> str:
-    """Why a notification is not verified; empty where it is."""
+    """The reason why a notification is not verified; empty if it is."""
     try:
         verifier.check(of)
     except NotVerifiedError as error:
@@ -86,7 +86,7 @@ published: Final = st.builds(
 
 @given(published)
 def test_a_signature_holds_whatever_way_it_took(of: Notification) -> None:
-    """A subscriber would refuse what a store or another form of it gave back."""
+    """A subscriber would refuse a notification from a store, or in another form."""
     signed = DESK.signed(of)
     assert VERIFIER.check(signed) == of.envelope.id
     for name, way in WAYS.items():
@@ -97,7 +97,7 @@ def test_a_signature_holds_whatever_way_it_took(of: Notification) -> None:
 
 
 def test_what_is_signed_is_what_the_page_says() -> None:
-    """Whoever verifies in another language would find nothing to hold."""
+    """A verifier in another language would have no reference."""
     packed = (
         b"contrada notification signature 1\0\x9a\xa1i\xa4desk\x01\x00\xc0\x04\xabbest-effort"
         b"\x92\x92\xa1a\x92\x92\x04\x05\x92\x06\xc4\x01x\x92\xa1b\x91\x92\x02\xc3\xa0\xc4\x00"
@@ -148,7 +148,7 @@ def _enveloped(of: Notification, **fields: Any) -> Notification:
 
 @pytest.mark.parametrize("part", CHANGES)
 def test_a_change_of_any_part_is_found(part: str) -> None:
-    """A broker could change what somebody said, and he would be held to it."""
+    """A broker could change the content, and the publisher would be blamed."""
     changed = CHANGES[part](SIGNED)
     assert not changed.is_identical(SIGNED)
     assert reason(changed) == CHANGED
@@ -156,7 +156,7 @@ def test_a_change_of_any_part_is_found(part: str) -> None:
 
 @given(published, published)
 def test_no_signature_is_good_for_another(one: Notification, other: Notification) -> None:
-    """What was signed once could be given another meaning by how it is written down."""
+    """Signed bytes could get another meaning by another encoding."""
     signature = DESK.signed(one).envelope.id.removeprefix(one.envelope.id)
     moved = _enveloped(other, id=one.envelope.id + signature)
     same = _enveloped(other, id=one.envelope.id).is_identical(one)
@@ -165,7 +165,7 @@ def test_no_signature_is_good_for_another(one: Notification, other: Notification
 
 @given(st.integers(0, len(SIGNED.envelope.id) - 1), st.sampled_from("AQgwz0_-~."))
 def test_a_changed_id_is_never_verified(at: int, character: str) -> None:
-    """What came would pass once more under another text of its signature."""
+    """A repetition would pass with another text of its signature."""
     id_ = SIGNED.envelope.id
     changed = _enveloped(SIGNED, id=id_[:at] + character + id_[at + 1 :])
     assert (reason(changed) == "") == changed.is_identical(SIGNED)
@@ -185,7 +185,7 @@ def test_ids_of_strangers_are_no_signatures(tail: str) -> None:
 
 
 def test_why_it_is_not_verified() -> None:
-    """Nobody could tell an attack from a key that is not there yet."""
+    """An attack could not be distinguished from a missing key."""
     assert reason(SIGNED) == ""
     assert reason(QUOTE) == UNSIGNED
     assert reason(STRANGER.signed(QUOTE)) == UNKNOWN_KEY
@@ -193,7 +193,7 @@ def test_why_it_is_not_verified() -> None:
 
 
 def test_a_key_speaks_for_its_names_alone() -> None:
-    """A key of a publisher would be one for all whose names begin alike; or for none below it."""
+    """A key would be valid for all names with the same beginning; or for none below its name."""
     for name in ("desk", "desk/rates", "desk/rates/eu"):
         signed = Signer(name, private_key(1)).signed(_enveloped(QUOTE, publisher=name))
         assert reason(signed) == ""
@@ -205,14 +205,14 @@ def test_a_key_speaks_for_its_names_alone() -> None:
 
 
 def test_a_name_may_have_several_keys_and_a_key_several_names() -> None:
-    """Keys could not be changed while notifications signed by the old one are on their way."""
+    """Keys could not be changed while notifications signed by the old one are in flight."""
     both = Verifier({"desk": [STRANGER.public_key, DESK.public_key], "feed": DESK.public_key})
     of_feed = Signer("feed", private_key(1)).signed(_enveloped(QUOTE, publisher="feed"))
     assert [reason(each, both) for each in (SIGNED, STRANGER.signed(QUOTE), of_feed)] == [""] * 3
 
 
 def test_only_its_own_is_signed_and_once() -> None:
-    """A bridge would put its name under what others said, or spoil their signatures."""
+    """A bridge would sign other publishers' notifications, or spoil their signatures."""
     assert DESK.signed(SIGNED) is SIGNED
     other = _enveloped(QUOTE, publisher="feed")
     assert DESK.signed(other) is other
@@ -221,7 +221,7 @@ def test_only_its_own_is_signed_and_once() -> None:
 
 @needs_numba
 def test_signed_notifications_stay_on_the_fast_way() -> None:
-    """Signed traffic would be looked at one by one by every broker."""
+    """Brokers would process signed notifications one by one."""
     load_kernels()
     plain = Notification({"symbol": "DIS", "price": 61.5}, envelope=STAMPED)
     packed = [to_msgpack(DESK.signed(plain))] * BUNDLE_MIN
@@ -233,7 +233,7 @@ def test_signed_notifications_stay_on_the_fast_way() -> None:
 
 
 def test_bad_keys_and_names_are_told() -> None:
-    """A slip would become a signature that nobody can verify; or tell a secret."""
+    """A typing error would give a signature that is never valid; or reveal a secret."""
     with pytest.raises(LimitError) as found:
         Signer("x" * (SIGNED_PUBLISHER_BYTES_MAX + 1), private_key(1))
     assert found.value.maximum == SIGNED_PUBLISHER_BYTES_MAX
@@ -248,7 +248,7 @@ def test_bad_keys_and_names_are_told() -> None:
 
 
 def test_the_longest_name_can_be_stamped_and_signed() -> None:
-    """A publisher would fail at its last numbers only."""
+    """A publisher would fail only at its last numbers."""
     name = "d" * SIGNED_PUBLISHER_BYTES_MAX
     longest = Envelope(f"{name}.{'f' * 16}.{2**63 - 1}", name, 2**63 - 1, 0)
     signed = Signer(name, private_key(1)).signed(QUOTE.with_envelope(longest))
@@ -271,12 +271,12 @@ def private(number: int) -> str:
 
 
 def numbered(number: int, run: str = "desk.4f0c") -> Notification:
-    """A signed notification of a run."""
+    """A signed notification of a sequence."""
     return DESK.signed(QUOTE.with_envelope(Envelope(f"{run}.{number}", "desk", number, 7)))
 
 
 def told(read: Callable[[Notification], Any], of: Notification) -> str:
-    """Why it is not read; empty where it is."""
+    """The reason why it is not read; empty if it is."""
     try:
         read(of)
     except NotVerifiedError as error:
@@ -285,7 +285,7 @@ def told(read: Callable[[Notification], Any], of: Notification) -> str:
 
 
 def test_what_is_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An order that is given again would be carried out again."""
+    """A repeated order would be executed again."""
     monkeypatch.setattr(signatures, "REPEATS_WINDOW", 8)
     read = VERIFIER.only("price any").from_notification
     for number, expected in [
@@ -308,7 +308,7 @@ def test_what_is_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_was_silent_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who publishes under many names would fill the memory of all who verify."""
+    """A publisher with many names would fill the memory of all verifiers."""
     monkeypatch.setattr(signatures, "SEQUENCES_KNOWN_MAX", 2)
     read = VERIFIER.only("price any").from_notification
     runs = ["a", "b", "a", "c", "a"]
@@ -317,6 +317,6 @@ def test_who_was_silent_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_each_subscription_has_its_own_memory() -> None:
-    """Of two that ask for the same one would get nothing."""
+    """Of two equal subscriptions, one would receive nothing."""
     both = [VERIFIER.only("price any").from_notification for _ in range(2)]
     assert [told(read, SIGNED) for read in both] == ["", ""]

@@ -1,4 +1,4 @@
-"""The store in a schema of PostgreSQL: connections that break, servers that are killed."""
+"""The store in a schema of PostgreSQL: broken connections, killed servers."""
 
 import asyncio
 import importlib
@@ -28,7 +28,7 @@ from tests.postgres import Server, needs_postgres, shared_server
 READ_AHEAD_MAX = ServiceLimits().prefetch_max
 
 COMMITTED = b"C\x00\x00\x00\x0bCOMMIT\0"
-"""How a server says, on the wire, that it has committed."""
+"""A server's message of a commit, on the wire."""
 
 CUT = (
     "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
@@ -38,7 +38,7 @@ CUT = (
 
 @pytest.fixture
 def place() -> SchemaPlace:
-    """A schema that is not there yet, of a server that runs on."""
+    """A new schema of a running server."""
     return SchemaPlace(shared_server().url())
 
 
@@ -51,7 +51,7 @@ def server() -> Iterator[Server]:
 
 
 class Wire:
-    """What lies between a store and its server; it can lose the answer to a commit."""
+    """A proxy between a store and its server, which can lose the answer to a commit."""
 
     def __init__(self, folder: str, to: Path) -> None:
         self.loses_commit = False
@@ -87,7 +87,7 @@ class Wire:
             wire.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Carries nothing any more."""
+        """Closes all connections."""
         for each in (self._listener, *self._open):
             self._shut(each)
             each.close()
@@ -102,7 +102,7 @@ def held(store: PostgresStore, log: str = "a") -> list[bytes]:
 
 @needs_postgres
 def test_a_connection_that_was_cut_is_made_anew(place: SchemaPlace) -> None:
-    """A server that is restarted would end all that is promised."""
+    """A restart of the server would end all durable delivery."""
     store = PostgresStore(place.name)
     store.append("a", [b"1"], 1)
     store.sync()
@@ -121,7 +121,7 @@ def test_a_connection_that_was_cut_is_made_anew(place: SchemaPlace) -> None:
 
 @needs_postgres
 def test_a_group_whose_commit_had_no_answer_is_written_once() -> None:
-    """It would be written a second time, or never be counted as written."""
+    """A group would be written twice, or never be counted as written."""
     with TemporaryDirectory() as folder, closing(Wire(folder, shared_server().folder)) as wire:
         schema = shared_server().url().partition("?")[2]
         store = PostgresStore(f"{wire.url}?{schema}")
@@ -142,7 +142,7 @@ def test_a_group_whose_commit_had_no_answer_is_written_once() -> None:
 @pytest.mark.slow
 @needs_postgres
 def test_who_lost_the_store_to_another_writes_no_more(place: SchemaPlace) -> None:
-    """Two would give out the same positions, each in good faith."""
+    """Two processes would use the same positions, each in good faith."""
     first = PostgresStore(place.name)
     first.append("a", [b"mine"], 1)
     place.execute(CUT)
@@ -165,7 +165,7 @@ def test_who_lost_the_store_to_another_writes_no_more(place: SchemaPlace) -> Non
 
 @needs_postgres
 def test_one_lock_more_than_one_writer_cannot_get_by(place: SchemaPlace) -> None:
-    """What stands between may share a session among clients, and so its locks."""
+    """A pooler between may share a session among clients, and so its locks."""
     first = PostgresStore(place.name)
     place.execute("UPDATE contrada_store SET epoch = epoch + 1")
     first.append("a", [b"mine"], 1)
@@ -220,14 +220,14 @@ async def _published_over_a_kill(server: Server, url: str) -> None:
 @pytest.mark.slow
 @needs_postgres
 def test_a_server_that_is_killed_loses_nothing_and_doubles_nothing(server: Server) -> None:
-    """What publishers were told would be gone; or readers stand still for ever."""
+    """Accepted publications would be lost; or readers would wait for ever."""
     _published_over_a_kill(server, server.url())
 
 
 @pytest.mark.slow
 @needs_postgres
 def test_a_server_that_does_not_write_to_the_disk_is_refused(server: Server) -> None:
-    """What is certified would be gone when the machine is."""
+    """Certified notifications would be lost with the machine."""
     server.stop()
     server.start(fsync="off")
     with pytest.raises(StoreError, match="fsync off"):
@@ -236,7 +236,7 @@ def test_a_server_that_does_not_write_to_the_disk_is_refused(server: Server) -> 
 
 @needs_postgres
 def test_what_is_no_store_is_refused(place: SchemaPlace) -> None:
-    """Somebody's tables would be written beside, or over."""
+    """Tables of another program would be changed."""
     schema = place.name.partition("schema=")[2]
     place.execute(f"CREATE SCHEMA {schema}")
     place.execute("CREATE TABLE mine (x INT)")
@@ -250,7 +250,7 @@ def test_what_is_no_store_is_refused(place: SchemaPlace) -> None:
 def test_a_store_that_was_not_made_whole_is_made_anew(
     place: SchemaPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash while it is made would leave a schema that is no store for ever."""
+    """A crash during its creation would leave an unusable schema for ever."""
     with monkeypatch.context() as patch:
         patch.setattr(
             postgres_store, "_TABLES", postgres_store._TABLES.replace("TABLE notes", "TABLE logs")
@@ -278,7 +278,7 @@ def test_a_store_that_was_not_made_whole_is_made_anew(
     ],
 )
 def test_a_url_that_leads_nowhere_is_told_without_its_password(url: str, reason: str) -> None:
-    """A password would stand in a log."""
+    """A password would be logged."""
     with pytest.raises(StoreError) as raised:
         PostgresStore(url)
     assert reason in str(raised.value)
@@ -287,7 +287,7 @@ def test_a_url_that_leads_nowhere_is_told_without_its_password(url: str, reason:
 
 
 def test_other_urls_are_refused_with_what_is_known() -> None:
-    """A file of an odd name would be made."""
+    """A file with an odd name would be created."""
     with pytest.raises(ServiceError, match=r"'mysql://…': expected .*, postgresql://") as raised:
         # pragma: allowlist nextline secret
         ct.connect(store="mysql://me:secret@h/db")
@@ -295,7 +295,7 @@ def test_other_urls_are_refused_with_what_is_known() -> None:
 
 
 def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has not installed the extra would get a trace, and no remedy."""
+    """A user without the extra would get a trace, and no remedy."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "contrada.service.stores.postgres_store")
     with (
