@@ -39,7 +39,7 @@ def counted(index: ct.Index[int], counter: str, notifications: list[dict[str, An
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_filters_hang_at_the_attribute_of_many_values(compiled: bool) -> None:
+def test_filters_are_assigned_to_the_attribute_of_many_values(compiled: bool) -> None:
     """The attribute that got the first filters would get all of them, in its four buckets."""
     filters = (ct.Filter({"kind": f"k{n % 4}", "owner": f"o{n}"}) for n in range(2_000))
     index = index_of(filters, compiled=compiled)
@@ -52,7 +52,7 @@ def test_filters_hang_at_the_attribute_of_many_values(compiled: bool) -> None:
 @pytest.mark.quick_every(3)
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("part", [sets.prefix, sets.suffix, sets.contains])
-def test_filters_hang_at_the_parts_of_texts_that_are_many(part: Any, compiled: bool) -> None:
+def test_filters_are_assigned_to_parts_of_texts_that_are_many(part: Any, compiled: bool) -> None:
     """An equality of thirty values would always seem rarer than three letters."""
     filters = (ct.Filter({"kind": f"k{n % 30}", "path": part(f"{n:03}")}) for n in range(1_000))
     index = index_of(filters, compiled=compiled)
@@ -61,7 +61,7 @@ def test_filters_hang_at_the_parts_of_texts_that_are_many(part: Any, compiled: b
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_a_narrow_range_is_known_wherever_filters_hang(compiled: bool) -> None:
+def test_a_narrow_range_counts_at_any_place(compiled: bool) -> None:
     """Ranges would count only where filters hang by them, which then none would begin to do."""
     low = Random(3).sample(range(2_000), 2_000)
     filters = (ct.Filter({"kind": f"k{n % 4}", "price": sets.between(n, n + 1)}) for n in low)
@@ -103,7 +103,7 @@ def test_updates_tidy_up_by_themselves(compiled: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_answers_stay_exact_while_filters_are_hung_anew(compiled: bool) -> None:
+def test_answers_stay_exact_while_filters_are_reassigned(compiled: bool) -> None:
     """A filter on its way to another place would be missed, or be found twice."""
     random = Random(11)
 
@@ -139,7 +139,7 @@ def test_answers_stay_exact_while_filters_are_hung_anew(compiled: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_the_only_filter_of_a_bucket_is_hung_anew(compiled: bool) -> None:
+def test_the_only_filter_of_a_bucket_is_reassigned(compiled: bool) -> None:
     """A bucket that its last filter has left would be asked for one more."""
     limits = IndexLimits(looked_between=0, seen_min=512 if compiled else 64)
     names = [f"a{n}" for n in range(80)]

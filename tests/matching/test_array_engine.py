@@ -81,7 +81,7 @@ def test_a_key_that_takes_a_slot_which_was_renewed_is_kept(compiled: Any) -> Non
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_a_refused_filter_changes_neither_generation(
+def test_a_refused_filter_changes_neither_segment(
     compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While an index is renewed, a refused filter would be in one half of it."""
@@ -100,7 +100,7 @@ def test_a_refused_filter_changes_neither_generation(
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_what_the_encoder_does_not_know_is_checked(compiled: Any) -> None:
+def test_values_unknown_to_the_encoder_are_checked(compiled: Any) -> None:
     """A value that is no value would be matched as the text that the encoder makes of it."""
     engine = new_engine(compiled)
     engine.add(1, (ct.Filter("a = 1 and b = 2"),))
@@ -195,7 +195,7 @@ def test_stamps_start_anew_when_their_numbers_run_out(compiled: Any) -> None:
 
 
 @pytest.mark.slow
-def test_renewal_frees_what_is_unused() -> None:
+def test_renewal_frees_unused_parts() -> None:
     """Words of removed filters would stay for ever."""
     index: ct.Index[Any] = new_index(False)
     for key in range(3000):
@@ -265,7 +265,7 @@ def test_names_that_no_filter_asks_for_are_dropped_by_renewal(compiled: Any) -> 
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_what_a_renewal_replaces_is_freed_piece_by_piece(compiled: Any) -> None:
+def test_replaced_segments_are_freed_in_parts(compiled: Any) -> None:
     """An update would wait until all of a large index is freed."""
     index: ct.Index[int] = new_index(compiled)
     for number in range(1_000):

@@ -112,7 +112,7 @@ def test_rows_are_taken_in_their_order(strings: list[bytes], data: st.DataObject
 
 
 @given(STRINGS, STRINGS)
-def test_joined_ones_come_one_behind_another(first: list[bytes], second: list[bytes]) -> None:
+def test_joined_blobs_are_in_sequence(first: list[bytes], second: list[bytes]) -> None:
     """Held and new strings would be mixed."""
     assert (
         list(join_blobs([blobs_of(first), blobs_of([]), blobs_of(second)]).each()) == first + second

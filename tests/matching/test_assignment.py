@@ -36,7 +36,7 @@ FILTERS = {False: 300, True: 2_000}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_places_follow_what_is_published(compiled: bool) -> None:
+def test_places_follow_the_published_notifications(compiled: bool) -> None:
     """Filters would stay where they were hung before anything was known of notifications."""
     fewest = module("kernels.bucket_lookup", compiled).NOTIFICATIONS_MIN
     limits = IndexLimits(
@@ -65,7 +65,7 @@ def test_places_follow_what_is_published(compiled: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_what_hangs_well_is_left_alone(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_good_places_are_kept(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters would be hung anew again and again for nothing."""
     limits = IndexLimits(
         looked_between=0,
@@ -93,7 +93,7 @@ def test_what_hangs_well_is_left_alone(compiled: bool, monkeypatch: pytest.Monke
     assert 0 < len(asked) <= REASSIGNED_AT_ONCE * (limits.patience_max.bit_length() + 1)
 
 
-def test_what_was_seen_counts_after_it_faded() -> None:
+def test_statistics_count_after_fading() -> None:
     """Filters would be moved by chance, by statistics of a short time."""
     assert IndexLimits().fading_after >= module("kernels.bucket_lookup").NOTIFICATIONS_MIN
 
@@ -221,7 +221,7 @@ def told(array: str, field: str, row: Any, value: int) -> Any:
         told("entries", "here", lambda arrays: arrays.buckets.start[arrays.filters.place[0]], 9),
     ],
 )
-def test_what_hangs_elsewhere_than_it_says_is_told(broken: Any) -> None:
+def test_validate_finds_wrong_places(broken: Any) -> None:
     """`validate` would pass over a filter that no notification finds."""
     segment = generation_of([ct.Filter("a = 1"), ct.Filter("a = 2")], False)
     segment.assignment.validate([0, 1])

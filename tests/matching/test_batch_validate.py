@@ -28,7 +28,7 @@ def parts_of(msg: bytes, compiled: bool, begin: int = 0) -> list[int] | None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_parts_stand_where_it_says(compiled: bool) -> None:
+def test_parts_are_at_their_positions(compiled: bool) -> None:
     """A notification would be known by another's name, or matched by other bytes."""
     one = Notification({"a": 1, "b": "x"}, envelope=STAMPED)
     before, data = b"before", to_msgpack(one)

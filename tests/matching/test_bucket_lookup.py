@@ -65,7 +65,7 @@ def test_a_bin_is_that_between_two_pivots(cut_by: Any, asked: Any, compiled: Any
     filters=st.lists(strategies.filters(), min_size=1, max_size=12),
     notification=strategies.notifications(),
 )
-def test_what_matches_hangs_where_the_notification_comes_by(
+def test_matching_filters_are_at_reached_places(
     filters: Any, notification: Any, compiled: Any
 ) -> None:
     """A filter would be at a place that a matching notification does not reach."""
@@ -83,7 +83,7 @@ def test_what_matches_hangs_where_the_notification_comes_by(
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_ranges_hang_above_the_bins_of_their_values(compiled: Any) -> None:
+def test_ranges_are_above_the_bins_of_their_values(compiled: Any) -> None:
     """A range would be at nodes that a value inside it does not reach."""
     bounds = [(low, low + width) for low in range(0, 64, 4) for width in (0, 1, 9, 30, 64)]
     segment = generation_of([ct.Filter({"x": ct.ops.between(*each)}) for each in bounds], compiled)
@@ -131,7 +131,7 @@ def test_a_sketch_counts_distinct_constants(count: int, compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_shares_are_told_from_what_was_seen_once_that_is_enough(compiled: Any) -> None:
+def test_shares_come_from_enough_statistics(compiled: Any) -> None:
     """The first few notifications would decide where filters hang; or none ever."""
     seeking = module("kernels.bucket_lookup", compiled)
     segment = generation_of([ct.Filter("a = 1"), ct.Filter("b any")], compiled)
@@ -229,7 +229,7 @@ def test_more_places_than_are_looked_up_at_once(compiled: Any) -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_a_substring_is_found_wherever_it_stands(compiled: Any) -> None:
+def test_a_substring_is_found_at_any_position(compiled: Any) -> None:
     """Where one run of bytes that is asked for ends and the next begins, it would be missed."""
     index: ct.Index[str] = new_index(compiled)
     for part in ("a", "ab", "abc", "abcd", "abcde"):

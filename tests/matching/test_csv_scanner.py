@@ -66,7 +66,7 @@ LINES: dict[str, list[str | None] | None] = {
 }
 
 
-def test_cells_stand_between_signs() -> None:
+def test_cells_are_between_signs() -> None:
     """A cell would be another than the plain reader's, or a ragged row be whole."""
     fallback, cells = parted(
         "".join(f"{each}\n" for each in LINES), [0, json_scanner.NOT_KEPT, 1], absent=("NA", "none")
@@ -124,7 +124,7 @@ CELLS = st.one_of(
 @example(["truex", "true", "tru", "falsey", "false", "null", "5x", "5.", "NaN", "05"], True)
 @example(["true", "5"], False)
 @given(st.lists(CELLS, min_size=1, max_size=5), st.booleans())
-def test_cells_are_what_their_rule_says(cells: list[str], has_words: bool) -> None:
+def test_cells_follow_their_rule(cells: list[str], has_words: bool) -> None:
     """A text would be a number, or one number another."""
     data = np.frombuffer("".join(f"{each}," for each in cells).encode() + BEHIND, dtype=np.uint8)
     lasts = np.flatnonzero(data == ord(","))
@@ -186,7 +186,7 @@ ODD_TIMES = [
 ]
 
 
-def test_odd_times_are_what_their_rule_says() -> None:
+def test_odd_times_follow_their_rule() -> None:
     """A day that no calendar has would be the next one, or a sign another."""
     for text in ODD_TIMES:
         for has_zone in (True, False):
@@ -194,7 +194,7 @@ def test_odd_times_are_what_their_rule_says() -> None:
 
 
 @given(TIMES, st.booleans(), st.integers(0, 1))
-def test_times_are_what_their_rule_says(text: str, has_zone: bool, quote_bytes: int) -> None:
+def test_times_follow_their_rule(text: str, has_zone: bool, quote_bytes: int) -> None:
     """A time would be another, or a day that no year has."""
     check_time(text, has_zone, quote_bytes)
 
@@ -219,7 +219,7 @@ def check_time(text: str, has_zone: bool, quote_bytes: int) -> None:
         assert has_zone or len(text) > 10
 
 
-def test_what_is_no_text_is_no_time() -> None:
+def test_other_values_than_texts_are_no_times() -> None:
     """A number of JSON, or a missing value, would be a time."""
     data = np.frombuffer(b" 2013-06-01 " + BEHIND, dtype=np.uint8)
     values = np.empty(1, np.int64)

@@ -36,7 +36,7 @@ MEANINGS: dict[str, Callable[[bytes, bytes], bool]] = {
 
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("operator", ATOM_KINDS)
-def test_each_operator_on_text_means_what_it_says(operator: str, compiled: Any) -> None:
+def test_each_operator_on_text_has_its_meaning(operator: str, compiled: Any) -> None:
     """A text would be compared from its wrong end, with or without case where it is not to be."""
     for constant in {fold(text) if "nocase" in operator else text for text in TEXTS}:
         value_set = ct.ValueSet((), Literal(Atom(operator, constant), True))
@@ -57,7 +57,7 @@ def of_three(values: tuple[int, ...], *, every: bool) -> int:
 
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("every", [False, True])
-def test_what_only_the_model_can_tell_is_joined_with_the_rest(every: bool, compiled: Any) -> None:
+def test_undecided_values_are_joined_with_the_rest(every: bool, compiled: Any) -> None:
     """MAYBE would count as true or as false; or the values below it would be lost."""
     joined = module("kernels.evaluate", compiled).joined
     for count in range(4):
@@ -69,7 +69,7 @@ def test_what_only_the_model_can_tell_is_joined_with_the_rest(every: bool, compi
 
 @pytest.mark.parametrize("compiled", COMPILED)
 @given(of=strategies.value_sets(), values=st.lists(strategies.values(), min_size=1, max_size=4))
-def test_a_set_holds_what_it_holds_in_the_model(of: Any, values: Any, compiled: Any) -> None:
+def test_a_set_holds_the_members_of_the_model(of: Any, values: Any, compiled: Any) -> None:
     """A constraint would let other values pass than the filter does."""
     segment = generation_of([ct.Filter({"x": of})], compiled)
     arrays = segment.arrays

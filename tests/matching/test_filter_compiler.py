@@ -118,7 +118,7 @@ def test_the_keys_of_an_interval_hold_all_of_it(a: Any, b: Any) -> None:
         ("a (!= 'x' & != 'y')", None),
     ],
 )
-def test_what_lacks_one_value_is_seen(text: str, expected: Any) -> None:
+def test_a_set_without_one_value_is_recognized(text: str, expected: Any) -> None:
     """A guard would turn away more than the one value that `!=` excludes."""
     assert excluded_value(ct.Filter(text).sets["a"]) == expected
 
@@ -145,7 +145,7 @@ def test_texts_and_sets_are_kept_once() -> None:
 
 
 @given(st.lists(strategies.filters(strategies.value_sets(2)), max_size=8), st.data())
-def test_what_no_filter_has_any_more_is_unused(filters: Any, data: Any) -> None:
+def test_parts_without_a_filter_are_unused(filters: Any, data: Any) -> None:
     """Memory would never be tidied up, or a renewal begin while all of it is used."""
     compiler = new_compiler()
     of = [constraints_of(program.words) for program in compiler.programs(filters)]
@@ -165,7 +165,7 @@ def test_what_no_filter_has_any_more_is_unused(filters: Any, data: Any) -> None:
     assert compiler.bytes_unused == 0
 
 
-def test_what_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_constants_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """References would be cut, and lead to other texts or attributes."""
     compiling = module("filter_compiler", True)
     monkeypatch.setattr(compiling, "TEXT_BYTES_MAX", 10)
@@ -266,7 +266,7 @@ def test_a_cut_at_the_end_of_a_domain_has_a_key() -> None:
 @pytest.mark.parametrize(
     "constant", [lambda n: f"{n}" * 20_000, lambda n: [n + i / 8 for i in range(2_000)]]
 )
-def test_constants_of_filters_that_are_gone_are_cleared(constant: Any) -> None:
+def test_constants_of_removed_filters_are_cleared(constant: Any) -> None:
     """Long texts, and sets, of one subscription that changes would fill the memory."""
     index: ct.Index[str] = new_index(False)
     sizes = []

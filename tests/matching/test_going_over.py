@@ -79,7 +79,7 @@ def test_the_arrays_take_over_when_they_hold_everything() -> None:
     index.validate()
 
 
-def test_what_the_arrays_refuse_leaves_the_plain_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_filters_keep_the_plain_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter would be lost, or matching end, because the arrays have no room for it."""
     monkeypatch.setattr(module("filter_compiler"), "TEXT_BYTES_MAX", 10)
     index: ct.Index[int] = ct.Index(compiled=False)
@@ -117,7 +117,7 @@ def test_kernels_are_loaded_once_when_that_pays(monkeypatch: pytest.MonkeyPatch)
 
 @needs_numba
 @pytest.mark.parametrize("count", [50, 1_000])
-def test_a_service_goes_over_in_pieces(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_a_service_moves_in_parts(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """All filters would be entered between two notifications of a service."""
     load_kernels()
     state = dict(jit._state)

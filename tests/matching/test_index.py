@@ -162,7 +162,7 @@ def test_a_mapping_has_no_marks_and_no_envelope(compiled: Any) -> None:
     assert index.match({"a": 2**60 + 1, "@is.Quote": True, "@timestamp": "t"}) == ["large"]
 
 
-def test_a_key_comes_once_and_equal_filters_are_stored_once() -> None:
+def test_keys_are_distinct_and_equal_filters_are_stored_once() -> None:
     """A key would be repeated for each of its filters, or equal filters be matched twice."""
     index: ct.Index[Any] = new_index(False)
     index.add("one", ct.FilterSet("a = 1 or b = 2"))
@@ -228,7 +228,7 @@ def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("compiled", ENGINES)
 @pytest.mark.parametrize("given", ["a text", None, 3, [1]])
-def test_what_is_no_notification_is_said(compiled: Any, given: Any) -> None:
+def test_invalid_notifications_are_refused_with_a_reason(compiled: Any, given: Any) -> None:
     """An error about an attribute of Python's would not name the expected argument."""
     index: ct.Index[int] = new_index(compiled)
     index.add(1, "a > 1")
@@ -302,7 +302,7 @@ def test_a_table_is_matched_as_its_rows(compiled: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
+def test_a_short_lived_key_leaves_nothing_in_the_long_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An index with many short subscriptions would grow forever."""
@@ -323,7 +323,7 @@ def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_many_keys_of_one_filter_come_and_go(compiled: Any) -> None:
+def test_many_keys_of_one_filter_are_added_and_removed(compiled: Any) -> None:
     """A key would be lost, or stay, among those that share a filter."""
     index: ct.Index[int] = new_index(compiled)
     random = Random(3)
@@ -369,7 +369,7 @@ def test_every_type_of_number_is_read_from_its_column(kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_expressions_hang_where_what_they_imply_is_found(compiled: Any) -> None:
+def test_expressions_are_assigned_by_their_implied_texts(compiled: Any) -> None:
     """Every notification would be checked against all expressions and wildcards, or lose some."""
     index: ct.Index[int] = new_index(compiled)
     by_key: dict[int, ct.Filter] = {}
@@ -398,7 +398,7 @@ def test_expressions_hang_where_what_they_imply_is_found(compiled: Any) -> None:
         ("a (< 5 | > 9)", {"a": [1, 12, 2**60 + 1]}),
     ],
 )
-def test_a_filter_that_is_met_at_several_places_comes_once(
+def test_a_filter_of_several_places_is_found_once(
     compiled: Any, text: str, attributes: dict[str, Any]
 ) -> None:
     """A key would be repeated, because two values, or two parts of one, lead to its filter."""
@@ -613,7 +613,7 @@ def test_a_residue_that_raises_says_no_and_is_counted(compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("compiled", ENGINES)
-def test_a_residue_goes_with_its_key(compiled: bool) -> None:
+def test_a_residue_is_removed_with_its_key(compiled: bool) -> None:
     """A key would be decided by its former filter."""
     index: ct.Index[str] = new_index(compiled)
     index.add("k", RULES["same"])

@@ -30,7 +30,7 @@ HASH_TABLES = ("names", "slots", "equal")
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int64, ARRAYS["entries"], object])
-def test_what_has_grown_holds_what_it_held(kind: Any) -> None:
+def test_grown_arrays_keep_their_rows(kind: Any) -> None:
     """Rows would be lost, or fresh ones have the former contents of memory."""
     array = np.zeros(10, dtype=kind)
     array[9] = np.ones(1, dtype=kind)[0]
@@ -78,7 +78,7 @@ def checked(arrays: Any) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(ARRAYS)), st.integers(0, 300)), max_size=12))
-def test_kernels_are_told_where_each_array_is(asked: Any) -> None:
+def test_kernels_get_the_address_of_each_array(asked: Any) -> None:
     """A kernel would read where an array was before it moved."""
     arrays = Arrays()
     checked(arrays)
@@ -122,7 +122,7 @@ def test_hash_tables_stay_half_empty(hashes: Any) -> None:
 # --- what a match asks for ----------------------------------------------------------------------
 
 
-def test_what_a_kernel_needs_is_doubled() -> None:
+def test_arrays_are_doubled_for_kernels() -> None:
     """A notification would be matched again and again without getting its room."""
     arrays = Arrays()
     arrays.counters.seen[0] = arrays.counters.matched[0] = 5
@@ -134,7 +134,7 @@ def test_what_a_kernel_needs_is_doubled() -> None:
     assert arrays.counters.seen[0] == arrays.counters.matched[0] == 4, "it is matched once more"
 
 
-def test_stamps_are_cleared_and_what_was_seen_is_halved() -> None:
+def test_stamps_are_cleared_and_statistics_halved() -> None:
     """An old stamp would look new; or the statistics be forgotten at once."""
     arrays = Arrays()
     stamped = [("counters", "epoch"), ("state", "epoch"), ("buckets", "stamp")]
@@ -168,7 +168,7 @@ def test_bits_of_substrings_take_no_room_before_one_is_asked_for() -> None:
 # --- all of them --------------------------------------------------------------------------------
 
 
-def test_what_is_saved_is_restored() -> None:
+def test_saved_arrays_are_restored() -> None:
     """A filter would be restored without its place, or the scratch be too small for it."""
     filters = [
         ct.Filter({"a": n, "b": ct.ops.contains(f"x{n}"), "c": ct.ops.gt(n)}) for n in range(50)

@@ -97,7 +97,7 @@ def test_a_key_that_cannot_be_one_leaves_the_index_as_it_was(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_what_was_seen_is_saved(compiled: Any, tmp_path: Path) -> None:
+def test_statistics_are_saved(compiled: Any, tmp_path: Path) -> None:
     """A loaded index would take its attributes for more frequent than notifications are."""
     index: ct.Index[int] = new_index(compiled)
     index.add(1, ct.Filter("a = 1"))
@@ -149,7 +149,7 @@ def test_arrays_lie_where_they_can_be_mapped(tmp_path: Path) -> None:
     assert at == len(whole)
 
 
-def test_what_is_added_to_a_loaded_index_stays_in_its_process(tmp_path: Path) -> None:
+def test_additions_to_a_loaded_index_stay_in_its_process(tmp_path: Path) -> None:
     """One process would change the matches of all others."""
     small(tmp_path / "index")
     before = (tmp_path / "index").read_bytes()
@@ -184,7 +184,7 @@ def test_changed_bytes_are_found(tmp_path: Path, seed: int) -> None:
         loaded_index(path, False)
 
 
-def test_what_cannot_be_saved_leaves_the_file_that_is_there(tmp_path: Path) -> None:
+def test_a_failed_save_keeps_the_old_file(tmp_path: Path) -> None:
     """An index that was saved would be lost when the next one cannot be."""
     index = small(tmp_path / "index")
     before = (tmp_path / "index").read_bytes()

@@ -83,7 +83,7 @@ def test_kernels_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_numba
-def test_who_waits_for_a_compiler_is_told(
+def test_waiting_for_a_compiler_is_logged(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A process would seem to hang for a minute; or complain where kernels are on disk."""
@@ -136,7 +136,7 @@ def installed_in(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_an_installation_has_compiled_serves_all_its_users(
+def test_kernels_of_an_installation_serve_all_its_users(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_first: bool
 ) -> None:
     """Each user of an image would compile the same again; or lose their own."""
@@ -158,7 +158,7 @@ def test_what_an_installation_has_compiled_serves_all_its_users(
     assert [path.name for path in folder().parent.iterdir()] == [of_root.name]
 
 
-def test_who_cannot_keep_compiled_kernels_is_told(
+def test_an_unwritable_cache_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every process of a user without a home would compile, and nobody would know why."""
@@ -174,7 +174,7 @@ def test_who_cannot_keep_compiled_kernels_is_told(
 
 
 @needs_numba
-def test_who_installs_compiles_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installation_compiles_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first task on each machine would compile for seconds, or again for other arrays."""
     imported: list[str] = []
     with monkeypatch.context() as patch:

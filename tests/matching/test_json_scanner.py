@@ -90,7 +90,7 @@ def test_texts_end_where_a_sign_does(size: int, sign: str) -> None:
 
 
 @pytest.mark.parametrize("size", range(20))
-def test_digits_end_where_none_stands(size: int) -> None:
+def test_digits_end_before_another_byte(size: int) -> None:
     """A sign that is near the digits would be one."""
     for sign in range(256):
         if not ord("0") <= sign <= ord("9"):

@@ -90,7 +90,7 @@ TestCompiledSlots.__doc__ = "The same on compiled kernels."
     ],
     ids=range(15),
 )
-def test_what_equals_an_integer_is_that_key(key: Any, found: bool, compiled: Any) -> None:
+def test_values_equal_to_an_integer_are_its_key(key: Any, found: bool, compiled: Any) -> None:
     """A key would be found as a dict finds it only while some key is no integer, or only then."""
     slots = module("key_table", compiled).KeyTable()
     slots.take(1, slots.find(1))
@@ -124,7 +124,7 @@ def test_a_key_that_went_is_let_go() -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_what_cannot_be_a_key_takes_no_slot(compiled: Any) -> None:
+def test_invalid_keys_take_no_slot(compiled: Any) -> None:
     """A refused key would leave a slot that is nobody's."""
     slots = module("key_table", compiled).KeyTable()
     wrong: Any = [1]
@@ -138,7 +138,7 @@ def test_what_cannot_be_a_key_takes_no_slot(compiled: Any) -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_keys_that_are_taken_twice_are_told(compiled: Any) -> None:
+def test_keys_with_two_slots_are_found(compiled: Any) -> None:
     """`validate` would pass over a table that leads elsewhere."""
     slots = module("key_table", compiled).KeyTable()
     for key in range(5):

@@ -47,7 +47,7 @@ def guards_of(segment: Any, number: int) -> list[list[tuple[int, int, int]]]:
 
 @pytest.mark.parametrize("compiled", COMPILED)
 @given(of=strategies.filters(strategies.value_sets(2)), notification=strategies.notifications())
-def test_guards_never_say_no_to_what_passes(of: Any, notification: Any, compiled: Any) -> None:
+def test_guards_never_reject_passing_values(of: Any, notification: Any, compiled: Any) -> None:
     """A filter would be missed, or match by its guards alone although it must not."""
     segment = generation_of([of], compiled)
     arrays, guard_passes = segment.arrays, inner(compiled).guard_passes
@@ -169,7 +169,7 @@ def test_more_candidates_than_are_written_down_at_a_time(count: int, compiled: A
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_an_answer_says_what_is_to_be_done_with_it(compiled: Any) -> None:
+def test_an_answer_has_its_next_step(compiled: Any) -> None:
     """Slots would be taken for keys, drift never be mended, or a span without sense pass."""
     index: ct.Index[Any] = new_index(compiled)
     for key in range(3):

@@ -63,7 +63,7 @@ def test_a_number_that_has_no_room_is_refused() -> None:
         numbers[0] = -1
 
 
-def test_what_only_compiled_code_can_do_is_refused() -> None:
+def test_operations_of_compiled_code_are_refused() -> None:
     """Columns would be read from anywhere in memory."""
     memory = module("kernels.memory")
     for operation in (memory.number_at, memory.bytes_at):

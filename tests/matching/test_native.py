@@ -47,7 +47,7 @@ def place(name: str, field: str, row: int = ROW) -> str:
     return f"m.{name}[{row}].{field}" if field else f"m.{name}[{row}]"
 
 
-def test_a_kernel_sees_what_python_wrote_in_every_field() -> None:
+def test_a_kernel_reads_pythons_value_of_every_field() -> None:
     """A kernel would read a field of another name, of another array, or of another width."""
     lines = [f"found[{n}] = {place(*each)}" for n, each in enumerate(NUMBERS)]
     arrays, found = filled(), np.zeros(len(NUMBERS), dtype=np.int64)
@@ -58,7 +58,7 @@ def test_a_kernel_sees_what_python_wrote_in_every_field() -> None:
     assert len(set(found.tolist())) > len(NUMBERS) - 10, "each number is another one"
 
 
-def test_python_sees_what_a_kernel_wrote_in_every_field() -> None:
+def test_python_reads_a_kernels_value_of_every_field() -> None:
     """A kernel would write a field beside the one that it means."""
     lines = [f"{place(*each)} = found[{n}]" for n, each in enumerate(NUMBERS)]
     arrays = filled()
@@ -116,7 +116,7 @@ def test_an_operator_has_the_kernels_bits() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_in_memory_is_read_by_its_type() -> None:
+def test_memory_is_read_by_its_type() -> None:
     """A column of a narrow type would be read in pairs, or without its sign."""
     from contrada.matching.kernels.native import number_at
 

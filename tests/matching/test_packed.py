@@ -70,9 +70,7 @@ NAMES = ("@id", "@publisher", "@time")
     envelope=strategies.envelopes,
     names=st.lists(st.sampled_from(NAMES), unique=True, min_size=1).map(tuple),
 )
-def test_the_envelope_stands_behind_the_attributes(
-    attributes: Any, envelope: Any, names: Any
-) -> None:
+def test_the_envelope_is_behind_the_attributes(attributes: Any, envelope: Any, names: Any) -> None:
     """A filter on the publisher would miss notifications, or an attribute be lost."""
     span = encode({name: n % 2**63 for name, n in attributes.items()})
     found = msgspec.msgpack.decode(with_envelope(span, envelope, names))
@@ -96,7 +94,7 @@ def test_a_map_of_any_width_gets_an_envelope(count: int) -> None:
 
 
 @pytest.mark.parametrize("span", [b"", b"\x01", b"\x91\x01", b"\xc1"])
-def test_what_is_no_map_is_left_to_who_reads_it(span: bytes) -> None:
+def test_other_values_than_maps_are_left_to_the_reader(span: bytes) -> None:
     """Bytes that are no map would become one."""
     assert with_envelope(span, UNSTAMPED, NAMES) == span
 
@@ -117,7 +115,7 @@ def test_a_value_that_none_can_have_is_refused() -> None:
             to_notification(span, UNSTAMPED, ())
 
 
-def test_what_is_given_becomes_a_notification() -> None:
+def test_arguments_become_notifications() -> None:
     """The model would evaluate another notification."""
     given_ = ct.Notification({"a": 1})
     assert to_notification(given_, UNSTAMPED, ()) is given_
@@ -164,7 +162,7 @@ def same(bundle: Bundle, notifications: Sequence[Notification]) -> bool:
 @needs_numba
 @pytest.mark.parametrize("attributes", PLAIN)
 @pytest.mark.parametrize("body", [b"", b"b" * 300, b"b" * 70_000])
-def test_what_is_plain_is_passed_on_as_it_came(attributes: dict[str, Any], body: bytes) -> None:
+def test_plain_spans_are_passed_on_unchanged(attributes: dict[str, Any], body: bytes) -> None:
     """Most notifications would be looked at one by one."""
     given = [
         Notification(attributes, body=body, envelope=STAMPED, content_type=content_type)
@@ -180,7 +178,7 @@ def test_what_is_plain_is_passed_on_as_it_came(attributes: dict[str, Any], body:
 
 @needs_numba
 @pytest.mark.parametrize("other", OTHERS)
-def test_what_is_another_is_looked_at(other: Notification) -> None:
+def test_unusual_notifications_are_checked(other: Notification) -> None:
     """A lifetime, a priority or a guarantee would be ignored."""
     assert bundle_with(to_msgpack(other)) is None
 
@@ -191,7 +189,7 @@ def test_what_is_another_is_looked_at(other: Notification) -> None:
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3),
     end=st.integers(0, 400) | st.none(),
 )
-def test_what_could_not_be_read_is_in_no_parcel(
+def test_unreadable_notifications_are_in_no_bundle(
     one: Notification, changes: list[tuple[int, int]], end: int | None
 ) -> None:
     """Bytes of strangers that nobody looked at would reach subscribers."""
@@ -227,7 +225,7 @@ def replace_identity(envelope: Envelope) -> Envelope:
     wishes=st.lists(strategies.filters(), max_size=6),
     rows=st.lists(strategies.notifications(), min_size=BUNDLE_MIN, max_size=12),
 )
-def test_a_parcel_matches_what_its_notifications_match(
+def test_a_bundle_matches_as_its_notifications(
     wishes: list[ct.Filter], rows: list[Notification]
 ) -> None:
     """A broker would deliver other things than the embedded service."""

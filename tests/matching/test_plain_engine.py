@@ -155,7 +155,7 @@ def test_filters_are_filed_where_few_are() -> None:
     assert index.statistics().candidates <= 5
 
 
-def test_filters_are_filed_where_few_notifications_come_by() -> None:
+def test_filters_are_indexed_at_rare_places() -> None:
     """A filter would be filed under an attribute that every notification has."""
     index: ct.Index[int] = ct.Index(compiled=False)
     index.add(0, ct.Filter({"common": 0}))
@@ -212,7 +212,7 @@ def test_an_unknown_operator_accepts_texts_only() -> None:
     assert index.match({"b": 1}) == []
 
 
-def test_what_is_refused_changes_nothing() -> None:
+def test_a_refused_update_changes_nothing() -> None:
     """A key would lose its filter, or keep half of another."""
     index: ct.Index[Any] = ct.Index(compiled=False)
     index.add("k", ct.Filter("a = 1"))
@@ -225,7 +225,7 @@ def test_what_is_refused_changes_nothing() -> None:
     index.validate()
 
 
-def test_filters_that_are_gone_leave_nothing() -> None:
+def test_removed_filters_leave_nothing() -> None:
     """Short subscriptions would fill the memory."""
     engine: PlainEngine[int] = PlainEngine()
     texts = [text for text, _, _ in CONSTRAINTS if "or" not in text]
@@ -246,7 +246,7 @@ def test_filters_that_are_gone_leave_nothing() -> None:
     assert list(engine.envelope) == []
 
 
-def test_what_is_misfiled_is_noticed() -> None:
+def test_validate_finds_misplaced_entries() -> None:
     """A test that validates would hold nothing."""
     engine: PlainEngine[str] = PlainEngine()
     engine.add("lost", (ct.Filter("x = 5"),))

@@ -74,7 +74,7 @@ def test_spans_are_matched_as_columns(compiled: Any) -> None:
 
 
 @pytest.mark.parametrize("compiled", ENGINES)
-def test_a_doubtful_span_goes_alone(compiled: Any) -> None:
+def test_an_undecided_span_is_matched_alone(compiled: Any) -> None:
     """A number between doubles, or a time in an odd form, would cost the whole batch its answer."""
     index: ct.Index[Any] = new_index(compiled)
     index.add(1, ct.Filter({"n": 2**53 + 1}))
@@ -136,7 +136,7 @@ def test_a_column_that_is_not_binary_is_no_column_of_spans() -> None:
 
 
 @pytest.mark.parametrize("compiled", ENGINES)
-def test_keys_that_are_tuples_come_out_of_batches(compiled: Any) -> None:
+def test_tuples_are_keys_of_batches(compiled: Any) -> None:
     """A batch would take a key that is a tuple for a row of keys."""
     index: ct.Index[Any] = new_index(compiled)
     index.add(("a", 1), ct.Filter("x = 1"))

@@ -28,7 +28,7 @@ def test_an_entry_is_half_a_line_of_memory() -> None:
     assert ARRAYS["entries"].itemsize == 32
 
 
-def test_operators_kinds_and_answers_are_told_apart() -> None:
+def test_operators_kinds_and_answers_are_distinct() -> None:
     """Two numbers would be one, and a kernel take a prefix for a suffix."""
     families = ("OP_P OP_R OP_T OP_S", "X_", "ATOM_", "NEED_ UNREADABLE OK")
     named = {name: value for name, value in vars(schema).items() if isinstance(value, int)}

@@ -165,7 +165,7 @@ def test_a_time_between_two_microseconds_is_the_nearer_one(
 
 @pytest.mark.parametrize("compiled", COMPILED)
 @given(value=st.recursive(strategies.values(), lambda inner: st.lists(inner, max_size=3)))
-def test_what_nobody_asks_for_is_skipped_as_a_whole(value: Any, compiled: Any) -> None:
+def test_unused_attributes_are_skipped_whole(value: Any, compiled: Any) -> None:
     """The part behind an unused attribute would be read from its middle."""
     msg = encode({"k": value})
     skipped = module("kernels.scratch", compiled).skipped
@@ -247,14 +247,14 @@ def check_scratch(attributes: Any, compiled: bool) -> None:
         strategies.values() | st.lists(strategies.values(), max_size=12),
     )
 )
-def test_every_value_comes_into_the_scratch(attributes: Any, compiled: Any) -> None:
+def test_every_value_is_loaded(attributes: Any, compiled: Any) -> None:
     """A value would be another one to the kernels, or be forgotten when the scratch grows."""
     check_scratch(attributes, compiled)
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("pool", [strategies.NUMBERS, strategies.TIMES, strategies.TEXTS], ids=len)
-def test_odd_values_come_into_the_scratch(pool: Any, compiled: Any) -> None:
+def test_odd_values_are_loaded(pool: Any, compiled: Any) -> None:
     """A number where integers and doubles part, or text that is no UTF-8, would be another one."""
     for value in pool:
         check_scratch({"a": value, "b": [value, *pool[:2]]}, compiled)
@@ -326,7 +326,7 @@ def test_a_span_that_is_cut_off_anywhere_is_unreadable(compiled: Any) -> None:
     ],
     ids=bytes.hex,
 )
-def test_what_is_no_notification_is_unreadable(span: Any, compiled: Any) -> None:
+def test_other_bytes_are_unreadable(span: Any, compiled: Any) -> None:
     """Bytes that the model refuses would be matched."""
     segment = generation_of([ASKED], compiled)
     assert loaded(segment, span if compiled else Watched(span), compiled) == UNREADABLE  # type: ignore[arg-type]

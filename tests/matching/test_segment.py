@@ -73,7 +73,7 @@ def test_a_refused_filter_leaves_its_key_as_it_was(compiled: Any) -> None:
     index.validate()
 
 
-def test_what_a_refused_filter_stored_counts_as_unused() -> None:
+def test_parts_of_a_refused_filter_count_as_unused() -> None:
     """Refused filters would fill the memory."""
     index: ct.Index[int] = new_index(False)
     large, too_large = "y" * 2**20, "x" * (TEXT_BYTES_MAX + 1)
@@ -86,7 +86,7 @@ def test_what_a_refused_filter_stored_counts_as_unused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_names_of_gone_filters_are_dropped_in_the_long_run(
+def test_names_of_removed_filters_are_dropped_in_the_long_run(
     compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attributes that nobody asks for any more would pile up."""
@@ -102,7 +102,7 @@ def test_names_of_gone_filters_are_dropped_in_the_long_run(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_ranges_that_come_in_order_are_spread_over_the_bins(compiled: Any) -> None:
+def test_ascending_ranges_are_spread_over_the_bins(compiled: Any) -> None:
     """Bins would be cut where the first ranges lie, and all later ones hang in the last."""
     index: ct.Index[int] = new_index(compiled)
     for number in range(2 * CROWDED_FROM):

@@ -248,7 +248,7 @@ def test_a_filter_of_several_places_shows_no_key(compiled: Any) -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_a_filter_hangs_at_a_value_only_where_that_is_settled(compiled: Any) -> None:
+def test_a_filter_is_assigned_to_a_value_only_if_settled(compiled: Any) -> None:
     """A filter would be written behind the end of an array, or into another value's bucket."""
     segment = generation_of([ct.Filter("a = 1 and b > 5"), ct.Filter("b > 5")], compiled)
     arrays = segment.arrays
@@ -359,7 +359,7 @@ def test_names_are_entered_once(names: Any, compiled: Any) -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_what_touches_a_box_is_written_down_piece_by_piece(compiled: Any) -> None:
+def test_filters_that_touch_a_box_are_listed_in_parts(compiled: Any) -> None:
     """Filters beyond the room would be forgotten, or repeated."""
     segment = generation_of([ct.Filter({"a": n % 5, "b": n}) for n in range(40)], compiled)
     arrays = segment.arrays

@@ -68,7 +68,7 @@ def test_plain_filters_are_read_as_all_are(of: Filter, changes: list[tuple[int, 
         assert outcome(data) == expected
 
 
-def test_names_that_recur_are_kept_however_many_bounds_come() -> None:
+def test_repeated_names_stay_cached_beside_many_bounds() -> None:
     """A broker would hold each name as often as somebody asks for it."""
 
     def read(bound: int) -> ValueSet:
@@ -113,7 +113,7 @@ def test_equal_sets_that_were_read_are_one_object() -> None:
     assert first is second
 
 
-def test_what_stands_twice_in_an_encoding_is_looked_at() -> None:
+def test_repeated_keys_of_an_encoding_are_checked() -> None:
     """The first of two equal names would be ignored, whatever its value."""
     twice = to_msgpack(Filter("a = 1 and b = 2")).replace(b"\xa1b", b"\xa1a")
     broken = twice.replace(b"\x92\x04\x01", b"\xa2\xff\xff", 1)
@@ -178,7 +178,7 @@ def test_keys_of_maps_are_names(encoded: object) -> None:
         from_msgpack(msgspec.msgpack.encode(encoded))
 
 
-def test_what_is_wrong_is_told_briefly() -> None:
+def test_errors_are_brief() -> None:
     """A stranger would have his own bytes sent back, and written into logs."""
     for encoded in ({"a": [[], ["x" * 10_000, 1]]}, {"x" * 10_000: [[], 1]}):
         with pytest.raises(EncodingError) as caught:
@@ -219,7 +219,7 @@ def read(reader: Any, data: bytes) -> Any:
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
 @pytest.mark.parametrize("time", TIMES, ids=bytes.hex)
 @pytest.mark.parametrize("body", [b"\xc4\x00", b"\xc6\0\0\0\x02\xcf\xcf"], ids=bytes.hex)
-def test_what_is_read_at_once_is_what_others_read(span: bytes, time: bytes, body: bytes) -> None:
+def test_the_quick_decoder_agrees_with_the_slow_one(span: bytes, time: bytes, body: bytes) -> None:
     """A subscriber would get a notification that no broker accepts, or an unexpected error."""
     stamp = b"\x97\xa1i\xa1p\x01" + time + b"\xc0\x04\xabbest-effort"
     data = b"\x93\x01\xacnotification\x94" + span + stamp + body + b"\xa0"
@@ -230,7 +230,7 @@ def test_what_is_read_at_once_is_what_others_read(span: bytes, time: bytes, body
 
 @pytest.mark.parametrize("time_us", [NOW_US, 2**32, 2**32 - 1, 0])
 @pytest.mark.parametrize("value", [1, 2**63 - 1, 2**63, 2**64 - 1, "\u03cf", 2.5])
-def test_what_is_packed_at_once_is_what_others_pack(value: Any, time_us: int) -> None:
+def test_the_quick_encoder_agrees_with_the_slow_one(value: Any, time_us: int) -> None:
     """A client would publish a notification that its broker refuses with the rest of the batch."""
     envelope = Envelope("p.1", "p", 1, time_us)
     try:

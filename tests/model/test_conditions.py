@@ -79,14 +79,14 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize(("text", "written"), WRITTEN)
-def test_what_is_read_is_written_in_short(text: str, written: str) -> None:
+def test_parsed_conditions_are_printed_shortly(text: str, written: str) -> None:
     """A person could not see the meaning of their condition."""
     text = text.replace("'#y", "' #y")
     assert str(ct.parse(text)) == written
     assert str(ct.FilterSet(text)) == written
 
 
-def test_one_filter_and_several_are_told_apart() -> None:
+def test_one_filter_and_several_are_distinguished() -> None:
     """A pattern, or a filter, would silently have only a part of the written conditions."""
     assert isinstance(ct.parse("(a = 1 or a = 2)"), ct.Filter)
     assert ct.Filter("not (a = 1 or b = 2)") == ct.Filter("a none of (1) and b none of (2)")
@@ -124,7 +124,7 @@ def test_nesting_is_bounded(around: tuple[str, str, str]) -> None:
                 ct.parse(before + again * levels + end)
 
 
-def test_what_stands_side_by_side_is_not_nested() -> None:
+def test_sequences_are_not_nested() -> None:
     """Long texts would be refused as deep ones, and lists and texts with parentheses in them."""
     many = 2 * CONDITIONS_NESTED_MAX
     text = " or ".join(["not not (a = 1 or not b not in (1, 2) and c (~~(= '((')))"] * many)
@@ -264,7 +264,7 @@ def test_other_faults_get_no_hint(text: str) -> None:
     assert ";" not in caught.value.expected
 
 
-def test_what_is_expected_can_stand_there() -> None:
+def test_expected_tokens_are_valid() -> None:
     """A person would try each of the message's suggestions in vain."""
     with pytest.raises(ParseError) as caught:
         ct.parse("a = 1; b = 2")

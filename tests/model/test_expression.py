@@ -177,7 +177,7 @@ def test_thousands_of_exceptions_are_read_soon(
     assert time.perf_counter() - start < SECONDS_MAX
 
 
-def test_an_exception_that_others_share_comes_first() -> None:
+def test_a_shared_exception_is_first() -> None:
     """If it failed, exceptions that differ in one attribute would become a filter each."""
     pairs = [
         And((Member("a", ct.ops.contains(f"x{n}x")), Member("b", ct.ops.contains("y"))))
@@ -186,7 +186,7 @@ def test_an_exception_that_others_share_comes_first() -> None:
     assert len(filter_set(expression.negation(Or(tuple(pairs))))) == 2
 
 
-def test_an_attribute_that_others_share_comes_first() -> None:
+def test_a_shared_attribute_is_first() -> None:
     """If it failed, exceptions of one attribute and one of many others would be refused."""
     pairs = [And((Member(f"a{n}", ct.ops.eq("x")), Member("b", ct.ops.eq(n)))) for n in range(500)]
     assert len(filter_set(expression.negation(Or(tuple(pairs))))) == 501
@@ -240,7 +240,7 @@ def test_hostile_exceptions_are_read_or_refused_soon(
     assert time.perf_counter() - start < SECONDS_MAX
 
 
-def test_what_stands_in_a_condition_often_is_read_once() -> None:
+def test_repeated_conditions_are_converted_once() -> None:
     """If it failed, a short condition that repeats itself would take minutes."""
     pairs = tuple(
         And((Member("a", ct.ops.contains(f"x{n}")), Member("b", ct.ops.contains(f"y{n}"))))

@@ -123,7 +123,7 @@ REFUSED: dict[str, tuple[str, object]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_no_writer_writes_is_refused(what: str) -> None:
+def test_unusual_encodings_are_refused(what: str) -> None:
     """Two encodings of one set would differ, or a set would break its invariants."""
     kind, payload = REFUSED[what]
     with pytest.raises(EncodingError):
@@ -259,7 +259,7 @@ def test_any_text_parses_or_says_why(text: str) -> None:
 
 
 @given(some.filters(some.value_sets(), some.names), st.integers(0, 200), st.characters())
-def test_a_changed_text_parses_or_says_why(f: Filter, place: int, character: str) -> None:
+def test_a_changed_text_parses_or_gives_a_reason(f: Filter, place: int, character: str) -> None:
     """A small typing error would raise something else than our errors."""
     text = str(f)
     place %= len(text)
@@ -271,7 +271,7 @@ def test_a_changed_text_parses_or_says_why(f: Filter, place: int, character: str
 
 
 @given(some.notifications(some.values()), some.filters())
-def test_nothing_is_shared_with_what_was_read(n: Notification, f: Filter) -> None:
+def test_nothing_is_shared_with_decoded_values(n: Notification, f: Filter) -> None:
     """A decoded value could change later through another one."""
     again = from_msgpack(to_msgpack(n))
     assert isinstance(again, Notification)

@@ -54,7 +54,7 @@ def shows_inside(inner: ValueSet, outer: ValueSet) -> bool:
 
 
 @given(SETS, SETS)
-def test_what_is_told_is_so(inner: ValueSet, outer: ValueSet) -> None:
+def test_proved_relations_hold(inner: ValueSet, outer: ValueSet) -> None:
     """If it failed, parts of translated rules would be left out that matter."""
     if shows_inside(inner, outer):
         assert text_of(inner).issubset(text_of(outer))
@@ -81,7 +81,7 @@ TOLD = [
 
 
 @pytest.mark.parametrize(("inner", "outer"), TOLD, ids=str)
-def test_what_constants_say_is_told(inner: ValueSet, outer: ValueSet) -> None:
+def test_constants_prove_relations(inner: ValueSet, outer: ValueSet) -> None:
     """If it failed, rules with a few exceptions would become thousands of filters."""
     assert shows_inside(inner, outer)
     assert not shows_inside(outer, inner) or inner == outer
@@ -103,7 +103,7 @@ NOT_TOLD = [
 
 
 @pytest.mark.parametrize(("inner", "outer"), NOT_TOLD, ids=str)
-def test_what_is_not_so_is_not_told(inner: ValueSet, outer: ValueSet) -> None:
+def test_false_relations_are_not_proved(inner: ValueSet, outer: ValueSet) -> None:
     """If it failed, parts of translated rules would be left out that matter."""
     assert not text_of(inner).issubset(text_of(outer))
     assert not shows_inside(inner, outer)
@@ -117,7 +117,7 @@ def apart(one: ValueSet, two: ValueSet) -> bool:
     )
 
 
-def test_half_a_character_is_near_to_what_folds_to_it() -> None:
+def test_half_a_character_is_near_to_its_folded_forms() -> None:
     """If it failed, exceptions of rules would be lost."""
     assert not apart(HALF, sets.eq("É", nocase=True))
     assert not apart(HALF, sets.suffix("É", nocase=True))
@@ -141,7 +141,7 @@ def test_components_have_nothing_in_common(given_sets: list[ValueSet], backwards
                 assert not given_sets[one].meets(given_sets[other])
 
 
-def test_what_ends_otherwise_is_kept_apart() -> None:
+def test_different_ends_exclude_each_other() -> None:
     """If it failed, each exception of a rule would be compared with all others."""
     by_end = [
         *(sets.suffix(f"\\{n}.exe", nocase=True) for n in range(50)),

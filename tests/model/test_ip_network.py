@@ -157,14 +157,14 @@ def test_the_automaton_knows_the_same_addresses(text: str) -> None:
         *("10.0.0.0/+8", "10.0.0.0/٨", "10.0.0.0 /8", b"\xff", 8, "fe80::%1/64"),
     ],
 )
-def test_what_is_no_network_is_refused(network: str) -> None:
+def test_invalid_networks_are_refused(network: str) -> None:
     """A network would be read from something else."""
     with pytest.raises(InvalidFilterError):
         sets.cidr(network)
 
 
 @pytest.mark.parametrize("value", [b"\xff", b"1" * 100_000, "١.2.3.4", "10.0.0.1\n", 10, None])
-def test_what_is_no_address_is_in_no_network(value: str) -> None:
+def test_other_texts_are_in_no_network(value: str) -> None:
     """Something that is no text of an address would be taken for one."""
     assert not sets.cidr("0.0.0.0/0").contains(value)
     assert not sets.cidr("::/0").contains(value)

@@ -52,7 +52,7 @@ SETS = st.recursive(
 
 
 @given(SETS)
-def test_the_form_tells_what_the_automaton_does(of: ValueSet) -> None:
+def test_the_form_gives_the_key_of_the_automaton(of: ValueSet) -> None:
     """If it failed, equal sets would have different hashes."""
     language = of.parts()[1]
     inverted = contains(language, b"")
@@ -120,7 +120,7 @@ def test_the_texts_of_an_automaton_are_in_order() -> None:
     assert automaton.first_of(machine) == b"ab"
 
 
-def test_what_is_finite_by_chance_hashes_as_its_texts() -> None:
+def test_finite_languages_hash_as_their_texts() -> None:
     """If it failed, a set would not be found by another form of it."""
     one = sets.prefix("a") & sets.wildcard("?")
     assert one == sets.eq("a")

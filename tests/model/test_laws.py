@@ -223,7 +223,7 @@ def test_simplify_keeps_the_union(f: FilterSet, notification: Notification) -> N
 
 
 @given(filters, some.filter_sets())
-def test_what_is_left_of_a_box_is_in_disjoint_pieces(f: Filter, taken: FilterSet) -> None:
+def test_the_rest_of_a_box_is_disjoint_pieces(f: Filter, taken: FilterSet) -> None:
     """A subtraction would look at the same points again and again."""
     left = [
         Filter.of_sets(box)

@@ -101,7 +101,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("given", "value"), STANDS_FOR, ids=lambda each: type(each).__name__)
-def test_what_stands_for_a_value_is_that_value(given: Any, value: Any) -> None:
+def test_objects_that_represent_values_are_values(given: Any, value: Any) -> None:
     """A value would be another one than its reader meant, or would be refused without need."""
     found = Notification({"a": given, "b": [given], "c": {"d": given}})
     assert found == Notification({"a": value, "b": value, "c.d": value})
@@ -117,7 +117,7 @@ def test_a_decimal_that_is_no_number_is_nan() -> None:
 
 
 @pytest.mark.parametrize(("given", "reason"), REFUSED, ids=lambda each: type(each).__name__)
-def test_what_would_lose_something_is_refused_in_words(given: Any, reason: str) -> None:
+def test_lossy_values_are_refused_with_a_reason(given: Any, reason: str) -> None:
     """Digits would be lost silently, or a bare error of a library be raised."""
     for attributes in ({"x": 1, "a": given}, {"a": [given]}, {"a": {"b": given}}):
         with pytest.raises(InvalidNotificationError, match=reason) as caught:
@@ -157,7 +157,7 @@ def test_objects_in_objects_are_read_alike_everywhere(
 
 
 @pytest.mark.parametrize("inner", [{"b": [{"c": 1}], "d": 2}, {"b": [[1]], "d": 2}])
-def test_what_no_attribute_can_hold_stays_in_the_body(inner: dict[str, Any]) -> None:
+def test_lists_of_objects_remain_in_the_body(inner: dict[str, Any]) -> None:
     """A part of the publication would be lost, or be matched out of its context."""
     given = {"a": inner, "t": AT, "n": [math.nan, b"\xff"]}
     found = Notification(given)
@@ -211,7 +211,7 @@ BAD: list[tuple[dict[Any, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("given", "name", "reason"), BAD, ids=lambda each: type(each).__name__)
-def test_what_makes_no_sense_within_is_told(given: Any, name: str, reason: str) -> None:
+def test_invalid_parts_are_named(given: Any, name: str, reason: str) -> None:
     """A caller would have to search for the place, or a mark could be forged by dots."""
     with pytest.raises(InvalidNotificationError, match=reason) as caught:
         Notification(given)
@@ -232,7 +232,7 @@ def test_depth_is_bounded(wrap: Callable[[Any], Any]) -> None:
         Notification(cycle)
 
 
-def test_json_has_one_spelling_of_what_it_has_not() -> None:
+def test_json_has_one_spelling_of_each_special_value() -> None:
     """A record reader could not parse a notification's JSON."""
     of = Notification({"t": AT, "b": b"\xff", "n": [math.inf, math.nan]})
     shown = json.loads(to_json(of))["notification"]["attributes"]

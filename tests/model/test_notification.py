@@ -74,7 +74,7 @@ def range_of(most: int) -> list[int]:
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: row[0])
-def test_what_cannot_travel_is_refused_at_once(
+def test_invalid_notifications_are_refused_at_once(
     row: tuple[str, Callable[[], object], str, str],
 ) -> None:
     """Encoding or matching it would raise later, in the service, for somebody else."""
@@ -85,7 +85,7 @@ def test_what_cannot_travel_is_refused_at_once(
     assert reason in caught.value.reason
 
 
-def test_what_is_at_its_limits_travels() -> None:
+def test_notifications_at_their_limits_are_encoded() -> None:
     """A limit would be one less than documented."""
     text = "e" * ENVELOPE_TEXT_BYTES_MAX
     envelope = Envelope(id=text, publisher=text, delivery=text, ttl_us=INT_MAX)
@@ -155,7 +155,7 @@ def test_names_that_are_not_the_systems_are_the_users(name: str) -> None:
     assert Pattern([Filter({}), Filter({})], by=name).by == (name,)
 
 
-def test_a_constraint_is_on_what_filters_are_on() -> None:
+def test_constraints_have_the_names_of_filters() -> None:
     """A triple would have a meaning that no filter can have."""
     with pytest.raises(InvalidNameError):
         Constraint("", "=", 1)
@@ -266,7 +266,7 @@ def test_typed_access_names_what_it_found(
     )
 
 
-def test_spans_are_checked_however_they_come() -> None:
+def test_spans_are_checked_on_every_path() -> None:
     """Bytes of a stranger would be matched, or forwarded, that no notification can hold."""
     for each in ({"": 1}, {"@id": "x"}, {"a": 2**63}, {"a": {"b": 1}}, {"a": [[1]]}):
         with pytest.raises(InvalidNotificationError):
@@ -337,7 +337,7 @@ def _pairs(count: int) -> bytes:
         (b"\x91" + b"\xc0" * 5_000, EncodingError, "cannot read msgpack"),
     ],
 )
-def test_what_is_no_value_is_refused_before_it_is_made(
+def test_invalid_values_are_refused_before_decoding(
     span: bytes, error: type[Exception], said: str
 ) -> None:
     """A few hundred kilobytes would keep a server for seconds, or fill its memory."""

@@ -28,7 +28,7 @@ def test_indices_agree_with_the_registry() -> None:
 
 
 @pytest.mark.parametrize("flags", [{"a": 3}, None, b"i"])
-def test_flags_that_are_no_text_tell_what_else_may_be_meant(flags: Any) -> None:
+def test_flags_that_are_no_text_hint_at_the_relation(flags: Any) -> None:
     """A program that tests if a filter matches would read about flags that it never gave."""
     with pytest.raises(InvalidFilterError, match=r"ct\.matches\(filter, notification\)"):
         sets.matches("a < 5", flags)

@@ -129,13 +129,13 @@ def _form(of: Filter) -> list[object]:
 
 
 @given(nearly_plain())
-def test_what_is_plain_is_read_as_the_parser_reads_it(text: str) -> None:
+def test_plain_texts_parse_as_by_lark(text: str) -> None:
     """A text would be another filter, or no error, because it was read the fast way."""
     check(text)
 
 
 @given(filter_sets())
-def test_what_is_printed_is_read_as_the_parser_reads_it(of: FilterSet) -> None:
+def test_printed_texts_parse_as_by_lark(of: FilterSet) -> None:
     """A file of subscriptions that was written here would mean something else."""
     check(str(of))
 
@@ -181,7 +181,7 @@ def test_the_common_form_is_plain(text: str) -> None:
         "b = 9999999999999999999",
     ],
 )
-def test_errors_are_told_by_the_parser(text: str) -> None:
+def test_errors_are_those_of_lark(text: str) -> None:
     """A fault would have no place, or none would be found."""
     assert plain_statement(text) is None
     with pytest.raises(ContradaError, match="line 1, column"):
@@ -205,7 +205,7 @@ def test_members_share_the_sets_that_they_say_alike() -> None:
     assert first.sets["b"] != second.sets["b"]
 
 
-def test_what_repeats_is_read_in_time_in_line_with_its_length() -> None:
+def test_repeated_parts_are_parsed_in_linear_time() -> None:
     """A long text of many constraints on one attribute would take quadratic time."""
     text = " and ".join(f"a != {number}" for number in range(20_000))
     assert isinstance(plain_statement(text), Filter)

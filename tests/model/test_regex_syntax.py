@@ -117,7 +117,7 @@ def test_a_class_of_nothing_is_not_the_empty_text(expression: str, found: bool) 
         (b"", False),
     ],
 )
-def test_what_is_no_character_is_in_no_class(value: bytes, found: bool) -> None:
+def test_invalid_bytes_are_in_no_class(value: bytes, found: bool) -> None:
     """`.` or a negated class would take a byte that is not part of UTF-8, or a surrogate's."""
     for expression in ("(?s)^.$", "^[^a]$", r"^\W$", r"^[\x{80}-\x{10ffff}]$"):
         assert sets.matches(expression).contains(value) is found
@@ -184,7 +184,7 @@ def test_a_negated_class_without_case_is_the_negated_one(letter: str) -> None:
         (r"\Qa.b\E", "contains 'a.b'"),
     ],
 )
-def test_what_is_plain_becomes_plain(expression: str, plain: str) -> None:
+def test_plain_expressions_get_plain_forms(expression: str, plain: str) -> None:
     """An index could not find a filter by an equality that was written as an expression."""
     held, expected = sets.matches(expression), ValueSet.parse(plain)
     assert (held.line, held.text) == (expected.line, expected.text)
@@ -228,7 +228,7 @@ def test_what_is_plain_becomes_plain(expression: str, plain: str) -> None:
         ("(?z)", "an unknown kind of group or flag"),
     ],
 )
-def test_what_is_not_linear_or_no_expression_is_refused(expression: str, reason: str) -> None:
+def test_nonlinear_or_invalid_expressions_are_refused(expression: str, reason: str) -> None:
     """An expression would be read as something that it does not mean."""
     with pytest.raises(InvalidFilterError) as error:
         sets.matches(expression)
@@ -280,13 +280,13 @@ def test_no_expression_explodes(expression: str) -> None:
         ("", None),
     ],
 )
-def test_what_an_expression_implies(expression: str, implied: tuple[str, bytes] | None) -> None:
+def test_implied_texts_of_expressions(expression: str, implied: tuple[str, bytes] | None) -> None:
     """An index would look for something that need not be there, or for less than it could."""
     assert Matches().implied(expression.encode()) == implied
 
 
 @given(expressions, texts)
-def test_what_is_implied_is_there(expression: str, value: str) -> None:
+def test_matches_contain_the_implied_text(expression: str, value: str) -> None:
     """An index would miss a text in which the expression finds something."""
     implied = Matches().implied(expression.encode())
     if implied is not None and Matches().apply(value.encode(), expression.encode()):
@@ -346,7 +346,7 @@ def test_wide_classes_without_case_are_read_soon(expression: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 0x2200), st.integers(0, 300)), max_size=4), st.booleans())
-def test_a_class_without_case_has_what_folds_like_its_own(
+def test_a_class_without_case_has_all_that_fold_alike(
     spans: list[tuple[int, int]], others: bool
 ) -> None:
     """If it failed, an expression without case would take a character too many, or too few."""

@@ -99,7 +99,7 @@ def test_matches_is_a_relation_beside_covers_and_meets() -> None:
             ct.matches(*operator)
 
 
-def test_mappings_and_texts_stand_for_what_they_say() -> None:
+def test_mappings_and_texts_are_accepted_as_filters() -> None:
     """A newcomer would have to wrap everything."""
     f = ct.Filter("a < 5")
     assert f.matches({"a": 1})
@@ -117,7 +117,7 @@ def test_mappings_and_texts_stand_for_what_they_say() -> None:
     assert ct.simplify(f) == ct.FilterSet(f)
 
 
-def test_what_is_refused_is_refused_in_words() -> None:
+def test_refusals_have_a_reason() -> None:
     """A bare error of Python would be raised inside the library."""
     f = ct.Filter("a < 5")
     wrong: list[tuple[Callable[[], Any], type[ContradaError]]] = [
@@ -204,7 +204,7 @@ def test_a_filter_is_no_truth_value() -> None:
             wrong()
 
 
-def test_a_text_or_a_mapping_may_stand_on_the_left_too() -> None:
+def test_a_text_or_a_mapping_may_be_on_the_left() -> None:
     """Python would refuse to join a text and a filter."""
     f = ct.Filter("a > 1")
     assert "b = 2" & f == ct.Filter("b = 2 and a > 1")

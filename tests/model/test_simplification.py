@@ -38,7 +38,7 @@ def test_simplify(before: list[str], after: list[str]) -> None:
 
 
 @given(some.filters(), some.filters(), some.filters())
-def test_what_is_covered_goes(f: Filter, g: Filter, h: Filter) -> None:
+def test_covered_filters_are_dropped(f: Filter, g: Filter, h: Filter) -> None:
     """Subscriptions that others cover would be forwarded."""
     members = [f & g, f, g & h, h, f & h]
     simple = simplify(members)

@@ -50,7 +50,7 @@ def test_a_closure_is_any_number_of_steps(found: list[tuple[int, int]], at: set[
     assert Closure(following).of(bits(at)) == bits(expected)
 
 
-def test_what_is_regular_takes_few_operations() -> None:
+def test_regular_expressions_take_few_operations() -> None:
     """A step of a long machine would cost as much as its states."""
     assert len(Relation((n, n + 3) for n in range(1_000))) == 1
     assert len(Relation((n, 0) for n in range(1_000))) == 1
@@ -98,7 +98,7 @@ def test_no_pair_of_expression_and_text_takes_long(expression: str, spread: int)
         ("(?:a?|b*|){900}c", "CLOSURE_PAIRS_MAX"),
     ],
 )
-def test_what_would_take_long_is_refused(expression: str, limit: str) -> None:
+def test_costly_expressions_are_refused(expression: str, limit: str) -> None:
     """An irregular expression of thousands of states would take milliseconds for each byte."""
     with pytest.raises(InvalidFilterError) as error:
         sets.matches(expression)

@@ -74,7 +74,7 @@ def test_several_values_are_held_against_intervals_at_once(
 
 
 @given(of=value_sets(3), held=st.lists(pooled_values, min_size=1, max_size=4))
-def test_a_set_may_hold_what_it_holds(of: ValueSet, held: list[Value]) -> None:
+def test_may_hold_accepts_all_members(of: ValueSet, held: list[Value]) -> None:
     """A set with an expression would be asked of one of several values only."""
     keys = tuple(sorted(map(key_of, held)))
     assert of.may_hold(keys) == any(map(of.holds, keys))

@@ -117,7 +117,7 @@ def test_values_of_other_libraries_are_plain_ones(given_value: Value, held: Valu
 
 
 @pytest.mark.parametrize("bad", [Fraction(1, 2), 1j, [1], {}, object(), np.uint64(2**64 - 1)])
-def test_what_is_no_value_is_refused(bad: Value) -> None:
+def test_invalid_values_are_refused(bad: Value) -> None:
     """Something without a place in the order would get one."""
     with pytest.raises(InvalidValueError) as caught:
         key_of(bad)
@@ -131,7 +131,7 @@ cuts = st.lists(keys, max_size=6).map(
 
 
 @given(keys, keys)
-def test_cuts_stand_beside_their_value(key: values.Key, other: values.Key) -> None:
+def test_cuts_are_beside_their_value(key: values.Key, other: values.Key) -> None:
     """A point would hold its neighbour."""
     assert line.holds(line.point(key), key)
     assert line.holds(line.point(key), other) is (key == other)

@@ -96,7 +96,7 @@ def test_without_case_both_are_folded(constant: str, value: str) -> None:
 
 @given(constants, values)
 @example(r"a*\*b?", "ax*bc")
-def test_what_is_implied_is_there(constant: str, value: str) -> None:
+def test_matches_contain_the_implied_text(constant: str, value: str) -> None:
     """An index would miss a text that has the shape."""
     for operator in (Wildcard("wildcard"), Wildcard("wildcard nocase", nocase=True)):
         held = casefold.fold(constant.encode()) if operator.nocase else constant.encode()
@@ -127,14 +127,14 @@ def test_stars_take_any_bytes_and_questions_characters(constant: str, value: byt
         (r"a\*\?\\*", r"prefix 'a*?\\'"),
     ],
 )
-def test_what_is_plain_becomes_plain(constant: str, plain: str) -> None:
+def test_plain_expressions_get_plain_forms(constant: str, plain: str) -> None:
     """An index could not find a filter by a prefix that was written as a wildcard."""
     held, expected = sets.wildcard(constant), ValueSet.parse(plain)
     assert (held.line, held.text) == (expected.line, expected.text)
 
 
 @pytest.mark.parametrize("constant", ["a\\", r"\a", b"\xff*", 5])
-def test_what_is_no_wildcard_is_refused(constant: str) -> None:
+def test_invalid_wildcards_are_refused(constant: str) -> None:
     """A backslash would mean something by accident."""
     with pytest.raises(InvalidFilterError):
         sets.wildcard(constant)

@@ -37,12 +37,12 @@ def test_an_outer_budget_ends_past_the_inner_one() -> None:
         spend(6)
 
 
-def test_what_is_used_up_is_no_exception_that_extensions_raise() -> None:
+def test_exhaustion_is_no_error_of_extensions() -> None:
     """Else it would be counted as a failure of an operator, and kept."""
     assert not issubclass(Exhausted, Exception)
 
 
-def test_what_goes_on_after_a_budget_is_not_bounded_by_it() -> None:
+def test_later_callbacks_are_not_bounded_by_a_budget() -> None:
     """A callback that a request left behind would be refused its own work."""
     with Work("OUTER", 1), Work("INNER", 1):
         later = copy_context()
@@ -80,7 +80,7 @@ def _points(first: int) -> ValueSet:
 
 @pytest.mark.usefixtures("without_old_objects")
 @pytest.mark.parametrize("case", _HARD)
-def test_what_is_hard_gets_a_safe_answer_within_a_request(case: str) -> None:
+def test_hard_questions_get_safe_answers_within_a_request(case: str) -> None:
     """Else one client's sets would stop a server for a minute."""
     a, b = _HARD[case]()
     decision.find.cache_clear()
@@ -103,7 +103,7 @@ def test_hard_questions_end_without_a_request_too(case: str) -> None:
     assert time.thread_time() - began_s < 10
 
 
-def test_what_a_request_could_not_pay_is_decided_by_the_next() -> None:
+def test_unpaid_decisions_are_made_by_the_next_request() -> None:
     """Else the safe answer of a poor request would be kept for everybody."""
     one, two = matches("(a|b)*a(a|b){5}c$"), matches("(a|b)*d(a|b){5}e$")
     before = decision.safe_answers.total()

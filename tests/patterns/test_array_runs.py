@@ -142,7 +142,7 @@ class Objects:
 
 
 @given(st.integers(0, 2**32), st.sampled_from((0, 1, 4, 100)))
-def test_batches_give_what_the_engine_gives(seed: int, slack_us: int) -> None:
+def test_batches_give_the_results_of_the_engine(seed: int, slack_us: int) -> None:
     """Matches would be others: by ties, duplicates, lateness, spans, groups of any values."""
     chance = random.Random(seed)
     patterns, batches = made_patterns(chance), made_batches(chance)
@@ -196,7 +196,7 @@ def test_late_ones_and_duplicates_are_counted() -> None:
     assert arrays.runs.dropped == {DUPLICATE: 1, LATE: 1}
 
 
-def test_what_waits_is_bounded() -> None:
+def test_the_buffer_is_bounded() -> None:
     """The queue for the watermark would grow without end."""
     arrays = Arrays([EVERY], PatternLimits(pending_max=3))
     arrays.advance(stream([1, 2, 2, 3, 4, 5], {"kind": "a"}), 0)

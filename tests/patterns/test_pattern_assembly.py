@@ -56,7 +56,7 @@ def test_order_is_made_up_to_the_watermark() -> None:
         assert sorted(found) == sorted(run for _, run in defined(it.pattern, notifications))
 
 
-def test_what_has_the_same_stamp_is_assembled_as_one_matcher_does() -> None:
+def test_equal_stamps_are_assembled_as_by_one_matcher() -> None:
     """A network would match otherwise than one server."""
     count = 0
     for seed in range(150):
@@ -80,7 +80,7 @@ def test_what_has_the_same_stamp_is_assembled_as_one_matcher_does() -> None:
     assert count > 150, "the streams must hold matches"
 
 
-def test_a_part_goes_to_another_and_comes_back() -> None:
+def test_a_part_is_handed_over_and_back() -> None:
     """A match would be lost or doubled where a part changes hands in the middle of a stream."""
     count = 0
     for seed in range(200):
@@ -121,7 +121,7 @@ def test_a_part_goes_to_another_and_comes_back() -> None:
     assert count > 150, "the streams must hold matches"
 
 
-def test_who_begins_leaves_out_what_the_other_has_had() -> None:
+def test_a_new_assembly_omits_the_matches_of_the_old() -> None:
     """A match would be found twice: by the old and by the new assembly."""
     a0, b1, a2, b3 = stream_of("abab")
     it = assembly(Pattern("kind = 'a' -> kind = 'b'"))

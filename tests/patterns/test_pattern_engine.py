@@ -77,7 +77,7 @@ def test_a_filter_twice_in_one_pattern_is_new_once() -> None:
     assert [each.uses for each in it._filters.of([each.number for each in new])] == [2]
 
 
-def test_what_waits_is_gone_with_the_last_pattern() -> None:
+def test_the_buffer_is_cleared_with_the_last_pattern() -> None:
     """A server would wait for a time for nobody's sake."""
     it = engine()
     number, _ = it.add(AB)

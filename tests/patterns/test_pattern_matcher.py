@@ -235,7 +235,7 @@ def test_meanings(pattern: str, text: str, matches: list[str]) -> None:
     assert found(pattern, stream(text)) == matches
 
 
-def test_a_match_says_what_it_is() -> None:
+def test_a_match_has_its_pattern_group_and_time() -> None:
     """The receiver of a match would not know its pattern, its group and its time."""
     matcher: PatternMatcher[str] = PatternMatcher()
     matcher.add("alarm", Pattern(f"{AB} by host"))
@@ -277,7 +277,7 @@ def test_only_advance_moves_time_without_slack() -> None:
     assert matcher.statistics().watermark_us == 86, "the watermark never falls"
 
 
-def test_time_frees_what_it_outlived() -> None:
+def test_time_frees_outlived_runs() -> None:
     """Groups that are never touched again would fill the memory."""
     matcher: PatternMatcher[int] = PatternMatcher()
     matcher.add(0, Pattern(f"every {AB} by host within 10 us"))
@@ -320,7 +320,7 @@ def test_equal_filters_are_indexed_once() -> None:
     matcher.validate()
 
 
-def test_what_no_run_waits_for_touches_no_pattern() -> None:
+def test_unneeded_notifications_touch_no_pattern() -> None:
     """A notification would cost all patterns that have its filter in a later place."""
     matcher: PatternMatcher[int] = PatternMatcher()
     for number in range(50):
@@ -337,7 +337,7 @@ def test_what_no_run_waits_for_touches_no_pattern() -> None:
     assert len(shared.waiting["host",]) == 49
 
 
-def test_a_pattern_sees_what_comes_after_it() -> None:
+def test_a_pattern_matches_later_notifications() -> None:
     """A new pattern would match earlier publications, within the slack."""
     matcher: PatternMatcher[int] = PatternMatcher(slack_us=100)
     a0, b1, a2, b3 = stream("a0 b1 a2 b3")
@@ -351,7 +351,7 @@ def test_a_pattern_sees_what_comes_after_it() -> None:
     assert [(match.key, text_of(match)) for match in matcher.flush()] == [(1, "a2 b3")]
 
 
-def test_the_oldest_run_of_a_full_group_goes() -> None:
+def test_the_oldest_run_of_a_full_group_is_dropped() -> None:
     """A pattern with `every` that nothing completes would fill the memory."""
     limits = PatternLimits(runs_per_group_max=2)
     matcher: PatternMatcher[int] = PatternMatcher(limits=limits)
@@ -364,7 +364,7 @@ def test_the_oldest_run_of_a_full_group_goes() -> None:
     assert found(AB, stream("a0 a1 a2 b3"), runs_per_group_max=1) == ["a0 b3"]
 
 
-def test_the_group_that_opened_longest_ago_goes() -> None:
+def test_the_group_that_opened_longest_ago_is_dropped() -> None:
     """Groups that nothing completes would fill the memory, or keep new ones out."""
     limits = PatternLimits(groups_per_pattern_max=2)
     matcher: PatternMatcher[int] = PatternMatcher(limits=limits)
@@ -376,7 +376,7 @@ def test_the_group_that_opened_longest_ago_goes() -> None:
     assert matcher.statistics().dropped == {runs.PATTERN_FULL: 1}
 
 
-def test_what_is_outlived_costs_nobody_a_place() -> None:
+def test_outlived_runs_cost_nobody_a_place() -> None:
     """A group would be dropped for others that are only not yet freed, and be counted as lost."""
     matcher: PatternMatcher[int] = PatternMatcher(
         slack_us=100, limits=PatternLimits(groups_per_pattern_max=1, runs_max=1)
@@ -440,7 +440,7 @@ def test_the_same_notification_twice_is_one() -> None:
 
 
 @pytest.mark.parametrize("turn", [1, -1])
-def test_what_is_told_from_one_another_is_two(turn: int) -> None:
+def test_different_notifications_are_two(turn: int) -> None:
     """A notification of an unknown source would be lost because of other patterns."""
     matcher: PatternMatcher[str] = PatternMatcher()
     matcher.add("ab", Pattern("kind = 'a' -> kind = 'b'"))
@@ -452,7 +452,7 @@ def test_what_is_told_from_one_another_is_two(turn: int) -> None:
     assert matcher.statistics().dropped == {}
 
 
-def test_what_cannot_be_matched_is_refused() -> None:
+def test_unmatchable_patterns_are_refused() -> None:
     """A wrong call would be accepted, or change the matcher before it fails."""
     matcher: PatternMatcher[int] = PatternMatcher()
     matcher.add(0, Pattern(AB))

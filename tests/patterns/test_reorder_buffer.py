@@ -22,7 +22,7 @@ ORDERS = st.builds(
 
 
 @given(st.lists(ORDERS), st.integers(0, 5))
-def test_what_is_in_time_comes_out_in_order(orders: list[Order], slack_us: int) -> None:
+def test_notifications_in_time_are_released_in_order(orders: list[Order], slack_us: int) -> None:
     """A notification would be lost, repeated, early, or out of order."""
     buffer: ReorderBuffer[int] = ReorderBuffer()
     taken: list[Order] = []
@@ -80,7 +80,7 @@ def test_one_too_many_forces_the_watermark_or_drops_the_newest() -> None:
 
 
 @given(st.lists(TIMES), st.integers(2, 4))
-def test_what_is_taken_out_leaves_the_rest_in_order(times: list[int], modulus: int) -> None:
+def test_taking_out_keeps_the_rest_in_order(times: list[int], modulus: int) -> None:
     """A removed item would be held twice, or the rest be out of order."""
     buffer: ReorderBuffer[int] = ReorderBuffer()
     for time_us in times:
@@ -96,7 +96,7 @@ def test_what_is_taken_out_leaves_the_rest_in_order(times: list[int], modulus: i
     assert (len(buffer), buffer.head_us) == (0, None)
 
 
-def test_the_order_is_time_then_publisher_then_number_then_what_is_told() -> None:
+def test_the_order_is_time_publisher_number_content() -> None:
     """Two servers would put the same notifications in different orders."""
     first = Notification({"a": 1}, envelope=Envelope(publisher="p", sequence=3, time_us=7))
     assert order_of(first)[:3] == (7, "p", 3)

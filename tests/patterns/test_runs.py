@@ -67,7 +67,7 @@ def test_it_is_the_definition(shared: bool) -> None:
     assert count > 200, "the streams must hold matches"
 
 
-def test_chains_are_as_good_as_what_they_are_made_of() -> None:
+def test_chains_are_as_good_as_single_notifications() -> None:
     """A match would hang on which server has assembled a part of it."""
     count = 0
     for seed in range(300):
@@ -100,7 +100,7 @@ def test_chains_are_as_good_as_what_they_are_made_of() -> None:
     assert count > 200, "the streams must hold matches"
 
 
-def test_what_is_rolled_back_can_be_taken_again() -> None:
+def test_runs_rolled_back_can_be_taken_again() -> None:
     """A pattern that changes hands would lose its runs, or find matches twice."""
     for seed in range(200):
         chance = random.Random(seed)
@@ -124,7 +124,7 @@ def test_what_is_rolled_back_can_be_taken_again() -> None:
         assert sorted(found) == defined(it, notifications), f"seed {seed}: {it} at {half}"
 
 
-def test_what_comes_twice_counts_once() -> None:
+def test_duplicates_count_once() -> None:
     """A notification would match with itself during a hand-over."""
     it = Pattern("every kind = 'a' -> kind = 'a'")
     a0, a1 = stream_of("aa")
@@ -161,7 +161,7 @@ def test_a_start_before_the_end_of_a_match_is_void() -> None:
     assert table.take((), (0,), (a1, b4, c5)) == ((a1, b4, c5),), "nothing is remembered any more"
 
 
-def test_a_forgotten_end_voids_what_may_lie_before_it() -> None:
+def test_a_forgotten_end_voids_possibly_earlier_starts() -> None:
     """A table of ends without bound, or a match that overlaps with one before."""
     it = Pattern("kind = 'a' -> kind = 'b' by host")
     budget = RunBudget(PatternLimits(groups_per_pattern_max=1))

@@ -26,7 +26,7 @@ def steps_of(begins, steps) -> list[set[tuple[int, int]]]:  # type: ignore[no-un
     ]
 
 
-def test_steps_are_the_places_whose_filters_match() -> None:
+def test_steps_are_the_places_with_matching_filters() -> None:
     """A run would move by a filter that does not match, or stay."""
     chance = random.Random(1)
     patterns = [streams.pattern(chance) for _ in range(20)]
@@ -74,7 +74,7 @@ def test_rows_have_each_group_of_a_notification() -> None:
     assert budget.dropped == {COMBINATIONS: 1}
 
 
-def test_what_is_too_large_takes_no_part() -> None:
+def test_large_notifications_take_no_part() -> None:
     """State would grow without bound."""
     index, budget = StepIndex([Pattern("a = 1 -> a = 2")]), RunBudget(DEFAULT_LIMITS)
     large = Notification({"a": 1}, body=b"x" * (budget.limits.notification_bytes_max + 1))

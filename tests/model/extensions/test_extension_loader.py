@@ -153,7 +153,7 @@ def test_loading_again_does_nothing_more(module: Module) -> None:
         ("faulty:Unreadable", "an operator's name is letters, digits"),
     ],
 )
-def test_what_is_wrong_is_named(module: Module, name: str, reason: str) -> None:
+def test_faults_are_named(module: Module, name: str, reason: str) -> None:
     """An operator would read a traceback instead of a hint for the repair."""
     module("faulty", BAD)
     module("broken", "1 / 0")

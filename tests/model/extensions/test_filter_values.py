@@ -58,7 +58,7 @@ def raw_nested(levels: int) -> str:
 
 
 @given(filter_sets, filter_sets)
-def test_a_filter_matches_what_it_meets(constant: str, value: str) -> None:
+def test_a_filter_matches_values_that_it_meets(constant: str, value: str) -> None:
     """A query would miss a source, or be sent to one that cannot answer."""
     expected = ct.meets(ct.FilterSet(constant), ct.FilterSet(value))
     assert meeting(constant).matches(ct.Notification({"x": value})) is expected
@@ -113,7 +113,7 @@ def test_two_intersect_unless_one_is_empty(first: str, second: str) -> None:
     ],
     ids=["empty", "cut", "pattern", "unknown", "null", "long", "nested", "deep"],
 )
-def test_what_is_no_filter_is_refused_or_does_not_match(text: str) -> None:
+def test_other_texts_are_refused_or_do_not_match(text: str) -> None:
     """A malformed constant would be accepted, or a malformed value end matching."""
     with pytest.raises(InvalidFilterError) as caught:
         meeting(text)

@@ -134,7 +134,7 @@ def test_matching_is_transitive(
 
 
 @given(terms, substitutions, substitutions, terms)
-def test_what_unifies_with_the_special_unifies_with_the_general(
+def test_the_general_unifies_with_values_of_the_special(
     a: Term, first: dict[Variable, Term], second: dict[Variable, Term], any_value: Term
 ) -> None:
     """A notification that matches the covered filter would be lost."""
@@ -145,7 +145,7 @@ def test_what_unifies_with_the_special_unifies_with_the_general(
 
 
 @given(terms, terms)
-def test_what_is_not_as_general_misses_a_value(a: Term, b: Term) -> None:
+def test_the_less_general_misses_a_value(a: Term, b: Term) -> None:
     """One-way matching would be narrower than covering."""
     names = {Variable(name): Function(f"{name} of b") for name in "XYZ"}
     value = substituted(b, dict(names))
@@ -229,7 +229,7 @@ def test_constants_compare_by_value(one: str, other: str, equal: bool) -> None:
         ("f(\ud800)", 1, 3),
     ],
 )
-def test_what_is_no_term_is_refused_with_its_place(text: str, line: int, column: int) -> None:
+def test_invalid_terms_are_refused_with_their_place(text: str, line: int, column: int) -> None:
     """A malformed constant would be accepted, or its author not learn the position of the fault."""
     with pytest.raises(ParseError) as caught:
         parse_term(text)

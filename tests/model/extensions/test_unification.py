@@ -70,7 +70,7 @@ def test_any_two_intersect() -> None:
     assert unifies("g(b)").matches(both)
 
 
-def test_what_it_cannot_tell_is_answered_safely() -> None:
+def test_undecided_questions_get_safe_answers() -> None:
     """An operator that is not regular would be decided beside one that is."""
     assert Unifies().covers(b"f(a)", Atom("suffix", b"a)")) is None
     assert Unifies().intersects(b"f(a)", Atom("suffix", b"a)")) is None

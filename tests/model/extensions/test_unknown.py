@@ -42,7 +42,7 @@ FAR = ct.Filter.of_sets({"x": far(b"a\xff"), "y": ct.ops.lt(5)})
     ],
     ids=lambda thing: type(thing).__name__,
 )
-def test_it_is_carried_unchanged(thing: Encodable) -> None:
+def test_it_is_forwarded_unchanged(thing: Encodable) -> None:
     """A broker without the extension would change or drop a forwarded filter."""
     encoded = codec.to_msgpack(thing)
     assert b"elsewhere" in encoded

@@ -164,7 +164,7 @@ def test_a_malformed_automaton_leaves_the_operator_opaque(
 )
 @pytest.mark.parametrize("compiled", [False, None])
 @pytest.mark.parametrize("is_regular", [True, False])
-def test_what_an_operator_says_wrongly_that_it_implies_loses_no_match(
+def test_a_wrong_implication_loses_no_match(
     odd: Callable[[str, Answer], None], answer: Answer, compiled: bool | None, is_regular: bool
 ) -> None:
     """The index would search a text that is absent, and the subscriber miss a notification."""
@@ -177,7 +177,7 @@ def test_what_an_operator_says_wrongly_that_it_implies_loses_no_match(
     assert failures["odd"] == 1
 
 
-def test_what_an_operator_implies_is_looked_for_where_it_is_proved(
+def test_proved_implications_are_looked_up(
     odd: Callable[[str, Answer], None],
 ) -> None:
     """Each filter of an extension would be checked for each notification."""
