@@ -1,4 +1,4 @@
-"""A bound that several queues share: who is let in, who is told of room."""
+"""A bound that several queues share: admission, and waking."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ async def test_queues_share_their_bytes() -> None:
 
 @on_loop
 async def test_room_in_one_queue_lets_publishers_of_another_go_on() -> None:
-    """A publisher would wait its whole time, and lose what there is room for."""
+    """A publisher would wait its whole time, and lose a notification in spite of room."""
     budget = Budget(100)
     full: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
     empty: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)

@@ -1,4 +1,4 @@
-"""What a program learns of its connection."""
+"""The connection states that a program reads."""
 
 from contrada.service import ConnectionState
 from contrada.service.connection_states import STATES_WAITING_MAX, ConnectionStates
@@ -7,7 +7,7 @@ from tests.asynchronous import on_loop
 
 @on_loop
 async def test_states_that_nobody_reads_are_bounded() -> None:
-    """A client that tries for days would fill the memory of one who does not look."""
+    """A client that tries for days would fill the memory of a program that does not read."""
     states = ConnectionStates()
     followed = states.follow()
     for attempt in range(2 * STATES_WAITING_MAX):

@@ -1,4 +1,4 @@
-"""How what is promised comes to the disk: threads that are not to be had, stores that fail."""
+"""The way of durable notifications to the disk: missing threads, failing stores."""
 
 import asyncio
 import subprocess
@@ -50,7 +50,7 @@ print(events.next(20).item["n"])
 
 
 class FailingStore(MemoryStore):
-    """A store of a caller's own, which fails in a way that no store is said to fail."""
+    """A caller's own store with an unexpected error."""
 
     fails = True
     groups = 0
@@ -71,7 +71,7 @@ class FailingStore(MemoryStore):
 @pytest.mark.quick_first
 @pytest.mark.parametrize("program", [AFTER_THE_MAIN_THREAD, AT_EXIT])
 def test_it_works_on_when_python_gives_no_threads_any_more(program: str, tmp_path: Path) -> None:
-    """Who publishes from a thread that outlives the main one, or closes at exit, waits for ever."""
+    """A publisher in a thread beyond the main one, or at exit, would wait for ever."""
     command = [sys.executable, "-c", program, str(tmp_path / "s.db")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=TEST_S_MAX, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1\n", "")
@@ -79,7 +79,7 @@ def test_it_works_on_when_python_gives_no_threads_any_more(program: str, tmp_pat
 
 @on_loop
 async def test_whatever_a_store_raises_is_told_and_tried_again() -> None:
-    """A publisher would wait for ever for a group that nobody brings any more."""
+    """A publisher would wait for ever for a group that is not written."""
     store = FailingStore()
     async with ct.connect(store=store) as service:
         with pytest.raises(StoreError, match="the wire to the disk is cut"):
@@ -92,7 +92,7 @@ async def test_whatever_a_store_raises_is_told_and_tried_again() -> None:
 async def test_a_service_that_is_closed_leaves_its_store_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What could not be written would be tried for ever, in a store that is another's by then."""
+    """A failed group would be tried for ever, in a store with another owner by then."""
     monkeypatch.setattr(group_committer, "RETRY_S", 0)
     store = FailingStore()
     service = await ct.connect(store=store)
@@ -124,7 +124,9 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 async def test_nothing_is_said_before_it_is_on_the_disk(
     tmp_path: Path, disk: threading.Event
 ) -> None:
-    """A reader would act on what a crash takes back; or the event loop would wait for the disk."""
+    """A reader would act on a record that a crash removes; or the event loop would wait for the
+    disk.
+    """
     async with ct.connect(store=tmp_path / "s.db") as service:
         reader = service.subscribe("n any", durable="s", auto_acknowledge=False)
         async with reader as events:
@@ -147,7 +149,7 @@ async def test_nothing_is_said_before_it_is_on_the_disk(
 async def test_a_fast_publisher_at_best_effort_waits_for_the_disk(
     tmp_path: Path, disk: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log would lose what its disk is too slow for, or the memory be filled."""
+    """A log would lose records beyond the speed of its disk, or the memory be filled."""
     monkeypatch.setattr(table_store, "WAITING_BYTES_MAX", 300_000)
     count = 2 * QUEUE_NOTIFICATIONS_MAX
     path = tmp_path / "s.db"
@@ -168,7 +170,7 @@ async def test_a_fast_publisher_at_best_effort_waits_for_the_disk(
 async def test_what_found_no_room_is_taken_when_there_is(
     tmp_path: Path, disk: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is reliable would wait for the next that is published."""
+    """A reliable notification would wait for the next publication."""
     monkeypatch.setattr(table_store, "WAITING_BYTES_MAX", 1_000)
     async with ct.connect(store=tmp_path / "s.db") as service:
         await (await service.subscribe("n any", durable="s")).aclose()
@@ -186,7 +188,7 @@ async def test_what_found_no_room_is_taken_when_there_is(
 
 @on_loop
 async def test_one_that_has_ended_by_its_policy_begins_anew(tmp_path: Path) -> None:
-    """What came for the one before would be kept for the new one: all twice."""
+    """Records of the former subscription would be kept for the new one: all twice."""
     async with ct.connect(store=tmp_path / "s.db") as service:
         keeps = ct.Retention(records_max=1, on_full=ct.OnFull.END)
         await service.subscribe("n any", durable="s", retention=keeps)

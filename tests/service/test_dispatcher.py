@@ -44,7 +44,7 @@ def subscribe(
 
 
 FAR = Filter.of_sets({"a": ValueSet(EMPTY, Literal(Atom("elsewhere", b"x"), True))})
-"""A filter with an operator that nobody has registered here."""
+"""A filter with an unregistered operator."""
 
 LONG_S = 60.0
 """Longer than a test may take."""
@@ -116,7 +116,7 @@ async def test_what_a_publisher_no_longer_waits_for_is_counted(count: int) -> No
 
 
 def test_a_subscription_in_parts_is_in_force_when_all_are_there() -> None:
-    """Half of a subscription would be served, or what two parts match come twice."""
+    """Half of a subscription would be served, or matches of two parts be delivered twice."""
     dispatcher: Dispatcher = Dispatcher()
     client = dispatcher.client()
     queue: SubscriptionQueue[Notification] = SubscriptionQueue()
@@ -143,7 +143,7 @@ def test_a_subscription_in_parts_is_in_force_when_all_are_there() -> None:
 
 @on_loop
 async def test_a_publisher_goes_on_when_the_one_it_waits_for_leaves() -> None:
-    """It would wait for room in a queue that nobody will ever read."""
+    """It would wait for room in a queue without a reader."""
     dispatcher: Dispatcher = Dispatcher()
     full_outlets(dispatcher, 1)
     pending = dispatcher.publish(dispatcher.client(), PUBLISHED, 0)
@@ -172,7 +172,7 @@ def test_matches_count_with_the_bodies_of_their_notifications() -> None:
 
 
 def test_what_clients_hold_is_what_the_router_holds() -> None:
-    """A second table of subscriptions could come to differ from the router's."""
+    """A second table of subscriptions could differ from the router's."""
     dispatcher: Dispatcher = Dispatcher()
     ann, bob = dispatcher.client(), dispatcher.client()
     routes = [
@@ -193,7 +193,7 @@ def test_what_clients_hold_is_what_the_router_holds() -> None:
 
 
 def test_a_refusal_tells_the_limit_and_the_value() -> None:
-    """A user would not know what to change."""
+    """The error would not explain the remedy."""
     dispatcher: Dispatcher = Dispatcher()
     client = dispatcher.client()
     many = FilterSet([Filter({"a": n}) for n in range(SUBSCRIPTION_FILTERS_MAX + 1)])
@@ -219,7 +219,7 @@ def test_a_refusal_tells_the_limit_and_the_value() -> None:
 
 
 def test_upkeep_is_bounded_and_goes_on() -> None:
-    """What unsubscribing leaves behind would stay for ever, or be cleared at once."""
+    """Parts of ended subscriptions would stay for ever, or be cleared at once."""
     dispatcher: Dispatcher = Dispatcher()
     client = dispatcher.client()
     with mock.patch.object(Router, "maintain") as maintain:
@@ -233,7 +233,7 @@ def test_upkeep_is_bounded_and_goes_on() -> None:
 
 @on_loop
 async def test_a_batch_fills_each_outlet_in_order_as_far_as_it_goes() -> None:
-    """What was matched by others in between would change the order, or a full queue lose more."""
+    """Matches of others in between would change the order, or a full queue lose more."""
     dispatcher = Dispatcher()
     client = dispatcher.client()
     every: SubscriptionQueue[Notification] = SubscriptionQueue(notifications_max=3)

@@ -1,4 +1,4 @@
-"""What is particular to the embedded service; what all services share is in tests/service."""
+"""The embedded service alone; tests of all services are in tests/service."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ async def test_a_publisher_and_a_reader_in_one_loop_lose_nothing() -> None:
 
 @on_loop
 async def test_a_publisher_gives_others_their_turn() -> None:
-    """Nothing else in its event loop would go on while it publishes."""
+    """No other task of its event loop would run while it publishes."""
     turns = 0
 
     async def count() -> None:
@@ -76,7 +76,7 @@ async def test_losses_are_counted_by_reason(caplog: pytest.LogCaptureFixture) ->
 
 @on_loop
 async def test_what_makes_way_for_what_is_urgent_is_counted() -> None:
-    """An alarm would be dropped at a dead reader, or what made way for it be lost in silence."""
+    """An alarm would be dropped at a dead reader, or its victim be lost uncounted."""
     total = SMALL.service.queue_notifications_max
     async with (
         EmbeddedService(publish_wait_s=0, limits=SMALL) as service,
@@ -106,7 +106,7 @@ async def test_subscriptions_are_bounded() -> None:
 async def test_failing_operators_and_safe_answers_are_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody could see why a subscription gets nothing, or a router too much."""
+    """A silent subscription, or a wide route, would have no explanation."""
     register_failing(monkeypatch)
     async with EmbeddedService() as service, service.subscribe("a fails 'x'"):
         await service.publish({"a": "x"})

@@ -62,7 +62,7 @@ def test_what_was_published_before_keeps_its_id() -> None:
 
 
 def test_nobody_else_s_name_is_passed_over() -> None:
-    """What was said to be another one's would go out as one's own."""
+    """A notification of another publisher would be published as one's own."""
     stamp = EnvelopeFactory("desk")
     other = NOTIFICATION.with_envelope(Envelope(publisher="task"))
     with pytest.raises(InvalidValueError, match="'task': the publisher of an envelope without"):
@@ -75,7 +75,7 @@ def test_nobody_else_s_name_is_passed_over() -> None:
 
 
 def test_time_goes_on_where_the_clock_was_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for a later time would wait for hours, or be ordered before what came first."""
+    """A waiting pattern would wait for hours, or be ordered before an earlier notification."""
     clock_s, passed_us = 3_600, itertools.count(5)
     monkeypatch.setattr(time, "time_ns", lambda: clock_s * 10**9)
     monkeypatch.setattr(time, "monotonic_ns", lambda: next(passed_us) * 1000)
@@ -98,7 +98,7 @@ def test_a_publisher_has_a_name_of_bounded_length(publisher: str) -> None:
 
 
 def test_only_what_the_service_made_is_stamped_in_place() -> None:
-    """Somebody's notification would change because it was published, or be published once only."""
+    """A caller's notification would change by its publication, or be published once only."""
     stamp = EnvelopeFactory()
     held = Notification({"a": 1})
     assert [stamped(stamp, held).envelope.sequence for _ in range(2)] == [1, 2]

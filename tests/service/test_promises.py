@@ -1,4 +1,4 @@
-"""What the embedded service promises: reliable, certified, and subscriptions that outlive it."""
+"""Delivery guarantees of the embedded service: reliable, certified, durable subscriptions."""
 
 import asyncio
 import signal
@@ -72,7 +72,7 @@ async def test_many_publishers_share_a_group(path: Path) -> None:
 
 @on_loop
 async def test_without_a_store_reliable_works_and_certified_says_what_it_needs() -> None:
-    """What is in memory only would be taken for kept; or nothing be promised at all."""
+    """A log in memory would be taken for a stable one; or no guarantee be given at all."""
     async with ct.connect() as service:
         assert service.statistics().delivery is None
         async with service.subscribe("n any", reliable=True) as events:
@@ -126,7 +126,7 @@ async def test_a_store_that_cannot_be_used_says_why(path: Path) -> None:
 
 @on_loop
 async def test_an_operator_that_is_not_there_any_more_is_said(path: Path) -> None:
-    """A subscription would keep nothing; or what was begun be left over."""
+    """A subscription would log nothing; or a failed one be left over."""
     with pytest.MonkeyPatch.context() as patch:
         register_failing(patch)
         async with ct.connect(store=path) as service:
@@ -141,7 +141,7 @@ async def test_an_operator_that_is_not_there_any_more_is_said(path: Path) -> Non
 
 @on_loop
 async def test_closing_over_a_full_disk_ends_and_says_so(path: Path) -> None:
-    """A service would never end; or nobody learn that its last words are lost."""
+    """A service would never end; or the loss of its last notifications would be hidden."""
     service = await ct.connect(store=path)
     await service.subscribe("n any", durable="s")
     service._host.store._db.execute("PRAGMA max_page_count = 20")  # type: ignore[attr-defined]
@@ -156,7 +156,7 @@ async def test_closing_over_a_full_disk_ends_and_says_so(path: Path) -> None:
 
 @on_loop
 async def test_whoever_closes_returns_when_it_is_closed(path: Path) -> None:
-    """Who opens the store anew would find it in use."""
+    """The next process would find the store in use."""
     service = await ct.connect(store=path)
     await service.publish({"n": 1}, delivery=CERTIFIED)
     closing = asyncio.create_task(service.aclose())
@@ -168,7 +168,7 @@ async def test_whoever_closes_returns_when_it_is_closed(path: Path) -> None:
 
 @on_loop
 async def test_a_store_of_its_owner_stays_open() -> None:
-    """Who brings a store would find it closed under its hands."""
+    """The owner of a store would find it closed."""
     store = MemoryStore()
     async with ct.connect(store=store) as service:
         await service.subscribe("n any", durable="s")
@@ -212,7 +212,7 @@ asyncio.run(main())
 
 
 def killed(program: str, place: str, after: int, *words: str) -> list[int]:
-    """What a program has said, killed once it had said so much."""
+    """The output of a program that is killed after so many lines."""
     command = [sys.executable, "-c", program, place, *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -246,7 +246,7 @@ def test_a_kill_loses_nothing_accepted_and_doubles_nothing_acknowledged(
 
 @pytest.mark.quick_first
 def test_the_blocking_face_promises_the_same(place: Place) -> None:
-    """Who does not await could not be sure of anything."""
+    """A program without `await` would have no guarantees."""
     with ct.connect_sync(store=place.name) as service:
         reader = service.subscribe("n any", durable="s", auto_acknowledge=False)
         with reader as events:

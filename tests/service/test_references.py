@@ -75,7 +75,7 @@ async def test_who_gets_an_offer_buys_where_it_comes_from(name: str) -> None:
 
 @on_loop
 async def test_an_export_lasts_as_long_as_its_lease(name: str) -> None:
-    """Who holds a reference and crashes would keep an object for ever."""
+    """A crashed owner of a reference would keep an object for ever."""
     floor: Any = Floor()
     async with service_of(name) as service:
         held = await Export(service, floor, Market).open()
@@ -109,7 +109,7 @@ class Odd(Protocol):
 
 
 class OddOne:
-    """Its methods do what nobody waits for."""
+    """Methods without a waiting caller."""
 
     async def both(self, left: int, *, right: int) -> int:
         return left - right
@@ -123,7 +123,7 @@ class OddOne:
 
 @on_loop
 async def test_each_call_is_answered(name: str) -> None:
-    """Who calls would wait for as long as it may, and not know why."""
+    """A caller would wait for the whole time-out, without a reason."""
     async with (
         service_of(name) as service,
         Export(service, OddOne(), Odd) as reference,
@@ -139,7 +139,7 @@ async def test_each_call_is_answered(name: str) -> None:
 
 @on_loop
 async def test_a_proxy_keeps_to_the_lease_that_it_is_told(name: str) -> None:
-    """A short lease would end while somebody holds its reference."""
+    """A short lease would end while its reference is held."""
     floor: Any = Floor()
     renewals = 0
     async with service_of(name) as service:
@@ -175,7 +175,7 @@ class Sleeper:
 
 @on_loop
 async def test_who_waits_when_a_proxy_is_left_is_told_at_once(name: str) -> None:
-    """A call would wait its whole time for an answer that nobody reads."""
+    """A call would wait the whole time for an answer without a reader."""
     sleeper = Sleeper()
     async with service_of(name) as service, Export(service, sleeper, Slow) as reference:
         async with Proxy(service, reference, Slow, wait_s=1e6) as slow:
@@ -191,7 +191,7 @@ async def test_who_waits_when_a_proxy_is_left_is_told_at_once(name: str) -> None
 
 @on_loop
 async def test_who_waits_when_its_service_is_closed_is_told_at_once() -> None:
-    """A call would wait its whole time for what cannot come."""
+    """A call would wait the whole time for an impossible answer."""
     sleeper = Sleeper()
     async with EmbeddedService() as service:
         export = await Export(service, sleeper, Slow).open()
@@ -206,7 +206,7 @@ async def test_who_waits_when_its_service_is_closed_is_told_at_once() -> None:
 
 @on_loop
 async def test_nobody_renews_a_lease_at_a_service_that_is_closed() -> None:
-    """A warning would come every few seconds, for as long as the proxy is held."""
+    """A warning would be logged every few seconds while the proxy is held."""
     async with EmbeddedService() as service:
         export = await Export(service, Sleeper(), Slow).open()
         proxy = Proxy(service, export.reference, Slow, renew_s=0.01)
@@ -219,7 +219,7 @@ async def test_nobody_renews_a_lease_at_a_service_that_is_closed() -> None:
 
 @on_loop
 async def test_what_is_left_at_once_leaves_nothing_behind() -> None:
-    """Subscriptions to calls and answers would stand as long as the service."""
+    """Subscriptions to calls and answers would last as long as the service."""
     async with EmbeddedService() as service:
         async with Export(service, Sleeper(), Slow) as reference:
             pass
@@ -230,7 +230,7 @@ async def test_what_is_left_at_once_leaves_nothing_behind() -> None:
 
 @on_loop
 async def test_who_is_called_no_longer_asks_for_no_calls() -> None:
-    """Subscriptions of what has expired would fill; or it would expire although it is renewed."""
+    """Queues of expired references would fill; or a renewed one would expire."""
     async with EmbeddedService() as service:
         export = await Export(service, Sleeper(), Slow).open()
         first = export._expiry

@@ -1,4 +1,4 @@
-"""Who asks for what is verified gets that alone, at every service; the rest is counted."""
+"""Verified subscriptions give only verified notifications at every service, and count others.
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +55,7 @@ async def test_what_is_published_is_signed_and_verified(name: str) -> None:
 
 @on_loop
 async def test_what_is_not_verified_is_counted_by_reason(name: str) -> None:
-    """A subscriber would be lied to, or not know that somebody tries."""
+    """A subscriber would accept a forgery, or not notice the attempt."""
     signed = _stamped("desk", {"n": 1})
     sent = [
         _stamped("desk", {"n": 2}),
@@ -85,7 +85,7 @@ def _stamped(publisher: str, attributes: dict[str, int]) -> ct.Notification:
 
 @on_loop
 async def test_a_broker_that_lies_is_not_believed() -> None:
-    """Whoever runs a broker could say what he likes in the name of all publishers."""
+    """The owner of a broker could publish in the name of all publishers."""
     async with (
         Broker(port=0) as near,
         Broker(port=0) as far,
@@ -113,7 +113,7 @@ async def test_a_broker_that_lies_is_not_believed() -> None:
 
 
 def _lies(heard: ct.Notification) -> list[ct.Notification]:
-    """What a hostile broker makes of a notification; and twice itself."""
+    """The forgeries of a hostile broker; and the original twice."""
     told, plain_id = heard.envelope, heard.envelope.id.partition("~")[0]
     return [
         ct.Notification({"n": 100}, body=heard.body, envelope=told),
@@ -128,7 +128,7 @@ def _lies(heard: ct.Notification) -> list[ct.Notification]:
 
 @on_loop
 async def test_what_is_promised_is_signed_and_comes_again(serve: Serve, tmp_path: Path) -> None:
-    """What a store keeps could not be verified; or what was given back would be a repetition."""
+    """Stored notifications could not be verified; or a returned one would count as a repetition."""
     only = VERIFIER.only("n any")
     async with serve(tmp_path / "events.db", publisher=DESK) as service:
         async with service.subscribe(only, durable="all"):
@@ -164,7 +164,7 @@ async def test_types_are_verified_and_narrowed_as_ever() -> None:
 
 @on_loop
 async def test_it_is_updated_and_narrowed_by_rules() -> None:
-    """A subscription could not change what it asks for, or forget that it asks for signatures."""
+    """A subscription could not change its filters, or would forget its verifier."""
     async with (
         ct.connect(publisher=DESK) as service,
         service.subscribe(VERIFIER.only("n = 1")) as events,

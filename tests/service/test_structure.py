@@ -85,7 +85,7 @@ class Counted(Protocol):
 
 
 def test_a_known_class_that_does_not_conform_is_not_taken_for_none() -> None:
-    """Its object would come as what only has the attributes, where their values happen to fit."""
+    """Its object would be made of any notification with the attributes, if the values fit."""
     subject = Structural[Counted]()
     with pytest.raises(InvalidObventError, match=r"structure.Offer does not conform"):
         subject.from_notification(Offer("a", 80.0).to_notification())
@@ -95,7 +95,7 @@ def test_a_known_class_that_does_not_conform_is_not_taken_for_none() -> None:
 
 
 def test_a_class_that_comes_later_conforms() -> None:
-    """What came as a record of its members once would be one for ever."""
+    """Objects that were once read as a record would be one for ever."""
     subject = Structural[Counted]()
     notification = Notification.with_marks({"price": 7}, ["structure.Late"])
     assert not isinstance(subject.from_notification(notification), ct.Obvent)
@@ -148,7 +148,7 @@ def test_how_a_tuple_is_published_is_worked_out_once(monkeypatch: pytest.MonkeyP
 
 @on_loop
 async def test_tuples_are_published_by_structure(name: str) -> None:
-    """A class would be needed for what is said once."""
+    """A class would be needed for a single use."""
     async with (
         service_of(name) as service,
         service.subscribe(Structural[tuple[str, float, int]](), lambda t: t[1] < 100) as tuples,
@@ -177,7 +177,7 @@ async def test_a_tuple_carries_what_is_no_attribute(name: str) -> None:
 
 @on_loop
 async def test_sequences_of_types_give_objects(name: str) -> None:
-    """Whoever correlates obvents would get notifications and read them himself."""
+    """A program that correlates obvents would have to convert notifications itself."""
     bought = ObventPattern(
         Request, (Offer, lambda offer: offer.price < 100), by="company", within=timedelta(hours=1)
     )
@@ -203,7 +203,7 @@ async def test_sequences_of_types_give_objects(name: str) -> None:
     ],
 )
 def test_what_the_network_cannot_match_is_refused(parts: Any, by: Any, said: str) -> None:
-    """A match would be missed, or come although a predicate says no."""
+    """A match would be missed, or be delivered against a predicate."""
     with pytest.raises(InvalidObventError, match=f"(?s){said}"):
         ObventPattern(*parts, by=by)
 

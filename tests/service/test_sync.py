@@ -1,4 +1,4 @@
-"""The blocking face of a service gives what the service gives."""
+"""The blocking service has the methods and results of the asynchronous one."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def test_it_publishes_and_subscribes() -> None:
 
 
 def test_waiting_ends_in_time() -> None:
-    """A caller would hang when nothing comes."""
+    """A caller would hang when nothing arrives."""
     with (
         SyncService(EmbeddedService()) as service,
         service.subscribe("price < 100") as events,
@@ -91,7 +91,7 @@ def test_items_of_a_batch_may_come_from_the_service() -> None:
 
 
 def test_a_batch_that_waits_for_items_holds_up_nobody() -> None:
-    """A generator that waits would hold up all other threads, and what waits for them."""
+    """A waiting generator would block all other threads."""
     with SyncService(EmbeddedService()) as service:
         asked, answered = threading.Event(), threading.Event()
 
@@ -112,7 +112,7 @@ def test_a_batch_that_waits_for_items_holds_up_nobody() -> None:
 
 
 def test_a_batch_that_fails_says_how_many_were_taken() -> None:
-    """Whoever publishes the rest would publish some twice, or lose some."""
+    """A publisher of the rest would publish some twice, or lose some."""
 
     def items(last: object) -> Iterator[Mapping[str, object]]:
         yield from ({"a": n} for n in range(BATCH_READ + 5))
@@ -162,7 +162,7 @@ def test_a_service_opens_at_first_use() -> None:
 
 
 def test_an_open_service_is_closed_at_exit() -> None:
-    """What a script published last would be lost, or the interpreter hang at its end."""
+    """The last publications of a script would be lost, or the interpreter hang at its end."""
     script = (
         "import contrada as ct\n"
         "service = ct.connect_sync(on_connection=lambda it: print(it.state))\n"
@@ -174,7 +174,7 @@ def test_an_open_service_is_closed_at_exit() -> None:
 
 
 def test_a_service_that_could_not_open_is_tried_again() -> None:
-    """A global service would be useless for ever, if its broker came up a second later."""
+    """A global service would be useless for ever if its broker started a second later."""
 
     class Late(EmbeddedService):
         failures = 1
@@ -194,7 +194,7 @@ def test_a_service_that_could_not_open_is_tried_again() -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_handler_runs_in_the_background(is_async: bool) -> None:
-    """A program would need a thread of its own to handle what arrives, and a way to end it."""
+    """A program would need a thread of its own to handle notifications, and a way to end it."""
     seen: list[object] = []
     failed = threading.Event()
 
@@ -350,7 +350,7 @@ def test_its_thread_ends() -> None:
 
 
 def test_what_is_queued_when_the_service_closes_can_be_read() -> None:
-    """What had arrived would be lost without a word, where nobody had read it in time."""
+    """Unread notifications in the queue would be lost."""
     with SyncService(EmbeddedService()) as service:
         kept, left = service.subscribe("a > 0"), service.subscribe("a > 0")
         with kept, left:
@@ -367,7 +367,7 @@ def test_what_is_queued_when_the_service_closes_can_be_read() -> None:
 
 
 def test_what_expires_after_the_service_was_closed_is_not_read() -> None:
-    """What was over would be read, because it had arrived in time."""
+    """An expired notification would be read, because it had arrived in time."""
     inner = EmbeddedService()
     now_us = inner.now_us()
     inner.now_us = lambda: now_us
@@ -383,7 +383,7 @@ def test_what_expires_after_the_service_was_closed_is_not_read() -> None:
 
 
 def test_a_thread_that_reads_while_the_service_closes_misses_nothing() -> None:
-    """What is kept for later would be taken away from a thread that is reading just then."""
+    """A thread that is reading at the close would lose notifications to a later reader."""
     with SyncService(EmbeddedService()) as service:
         read: list[object] = []
         with service.subscribe("a >= 0") as events:
@@ -397,7 +397,7 @@ def test_a_thread_that_reads_while_the_service_closes_misses_nothing() -> None:
 
 
 def test_what_was_not_entered_cannot_be_read() -> None:
-    """A loop over it would end at once, as if nothing had come."""
+    """A loop over it would end at once, as if nothing had arrived."""
     outside = connect_sync().subscribe("a = 1")
     with pytest.raises(ServiceError, match="inside its own `with`"):
         next(iter(outside))

@@ -33,7 +33,7 @@ def wide(text: str) -> FilterSet:
 
 
 async def everything(events: Subscription[Notification], into: list[tuple[object, object]]) -> None:
-    """Reads until the last notification, which says so."""
+    """Reads until the notification that is marked as the last one."""
     async for each in events:
         into.append((each["k"], each["n"]))
         if each.get("last"):
@@ -45,7 +45,7 @@ async def everything(events: Subscription[Notification], into: list[tuple[object
 async def test_no_gap_and_nothing_twice_while_others_publish(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A subscriber that moves its window would miss what is in both, or get it twice."""
+    """A subscriber that moves its window would miss notifications of both, or get them twice."""
     monkeypatch.setattr(fair_scheduler, "TURN_S", 0)  # Others have their turn after each part.
     got: list[tuple[object, object]] = []
     async with service_of(name) as service, service.subscribe(wide("k < 2")) as events:
@@ -90,7 +90,7 @@ async def test_no_gap_and_nothing_twice_while_others_publish(
 
 @on_loop
 async def test_what_waits_of_before_is_passed_over(name: str) -> None:
-    """A subscriber would get what it no longer asks for, after it was told that it is so."""
+    """A subscriber would get notifications of its old filters after the update."""
     async with service_of(name) as service, service.subscribe("k < 2") as events:
         await service.publish_batch({"k": n % 3, "n": n} for n in range(9))
         await until(lambda: events.statistics().queued == 6)
@@ -106,7 +106,7 @@ async def test_what_waits_of_before_is_passed_over(name: str) -> None:
 async def test_a_refusal_leaves_what_was_in_force(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A subscriber whose change is refused would be left with nothing."""
+    """A subscriber with a refused update would be left without filters."""
     async with service_of(name) as service, service.subscribe("k < 2") as events:
         with pytest.raises(UnsatisfiableFilterError):
             await events.update(Filter("k > 1 and k < 1"))
@@ -141,7 +141,7 @@ async def test_what_is_given_stays_of_one_type(name: str) -> None:
 
 @on_loop
 async def test_rules_are_decided_before_and_after(name: str) -> None:
-    """A subscriber would get what only the filters of a rule match."""
+    """A subscriber would get notifications that only the filters of a rule match."""
     async with service_of(name) as service, service.subscribe(cesql.read("a = b")) as found:
         await service.publish_batch({"a": n % 3, "b": n // 3} for n in range(9))
         assert [(await found.next(10))["a"] for _ in range(3)] == [0, 1, 2]
@@ -156,7 +156,7 @@ async def test_rules_are_decided_before_and_after(name: str) -> None:
 
 @on_loop
 async def test_what_is_not_in_force_is_only_noted_and_what_has_ended_stays_so(name: str) -> None:
-    """An update would put in force what nobody opened, or wait for ever."""
+    """An update would open a subscription, or wait for ever."""
     async with service_of(name) as service:
         events = service.subscribe("k = 0")
         await events.update("k = 1")

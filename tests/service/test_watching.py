@@ -1,4 +1,4 @@
-"""Patterns: matches of what follows one another, told when time has passed them."""
+"""Patterns: matches of consecutive notifications, delivered when time has passed them."""
 
 import asyncio
 from unittest import mock
@@ -38,7 +38,7 @@ async def test_a_match_comes_without_another_notification(name: str) -> None:
 @pytest.mark.parametrize("value", ["JFK", b"\xff", 5, 0.5, True, None])
 @on_loop
 async def test_the_values_of_a_group_come_whole(name: str, value: object) -> None:
-    """A subscriber could not tell of which group a match is."""
+    """A subscriber could not know the group of a match."""
     pattern = ct.Pattern("every a = 1 -> b = 1 by k, l")
     async with service_of(name) as service, service.subscribe(pattern) as matches:
         await service.publish({"a": 1, "k": value, "l": "x"})
@@ -64,7 +64,7 @@ async def test_matches_come_in_order_and_each_once(name: str) -> None:
 
 @on_loop
 async def test_what_is_advertised_apart_is_put_together(name: str) -> None:
-    """Where advertisements tell where things come from, a part would be lost between servers."""
+    """With forwarded advertisements, a part would be lost between servers."""
     pattern = ct.Pattern("a exists -> b exists -> c exists within 1 min")
     async with (
         service_of(name, strategy=Strategy.ADVERTISEMENTS) as service,
@@ -80,7 +80,7 @@ async def test_what_is_advertised_apart_is_put_together(name: str) -> None:
 
 @on_loop
 async def test_nothing_comes_after_unsubscribe(name: str) -> None:
-    """A handler would be called for what its owner has let go of."""
+    """A handler would be called for objects of an ended subscription."""
     async with service_of(name) as service:
         matches = service.subscribe(AB)
         await matches.open()
@@ -119,7 +119,7 @@ async def test_a_time_far_ahead_stops_no_pattern(name: str) -> None:
 
 @on_loop
 async def test_what_is_refused_says_why(name: str) -> None:
-    """A user would not know what to change."""
+    """The error would not explain the remedy."""
     async with service_of(name) as service:
         with pytest.raises(ServiceError, match="where"):
             service.subscribe(AB, "c = 1")  # type: ignore[call-overload]

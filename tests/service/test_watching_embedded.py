@@ -1,4 +1,4 @@
-"""What is particular to patterns at the embedded service; the rest is in tests/service."""
+"""Patterns of the embedded service; `test_watching` tests them at every service."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ AB = ct.Pattern("every a exists -> b = 1")
 
 
 def at(time_us: int, **attributes: Value) -> ct.Notification:
-    """A notification that says its own time."""
+    """A notification with a given time."""
     return ct.Notification(attributes, envelope=ct.Envelope(time_us=time_us))
 
 
@@ -23,7 +23,7 @@ def at(time_us: int, **attributes: Value) -> ct.Notification:
 async def test_a_match_comes_though_the_clock_was_put_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A match would come an hour late, and its service be busy with waiting all that time."""
+    """A match would be delivered an hour late, and its service be busy with waiting."""
     async with EmbeddedService() as service, service.subscribe(AB) as matches:
         await service.publish({"c": 1})
         clock_ns = time.time_ns() - 3_600 * 10**9
@@ -34,7 +34,7 @@ async def test_a_match_comes_though_the_clock_was_put_back(
 
 @on_loop
 async def test_what_says_its_own_time_goes_by_that() -> None:
-    """What is published of the past would all be late."""
+    """Publications with past times would all be late."""
     async with EmbeddedService() as service, service.subscribe(AB) as matches:
         await service.publish_batch([at(1_000, a=1), at(3_000, b=1)])
         await service.publish(at(2_000, a=2))
@@ -48,7 +48,7 @@ async def test_what_says_its_own_time_goes_by_that() -> None:
 @pytest.mark.parametrize("identity", ["", "same"])
 @on_loop
 async def test_what_has_one_stamp_is_matched_as_by_one_matcher(turn: int, identity: str) -> None:
-    """What comes from elsewhere with the same stamp would be matched as it happens to come."""
+    """Foreign notifications with the same stamp would be matched in random order."""
     stamp = ct.Envelope(identity, "elsewhere" if identity else "", 0, 1_000)
     given = [ct.Notification({name: 1}, envelope=stamp) for name in "ab"][::turn]
     async with EmbeddedService() as service, service.subscribe(AB) as matches:
@@ -71,7 +71,7 @@ async def test_closing_hands_over_what_waits() -> None:
 
 @on_loop
 async def test_nothing_comes_after_unsubscribe() -> None:
-    """A handler would be called for what its owner has let go of, or the router keep it."""
+    """A handler would be called for objects of an ended subscription, or the router keep it."""
     async with EmbeddedService() as service:
         matches = service.subscribe(AB)
         await matches.open()
@@ -118,7 +118,7 @@ async def test_losses_of_a_dead_reader_are_counted() -> None:
 
 @on_loop
 async def test_a_match_that_waits_for_room_is_counted_when_the_service_closes() -> None:
-    """A match that the clock let go, with no room for it, would vanish at the end."""
+    """A completed match without room would vanish at the end."""
     async with EmbeddedService() as service:
         matches = service.subscribe(AB)
         matches.queue._bounds = replace(matches.queue._bounds, notifications=1)
@@ -134,7 +134,7 @@ async def test_a_match_that_waits_for_room_is_counted_when_the_service_closes() 
 
 @on_loop
 async def test_closing_does_not_wait_for_the_time_of_what_waits() -> None:
-    """A service would stay open until the hour that a notification says."""
+    """A service would stay open until the time of a notification."""
     later_us = time.time_ns() // 1000 + 3_600_000_000
     async with EmbeddedService() as service, service.subscribe(AB) as matches:
         await service.publish({"c": 1})

@@ -29,7 +29,7 @@ NAMES: Final = ("embedded", "broker", "network", "from a server", "to a server")
 _NUMBERS: Final = itertools.count()
 
 SLACK_US: Final = 300_000
-"""How long brokers wait for what may come late, where patterns do."""
+"""How long brokers wait for late notifications of patterns."""
 
 Connect: TypeAlias = Callable[..., Service]
 """Makes an access point, with options of `connect`. All of one way are the same service."""
@@ -44,7 +44,7 @@ class Way:
 
 
 class InformedMarket(RemoteOfferBoard):
-    """It waits until what is advertised is known everywhere."""
+    """It waits until its advertisements are known everywhere."""
 
     def __init__(self, client: TcpService, brokers: Network) -> None:
         super().__init__(client)
@@ -57,7 +57,7 @@ class InformedMarket(RemoteOfferBoard):
 
 
 class Informed(TcpService):
-    """An access point to a network that waits until what it asks for is known everywhere."""
+    """A client of a network that waits until its subscriptions are known everywhere."""
 
     def __init__(self, brokers: Network, number: int, **options: Any) -> None:
         super().__init__(brokers[number].address, **options)
@@ -74,7 +74,7 @@ class Informed(TcpService):
 
 
 class JoinedMarket(LocalOfferBoard):
-    """It waits until what is advertised is known everywhere."""
+    """It waits until its advertisements are known everywhere."""
 
     def __init__(self, service: "Joined") -> None:
         super().__init__(service.dispatcher, service.client, service.require_open)
@@ -87,7 +87,7 @@ class JoinedMarket(LocalOfferBoard):
 
 
 class JoinedSubscription(EmbeddedSubscription[Any]):
-    """It waits until what it asks for is known everywhere."""
+    """It waits until its subscriptions are known everywhere."""
 
     __slots__ = ()
     _service: "Joined"
@@ -102,10 +102,7 @@ class JoinedSubscription(EmbeddedSubscription[Any]):
 
 
 class Joined(EmbeddedBroker):
-    """An embedded service that is a server of a network, and is known everywhere once it is open.
-
-    So is what it asks for.
-    """
+    """An embedded broker that is known everywhere once it is open, with its subscriptions."""
 
     def __init__(self, brokers: Network, number: int, **options: Any) -> None:
         wanted = (WantedLink(parse_address(brokers[number].address)),)
@@ -174,7 +171,7 @@ class ToServer(Apart, Informed):
 
 
 async def known(service: Service) -> None:
-    """Returns when what a service has asked for, and offers, is known everywhere."""
+    """Returns when the subscriptions and offers of a service are known everywhere."""
     brokers: Network | None = getattr(service, "brokers", None) or getattr(
         service, "_brokers", None
     )

@@ -1,4 +1,4 @@
-"""The sources of a service by themselves: what they say at a port that only takes notes."""
+"""The sources of a service alone, at a transport that only takes notes."""
 
 import asyncio
 import threading
@@ -58,7 +58,7 @@ class Notes:
         return [each for each in self.said if isinstance(each, Answer)]
 
     def ends(self) -> list[tuple[str, SourceState, str]]:
-        """What became of each source."""
+        """The state of each source."""
         reports = [report for answer in self.answers for report in answer.reports]
         return [(each.name, each.state, each.reason) for each in reports]
 
@@ -79,7 +79,7 @@ async def responder_at(notes: Notes) -> AsyncIterator[QueryResponder]:
 
 @on_loop
 async def test_a_refusal_comes_after_the_news_of_who_is_asked() -> None:
-    """Who asks would be told that a source it has not heard of failed, and wait for it for ever."""
+    """A client would learn of the failure of an unknown source, and wait for it for ever."""
     notes = Notes(ServiceLimits(queries_answered_max=0))
     notes.allowed.set()
     async with responder_at(notes) as responder:
@@ -95,7 +95,7 @@ async def test_a_refusal_comes_after_the_news_of_who_is_asked() -> None:
 
 @on_loop
 async def test_a_question_that_cannot_be_worked_on_is_refused() -> None:
-    """What comes from elsewhere and says nothing would end the connection, or never be answered."""
+    """An empty foreign message would end the connection, or never be answered."""
     notes = Notes()
     notes.allowed.set()
     async with responder_at(notes) as responder:
@@ -123,7 +123,7 @@ async def test_what_is_offered_just_now_is_not_in_force() -> None:
 
 @on_loop
 async def test_who_gives_up_offering_leaves_nothing_behind() -> None:
-    """A source would be asked that nobody offers, and its name would be taken."""
+    """A source would be queried that is not offered, and its name would be taken."""
     notes = Notes()
     async with responder_at(notes) as responder:
         opening = asyncio.ensure_future(responder.offer("a any", lambda _: [], name="s").open())
@@ -140,7 +140,7 @@ async def test_who_gives_up_offering_leaves_nothing_behind() -> None:
 
 @on_loop
 async def test_what_is_awaited_is_worked_off_in_pieces() -> None:
-    """A long list would keep the event loop, and whoever reads slowly would get all of it."""
+    """A long list would block the event loop, and a slow reader would get all of it."""
     given: list[int] = []
     threads: set[threading.Thread] = set()
 
@@ -170,7 +170,7 @@ async def test_what_is_awaited_is_worked_off_in_pieces() -> None:
 
 @on_loop
 async def test_what_gives_asynchronously_without_waiting_lets_others_run() -> None:
-    """Its whole service would stand still while it gives."""
+    """The whole service would be blocked while a source works."""
     turns = 0
 
     async def restless(_: SourceQuery) -> AsyncIterator[ct.Notification]:

@@ -21,7 +21,7 @@ SECOND_US = 1_000_000
 
 @given(st.lists(notifications(), max_size=6), questions(("a", "b", "x0")))
 def test_records_answer_and_are_described(items: list[Notification], asked: SourceQuery) -> None:
-    """A record would be left out, or a question not come to it."""
+    """A record would be left out, or a query not reach it."""
     source = RecordSource(items)
     expected = [item for item in items if asked.answers(item)]
     assert counted(source.answer(asked)) == counted(expected)
@@ -32,7 +32,7 @@ def test_records_answer_and_are_described(items: list[Notification], asked: Sour
 
 
 def test_records_of_any_kind() -> None:
-    """Mappings would have to be made notifications by who offers them."""
+    """The owner of mappings would have to convert them to notifications."""
     source = RecordSource([{"a": 1}, Notification({"a": 2, "b": None}), {"c": {"d": 3}}])
     assert [item["a"] for item in source.answer(SourceQuery("a any"))] == [1, 2]
     assert [item["c.d"] for item in source.answer(SourceQuery("c.d = 3"))] == [3]
@@ -80,7 +80,7 @@ def test_a_description_is_kept_while_it_is_fresh() -> None:
 
 
 def test_a_given_description_is_kept() -> None:
-    """Who knows what will come could not say it."""
+    """A known future of the data could not be described."""
     source = RecordSource([{"a": 1}], description="a < 100")
     assert source.describe(0) == Advertisement("a < 100")
     with pytest.raises(UnsatisfiableFilterError):
@@ -91,7 +91,7 @@ def test_a_given_description_is_kept() -> None:
 
 
 def test_a_function_may_say_too_much() -> None:
-    """What a function gives would go as an answer, unlooked at."""
+    """The items of a function would be sent untested."""
     asked_of: list[SourceQuery] = []
 
     def function(question: SourceQuery) -> Iterator[dict[str, int]]:
@@ -112,7 +112,7 @@ def test_a_function_may_say_too_much() -> None:
 
 
 def test_a_function_may_answer_later() -> None:
-    """What is awaited would be gone through at once."""
+    """An asynchronous result would be iterated at once."""
 
     async def function(question: SourceQuery) -> AsyncIterator[dict[str, int]]:
         yield {"n": 1}

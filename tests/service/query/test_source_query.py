@@ -1,4 +1,4 @@
-"""Holds `SourceQuery`: what a text, a filter or a class asks for, and which items answer it."""
+"""`SourceQuery`: the query of a text, a filter or a class, and the items that answer it."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from tests.strategies import filter_sets, notifications
 
 @given(filter_sets(max_size=3), notifications())
 def test_a_filter_set_is_a_question(filters: FilterSet, item: Notification) -> None:
-    """What answers would not be what is subscribed by the same."""
+    """The answers would differ from the notifications of the same subscription."""
     if filters.is_empty:
         with pytest.raises(UnsatisfiableFilterError):
             SourceQuery(filters)
@@ -89,7 +89,7 @@ def test_variables(text: str) -> None:
 
 
 def test_routing_sees_what_both_may_be() -> None:
-    """A question would go to sources where the values cannot be equal."""
+    """A query would reach sources where the values cannot be equal."""
     asked = SourceQuery("origin = $x and dest = $x and origin in ('JFK', 'LGA') and dest >= 'K'")
     (one,) = asked.alternatives
     assert one.same == (("dest", "origin"),)
@@ -128,7 +128,7 @@ def test_a_sign_in_a_text_is_no_variable() -> None:
     ],
 )
 def test_errors_say_the_place(text: str, column: int) -> None:
-    """Who asks would not find what is wrong."""
+    """The user would not find the mistake."""
     with pytest.raises(ParseError) as caught:
         SourceQuery(text)
     assert (caught.value.line, caught.value.column) == (1, column)
@@ -171,7 +171,7 @@ def test_classes_and_predicates() -> None:
 
 
 def test_rules_have_a_residue() -> None:
-    """What filters cannot say of a rule would be forgotten."""
+    """The residue of a rule would be forgotten."""
     rule = read_cesql("LENGTH(a) = 2 AND b = 1")
     asked = SourceQuery(rule)
     assert asked.residue is not None
@@ -180,7 +180,7 @@ def test_rules_have_a_residue() -> None:
 
 
 def test_a_question_as_it_came() -> None:
-    """A source would decide something else than what was asked."""
+    """A source would decide about another query."""
     asked = SourceQuery("(a = $x and b = $x and c < 3) or d = 1")
     assert SourceQuery.of(asked.alternatives) == asked
     assert hash(SourceQuery.of(asked.alternatives)) == hash(asked)
@@ -188,7 +188,7 @@ def test_a_question_as_it_came() -> None:
 
 
 def test_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is no question would be asked."""
+    """An invalid query would be sent."""
     for wrong in (3, ["a = 1"], Notification({})):
         with pytest.raises(ServiceError):
             SourceQuery(wrong)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ SIZE: Final = 64
 
 @given(st.lists(st.integers(0, 3 * SIZE), max_size=60))
 def test_no_number_is_taken_twice_in_any_order(numbers: list[int]) -> None:
-    """A window would forget what came; or refuse, inside itself, what did not."""
+    """A window would forget a number, or refuse a new one inside."""
     window, highest, taken = NumberWindow(SIZE), -1, set()
     for number in numbers:
         is_old = number <= highest - SIZE

@@ -53,7 +53,7 @@ LESSER: dict[str, Any] = {
 
 
 def test_who_may_do_less_in_one_thing_does_not_cover() -> None:
-    """What a user may no longer do would stay in force."""
+    """A right that was withdrawn would stay in force."""
     every = free("desk")
     assert every.covers(every)
     assert every.is_free
@@ -67,7 +67,7 @@ def test_who_may_do_less_in_one_thing_does_not_cover() -> None:
 
 
 def test_names_below_are_covered_by_those_above() -> None:
-    """Who gets a name above his own would have to come again."""
+    """A client with a new name above its own would have to reconnect."""
     wide = Principal("p", publishers=("desk",), durable=("*",))
     narrow = Principal("p", publishers=("desk/7",), durable=("a", "b/c"))
     assert wide.covers(narrow)
@@ -80,7 +80,7 @@ def test_names_below_are_covered_by_those_above() -> None:
     [*product(*(((EVERYTHING, SOME),) * 2), *(((EVERY, ("p",)),) * 2), (True, False))],
 )
 def test_only_who_may_do_everything_routes_freely(said: tuple[Any, ...]) -> None:
-    """What a limited neighbour says, also under whose name, would not be looked at."""
+    """Messages and names of a limited neighbour would not be checked."""
     publish, subscribe, publishers, durable, may_link = said
     principal = Principal("p", publish, subscribe, publishers, durable, may_link=may_link)
     everything = (EVERYTHING, EVERYTHING, EVERY, EVERY, True)
@@ -89,7 +89,7 @@ def test_only_who_may_do_everything_routes_freely(said: tuple[Any, ...]) -> None
 
 
 def test_what_is_not_said_one_may_not() -> None:
-    """A user of whom a file says only his name could do something."""
+    """A user with only a name in the file would have rights."""
     nobody = Principal("p")
     assert (nobody.publish, nobody.subscribe) == (NOTHING, NOTHING)
     assert nobody.publishers == nobody.durable == ()

@@ -1,4 +1,4 @@
-"""Keys are read as they were written, and what is none is told without telling secrets."""
+"""Keys are read as they were written, and errors reveal no secrets."""
 
 import stat
 import sys
@@ -42,7 +42,7 @@ def test_a_key_comes_back_and_only_its_owner_reads_it(path: Path) -> None:
 
 
 def test_what_is_no_private_key_is_told(path: Path) -> None:
-    """Somebody would sign with nothing, or his key be shown in a log."""
+    """A publisher would sign with an empty key, or the key be logged."""
     with pytest.raises(InputError, match="contrada key make FILE"):
         private_key_in(path)
     other = Ed448PrivateKey.generate().private_bytes(
@@ -65,7 +65,7 @@ def test_what_is_no_private_key_is_told(path: Path) -> None:
 
 
 def test_public_keys_are_read_from_a_file(path: Path) -> None:
-    """Subscribers could not be told whom to believe."""
+    """Subscribers could not get the public keys."""
     key = DESK.public_key
     path.write_text(f'desk = "{key}"\n"feeds/rates" = ["{key}"]\n', "utf-8")
     assert public_keys_in(path) == {"desk": key, "feeds/rates": [key]}
@@ -92,7 +92,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_private_key_that_everybody_reads_is_told_of(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Everybody on the machine could sign, and nobody would notice."""
+    """Every user of the machine could sign, unnoticed."""
     write_private_key(private_key(1), path)
     private_key_in(path)
     path.chmod(0o640)

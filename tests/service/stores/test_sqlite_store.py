@@ -1,4 +1,4 @@
-"""The store in one SQLite file: what such a file may be; `test_stores` has what all stores do."""
+"""The store in one SQLite file, and its permissions; `test_store_location` tests all stores."""
 
 import os
 import sqlite3
@@ -17,7 +17,7 @@ from contrada.service.stores.sqlite_store import SqliteStore
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
-    """Where nothing forbids everybody to read what is made."""
+    """A process without a mask for new files."""
     before = os.umask(0o022)
     yield tmp_path / "store.db"
     os.umask(before)
@@ -31,7 +31,7 @@ def store(path: Path) -> Iterator[SqliteStore]:
 
 
 def test_only_its_owner_reads_a_store(path: Path, store: SqliteStore) -> None:
-    """Everybody on the machine would read what was published, under the usual umask."""
+    """Every user of the machine could read publications, under the usual umask."""
     store.append("a", [b"secret"], 1)
     store.sync()
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
@@ -40,7 +40,7 @@ def test_only_its_owner_reads_a_store(path: Path, store: SqliteStore) -> None:
 
 
 def test_a_store_that_was_there_keeps_its_mode(path: Path) -> None:
-    """Whoever was let read it, as to back it up, would be locked out."""
+    """A user with permission to read it, for a backup, would be locked out."""
     path.touch(0o640)
     path.chmod(0o640)
     SqliteStore(path).close()
@@ -75,7 +75,7 @@ def test_changed_bytes_are_found(path: Path) -> None:
 
 
 def test_what_is_no_store_is_refused(path: Path) -> None:
-    """Somebody's file would be written over."""
+    """A foreign file would be overwritten."""
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(StoreError, match="not a database"):
         SqliteStore(path)
@@ -90,7 +90,7 @@ def test_what_is_no_store_is_refused(path: Path) -> None:
 
 
 def test_every_name_is_that_of_a_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What SQLite keeps in memory under this name would be taken for kept."""
+    """A database in memory would be taken for a stable store."""
     monkeypatch.chdir(path.parent)
     for _ in range(2):
         store = SqliteStore(":memory:")

@@ -21,7 +21,7 @@ __all__ = ["place", "store"]
 def test_a_copy_is_taken_while_it_is_in_use_and_restored(
     place: Place, store: TableStore, tmp_path: Path
 ) -> None:
-    """What a broker confirmed would be lost with its disk, or positions given twice."""
+    """Confirmed notifications would be lost with a disk, or positions be used twice."""
     store.append("a", [b"1", b"2"], 1)
     store.acknowledge("a", [(1, 2)])
     store.note("kind/x", b"y")
@@ -94,7 +94,7 @@ def test_what_is_damaged_is_found_and_not_copied(
 
 
 def test_the_journal_of_a_store_that_was_there_is_not_taken_over(tmp_path: Path) -> None:
-    """What was in the old store and not in the copy would be written over what is restored."""
+    """New records of the old store would overwrite restored ones."""
     with closing(open_store(tmp_path / "other.db")) as other:
         other.append("a", [b"1"], 1)
         other.sync()
@@ -115,7 +115,7 @@ def test_the_journal_of_a_store_that_was_there_is_not_taken_over(tmp_path: Path)
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
-    """Somebody's file would be taken for a backup, or a new store be made of a slip."""
+    """A foreign file would be taken for a backup, or a typing error create a new store."""
     for absent in ("absent.db", "folder/absent.db"):
         with pytest.raises((StoreError, ServiceError), match="there is no"):
             back_up(str(tmp_path / absent), tmp_path / "x.copy")

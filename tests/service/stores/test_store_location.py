@@ -1,4 +1,4 @@
-"""Stores in tables, each on every database: what survives a kill, what is damaged, what is full."""
+"""Stores in tables on every database: kills, damage, and full disks."""
 
 import subprocess
 import sys
@@ -49,7 +49,7 @@ class SqliteStoreMachine(TableStoreMachine):
     """In a file."""
 
     def new_place(self) -> str:
-        """A file in a folder that goes in the end."""
+        """A file in a folder that is removed in the end."""
         self.folder = TemporaryDirectory()
         return str(Path(self.folder.name) / "store.db")
 
@@ -87,7 +87,7 @@ while True:
 
 @pytest.mark.quick_first
 def test_what_was_synced_survives_a_kill(place: Place) -> None:
-    """What a broker has acknowledged would be lost when it dies."""
+    """Notifications that a broker has acknowledged would be lost in a crash."""
     command = [sys.executable, "-c", WRITER, place.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
@@ -157,7 +157,7 @@ def test_what_was_damaged_is_found(place: Place) -> None:
 
 
 def test_a_full_disk_loses_nothing(place: Place) -> None:
-    """What waits would be lost, although it can be written once there is room."""
+    """Unwritten records would be lost, although there is room later."""
     store = open_store(place.name)
     store.append("a", [b"small"], 1)
     store.sync()
@@ -182,7 +182,7 @@ def test_a_full_disk_loses_nothing(place: Place) -> None:
 
 
 def held_up(write: Callable[..., None], begun: Event, go_on: Event) -> Callable[..., None]:
-    """What writes, but waits before it does."""
+    """A writer that waits first."""
 
     def waits(*of: object) -> None:
         begun.set()
