@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from contrada.integrations.spark.connector.connector_options import Options
 from contrada.integrations.spark.connector.data_source import ContradaSource
 from contrada.integrations.spark.connector.frame_writers import StreamWriter
 from contrada.integrations.spark.spark_session import configure
@@ -45,7 +46,7 @@ class EndingSource(ContradaSource):
         return "ending"
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        return _Ending(self._options(), schema)
+        return _Ending(Options.of(self.options), schema)
 
 
 def main(address: str, to: str, checkpoint: str, stage: str, row: str = "") -> None:

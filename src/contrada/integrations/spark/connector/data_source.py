@@ -39,11 +39,11 @@ class ContradaSource(D.DataSource):
 
     def schema(self) -> str:
         """Returns the default schema."""
-        return PatternReader.SCHEMA if self._options().pattern else DEFAULT_SCHEMA
+        return PatternReader.SCHEMA if Options.of(self.options).pattern else DEFAULT_SCHEMA
 
     def reader(self, schema: T.StructType) -> D.DataSourceReader:
         """Returns a batch reader. Raises ServiceError for a wrong combination of options."""
-        options = self._options()
+        options = Options.of(self.options)
         if options.pattern:
             if options.durable or options.filter:
                 raise ServiceError("a pattern is read without `durable` and `filter`")
@@ -62,7 +62,7 @@ class ContradaSource(D.DataSource):
 
     def streamReader(self, schema: T.StructType) -> D.DataSourceStreamReader:  # noqa: N802 - Spark's
         """Returns a stream reader. Raises ServiceError for a wrong combination of options."""
-        options = self._options()
+        options = Options.of(self.options)
         if options.pattern:
             raise ServiceError("a pattern cannot be read as a stream: `detect` finds it in one")
         return LogStreamReader(options, schema)
@@ -70,15 +70,12 @@ class ContradaSource(D.DataSource):
     def writer(self, schema: T.StructType, overwrite: bool) -> D.DataSourceWriter:
         """Returns a batch writer."""
         self._check_append(overwrite)
-        return BatchWriter(self._options(), schema)
+        return BatchWriter(Options.of(self.options), schema)
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> D.DataSourceStreamWriter:  # noqa: N802 - Spark's
         """Returns a stream writer."""
         self._check_append(overwrite)
-        return StreamWriter(self._options(), schema)
-
-    def _options(self) -> Options:
-        return Options.of(self.options)
+        return StreamWriter(Options.of(self.options), schema)
 
     def _check_append(self, overwrite: bool) -> None:
         if overwrite:

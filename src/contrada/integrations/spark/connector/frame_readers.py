@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from time import monotonic
 from typing import Any, Final
 
@@ -113,16 +113,6 @@ class BrokerConnection:
         blocking.run(send())
 
 
-@contextmanager
-def broker_connection(options: Options) -> Iterator[BrokerConnection]:
-    """Yields a connection to a broker, and closes it."""
-    broker = BrokerConnection(options)
-    try:
-        yield broker
-    finally:
-        broker.close()
-
-
 def parse_filters(text: str) -> FilterSet:
     """Parses filters. Raises ParseError, ServiceError for a pattern."""
     found = parse(text)
@@ -147,7 +137,7 @@ def split_range(options: Options, state: LogState, first: int, end: int) -> list
 def batches(options: Options, schema: T.StructType, span: LogRange) -> Iterator[pa.RecordBatch]:
     """Yields the records of a log between two positions. Raises DeliveryError for deleted ones."""
     columns = ArrowColumns(schema)
-    with broker_connection(options) as broker:
+    with closing(BrokerConnection(options)) as broker:
         client, blocking = broker.service()
         ahead = _Prefetch(client, span)
         gathered: list[pa.RecordBatch] = []
@@ -218,7 +208,7 @@ class LogFrameReader(D.DataSourceReader):
         `until` or the end.
         """
         options = self._options
-        with broker_connection(options) as broker:
+        with closing(BrokerConnection(options)) as broker:
             state = broker.log(options.since)
             first = max(options.position or state.undone, state.first)
             if options.since is not None:
@@ -309,7 +299,7 @@ def _receive(options: Options, subject: Any) -> Iterator[list[Any]]:
     """Yields lists of items of a subscription, until `count` or `seconds` is reached."""
     left = options.count
     until_s = None if options.seconds is None else monotonic() + options.seconds
-    with broker_connection(options) as broker:
+    with closing(BrokerConnection(options)) as broker:
         client, blocking = broker.service()
         subscription = client.subscribe(subject)
 

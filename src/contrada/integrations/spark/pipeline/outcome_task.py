@@ -6,7 +6,7 @@ index of a base matches them.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
@@ -189,10 +189,6 @@ class TextFiles:
         """Returns the name of a file in results."""
         return display_name(address, self.beside)
 
-    def of_parts(self, parts: tuple[tuple[FilePart, ...], ...]) -> "TextFiles":
-        """Returns the same files, read in parts."""
-        return replace(self, parts=parts)
-
     def reader(self, base: SavedBase) -> SourceReader:
         """Returns the reader of a task."""
         return _TextFileReader(self, base)
@@ -218,10 +214,6 @@ class OutcomeTask:
 
     sources: tuple[TextFiles | SparkRows, ...]
     base: SavedBase | None = None
-
-    def with_base(self, base: SavedBase) -> "OutcomeTask":
-        """Returns the task with a base."""
-        return replace(self, base=base)
 
 
 def outcome_batches(packed: bytes, batches: Iterable[Any]) -> Batches:

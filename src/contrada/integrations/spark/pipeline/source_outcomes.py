@@ -16,6 +16,7 @@ import os
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, Final
 
@@ -103,7 +104,7 @@ def open_sources(
 
 def outcomes_of(rows: DataFrame, task: OutcomeTask, base: Base) -> DataFrame:
     """Returns the outcomes of rows, matched by a base."""
-    told = pickle.dumps(task.with_base(base.ship(rows.sparkSession)))
+    told = pickle.dumps(replace(task, base=base.ship(rows.sparkSession)))
     return rows.mapInArrow(_outcome_function(told), OUTCOME_DDL)
 
 
@@ -221,7 +222,7 @@ def _open_texts(session: SparkSession, source: Source, stream: bool) -> tuple[Da
         return file_contents(session, paths, source.options), files
     parts = tuple(_distribute(_all_parts(session, addresses, source)))
     places = session.range(0, len(parts), 1, len(parts)).select(F.col("id").alias("place"))
-    return places, files.of_parts(parts)
+    return places, replace(files, parts=parts)
 
 
 def _all_parts(
