@@ -222,7 +222,7 @@ async def test_one_who_says_nothing_is_not_waited_for_long() -> None:
     address = f"contrada://127.0.0.1:{silent.getsockname()[1]}"
     with pytest.raises(ConnectionFailedError, match="no answer within link_wait_s"):
         await limited(ct.connect(neighbours=[address], name="desk"), at_once).open()
-    with pytest.raises(ConnectionFailedError, match="told nothing within join_wait_s"):
+    with pytest.raises(ConnectionFailedError, match="sent nothing within join_wait_s"):
         await limited(ct.connect(neighbours=[address], name="desk"), late).open()
     closed, cancelled = (ct.connect(neighbours=[address], name="desk") for _ in range(2))
     opening = [asyncio.create_task(each.open()) for each in (closed, cancelled)]

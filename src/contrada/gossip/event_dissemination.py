@@ -60,7 +60,7 @@ class Dissemination:
         self._announcements = Announcements(self._limits)
         self._unacknowledged: dict[EventId, tuple[Rumour, dict[str, int]]] = {}
 
-    # --- what comes ----------------------------------------------------------------------------
+    # --- messages received ---------------------------------------------------------------------
 
     def publish(self, event: Notification) -> str:
         """Starts an event at the top; HPMCAST of figure 6.6. Returns a refusal, or an empty

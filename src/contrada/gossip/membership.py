@@ -93,7 +93,7 @@ class GroupMembership:
             self.view, contact, parameters.redundancy, self._silence, limits
         )
 
-    # --- the user's wishes ---------------------------------------------------------------------
+    # --- calls of the user ---------------------------------------------------------------------
 
     def set_interests(self, filters: Sequence[FilterSet]) -> None:
         """Sets the filters of the participant; others learn them from the next round on."""
@@ -356,7 +356,7 @@ class GroupMembership:
         """Answers a probe."""
         return [(place, Alive(self.contact))]
 
-    # --- what must hold ------------------------------------------------------------------------
+    # --- invariants ----------------------------------------------------------------------------
 
     def settle(self, lines: Iterable[AgedLine]) -> None:
         """Enters a group with a known view."""

@@ -284,7 +284,7 @@ class GossipNode(AsyncResource):
             raise ServiceError("use the participant inside `async with`")
         return self._participant
 
-    # --- the user's wishes -----------------------------------------------------------------------
+    # --- calls of the user -----------------------------------------------------------------------
 
     async def publish(
         self,

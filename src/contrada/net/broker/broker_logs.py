@@ -195,7 +195,9 @@ class BrokerLogs:
 
         A neighbour that stays silent is waited for once.
         """
-        assert self.host is not None, "whoever is told of this server tells of itself"
+        assert self.host is not None, (
+            "a host announces this server, so neighbours announce themselves"
+        )
         try:
             async with asyncio.timeout(self._limits.announcement_wait_s):
                 while self._unsynchronized:

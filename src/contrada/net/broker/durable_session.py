@@ -453,7 +453,7 @@ class DurableSession:
         reader = self._readers[label] = _ReaderQueue(self._connection, self._logs, asked, label)
         try:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
-                standing = self._host.begin(reader, asked)
+                filters = self._host.begin(reader, asked)
         except BaseException:
             del self._readers[label]
             self._logs.disclaim(self._reader_key(label), self)
@@ -461,7 +461,7 @@ class DurableSession:
         self._logs.cancel_expiry(message.name)
         known = self._host.server.find(message.name)
         owner, at = known[:2] if known is not None else ("", 0)
-        self._answer(number, encode_durable(ReaderState(standing, owner, at)))
+        self._answer(number, encode_durable(ReaderState(filters, owner, at)))
 
     def _read_batch(self, number: int, message: AskRecordBatch) -> Generator[None]:
         if len(self._batches) >= (most := self._limits.record_batches_max):

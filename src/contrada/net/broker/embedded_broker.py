@@ -121,7 +121,7 @@ class EmbeddedBroker(EmbeddedService):
         if not any(each.state == "connected" for each in self._links.values()):
             shown = shown_addresses(self._addresses)
             reasons = {address: each.reason for address, each in self._links.items()}
-            late = f"it told nothing within join_wait_s = {self._server.limits.join_wait_s:g} s"
+            late = f"it sent nothing within join_wait_s = {self._server.limits.join_wait_s:g} s"
             why = [(str(each), reasons.get(str(each)) or late) for each in self._addresses]
             if len(why) == 1:
                 raise ConnectionFailedError(*why[0])
@@ -150,7 +150,7 @@ class EmbeddedBroker(EmbeddedService):
             await self._timekeeper.ended()
             await self._server.close()
 
-    # --- what is promised ---------------------------------------------------------------------
+    # --- durable delivery ----------------------------------------------------------------------
 
     def _make_host(self) -> "DeliveryHost":
         return self._server.logs.host
@@ -166,7 +166,7 @@ class EmbeddedBroker(EmbeddedService):
         """Returns an identity for a subscription, unique in the network."""
         return f"{self._server.instance}-{super().name_of_request()}"
 
-    # --- what comes and goes ------------------------------------------------------------------
+    # --- messages in and out ------------------------------------------------------------------
 
     def _fitting(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
         """Returns the stamped notifications. Raises LimitError where no frame can hold one."""

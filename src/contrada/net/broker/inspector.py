@@ -142,8 +142,8 @@ def filter_page(
     """
     draft = _PageDraft(limits)
     first, second = begin
-    numbers, standing = logs.standing_since(first, limits.page_numbers_max)
-    for number, each, is_durable in standing:
+    numbers, durables = logs.standing_since(first, limits.page_numbers_max)
+    for number, each, is_durable in durables:
         yield from draft.add(each.name if is_durable else "", each.filters.filters)
         if draft.is_full:
             return FilterPage(draft.held, (number + 1, second))

@@ -272,7 +272,7 @@ class ServerConnection(Wire):
         if self._handler is not None:
             self._handler.forget()
 
-    # ---------------------------------------------------------------------- called by the talk
+    # ---------------------------------------------------------------------- called by the handler
 
     @property
     def is_gone(self) -> bool:

@@ -511,11 +511,11 @@ def _envelopes_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory
 
 def _encoder_for(stamp: EnvelopeFactory, delivery: str | None) -> Callable[[Any], Any]:
     """Returns the function that encodes the items of a batch."""
-    promise = partial(_promised_of, stamp, delivery or "")
-    return trace_spans.trace_maker(stamp.packed if delivery is None else promise)
+    encode = partial(_with_class, stamp, delivery or "")
+    return trace_spans.trace_maker(stamp.packed if delivery is None else encode)
 
 
-def _promised_of(stamp: EnvelopeFactory, delivery: str, item: Item) -> Notification:
+def _with_class(stamp: EnvelopeFactory, delivery: str, item: Item) -> Notification:
     return stamp.best_effort(with_delivery(notification_of(item), delivery))
 
 

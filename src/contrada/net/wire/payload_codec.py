@@ -88,7 +88,7 @@ def decode_with(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> A
 
 
 def decoder_of(*kinds: Any) -> "msgspec.msgpack.Decoder[Any]":
-    """Returns a decoder of several message classes, told apart by their tags."""
+    """Returns a decoder of several message classes, which differ in their tags."""
     return msgspec.msgpack.Decoder(Union[kinds])  # noqa: UP007 - the classes are made at run time
 
 

@@ -82,7 +82,7 @@ class MessageTransport(asyncio.Transport):
         self._protocol.connection_made(self)
         return over
 
-    # --- as a protocol asks for it ------------------------------------------------------------
+    # --- asyncio.Protocol ---------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Appends bytes to the write buffer."""
@@ -133,9 +133,9 @@ class MessageTransport(asyncio.Transport):
         while not self._is_closing or self._unwritten:
             await self._to_write.wait()
             self._to_write.clear()
-            while stretch := self._unwritten[:CARRIED_AT_ONCE_BYTES]:
-                await self._messages.send(stretch)
-                del self._unwritten[: len(stretch)]
+            while piece := self._unwritten[:CARRIED_AT_ONCE_BYTES]:
+                await self._messages.send(piece)
+                del self._unwritten[: len(piece)]
                 if self._is_full and len(self._unwritten) <= self._low:
                     self._is_full = False
                     self._protocol.resume_writing()
