@@ -1,4 +1,4 @@
-"""Verified subscriptions give only verified notifications at every service, and count others.
+"""Verified subscriptions give only verified notifications at every service, and count others."""
 
 from dataclasses import dataclass
 from pathlib import Path
