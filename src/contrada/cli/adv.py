@@ -59,9 +59,8 @@ def adv(
 async def _advertise(
     service: Service, texts: tuple[str, ...], follow: bool, timeout_s: float | None, as_json: bool
 ) -> None:
-    offerings = [
-        service.advertise(each) for each in texts
-    ]  # Raises for wrong filters before connecting.
+    # Raises for wrong filters before connecting.
+    offerings = [service.advertise(each) for each in texts]
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(service)
         for each in offerings:

@@ -14,7 +14,7 @@ from contrada.cli.async_command import run
 from contrada.cli.log_output import log_option
 from contrada.cli.publication_source import LineRecords, arriving
 from contrada.cli.shared_options import ADDRESS_DEFAULT, COUNT, FILE_NAME, extension_option
-from contrada.cli.sub import as_json_line, print_each, tell_losses
+from contrada.cli.sub import as_json_line, print_each, print_losses
 from contrada.connections import connect
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
@@ -336,7 +336,7 @@ async def _take_part(
                 await asyncio.Event().wait()
     finally:
         if wanted is not None:
-            tell_losses(wanted)
+            print_losses(wanted.statistics().dropped)
 
 
 async def _publish_lines(node: GossipNode, *, stays: bool) -> None:

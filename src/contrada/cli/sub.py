@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, get_args
@@ -114,11 +114,15 @@ def sub(
 
 def _service_at(to: str, approach: ConnectOptions, *, reconnect: bool) -> Service:
     return connect(
-        to, reconnect=reconnect, on_connection=_Telling(), tls=approach.tls, token=approach.token
+        to,
+        reconnect=reconnect,
+        on_connection=_ConnectionReport(),
+        tls=approach.tls,
+        token=approach.token,
     )
 
 
-class _Telling:
+class _ConnectionReport:
     """Prints the reason of an interruption on standard error, once, and its end."""
 
     def __init__(self) -> None:
@@ -148,7 +152,7 @@ async def _subscribe(
                 async with asyncio.timeout(seconds):
                     await printing(events)
     finally:  # Also after Ctrl-C. Only now all losses are known, those at the broker too.
-        tell_losses(wanted)
+        print_losses(wanted.statistics().dropped)
 
 
 async def print_each(
@@ -168,9 +172,9 @@ async def print_each(
         left = None if left is None else left - 1
 
 
-def tell_losses(events: Subscription[Notification]) -> None:
+def print_losses(dropped: Mapping[str, int]) -> None:
     """Prints the dropped notifications, by reason, on standard error."""
-    for reason, lost in events.statistics().dropped.items():
+    for reason, lost in dropped.items():
         if reason != UNSUBSCRIBED:  # Not a loss: the command has ended.
             click.echo(f"{lost} dropped: {reason}", err=True)
 

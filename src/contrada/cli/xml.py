@@ -2,9 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +31,7 @@ from contrada.cli.shared_options import (
     seconds_option,
     without_password,
 )
+from contrada.cli.sub import print_losses
 from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
 from contrada.connections import connect
@@ -46,9 +46,7 @@ from contrada.integrations.feeds.naming_service import NamingService
 from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer, plain_time
 from contrada.model import Filter, Notification
 from contrada.net.wire.endpoint import ConnectOptions
-from contrada.service import Service
 from contrada.service.loop_guards import checked_timeout, first_of
-from contrada.service.queued_subscription import UNSUBSCRIBED
 
 REPEATED_SHOWN_MAX: Final = 50
 """Names of repeated elements that are reported. Beyond it: they are only counted."""
@@ -288,32 +286,23 @@ def receive(
         patterns=(known or asked) if patterns else None,
     )
     show = _document if document else (json_line if as_json else _line)
-
     timeout, seconds = checked_timeout(timeout), checked_timeout(seconds, "seconds")
+
+    async def work() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds), service, receiver:
+                await _receive(receiver, show, count, timeout)
+
     try:
-        printing = partial(_print, show=show, left=count, timeout=timeout)
-        run(_receive(service, receiver, printing, seconds))
-    finally:  # Also by Ctrl-C.
+        run(work())
+    finally:  # Also after Ctrl-C.
         counts = receiver.statistics()
         if counts.untranslated:
             click.echo(f"{counts.untranslated} with names that nobody knows", err=True)
-        for reason, number in counts.subscription.dropped.items():
-            if reason != UNSUBSCRIBED:
-                click.echo(f"{number} dropped: {reason}", err=True)
+        print_losses(counts.subscription.dropped)
 
 
 async def _receive(
-    service: Service,
-    receiver: Receiver,
-    printing: Callable[[Receiver], Awaitable[None]],
-    seconds: float | None,
-) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds), service, receiver:
-            await printing(receiver)
-
-
-async def _print(
     receiver: Receiver, show: Callable[[Notification], str], left: int | None, timeout: float | None
 ) -> None:
     while left is None or left > 0:
@@ -383,7 +372,7 @@ def daemon(
 
     try:
         run(work(), is_endless=True)
-    finally:  # Also by Ctrl-C.
+    finally:  # Also after Ctrl-C.
         counts = kept.statistics()
         click.echo(
             f"{counts.records} names of {counts.kinds} kinds, {counts.heard} heard, "
