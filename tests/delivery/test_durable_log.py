@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.durable_log import DurableLog, Handed, OnFull, Retention
+from contrada.delivery.durable_log import DurableLog, HandedRecord, OnFull, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.store import Damaged, Extent, LogRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
@@ -315,9 +315,9 @@ def test_a_damaged_record_is_reported_and_blocks_nothing() -> None:
     of.open("x")
     of.grant("x", 9)
     assert of.take("x") == [
-        Handed(LogRecord(1, 1, b"a"), 1),
-        Handed(Damaged(2, "its checksum is another"), 1),
-        Handed(LogRecord(3, 1, b"c"), 1),
+        HandedRecord(LogRecord(1, 1, b"a"), 1),
+        HandedRecord(Damaged(2, "its checksum is another"), 1),
+        HandedRecord(LogRecord(3, 1, b"c"), 1),
     ]
     of.acknowledge([(1, 2), (3, 4)])
     assert of.extent.first == 4

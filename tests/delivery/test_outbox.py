@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Notice, Resumed, Shipment, ToSequence
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.outbox import AGAIN_US, AGAIN_US_MAX, SPOOL, Outbox, Posting
+from contrada.delivery.outbox import RESEND_US, RESEND_US_MAX, SPOOL, Outbox, Posting
 from contrada.delivery.store import Extent
 from contrada.errors import CannotPublishError, ProtocolError, StoreFullError
 from tests.delivery.network import notice
@@ -167,15 +167,15 @@ def test_untaken_shipments_are_resent_with_growing_intervals() -> None:
     of = make_outbox()
     of.change_routes({"a": "x"}, 0)
     of.post([posting(1, "a", "b")], 0, spools=False)
-    assert of.due_us == AGAIN_US
-    assert resent(of, AGAIN_US - 1) == []
-    assert resent(of, AGAIN_US) == [("a", 1, 1)]
-    assert of.due_us == 2 * AGAIN_US, "b has no way: it is not due before there is one"
+    assert of.due_us == RESEND_US
+    assert resent(of, RESEND_US - 1) == []
+    assert resent(of, RESEND_US) == [("a", 1, 1)]
+    assert of.due_us == 2 * RESEND_US, "b has no way: it is not due before there is one"
     times = [0]
     for _ in range(20):
         times.append(of.due_us or 0)
         assert resent(of, times[-1]) == [("a", 1, 1)]
-    assert times[-1] - times[-2] == AGAIN_US_MAX
+    assert times[-1] - times[-2] == RESEND_US_MAX
     of.change_routes({"a": "y", "b": "y"}, times[-1] + 1)
     assert resent(of, times[-1] + 1) == [("a", 1, 1), ("b", 1, 1)]
     assert of.acknowledge("a", 1, 1, 0)
@@ -194,9 +194,9 @@ def test_local_shipments_need_no_route() -> None:
     of = make_outbox()
     of.learn_start("me", 1)
     of.post([posting(1, "me")], 0, spools=False)
-    assert resent(of, AGAIN_US) == [("me", 1, 1)]
-    of.change_routes({}, AGAIN_US)
-    assert resent(of, 2 * AGAIN_US) == [("me", 1, 1)]
+    assert resent(of, RESEND_US) == [("me", 1, 1)]
+    of.change_routes({}, RESEND_US)
+    assert resent(of, 2 * RESEND_US) == [("me", 1, 1)]
 
 
 def test_a_large_backlog_is_sent_at_once() -> None:
@@ -212,7 +212,7 @@ def test_a_large_backlog_is_sent_at_once() -> None:
     assert resent(of, 11) == [("a", 5, 4)]
     of.post([posting(6, "a")], 12, spools=False)
     of.acknowledge("a", 1, 5, 13)
-    assert of.due_us == 13 + AGAIN_US, "what was sent just now is not sent again at once"
+    assert of.due_us == 13 + RESEND_US, "what was sent just now is not sent again at once"
 
 
 def test_a_new_incarnation_gets_nothing_of_the_old_one() -> None:

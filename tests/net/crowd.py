@@ -21,8 +21,8 @@ import contrada as ct
 from contrada.errors import CannotPublishError, ConnectionFailedError, ContradaError
 from contrada.lab.simulation.script_steps import (
     AddFilter,
-    Attach,
-    Detach,
+    AttachReader,
+    DetachReader,
     DropFilter,
     Leave,
     Move,
@@ -32,7 +32,7 @@ from contrada.lab.simulation.script_steps import (
 from contrada.service import ConnectionState, DurableSubscription, Service, Subscription, backoff
 
 Told: TypeAlias = (
-    Move | Leave | AddFilter | DropFilter | PublishStep | OpenDurable | Attach | Detach
+    Move | Leave | AddFilter | DropFilter | PublishStep | OpenDurable | AttachReader | DetachReader
 )
 """A step for a client."""
 
@@ -143,10 +143,10 @@ class _Client:
             case OpenDurable(_, _, name, filters, _, records_max, on_full, replay_max):
                 keeps = ct.Retention(records_max, on_full=on_full, replay_max=replay_max)
                 await self._stand(name, marked(filters, name), keeps)
-            case Attach(_, _, name):
+            case AttachReader(_, _, name):
                 if name not in self._reading:
                     self._reading[name] = asyncio.create_task(self._read(name))
-            case Detach(_, _, name):
+            case DetachReader(_, _, name):
                 if name in self._reading:
                     await _ended(self._reading.pop(name))
 

@@ -32,8 +32,8 @@ from contrada.lab.simulation.run_records import (
     Cause,
     Change,
     Delivered,
-    Held,
     History,
+    InterestSpan,
     PublishedRecord,
 )
 from contrada.lab.simulation.script_steps import Kind, filters_of
@@ -83,7 +83,7 @@ class Told:
         self.real, self._rests = real, rests
         self.promises = DeliveryHistory(sequencers={sequencer})
         self.violations: list[Violation] = []
-        self._held: dict[tuple[str, str], Held] = {}
+        self._held: dict[tuple[str, str], InterestSpan] = {}
         self._published: dict[str, PublishedRecord] = {}
         self._taken: set[tuple[str, str, str]] = set()
         self._known: set[str] = set()
@@ -137,7 +137,7 @@ class Told:
     def _ask(self, event: Event) -> None:
         (broker,) = event.brokers
         message = Subscribe(event.name, filters_of(event.text))
-        held = Held(event.client, broker, message, event.at)
+        held = InterestSpan(event.client, broker, message, event.at)
         self._held[event.client, event.name] = held
         self.real.history.subscriptions.append(held)
 
@@ -156,7 +156,7 @@ class Told:
         for key in keys:
             before = self._held[key]
             before.ended = event.at
-            self._held[key] = Held(before.client, before.broker, before.message, event.at)
+            self._held[key] = InterestSpan(before.client, before.broker, before.message, event.at)
             self.real.history.subscriptions.append(self._held[key])
 
     def _deliver(self, event: Event) -> None:

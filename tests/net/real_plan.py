@@ -14,13 +14,13 @@ from contrada.delivery.durable_log import OnFull
 from contrada.lab.simulation.script_maker import Links, links_of, random_filter, random_values
 from contrada.lab.simulation.script_steps import (
     AddFilter,
-    Attach,
+    AttachReader,
     Crash,
     CutLine,
-    Detach,
+    DetachReader,
     DropFilter,
     Kind,
-    Mend,
+    MendLine,
     Move,
     OpenDurable,
     PublishStep,
@@ -45,7 +45,7 @@ class Kill(msgspec.Struct, frozen=True, tag_field="step", tag="kill clients"):
     crowd: int
 
 
-Fault: TypeAlias = Crash | Restart | CutLine | Mend | Kill
+Fault: TypeAlias = Crash | Restart | CutLine | MendLine | Kill
 Act: TypeAlias = Told | Fault
 
 
@@ -96,7 +96,7 @@ class _Maker:
         for client in 2 * self._promising:
             standing.append(self._stand(client))
             if self._chance.random() < UNREAD:
-                standing.append(Detach(0, client, self._stood[-1]))
+                standing.append(DetachReader(0, client, self._stood[-1]))
         yield standing + [self._wish() for _ in range(2 * len(self._ordinary))]
         for number in range(count):
             is_last = number == count - 1
@@ -160,7 +160,7 @@ class _Maker:
             wish = self._wishes.pop(self._chance.randrange(len(self._wishes)))
             yield DropFilter(0, *wish)
         elif draw < 0.98:
-            kind: Any = self._chance.choice((Attach, Attach, Detach))
+            kind: Any = self._chance.choice((AttachReader, AttachReader, DetachReader))
             yield kind(0, self._chance.choice(self._promising), self._chance.choice(self._stood))
         elif not self._down:
             yield self._move(self._chance.choice((*self._ordinary, *self._promising)))
@@ -183,9 +183,9 @@ class _Maker:
             yield Kill(self._chance.randrange(CROWDS))
         elif draw < 0.5 and self._cut:
             a, b, _ = self._chance.choice(self._cut)
-            if Mend(0, a, b) not in self._down:
+            if MendLine(0, a, b) not in self._down:
                 yield CutLine(0, a, b)
-                self._down.append(Mend(0, a, b))
+                self._down.append(MendLine(0, a, b))
         else:
             broker = self._chance.randrange(self._brokers)
             if self._said and self._chance.random() < 0.5:

@@ -23,12 +23,12 @@ from contrada.errors import CannotPublishError, ContradaError
 from contrada.lab.simulation.oracle import Outcome, Violation
 from contrada.lab.simulation.script_steps import (
     AddFilter,
-    Attach,
+    AttachReader,
     Crash,
     CutLine,
     DropFilter,
     Kind,
-    Mend,
+    MendLine,
     Move,
     Restart,
 )
@@ -335,13 +335,13 @@ class RealWorld:
 
     async def _do(self, step: Act) -> None:
         match step:
-            case Crash() | Restart() | CutLine() | Mend() | Kill():
+            case Crash() | Restart() | CutLine() | MendLine() | Kill():
                 await self._progress()
                 await self._fail(step)
             case Move():
                 self._moves[step.client] = step
                 self._say(step)
-            case AddFilter() | Attach():
+            case AddFilter() | AttachReader():
                 self._asked[step.client, step.identity] = step
                 self._say(step)
             case _:
@@ -350,7 +350,7 @@ class RealWorld:
                 if isinstance(step, DropFilter):
                     self._wishes.discard((step.client, step.identity))
 
-    async def _fail(self, step: Crash | Restart | CutLine | Mend | Kill) -> None:
+    async def _fail(self, step: Crash | Restart | CutLine | MendLine | Kill) -> None:
         match step:
             case Crash(_, broker):
                 await self._crash(broker)
@@ -358,7 +358,7 @@ class RealWorld:
                 await self._start(broker)
             case Kill(crowd):
                 await self._kill(crowd)
-            case CutLine(_, a, b) | Mend(_, a, b):
+            case CutLine(_, a, b) | MendLine(_, a, b):
                 line = next(n for n, ends in enumerate(self.plan.links) if ends[:2] == (a, b))
                 if isinstance(step, CutLine):
                     self._tell("down", positions=(line,))

@@ -39,7 +39,7 @@ OUT_MAX: Final = 10_000
 READ_AT_ONCE: Final = 1_000
 """Records per read of the store."""
 
-EASED: Final = 7 / 8
+REOPEN_SHARE: Final = 7 / 8
 """A full subscription accepts publications again below this share of its room."""
 
 
@@ -83,7 +83,7 @@ class Retention:
         object.__setattr__(self, "on_full", OnFull(self.on_full))
 
 
-class Handed(NamedTuple):
+class HandedRecord(NamedTuple):
     """A record handed to a consumer, with its attempt number; or a damaged one."""
 
     entry: LogRecord | Damaged
@@ -170,7 +170,7 @@ class DurableLog:
     def is_full(self, *, was_full: bool = False) -> bool:
         """Whether publishers are refused; after that, until there is ample room again."""
         extent, keep = self.extent, self.retention
-        part = EASED if was_full else 1
+        part = REOPEN_SHARE if was_full else 1
         return keep.on_full is OnFull.REFUSE and (
             extent.records >= keep.records_max * part or extent.held_bytes >= keep.bytes_max * part
         )
@@ -307,14 +307,14 @@ class DurableLog:
         self._requeued = sorted(each for each in self._requeued if each < self._cursor)
         return self._cursor
 
-    def take(self, consumer: str, count: int = maxsize) -> list[Handed]:
+    def take(self, consumer: str, count: int = maxsize) -> list[HandedRecord]:
         """Returns the next records of a consumer, within its credit; requeued ones first.
 
         At most `count`. A damaged record is handed out once, and counts as acknowledged. Dead
         records are added to `buried`. `is_stuck` reports a failed read. Cost: the records.
         """
         of = self._consumers[consumer]
-        handed: list[Handed] = []
+        handed: list[HandedRecord] = []
         try:
             self._take(
                 of,
@@ -329,7 +329,7 @@ class DurableLog:
         self.statistics.handed += len(handed)
         return handed
 
-    def _take(self, of: _ConsumerState, handed: list[Handed], count: int) -> None:
+    def _take(self, of: _ConsumerState, handed: list[HandedRecord], count: int) -> None:
         """Reads before any change, so that an error of the store loses nothing."""
         while self._requeued and len(handed) < count:
             position = self._requeued[0]
@@ -380,7 +380,9 @@ class DurableLog:
         of = self._consumers[consumer]
         return of.credit > 0 and len(of.held) < self._limits.records_unacknowledged_max
 
-    def _hand_out(self, of: _ConsumerState, entries: Iterable[StoredRecord]) -> Iterator[Handed]:
+    def _hand_out(
+        self, of: _ConsumerState, entries: Iterable[StoredRecord]
+    ) -> Iterator[HandedRecord]:
         """Records the holder of entries; skips acknowledged and dead ones."""
         for entry in entries:
             position = entry.position
@@ -399,7 +401,7 @@ class DurableLog:
                 if attempt > 1 or self.retention.attempts_max:
                     self._attempts[position] = attempt
             self.statistics.again += attempt > 1
-            yield Handed(entry, attempt)
+            yield HandedRecord(entry, attempt)
 
     def _bury(self, entry: LogRecord) -> None:
         self.buried.append(entry.data)

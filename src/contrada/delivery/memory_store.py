@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 
 from contrada.delivery.store import (
     Extent,
-    Head,
-    Stored,
+    LogHead,
     StoredRecord,
+    StoredRow,
     check_log_name,
     check_note_name,
     check_records,
@@ -33,8 +33,8 @@ class _MemoryLog:
     """A log's head, and its records by position, each with its checksum."""
 
     def __init__(self, name: str) -> None:
-        self.head = Head(name)
-        self.records: dict[int, Stored] = {}
+        self.head = LogHead(name)
+        self.records: dict[int, StoredRow] = {}
         self.before: dict[int, int] = {}  # bytes of all records before each
 
 

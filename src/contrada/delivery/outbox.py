@@ -47,10 +47,10 @@ SPOOL: Final = f"{OWN_LOGS}spool"
 RESERVED: Final = 10_000
 """Numbers of a stream that are reserved at once."""
 
-AGAIN_US: Final = 200_000
+RESEND_US: Final = 200_000
 """Microseconds until an unacknowledged shipment is sent again; twice as long each time."""
 
-AGAIN_US_MAX: Final = 10_000_000
+RESEND_US_MAX: Final = 10_000_000
 """The longest of these times. Beyond it: it does not grow."""
 
 SHIPMENT_BYTES: Final = 300
@@ -75,7 +75,7 @@ class _OwnerStream:
     outgoing: Outgoing[_Posted]
     reserved: int = 0  # numbers before it may be given out
     since: int = 1  # numbers before it were given up
-    wait_us: int = AGAIN_US
+    wait_us: int = RESEND_US
     due_us: int | None = None
     again_to: int = 0  # last number resent, while more are due; else 0
 
@@ -183,7 +183,7 @@ class Outbox:
         of = self._streams[owner]
         of.outgoing.reopen()
         shipments = self.post([Posting(Resumed(), {owner: ()})], now_us, spools=False)
-        of.due_us, of.wait_us = now_us, AGAIN_US
+        of.due_us, of.wait_us = now_us, RESEND_US
         return shipments
 
     def forget(self, owner: str) -> None:
@@ -267,7 +267,7 @@ class Outbox:
         if not freed:
             return False
         self._free(freed)
-        of.wait_us = AGAIN_US
+        of.wait_us = RESEND_US
         of.due_us = now_us + of.wait_us if of.outgoing.held else None
         if of.again_to and of.outgoing.held and taken >= of.again_to:
             of.due_us = now_us  # The rest follows at once.
@@ -307,7 +307,7 @@ class Outbox:
         """Sets the next servers towards all owners; a changed route makes its shipments due."""
         for owner, of in self._streams.items():
             if of.outgoing.held and owner in routes and routes[owner] != self._routes.get(owner):
-                of.due_us, of.wait_us = now_us, AGAIN_US
+                of.due_us, of.wait_us = now_us, RESEND_US
         self._routes = {**routes, self.name: self.name}
 
     def resend_due(self, now_us: int) -> list[Shipment]:
@@ -319,7 +319,7 @@ class Outbox:
             if owner not in self._routes:
                 of.due_us = None  # A new route makes it due: see `change_routes`.
                 continue
-            of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, AGAIN_US_MAX)
+            of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, RESEND_US_MAX)
             for run in of.outgoing.again(self._limits.resend_max):
                 shipments += _shipments_of(owner, of.incarnation, run)
                 last = run.first + len(run.items) - 1

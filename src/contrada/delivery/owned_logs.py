@@ -29,7 +29,7 @@ from contrada.delivery.delivery_messages import (
     OpenLog,
     Records,
 )
-from contrada.delivery.durable_log import DurableLog, DurableLogStatistics, Handed, Retention
+from contrada.delivery.durable_log import DurableLog, DurableLogStatistics, HandedRecord, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes
 from contrada.delivery.store import (
@@ -345,7 +345,7 @@ class OwnedLogs:
             owned = self._logs.get(number)
             if owned is None or owned.log.has_ended:
                 continue
-            of, handed = owned.log, dict[ConsumerKey, list[Handed]]()
+            of, handed = owned.log, dict[ConsumerKey, list[HandedRecord]]()
             wanting = [each for each in owned.readers if of.can_take(_consumer(each))]
             ready = [each for each in wanting if has_room(each[0])]
             if len(ready) < len(wanting):
@@ -366,7 +366,7 @@ class OwnedLogs:
         self._touched = held_back
         self._recent.clear()
 
-    def _record(self, handed: Handed) -> LogEntry:
+    def _record(self, handed: HandedRecord) -> LogEntry:
         entry, attempt = handed
         if isinstance(entry, LogRecord):
             notification: Any = self._recent.get(entry.data) or from_msgpack(entry.data)

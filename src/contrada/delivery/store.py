@@ -57,7 +57,7 @@ class Damaged(NamedTuple):
 
 StoredRecord: TypeAlias = LogRecord | Damaged
 
-Stored: TypeAlias = tuple[int, int, bytes, int]
+StoredRow: TypeAlias = tuple[int, int, bytes, int]
 """A position, a time, bytes, and their stored checksum."""
 
 
@@ -184,7 +184,7 @@ def checksum(seed: int, position: int, time_us: int, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(_SUMMED.pack(position, time_us), seed))
 
 
-class Head:
+class LogHead:
     """The state of a log apart from its records."""
 
     __slots__ = (
@@ -208,7 +208,7 @@ class Head:
         self.acknowledged = Positions()
         self.left_out: tuple[tuple[int, int], ...] = ()
 
-    def append(self, records: Sequence[bytes], time_us: int) -> Iterator[tuple[Stored, int]]:
+    def append(self, records: Sequence[bytes], time_us: int) -> Iterator[tuple[StoredRow, int]]:
         """Assigns positions to records. Yields the stored form of each, with the bytes before
         it.
         """
@@ -276,7 +276,9 @@ def check_records(records: Sequence[bytes]) -> None:
         raise LimitError("RECORD_BYTES_MAX", RECORD_BYTES_MAX, longest)
 
 
-def entries_of(head: Head, first: int, end: int, found: Iterable[Stored]) -> list[StoredRecord]:
+def entries_of(
+    head: LogHead, first: int, end: int, found: Iterable[StoredRow]
+) -> list[StoredRecord]:
     """Returns the entries from one position to before another, in order.
 
     A position is damaged if it is neither found nor left out, or has a wrong checksum.
@@ -297,7 +299,7 @@ def entries_of(head: Head, first: int, end: int, found: Iterable[Stored]) -> lis
     return entries
 
 
-def _missing_entries(head: Head, first: int, end: int) -> list[Damaged]:
+def _missing_entries(head: LogHead, first: int, end: int) -> list[Damaged]:
     first_kept = head.extent.first_kept
     missing = [at for at in range(first, end) if first_kept(at) == at]
     return [Damaged(at, "it is not there") for at in missing]

@@ -39,7 +39,7 @@ class NumberedRun(NamedTuple, Generic[T]):
     items: Sequence[T]
 
 
-class _SentTogether(NamedTuple, Generic[T]):
+class _SizedRun(NamedTuple, Generic[T]):
     """A run of items, and its bytes."""
 
     run: NumberedRun[T]
@@ -59,7 +59,7 @@ class Outgoing(Generic[T]):
         self.held = 0
         self.held_bytes = 0
         self.resent = 0
-        self._runs: deque[_SentTogether[T]] = deque()
+        self._runs: deque[_SizedRun[T]] = deque()
 
     def has_room(self) -> bool:
         """Whether more may be sent. One run may exceed the limits."""
@@ -79,7 +79,7 @@ class Outgoing(Generic[T]):
         self.next = max(after, self.next)
 
     def _keep(self, run: NumberedRun[T], size: int) -> None:
-        self._runs.append(_SentTogether(run, size))
+        self._runs.append(_SizedRun(run, size))
         self.next = run.first + len(run.items)
         self.last = self.next - 1
         self.held += len(run.items)
@@ -92,7 +92,7 @@ class Outgoing(Generic[T]):
             return
         run, size = self._runs[0]
         done = max(0, self.taken + 1 - run.first)
-        self._runs[0] = _SentTogether(NumberedRun(0, run.first + done, run.items[done:]), size)
+        self._runs[0] = _SizedRun(NumberedRun(0, run.first + done, run.items[done:]), size)
 
     def acknowledge(self, taken: int) -> Sequence[T]:
         """Releases all items up to a number, and returns them.

@@ -35,7 +35,7 @@ from contrada.lab.simulation.script_steps import (
     Move,
     NetworkShape,
     OpenDurable,
-    Pass,
+    PassSequence,
     PublishStep,
     Restart,
     Script,
@@ -264,7 +264,7 @@ def addresses_all(_: Way) -> Way:
 def publishes_what_it_refuses(give_up: Way) -> Way:
     def give_up_too_late(self: AccessPoint, of: Any, error: Any) -> None:
         found = self._table.addressees(of.notifications)
-        self._address(of.notifications, found, of.promised, 0, with_context=False)
+        self._address(of.notifications, found, of.guarantee, 0, with_context=False)
         give_up(self, of, error)
 
     return give_up_too_late
@@ -297,7 +297,7 @@ UNTOLD = pair(  # the other server crashes before its ack arrives
     Restart(11_000_000, 1),
 )
 PASSED = pair(
-    Pass(10_000_000, 1, "t"),
+    PassSequence(10_000_000, 1, "t"),
     PublishStep(11_000_000, "near", "p1", {"a": 1}, delivery="reliable total:t"),
     PublishStep(11_000_000, "far", "p2", {"a": 1}, delivery="reliable total:t"),
 )

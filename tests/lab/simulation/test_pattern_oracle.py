@@ -7,15 +7,15 @@ import pytest
 from contrada.lab.simulation import simulated_network
 from contrada.lab.simulation.script_maker import make_script
 from contrada.lab.simulation.script_steps import (
+    AddOffer,
     AddPattern,
     AdvanceTime,
-    Announce,
     Connect,
+    DropOffer,
     DropPattern,
     Kind,
     Move,
     PublishStep,
-    Retract,
     Script,
     Step,
 )
@@ -72,7 +72,7 @@ def _played(pattern: str, *steps: Step) -> tuple[int, int]:
         Connect(0, 0, 1, False, 10_000),
         Move(0, "p", 0),
         Move(0, "c", 1),
-        Announce(0, "p", "offer", "a any"),
+        AddOffer(0, "p", "offer", "a any"),
         AddPattern(SECOND_US, "c", "pattern", pattern),
     ]
     gone = DropPattern(TOLD_US + SECOND_US, "c", "pattern")
@@ -96,13 +96,13 @@ def test_a_match_is_required_after_the_announcement_of_the_time() -> None:
 
 def test_other_changes_do_not_relax_the_requirements() -> None:
     """Matches would be required only without other changes."""
-    other = Announce(PUBLISHED_US, "p", "another offer", "b any")
+    other = AddOffer(PUBLISHED_US, "p", "another offer", "b any")
     assert _played("a = 1 -> a = 2", PAIR[0], other, PAIR[1], TOLD) == (1, 1)
 
 
 def test_an_unsure_notification_ends_a_stream() -> None:
     """A server would be blamed for an unsure notification."""
-    gone = Retract(PUBLISHED_US + 2, "p", "offer")
+    gone = DropOffer(PUBLISHED_US + 2, "p", "offer")
     assert _played("a = 1 -> a = 2", *PAIR, gone, TOLD)[0] == 0
 
 

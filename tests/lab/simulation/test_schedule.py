@@ -20,12 +20,12 @@ def test_things_happen_in_order_of_time_then_of_arrangement() -> None:
 
 def test_an_endless_world_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A world with looping messages would never end."""
-    monkeypatch.setattr(module, "HAPPENINGS_MAX", 10)
+    monkeypatch.setattr(module, "ACTIONS_MAX", 10)
     schedule = Schedule()
 
     def again() -> None:
         schedule.after(1, again)
 
     again()
-    with pytest.raises(LimitError, match="HAPPENINGS_MAX"):
+    with pytest.raises(LimitError, match="ACTIONS_MAX"):
         schedule.run()

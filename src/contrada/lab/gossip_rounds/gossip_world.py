@@ -55,7 +55,7 @@ Interests = Mapping[LogicalAddress, FilterSet]
 
 
 @dataclass(slots=True)
-class _Inhabitant:
+class _WorldMember:
     """A participant, and the world's records of it."""
 
     participant: GossipParticipant
@@ -96,7 +96,7 @@ class GossipWorld:
         self._protocol = protocol
         self._in_step, self._as_bytes, self._checks = in_step, as_bytes, checks
         self._rng = random.Random(seed)
-        self._inhabitants: dict[str, _Inhabitant] = {}
+        self._inhabitants: dict[str, _WorldMember] = {}
         self._queue: list[tuple[int, int, str, GossipEvent]] = []
         self._number = 0
         self._taps: list[Callable[[str, SendGossip], bool]] = []
@@ -183,7 +183,7 @@ class GossipWorld:
             random.Random(self._rng.getrandbits(64)),
             self.conduct,
         )
-        self._inhabitants[place] = _Inhabitant(participant, filters)
+        self._inhabitants[place] = _WorldMember(participant, filters)
         self._happen(place, AddInterest(_ANYTHING, filters))
         period = self.parameters.period_us
         wait = period - (self.now_us - START_US) % period

@@ -17,8 +17,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from contrada.lab.simulation.path_history import Hold, unchanged
-from contrada.lab.simulation.run_records import Delivered, Held, Observed, PublishedRecord
+from contrada.lab.simulation.path_history import PathCheck, unchanged
+from contrada.lab.simulation.run_records import (
+    Delivered,
+    InterestSpan,
+    ObservedNetwork,
+    PublishedRecord,
+)
 from contrada.lab.simulation.timeliness import end_us
 from contrada.routing.router import Strategy
 from contrada.routing.router_messages import Subscribe
@@ -54,12 +59,12 @@ class Outcome:
     matches: int = 0
 
 
-def judge(network: Observed) -> Outcome:
+def judge(network: ObservedNetwork) -> Outcome:
     """Compares the deliveries with the required and the permitted ones."""
     history = network.history
     found = Outcome(handled=len(history.handled))
     published = {each.notification.envelope.id: each for each in history.published}
-    by_identity: dict[tuple[str, int, str], list[Held]] = defaultdict(list)
+    by_identity: dict[tuple[str, int, str], list[InterestSpan]] = defaultdict(list)
     for held in history.subscriptions:
         by_identity[held.client, held.broker, held.message.identity].append(held)
     given: set[tuple[str, int, str, str]] = set()
@@ -90,7 +95,7 @@ def judge(network: Observed) -> Outcome:
 
 
 def _fault(
-    published: PublishedRecord, delivered: Delivered, subscriptions: Iterable[Held]
+    published: PublishedRecord, delivered: Delivered, subscriptions: Iterable[InterestSpan]
 ) -> str | None:
     """Returns why a delivery for a subscription is wrong, or None."""
     in_force = [each for each in subscriptions if each.is_held(delivered.order, delivered.order)]
@@ -101,19 +106,21 @@ def _fault(
     return None
 
 
-def _matches(held: Held, published: PublishedRecord) -> bool:
+def _matches(held: InterestSpan, published: PublishedRecord) -> bool:
     assert isinstance(held.message, Subscribe)
     return any(each.matches(published.notification) for each in held.message.filters.filters)
 
 
-def _told(published: PublishedRecord, held: Held) -> str:
+def _told(published: PublishedRecord, held: InterestSpan) -> str:
     return (
         f"{published.notification.envelope.id} of {published.client} at {published.broker} "
         f"for {held.message.identity} of {held.client} at {held.broker}"
     )
 
 
-def _must(network: Observed, hold: Hold, published: PublishedRecord) -> Iterator[Held]:
+def _must(
+    network: ObservedNetwork, hold: PathCheck, published: PublishedRecord
+) -> Iterator[InterestSpan]:
     """Yields the subscriptions that require a notification."""
     end = published.cause.ended
     if end is None or published.cause.ended_us >= end_us(published.notification.envelope):
@@ -131,6 +138,6 @@ def _must(network: Observed, hold: Hold, published: PublishedRecord) -> Iterator
             yield held
 
 
-def stays(held: Held, begin: int, end: int) -> bool:
+def stays(held: InterestSpan, begin: int, end: int) -> bool:
     """Whether it was in force at an order, and until after another one."""
     return held.begun <= begin and (held.ended is None or held.ended > end)

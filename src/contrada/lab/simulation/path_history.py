@@ -10,20 +10,20 @@ from functools import cache
 from math import inf
 from typing import TypeAlias
 
-from contrada.lab.simulation.run_records import Change, Observed
+from contrada.lab.simulation.run_records import Change, ObservedNetwork
 from contrada.lab.simulation.simulated_network import name_of
 from contrada.lab.simulation.sites import SiteGraph, distances
 from contrada.routing.links.shared_tree import rank_of, tree_of
 from contrada.routing.router_messages import Role
 
-Hold: TypeAlias = Callable[[int, int, int, int], bool]
+PathCheck: TypeAlias = Callable[[int, int, int, int], bool]
 """Whether the path between two servers held from one order to another."""
 
 _RootPath: TypeAlias = list[tuple[int, float]]
 """The servers from one to the root, each with its distance from the root."""
 
 
-def unchanged(network: Observed) -> Hold:
+def unchanged(network: ObservedNetwork) -> PathCheck:
     """Returns the `Hold` of a network: by its paths or by its shared trees."""
     changes: dict[int, list[Change]] = defaultdict(list)
     for change in network.history.changes:
@@ -51,7 +51,7 @@ def unchanged(network: Observed) -> Hold:
 _LinesBetween: TypeAlias = Callable[[int, int], tuple[list[int], list[int]]]
 
 
-def _unchanged_paths(network: Observed, lines: _LinesBetween) -> Hold:
+def _unchanged_paths(network: ObservedNetwork, lines: _LinesBetween) -> PathCheck:
     """By the shortest paths: no line on one of them is unsteady."""
 
     @cache
@@ -80,7 +80,7 @@ def _unchanged_paths(network: Observed, lines: _LinesBetween) -> Hold:
 class _UpLines:
     """Some lines: parents by child, and the mesh."""
 
-    def __init__(self, network: Observed, lines: list[int]) -> None:
+    def __init__(self, network: ObservedNetwork, lines: list[int]) -> None:
         self._parents: dict[int, int] = {}
         mesh: dict[int, dict[int, float]] = defaultdict(dict)
         for line in lines:
@@ -122,7 +122,7 @@ class _UpLines:
         return distances(self._mesh, min(part, key=lambda each: rank_of(name_of(each), label)))
 
 
-def _unchanged_trees(network: Observed, lines: _LinesBetween) -> Hold:
+def _unchanged_trees(network: ObservedNetwork, lines: _LinesBetween) -> PathCheck:
     """By the shared trees.
 
     A server's rank in such a tree is the least that the links allow, so more links lower it, or

@@ -33,9 +33,9 @@ from contrada.lab.simulation.oracle import Outcome, Violation, stays
 from contrada.lab.simulation.run_records import (
     Cause,
     Change,
-    Held,
+    InterestSpan,
     Matched,
-    Observed,
+    ObservedNetwork,
     PublishedRecord,
 )
 from contrada.lab.simulation.simulated_network import SLACK_US
@@ -65,7 +65,7 @@ class _OrderSpan(NamedTuple):
     end: float
 
 
-def judge_matches(network: Observed, found: Outcome) -> None:
+def judge_matches(network: ObservedNetwork, found: Outcome) -> None:
     """Compares the delivered matches with the required and the permitted ones, in an outcome."""
     history = network.history
     if not history.patterns:
@@ -91,7 +91,7 @@ def judge_matches(network: Observed, found: Outcome) -> None:
                     _compare(found, held, span, stream, due_us, given[held])
 
 
-def _pattern(held: Held) -> Pattern:
+def _pattern(held: InterestSpan) -> Pattern:
     assert isinstance(held.message, SubscribePattern)
     return held.message.pattern
 
@@ -100,21 +100,23 @@ def _identity_of(match: Match[str]) -> _MatchIdentity:
     return (*map(key_of, match.by), *(each.envelope.id for each in match.notifications))
 
 
-def _describe(known: _MatchIdentity, held: Held) -> str:
+def _describe(known: _MatchIdentity, held: InterestSpan) -> str:
     return f"{known} for {held.message.identity} of {held.client} at {held.broker}"
 
 
 # --- may ------------------------------------------------------------------------------------------
 
 
-def _group_deliveries(network: Observed, found: Outcome) -> dict[Held, _DeliveredMatches]:
+def _group_deliveries(
+    network: ObservedNetwork, found: Outcome
+) -> dict[InterestSpan, _DeliveredMatches]:
     """Returns the delivered matches of each subscription; adds the forbidden ones to an outcome."""
     history = network.history
-    by_identity: dict[tuple[str, int, str], list[Held]] = defaultdict(list)
+    by_identity: dict[tuple[str, int, str], list[InterestSpan]] = defaultdict(list)
     for held in history.patterns:
         by_identity[held.client, held.broker, held.message.identity].append(held)
     published = {each.notification.envelope.id: each for each in history.published}
-    given: dict[Held, _DeliveredMatches] = {held: {} for held in history.patterns}
+    given: dict[InterestSpan, _DeliveredMatches] = {held: {} for held in history.patterns}
     for matched in history.matched:
         asked = by_identity[matched.client, matched.broker, matched.match.key]
         order, known = matched.order, _identity_of(matched.match)
@@ -154,7 +156,7 @@ def _is_match(pattern: Pattern, match: Match[str], published: dict[str, Publishe
 # --- must -----------------------------------------------------------------------------------------
 
 
-def _calm(network: Observed) -> Iterator[tuple[_OrderSpan, frozenset[int]]]:
+def _calm(network: ObservedNetwork) -> Iterator[tuple[_OrderSpan, frozenset[int]]]:
     """Yields the spans without changing or half-up links, with the lines that were up."""
     begin = 0.0
     ends: dict[int, set[int]] = defaultdict(set)
@@ -197,8 +199,8 @@ def _due_us(time_advances: Sequence[tuple[int, int]], busy: _Busy, span: _OrderS
 
 
 def _streams(
-    network: Observed,
-    held: Held,
+    network: ObservedNetwork,
+    held: InterestSpan,
     span: _OrderSpan,
     lines: frozenset[int],
     relevant: Sequence[PublishedRecord],
@@ -233,7 +235,7 @@ def _streams(
     yield stream
 
 
-def _reached(network: Observed, lines: frozenset[int], broker: int) -> dict[int, float]:
+def _reached(network: ObservedNetwork, lines: frozenset[int], broker: int) -> dict[int, float]:
     """Returns the servers with a path to a server."""
     graph: dict[int, dict[int, float]] = defaultdict(dict)
     for line in lines:
@@ -246,7 +248,7 @@ def _time_us(published: PublishedRecord) -> int:
     return published.notification.envelope.at_us
 
 
-def _is_sure(network: Observed, published: PublishedRecord, span: _OrderSpan) -> bool:
+def _is_sure(network: ObservedNetwork, published: PublishedRecord, span: _OrderSpan) -> bool:
     """Whether a notification is sure to arrive, and in time, if links do not change."""
     ended = published.cause.ended
     if ended is None or ended >= span.end:
@@ -262,7 +264,7 @@ def _is_sure(network: Observed, published: PublishedRecord, span: _OrderSpan) ->
 
 def _compare(
     found: Outcome,
-    held: Held,
+    held: InterestSpan,
     span: _OrderSpan,
     stream: Sequence[PublishedRecord],
     due_us: float,

@@ -33,7 +33,7 @@ class Cause:
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class InterestSpan:
     """A subscription or an advertisement of a client that was in force at a server."""
 
     client: str
@@ -61,7 +61,7 @@ class PublishedRecord:
     order: int
     settled: int
     overlaps: bool
-    offers: tuple[Held, ...]
+    offers: tuple[InterestSpan, ...]
     cause: Cause
 
 
@@ -114,7 +114,7 @@ class Handled(msgspec.Struct, frozen=True):
 class History:
     """All records of a run."""
 
-    subscriptions: list[Held] = field(default_factory=list)
+    subscriptions: list[InterestSpan] = field(default_factory=list)
     published: list[PublishedRecord] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -122,13 +122,13 @@ class History:
     refused: list[tuple[int, Refused]] = field(default_factory=list)
     lost: int = 0
     causes: list[Cause] = field(default_factory=list)
-    patterns: list[Held] = field(default_factory=list)
+    patterns: list[InterestSpan] = field(default_factory=list)
     matched: list[Matched] = field(default_factory=list)
     time_advances: list[tuple[int, int]] = field(default_factory=list)
     """The announcements of the time to all servers, as order and time."""
 
 
-class Observed(Protocol):
+class ObservedNetwork(Protocol):
     """A judged network: a simulated one, or real brokers.
 
     `ends` are the two servers of each line, `costs` the costs of the lines.

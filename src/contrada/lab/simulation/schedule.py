@@ -9,7 +9,7 @@ from typing import Final
 
 from contrada.errors import LimitError
 
-HAPPENINGS_MAX: Final = 20_000_000
+ACTIONS_MAX: Final = 20_000_000
 """Actions of one simulated run. Beyond it: it ends with LimitError."""
 
 
@@ -24,8 +24,8 @@ class Schedule:
     def after(self, delay_us: int, action: Callable[[], None]) -> None:
         """Arranges an action after a delay."""
         assert delay_us >= 0, f"{delay_us} µs is in the past"
-        if self._arranged >= HAPPENINGS_MAX:
-            raise LimitError("HAPPENINGS_MAX", HAPPENINGS_MAX)
+        if self._arranged >= ACTIONS_MAX:
+            raise LimitError("ACTIONS_MAX", ACTIONS_MAX)
         heappush(self._waiting, (self.now_us + delay_us, self._arranged, action))
         self._arranged += 1
 

@@ -17,28 +17,28 @@ from msgspec.structs import replace
 from contrada.delivery.durable_log import OnFull
 from contrada.lab.simulation.script_steps import (
     AddFilter,
-    Announce,
-    Attach,
+    AddOffer,
+    AttachReader,
     Connect,
     Crash,
     CutLine,
-    Detach,
+    DetachReader,
     DropFilter,
-    End,
+    DropOffer,
+    EndDurable,
     FillDisk,
     FreeDisk,
     Kind,
     Leave,
-    Mend,
+    MendLine,
     Move,
     NetworkShape,
     OpenDurable,
-    Pass,
+    PassSequence,
     Pause,
     PublishStep,
     Restart,
     Resume,
-    Retract,
     Script,
     Step,
     advertisement_of,
@@ -214,13 +214,13 @@ class _Maker:
         is_open = self._chance.random() < 0.1
         text = "a any" if is_open else random_offer(self._chance)
         self._offers[key] = None if is_open else advertisement_of(text)
-        self._steps.append(Announce(self._now_us, *key, text, is_open))
+        self._steps.append(AddOffer(self._now_us, *key, text, is_open))
 
     def _unadvertise(self) -> None:
         if self._offers:
             key = self._chance.choice(list(self._offers))
             del self._offers[key]
-            self._steps.append(Retract(self._now_us, *key))
+            self._steps.append(DropOffer(self._now_us, *key))
 
     def _publish(self) -> None:
         """Publishes, mostly within the client's advertisements."""
@@ -272,16 +272,16 @@ class _Maker:
             client, name = self._chance.choice(self._durable)
             if self._chance.random() < 0.3:
                 client = self._chance.choice(self._clients)
-            kind = self._chance.choice((Attach, Detach))
+            kind = self._chance.choice((AttachReader, DetachReader))
             self._steps.append(kind(self._now_us, client, name))
 
     def _end(self) -> None:
         if self._durable:
-            self._steps.append(End(self._now_us, *self._chance.choice(self._durable)))
+            self._steps.append(EndDurable(self._now_us, *self._chance.choice(self._durable)))
 
     def _pass(self) -> None:
         broker, sequence = self._chance.randrange(self._brokers), self._chance.choice("tu")
-        self._steps.append(Pass(self._now_us, broker, sequence))
+        self._steps.append(PassSequence(self._now_us, broker, sequence))
 
     def _fill(self) -> None:
         broker = self._any_broker()
@@ -313,7 +313,7 @@ class _Maker:
         kind = self._chance.random()
         if kind < 0.4 and self._links:
             a, b, _ = self._chance.choice(self._links)
-            self._break(CutLine(self._now_us, a, b), Mend(0, a, b))
+            self._break(CutLine(self._now_us, a, b), MendLine(0, a, b))
         elif kind < 0.8:
             broker = self._any_broker()
             keeps_store = self._chance.random() < (0.85 if self._kind.reliable else 0.5)
@@ -322,7 +322,7 @@ class _Maker:
             side = set(self._chance.sample(range(self._brokers), self._brokers // 2))
             for a, b, _ in self._links:
                 if (a in side) != (b in side):
-                    self._break(CutLine(self._now_us, a, b), Mend(0, a, b))
+                    self._break(CutLine(self._now_us, a, b), MendLine(0, a, b))
         if self._kind.reliable and self._chance.random() < 0.3:
             self._pass()
         self._now_us += self._chance.choice((0, 0, SILENCE_US // 2, 2 * SILENCE_US))

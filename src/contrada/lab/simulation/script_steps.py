@@ -24,30 +24,30 @@ BROKERS_MAX: Final = 1_000
 """Servers of a simulated network. Beyond it: the network is refused."""
 
 
-class _Act(msgspec.Struct, frozen=True, tag_field="step"):
+class _BaseStep(msgspec.Struct, frozen=True, tag_field="step"):
     """An event and its time."""
 
     at_us: int
 
 
-class _LinkAct(_Act, frozen=True):
+class _LinkStep(_BaseStep, frozen=True):
     a: int
     b: int
 
 
-class _BrokerAct(_Act, frozen=True):
+class _BrokerStep(_BaseStep, frozen=True):
     broker: int
 
 
-class _ClientAct(_Act, frozen=True):
+class _ClientStep(_BaseStep, frozen=True):
     client: str
 
 
-class _NamedAct(_ClientAct, frozen=True):
+class _NamedStep(_ClientStep, frozen=True):
     identity: str
 
 
-class Connect(_LinkAct, frozen=True, tag="connect"):
+class Connect(_LinkStep, frozen=True, tag="connect"):
     """A link between two servers; with `is_parent` the first is the parent of the second.
 
     Shortest paths are those of the least `cost`, over the links of a mesh alone.
@@ -58,56 +58,56 @@ class Connect(_LinkAct, frozen=True, tag="connect"):
     cost: int = 1
 
 
-class CutLine(_LinkAct, frozen=True, tag="cut"):
+class CutLine(_LinkStep, frozen=True, tag="cut"):
     """The transport of a link carries nothing from now on."""
 
 
-class Mend(_LinkAct, frozen=True, tag="mend"):
+class MendLine(_LinkStep, frozen=True, tag="mend"):
     """The transport of a link carries packets again."""
 
 
-class Crash(_BrokerAct, frozen=True, tag="crash"):
+class Crash(_BrokerStep, frozen=True, tag="crash"):
     """A server crashes; `keeps_store`: its clients' subscriptions survive until the restart."""
 
     keeps_store: bool
 
 
-class Restart(_BrokerAct, frozen=True, tag="restart"):
+class Restart(_BrokerStep, frozen=True, tag="restart"):
     """A server restarts."""
 
 
-class Move(_ClientAct, frozen=True, tag="move"):
+class Move(_ClientStep, frozen=True, tag="move"):
     """A client connects to a server, at first or after another, and repeats its registrations."""
 
     broker: int
 
 
-class Leave(_ClientAct, frozen=True, tag="leave"):
+class Leave(_ClientStep, frozen=True, tag="leave"):
     """A client disconnects, with its subscriptions and advertisements."""
 
 
-class AddFilter(_NamedAct, frozen=True, tag="subscribe"):
+class AddFilter(_NamedStep, frozen=True, tag="subscribe"):
     """A client subscribes; the filter is in the text syntax."""
 
     filters: str
 
 
-class DropFilter(_NamedAct, frozen=True, tag="unsubscribe"):
+class DropFilter(_NamedStep, frozen=True, tag="unsubscribe"):
     """A client withdraws a subscription."""
 
 
-class Announce(_NamedAct, frozen=True, tag="advertise"):
+class AddOffer(_NamedStep, frozen=True, tag="advertise"):
     """A client advertises; an open offer is a filter, which allows further attributes."""
 
     offer: str
     is_open: bool = False
 
 
-class Retract(_NamedAct, frozen=True, tag="unadvertise"):
+class DropOffer(_NamedStep, frozen=True, tag="unadvertise"):
     """A client withdraws an advertisement."""
 
 
-class PublishStep(_ClientAct, frozen=True, tag="publish"):
+class PublishStep(_ClientStep, frozen=True, tag="publish"):
     """A client publishes."""
 
     id: str
@@ -117,7 +117,7 @@ class PublishStep(_ClientAct, frozen=True, tag="publish"):
     delivery: str = "best-effort"
 
 
-class OpenDurable(_NamedAct, frozen=True, tag="stand"):
+class OpenDurable(_NamedStep, frozen=True, tag="stand"):
     """A client creates a durable subscription at its server, and reads it."""
 
     filters: str
@@ -127,72 +127,72 @@ class OpenDurable(_NamedAct, frozen=True, tag="stand"):
     replay_max: int
 
 
-class Attach(_NamedAct, frozen=True, tag="attach"):
+class AttachReader(_NamedStep, frozen=True, tag="attach"):
     """A client reads a durable subscription, maybe another's."""
 
 
-class Detach(_NamedAct, frozen=True, tag="detach"):
+class DetachReader(_NamedStep, frozen=True, tag="detach"):
     """A client stops reading a durable subscription."""
 
 
-class End(_NamedAct, frozen=True, tag="end"):
+class EndDurable(_NamedStep, frozen=True, tag="end"):
     """A client ends a durable subscription."""
 
 
-class Pass(_BrokerAct, frozen=True, tag="pass"):
+class PassSequence(_BrokerStep, frozen=True, tag="pass"):
     """The sequencer of a sequence hands it over to another server."""
 
     sequence: str
 
 
-class FillDisk(_BrokerAct, frozen=True, tag="fill"):
+class FillDisk(_BrokerStep, frozen=True, tag="fill"):
     """The disk of a server is full."""
 
 
-class FreeDisk(_BrokerAct, frozen=True, tag="free"):
+class FreeDisk(_BrokerStep, frozen=True, tag="free"):
     """The disk of a server has room again."""
 
 
-class Pause(_ClientAct, frozen=True, tag="pause"):
+class Pause(_ClientStep, frozen=True, tag="pause"):
     """A client stops reading; its notifications wait."""
 
 
-class Resume(_ClientAct, frozen=True, tag="resume"):
+class Resume(_ClientStep, frozen=True, tag="resume"):
     """A client reads again, waiting notifications first."""
 
 
-class AddPattern(_NamedAct, frozen=True, tag="subscribe pattern"):
+class AddPattern(_NamedStep, frozen=True, tag="subscribe pattern"):
     """A client subscribes to a pattern, which is in the text syntax."""
 
     pattern: str
 
 
-class DropPattern(_NamedAct, frozen=True, tag="unsubscribe pattern"):
+class DropPattern(_NamedStep, frozen=True, tag="unsubscribe pattern"):
     """A client withdraws a subscription of a pattern."""
 
 
-class AdvanceTime(_Act, frozen=True, tag="tell time"):
+class AdvanceTime(_BaseStep, frozen=True, tag="tell time"):
     """All servers learn the time, for waiting patterns."""
 
 
 Step: TypeAlias = (
     Connect
     | CutLine
-    | Mend
+    | MendLine
     | Crash
     | Restart
     | Move
     | Leave
     | AddFilter
     | DropFilter
-    | Announce
-    | Retract
+    | AddOffer
+    | DropOffer
     | PublishStep
     | OpenDurable
-    | Attach
-    | Detach
-    | End
-    | Pass
+    | AttachReader
+    | DetachReader
+    | EndDurable
+    | PassSequence
     | FillDisk
     | FreeDisk
     | Pause

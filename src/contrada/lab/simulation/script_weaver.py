@@ -17,14 +17,14 @@ from msgspec.structs import replace
 
 from contrada.lab.simulation.script_maker import REST_US, is_offered, random_filter, random_values
 from contrada.lab.simulation.script_steps import (
+    AddOffer,
     AddPattern,
     AdvanceTime,
-    Announce,
     Connect,
+    DropOffer,
     DropPattern,
     Leave,
     PublishStep,
-    Retract,
     Script,
     Step,
     advertisement_of,
@@ -97,9 +97,9 @@ class _Weaver:
 
     def _learn(self, step: Step) -> None:
         match step:
-            case Announce(_, client, identity, offer, is_open):
+            case AddOffer(_, client, identity, offer, is_open):
                 self._offers[client, identity] = None if is_open else advertisement_of(offer)
-            case Retract(_, client, identity):
+            case DropOffer(_, client, identity):
                 self._offers.pop((client, identity), None)
             case Leave(_, client):
                 self._offers = {key: it for key, it in self._offers.items() if key[0] != client}
@@ -129,7 +129,7 @@ class _Weaver:
         elif draw < 0.4:
             yield self._offer(now_us)
         elif draw < 0.6 and own:
-            yield Retract(now_us, *self._chance.choice(own))
+            yield DropOffer(now_us, *self._chance.choice(own))
         elif draw < 0.8 and self._patterns:
             key = self._patterns.pop(self._chance.randrange(len(self._patterns)))
             yield DropPattern(now_us, *key)
@@ -140,7 +140,7 @@ class _Weaver:
         self._numbered += 1
         client, value = self._chance.choice(self._clients), self._chance.choice(OWN)
         offer = f"a = {value} and b any and c any"
-        return Announce(now_us, client, f"o{self._numbered}", offer)
+        return AddOffer(now_us, client, f"o{self._numbered}", offer)
 
     def _subscribe(self, now_us: int) -> Step:
         self._numbered += 1

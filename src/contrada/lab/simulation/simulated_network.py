@@ -26,8 +26,8 @@ from contrada.lab.simulation.run_records import (
     Change,
     Delivered,
     Handled,
-    Held,
     History,
+    InterestSpan,
     Matched,
     PublishedRecord,
 )
@@ -87,12 +87,12 @@ _InterestKey: TypeAlias = tuple[type[ClientInterest], str]
 
 
 @dataclass(slots=True)
-class _Customer:
+class _ClientState:
     """A client: its server, its subscriptions and advertisements, and those of them in force."""
 
     broker: int | None = None
     asked: dict[_InterestKey, ClientInterest] = field(default_factory=dict)
-    held: dict[_InterestKey, Held] = field(default_factory=dict)
+    held: dict[_InterestKey, InterestSpan] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class SimulatedNetwork:
         self._roles: list[tuple[Role, Role]] = []
         self.costs: list[int] = []
         self._line_to: dict[tuple[int, int], tuple[int, int]] = {}
-        self._customers: dict[str, _Customer] = {}
+        self._customers: dict[str, _ClientState] = {}
         # A client remembers its notifications by name, at any server.
         self._received: defaultdict[str, Duplicates] = defaultdict(Duplicates)
         self._faults, self._seed = faults, seed
@@ -203,7 +203,7 @@ class SimulatedNetwork:
         if self.routers[broker] is None:
             return
         self._disconnect(client)
-        customer = self._customers.setdefault(client, _Customer())
+        customer = self._customers.setdefault(client, _ClientState())
         customer.broker = broker
         self._repeat_interests(client, customer)
         if self.delivery is not None:
@@ -227,17 +227,17 @@ class SimulatedNetwork:
         self._end_all(customer)
         customer.broker = None
 
-    def _repeat_interests(self, client: str, customer: _Customer) -> None:
+    def _repeat_interests(self, client: str, customer: _ClientState) -> None:
         """Repeats the advertisements, then the subscriptions."""
         for message in sorted(customer.asked.values(), key=_is_subscription):
             self._send_interest(client, customer, message)
 
-    def _end_all(self, customer: _Customer) -> None:
+    def _end_all(self, customer: _ClientState) -> None:
         for held in customer.held.values():
             held.ended = self._order
         customer.held.clear()
 
-    def _connected(self, client: str) -> _Customer | None:
+    def _connected(self, client: str) -> _ClientState | None:
         """Returns a client that is connected to a running server, or None."""
         customer = self._customers.get(client)
         if customer is None or customer.broker is None or self.routers[customer.broker] is None:
@@ -251,9 +251,9 @@ class SimulatedNetwork:
             customer.asked[key] = message
             self._send_interest(client, customer, message)
 
-    def _send_interest(self, client: str, customer: _Customer, message: ClientInterest) -> None:
+    def _send_interest(self, client: str, customer: _ClientState, message: ClientInterest) -> None:
         assert customer.broker is not None
-        held = Held(client, customer.broker, message, self._order + 1)
+        held = InterestSpan(client, customer.broker, message, self._order + 1)
         customer.held[type(message), message.identity] = held
         if isinstance(message, Subscribe):
             self.history.subscriptions.append(held)
@@ -315,7 +315,7 @@ class SimulatedNetwork:
         customer = self._customers.get(client)
         return None if customer is None else customer.broker
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[InterestSpan]:
         """Returns the registrations in force: the advertisements, then the subscriptions."""
         held = [held for each in self._customers.values() for held in each.held.values()]
         return sorted(held, key=lambda each: _is_subscription(each.message))

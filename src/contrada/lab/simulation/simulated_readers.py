@@ -11,7 +11,7 @@ from contrada.delivery.backlog import Backlog, transmission_of
 from contrada.lab.simulation.schedule import Schedule
 from contrada.model import Envelope
 
-Did: TypeAlias = Literal["given", "reads", "pauses", "resumes", "gone"]
+ReaderEventKind: TypeAlias = Literal["given", "reads", "pauses", "resumes", "gone"]
 """The events of a client that reads."""
 
 
@@ -19,7 +19,7 @@ Did: TypeAlias = Literal["given", "reads", "pauses", "resumes", "gone"]
 class ReaderEvent:
     """A client receives or reads a notification, pauses or resumes, or is removed."""
 
-    what: Did
+    what: ReaderEventKind
     at_us: int
     client: str
     id: str = ""
@@ -67,5 +67,5 @@ class Readers:
         self._backlogs.pop(client, None)
         self._note("gone", client)
 
-    def _note(self, what: Did, client: str, id_: str = "") -> None:
+    def _note(self, what: ReaderEventKind, client: str, id_: str = "") -> None:
         self.noted.append(ReaderEvent(what, self._schedule.now_us, client, id_))

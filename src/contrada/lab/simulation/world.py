@@ -19,29 +19,29 @@ from contrada.lab.simulation.oracle import Outcome, Violation, judge
 from contrada.lab.simulation.pattern_oracle import judge_matches
 from contrada.lab.simulation.script_steps import (
     AddFilter,
+    AddOffer,
     AddPattern,
     AdvanceTime,
-    Announce,
-    Attach,
+    AttachReader,
     Connect,
     Crash,
     CutLine,
-    Detach,
+    DetachReader,
     DropFilter,
+    DropOffer,
     DropPattern,
-    End,
+    EndDurable,
     FillDisk,
     FreeDisk,
     Leave,
-    Mend,
+    MendLine,
     Move,
     OpenDurable,
-    Pass,
+    PassSequence,
     Pause,
     PublishStep,
     Restart,
     Resume,
-    Retract,
     Script,
     Step,
     filters_of,
@@ -145,7 +145,7 @@ def do(network: SimulatedNetwork, step: Step) -> None:  # noqa: C901 - one line 
         case CutLine(_, a, b):
             if (line := network.line(a, b)) is not None:
                 line.cut()
-        case Mend(_, a, b):
+        case MendLine(_, a, b):
             if (line := network.line(a, b)) is not None:
                 line.mend()
         case Crash(_, broker, keeps_store):
@@ -160,9 +160,9 @@ def do(network: SimulatedNetwork, step: Step) -> None:  # noqa: C901 - one line 
             network.ask(client, Subscribe(identity, filters_of(filters)))
         case DropFilter(_, client, identity):
             network.withdraw(client, Subscribe, identity)
-        case Announce(_, client, identity, offer, is_open):
+        case AddOffer(_, client, identity, offer, is_open):
             network.ask(client, Advertise(identity, offer_of(offer, is_open=is_open)))
-        case Retract(_, client, identity):
+        case DropOffer(_, client, identity):
             network.withdraw(client, Advertise, identity)
         case PublishStep(_, client, id_, values, ttl_us, priority, delivery):
             envelope = Envelope(id=id_, ttl_us=ttl_us, priority=priority, delivery=delivery)
@@ -189,13 +189,13 @@ def _do_delivery(delivery: SimulatedDeliveryClients, step: Step) -> None:
             delivery.create_subscription(
                 client, name, filters_of(filters), retention, is_durable=is_durable
             )
-        case Attach(_, client, name):
+        case AttachReader(_, client, name):
             delivery.attach(client, name)
-        case Detach(_, client, name):
+        case DetachReader(_, client, name):
             delivery.detach(client, name)
-        case End(_, client, name):
+        case EndDurable(_, client, name):
             delivery.end(client, name)
-        case Pass(_, broker, sequence):
+        case PassSequence(_, broker, sequence):
             delivery.pass_sequence(sequence, broker)
         case FillDisk(_, broker):
             delivery.fill(broker, is_full=True)

@@ -25,9 +25,9 @@ import msgspec
 from contrada.delivery.positions import Positions
 from contrada.delivery.store import (
     Extent,
-    Head,
-    Stored,
+    LogHead,
     StoredRecord,
+    StoredRow,
     check_log_name,
     check_note_name,
     check_records,
@@ -62,7 +62,7 @@ class Tables:
     place: str
     logs: list[tuple[int, str, bytes, int]]
     notes: list[tuple[str, bytes, int]]
-    records: Callable[[int, int], Iterator[Stored]]
+    records: Callable[[int, int], Iterator[StoredRow]]
     all_records: Callable[[], Iterator[tuple[int, int, int, int, int, bytes]]]
     find_faults: Callable[[], dict[str, str]] = dict
 
@@ -72,7 +72,7 @@ class Tables:
         return self.find_faults()
 
 
-class TableLog(Head):
+class TableLog(LogHead):
     """A log's head, its number in the tables, and its unwritten rows."""
 
     __slots__ = ("name", "number", "rows")
@@ -219,7 +219,7 @@ class TableStore(ABC):
             first = max(first, of.first)
             end = min(first + count, of.next)
             waiting = of.waiting(first, end)
-        found: list[Stored] = []
+        found: list[StoredRow] = []
         in_tables = waiting[0][1] if waiting else end
         if first < in_tables:
             asked = "position, time_us, data, sum"
