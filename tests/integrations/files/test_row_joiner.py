@@ -126,3 +126,12 @@ def test_a_file_with_such_rows_is_not_cut(tmp_path: Path, monkeypatch: pytest.Mo
     assert parts_of(path, lambda data: has_open_quote(data, '"')) == (lines.WHOLE,)
     assert has_open_quote(b'1,"x\r2"', '"')
     assert not has_open_quote(b'1,"x\r2"', "")
+
+
+def test_columns_are_known_without_rows() -> None:
+    """An option that names a column of an empty file would be taken for a typing error."""
+    for header in ("a,b\n", '"a",b\n', '"a\n",b\n'):
+        joiner = RowJoiner(ReadOptions(rename={"a\n": "a"}))
+        (block,) = joiner.join(Block.of(1, header.encode()))
+        assert joiner.rows is not None
+        assert (len(joiner.rows.columns), len(block)) == (2, 0)

@@ -128,14 +128,15 @@ class RowJoiner:
                 yield block if self.rows is not None else self._below_header(block, 1)
             return
         block = block if held is None else Block.of(held.first, held.data + block.data)
-        if self.rows is None:
+        is_first = self.rows is None
+        if is_first:
             size = self._header_lines(block)
             if size is None:
                 self._held = block
                 return
             block = self._below_header(block, size)
-        rows = self._joined(block)
-        if len(rows):
+        rows = self._join_lines(block)
+        if len(rows) or is_first:  # The columns are known, also of a file without rows.
             yield rows
 
     def _below_header(self, block: Block, size: int) -> Block:
@@ -151,7 +152,7 @@ class RowJoiner:
             return None if len(block) < self._options.limits.row_lines_max else 1
         return odd[1] + 1 if self._is_row(block, 0, odd[1]) else 1
 
-    def _joined(self, block: Block) -> Block:
+    def _join_lines(self, block: Block) -> Block:
         """Returns the rows of some lines, and holds the lines that may begin an open row."""
         odd = _odd_lines(block, self._sign).tolist()
         ends_row = np.ones(len(block), dtype=bool)

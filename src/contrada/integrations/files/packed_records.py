@@ -51,7 +51,7 @@ class WrittenRows(NamedTuple):
     times_us: Any
     attributes: Any
 
-    def taken(self, rows: Any) -> "WrittenRows":
+    def select(self, rows: Any) -> "WrittenRows":
         """Returns some of the rows."""
         order = pa.array(rows)
         times = None if self.times_us is None else self.times_us[rows]

@@ -150,8 +150,8 @@ class Read(NamedTuple):
 def filters(query: str, *, rows: bool = False) -> FilterSet:
     """Returns the filters for the samples, or with `rows` the rows, that give a query a result.
 
-    Cost: linear, plus the filters (see `expression.filter_set`). Raises RefusedRuleError with one
-    of the reasons above, and LimitError.
+    Cost: linear, plus the filters (see `model.algebra.filter.filter_set`). Raises RefusedRuleError
+    with one of the reasons above, and LimitError.
     """
     if len(require_text(DIALECT, query)) > QUERY_CHARACTERS_MAX:
         raise LimitError("QUERY_CHARACTERS_MAX", QUERY_CHARACTERS_MAX, len(query))

@@ -73,8 +73,8 @@ def filters(text: str, line: int = 1) -> FilterSet:
     """Returns the filters that match if a condition, with or without WHERE, is true.
 
     `line` is the number of the text's first line, for the places of refusals. Cost: linear, plus
-    the filters (see `expression.filter_set`). Raises RefusedRuleError with one of the reasons
-    above, and LimitError.
+    the filters (see `model.algebra.filter.filter_set`). Raises RefusedRuleError with one of the
+    reasons above, and LimitError.
     """
     if len(require_text(DIALECT, text)) > CONDITION_CHARACTERS_MAX:
         raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
