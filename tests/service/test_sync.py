@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -20,8 +19,9 @@ from contrada.errors import (
     ServiceClosedError,
     ServiceError,
 )
-from contrada.service import ServiceStatistics, service_thread
+from contrada.service import ServiceStatistics
 from contrada.service.embedded_service import EmbeddedService
+from contrada.service.service_limits import CoreLimits, ServiceLimits
 from contrada.service.sync import SyncService
 from contrada.service.sync_base import BATCH_READ
 from tests import sync_code
@@ -302,7 +302,7 @@ class Stubborn(EmbeddedService):
     """A service with a task that does not let itself be cancelled until it may."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(limits=CoreLimits(service=ServiceLimits(thread_wait_s=0.05)))
         self.may_end = threading.Event()
 
     async def open(self) -> None:
@@ -331,10 +331,9 @@ class Blocked(Stubborn):
 def test_what_does_not_end_in_time_is_told(stubborn: Stubborn, what: str) -> None:
     """Closing would end in a bare TimeoutError, or leave a thread behind without a word."""
     before = threading.active_count()
-    with mock.patch.object(service_thread, "THREAD_WAIT_S", 0.05):
-        service = SyncService(stubborn).__enter__()
-        with pytest.raises(ServiceError, match=f"{what}.*THREAD_WAIT_S"):
-            service.close()
+    service = SyncService(stubborn).__enter__()
+    with pytest.raises(ServiceError, match=f"{what}.*thread_wait_s"):
+        service.close()
     stubborn.may_end.set()
     while threading.active_count() > before:
         pass

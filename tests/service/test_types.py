@@ -18,8 +18,10 @@ from contrada.errors import CannotSubscribeError, CannotUnsubscribeError, Servic
 from contrada.model import Notification
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
-from contrada.service import Service, durable_reader
+from contrada.service import Service
+from contrada.service.base_service import BaseService
 from contrada.service.embedded_service import EmbeddedService
+from contrada.service.service_limits import ServiceLimits
 from contrada.typed.handles import Handle, ThreadPolicy
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of
@@ -207,9 +209,7 @@ async def test_a_handle_goes_past_what_it_cannot_read(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["embedded", "broker"])
 @on_loop
-async def test_who_can_read_nothing_takes_nothing(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_can_read_nothing_takes_nothing(name: str, tmp_path: Path) -> None:
     """A subscriber with the wrong class would empty its log at its start."""
     async with keeping(name, tmp_path / "kept.db") as service:
         await (await service.subscribe(Order, durable="orders")).aclose()
@@ -219,7 +219,8 @@ async def test_who_can_read_nothing_takes_nothing(
             await read_to(orders, 3)
         async with service.subscribe(Order, durable="orders") as orders:
             await read_to(orders, 3)
-        monkeypatch.setattr(durable_reader, "UNREADABLE_MAX", 2)
+        assert isinstance(service, BaseService)
+        service.service_limits = ServiceLimits(unreadable_max=2)
         async with service.subscribe(Order, durable="orders") as orders:
             await read_to(orders, 3)
         async with service.subscribe(durable="orders") as again:

@@ -15,13 +15,10 @@ from weakref import WeakSet
 
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.service.interface import Service
+from contrada.service.service_limits import ServiceLimits
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-THREAD_WAIT_S: Final = 10.0
-"""Seconds that closing waits for the tasks of the loop to end, and then for its thread. Beyond it:
-ServiceError, and they are left behind."""
 
 
 class ServiceThread:
@@ -33,6 +30,8 @@ class ServiceThread:
     def __init__(self, service: Service) -> None:
         """`service` must not be open yet; from now on it belongs to this object."""
         self._service = service
+        limits: ServiceLimits = getattr(service, "service_limits", ServiceLimits())
+        self._wait_s = limits.thread_wait_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
         self._thread: threading.Thread | None = None
@@ -169,18 +168,18 @@ class ServiceThread:
     def _stop_thread(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         late: str | None = None
         try:
-            asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(THREAD_WAIT_S)
+            asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(self._wait_s)
         except TimeoutError:
             late = "a task on its event loop"
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(THREAD_WAIT_S)
+        thread.join(self._wait_s)
         if thread.is_alive():
             late = "its thread"
         else:
             loop.close()
         if late is not None:
             raise ServiceError(
-                f"{late} did not end within THREAD_WAIT_S = {THREAD_WAIT_S:g} s and is left behind"
+                f"{late} did not end within thread_wait_s = {self._wait_s:g} s and is left behind"
             )
 
 
