@@ -7,21 +7,26 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from contrada.delivery.delivery_limits import DeliveryLimits
+from contrada.delivery.durable_log import Retention
 from contrada.lab.simulation import simulated_network
 from contrada.lab.simulation.script_maker import make_script
 from contrada.lab.simulation.script_shrinker import shrink
 from contrada.lab.simulation.script_steps import Kind, from_text, to_text
 from contrada.lab.simulation.script_weaver import weave
+from contrada.lab.simulation.simulated_network import SimulatedNetwork
 from contrada.lab.simulation.world import network_of, run
 from contrada.lab.simulation.worlds import kinds
-from contrada.model import Filter
+from contrada.model import Filter, FilterSet
 from contrada.routing.router import Router, Strategy
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     Client,
     Deliver,
     Effect,
     Event,
     Publish,
+    Reason,
     Received,
     Send,
     Subscribe,
@@ -179,3 +184,22 @@ def test_events_are_recorded() -> None:
     here = network_of(script)
     assert not here.history.handled
     assert run(script).handled > 100
+
+
+def test_a_network_takes_limits() -> None:
+    """A world could not be run at the limits of its servers."""
+    kind = Kind("central", Strategy.SUBSCRIPTIONS, reliable=True)
+    network = SimulatedNetwork(
+        kind,
+        1,
+        router_limits=RouterLimits(registrations_max=0),
+        delivery_limits=DeliveryLimits(durable_subscriptions_max=0),
+    )
+    network.move("c", 0)
+    network.ask("c", Subscribe("1", FilterSet("a = 1")))
+    assert [effect.reason for _, effect in network.history.refused] == [Reason.FULL]
+    assert network.delivery is not None
+    network.delivery.create_subscription(
+        "c", "s", FilterSet("a = 1"), Retention(), is_durable=False
+    )
+    assert network.delivery.subscriptions == {}

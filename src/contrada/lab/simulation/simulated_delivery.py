@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.consumers import HandRecords
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Closed, DeliveryMessage, Records
 from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
 from contrada.delivery.memory_store import MemoryStore
@@ -50,8 +51,14 @@ class DeliveryServers(ABC):
     """Servers by number, most with a disk. Those of `storeless` have none."""
 
     def __init__(
-        self, brokers: int, schedule: Schedule, lines: Lines, storeless: Iterable[int]
+        self,
+        brokers: int,
+        schedule: Schedule,
+        lines: Lines,
+        storeless: Iterable[int],
+        limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
+        self._limits = limits
         self._schedule, self._lines = schedule, lines
         storeless = set(storeless)
         self._disks = [None if each in storeless else MemoryStore() for each in range(brokers)]
@@ -71,7 +78,12 @@ class DeliveryServers(ABC):
         store = self._disks[broker]
         incarnation = 1 + self._schedule.now_us
         machine = DeliveryServer(
-            str(broker), incarnation=incarnation, store=store, sequencer=SEQUENCER, is_new=is_new
+            str(broker),
+            incarnation=incarnation,
+            store=store,
+            sequencer=SEQUENCER,
+            is_new=is_new,
+            limits=self._limits,
         )
         self.servers[broker] = _RunningServer(machine, store)
         self.do(broker, [])

@@ -17,6 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from contrada.delivery.delivery_class import delivery_class
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
     Ack,
     Closed,
@@ -44,7 +45,13 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
     """The delivery servers of a network, and their clients."""
 
     def __init__(
-        self, brokers: int, schedule: Schedule, lines: Lines, seed: int, storeless: Iterable[int]
+        self,
+        brokers: int,
+        schedule: Schedule,
+        lines: Lines,
+        seed: int,
+        storeless: Iterable[int],
+        limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
         DeliveryHistory.__init__(self, sequencers={int(SEQUENCER)})
         self._chance = random.Random(seed)
@@ -57,7 +64,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         self._subscribed: defaultdict[str, dict[str, None]] = defaultdict(dict)  # by reader
         self._tokens: dict[int, tuple[Sent, int]] = {}  # and the connection, see `_connected`
         self._connected: defaultdict[str, int] = defaultdict(int)
-        DeliveryServers.__init__(self, brokers, schedule, lines, storeless)
+        DeliveryServers.__init__(self, brokers, schedule, lines, storeless, limits)
 
     # --- servers ------------------------------------------------------------------------------
 

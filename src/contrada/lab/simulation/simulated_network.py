@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from contrada.delivery.delivery_class import BEST_EFFORT
+from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
     AnnounceOwner,
     DeliveryMessage,
@@ -41,6 +42,7 @@ from contrada.model.algebra.product import product_covers
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.router import Router, Strategy
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     Advertise,
     Client,
@@ -114,7 +116,10 @@ class SimulatedNetwork:
         records: bool = False,
         validates: bool = False,
         storeless: Iterable[int] = (),
+        router_limits: RouterLimits = RouterLimits(),
+        delivery_limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
+        self._router_limits = router_limits
         self.kind = kind
         self.schedule = Schedule()
         self.history = History()
@@ -122,7 +127,9 @@ class SimulatedNetwork:
         self.traffic: Counter[tuple[int, str]] = Counter()
         self.ends: list[tuple[int, int]] = []
         self.lines: list[Line[_SentMessage]] = []
-        self.routers: list[Router | None] = [router_of(kind, each) for each in range(brokers)]
+        self.routers: list[Router | None] = [
+            router_of(kind, each, router_limits) for each in range(brokers)
+        ]
         self._roles: list[tuple[Role, Role]] = []
         self.costs: list[int] = []
         self._line_to: dict[tuple[int, int], tuple[int, int]] = {}
@@ -137,7 +144,9 @@ class SimulatedNetwork:
         self._stored: set[int] = set()
         self.delivery: SimulatedDeliveryClients | None = None
         if kind.reliable:
-            self.delivery = SimulatedDeliveryClients(brokers, self.schedule, self, seed, storeless)
+            self.delivery = SimulatedDeliveryClients(
+                brokers, self.schedule, self, seed, storeless, delivery_limits
+            )
 
     # --- links and servers --------------------------------------------------------------------
 
@@ -184,7 +193,7 @@ class SimulatedNetwork:
         """Restarts a server with its store."""
         if self.routers[broker] is not None:
             return
-        self.routers[broker] = router_of(self.kind, broker)
+        self.routers[broker] = router_of(self.kind, broker, self._router_limits)
         for number, end in self._lines_of(broker):
             self.lines[number].restart(end)
         for name, customer in self._customers.items():
@@ -460,7 +469,7 @@ def name_of(broker: int) -> str:
     return str(broker)
 
 
-def router_of(kind: Kind, broker: int) -> Router:
+def router_of(kind: Kind, broker: int, limits: RouterLimits = RouterLimits()) -> Router:
     """Returns a server of a kind."""
     return Router(
         kind.strategy,
@@ -470,4 +479,5 @@ def router_of(kind: Kind, broker: int) -> Router:
         covering=kind.covering,
         merging=kind.merging,
         slack_us=SLACK_US,
+        limits=limits,
     )
