@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from contrada.integrations.spark.transforms.frame_source import FrameSource, answer
     from contrada.integrations.spark.transforms.notification_transform import to_notifications
 
-# Imported when first used: what needs PySpark is not asked of who only reads a description.
+# Imported at first use: reading a description needs no PySpark.
 _LATER: Final = {
     "FrameSource": "contrada.integrations.spark.transforms.frame_source",
     "answer": "contrada.integrations.spark.transforms.frame_source",

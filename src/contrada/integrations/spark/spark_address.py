@@ -71,7 +71,7 @@ def _places(address: str) -> Iterator[tuple[str, int]]:
 
 def _is_behind_proxy(host: str) -> bool:
     """Whether gRPC connects to the host through a proxy."""
-    with suppress(OSError):  # A name that only the proxy knows.
+    with suppress(OSError):  # Only the proxy may know the name.
         if proxy_bypass(host):
             return False
     return bool(getproxies().keys() & {"grpc", "https", "http"})

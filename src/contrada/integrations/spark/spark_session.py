@@ -83,9 +83,9 @@ def spark_session(
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    if not master:  # At a cluster it may be elsewhere, which this variable tells.
+    if not master:  # On a cluster this variable may name another path.
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    # For good: it logs at the end of the process, too.
+    # Permanent: py4j logs at the end of the process, too.
     logging.getLogger().addFilter(_is_not_py4j)
     cores = cores or os.cpu_count() or 1
     builder = configure(SparkSession.builder.appName(name))
@@ -96,7 +96,7 @@ def spark_session(
     try:
         session = builder.getOrCreate()
         if remote is None:
-            # Where Java is gone it would print a traceback; whoever waits for Spark is told.
+            # It would print a traceback after the end of Java, which the waiting call raises.
             server: Any = session.sparkContext._accumulatorServer
             server.handle_error = lambda request, address: _LOG.debug("Java is gone", exc_info=True)
         else:
@@ -108,7 +108,7 @@ def spark_session(
                 _bound_retries(session)
                 _remote.remove(session)
             session.stop()
-    except ConnectionError as error:  # Nothing but Java is connected to in here.
+    except ConnectionError as error:  # Only Java is connected in this block.
         raise EngineError("its Java process has ended") from error
     except (Py4JError, PySparkException) as error:
         said = "its Java process has ended" if _has_java_ended() else cause_of(str(error))
@@ -120,7 +120,7 @@ def _bound_retries(session: "SparkSession") -> None:
     minutes.
     """
     client: Any = session.client
-    for policy in client.get_retry_policies():  # Calls that are under way look at it again.
+    for policy in client.get_retry_policies():  # Running calls read it again.
         policy.max_retries = STOP_RETRIES_MAX
 
 
@@ -169,7 +169,7 @@ def cause_of(said: str) -> str:
         return details[1]
     lines = [line for line in said.splitlines() if line.strip()]
     if _TRACEBACK in said:
-        # Behind the last of the places, which are indented; where Java tells on, its own follow.
+        # The text after the last indented frames, up to the frames of Java.
         raised = said.rpartition(_TRACEBACK)[2].splitlines()
         lines = [*takewhile(lambda line: "\tat " not in line, dropwhile(_is_indented, raised))]
         return _SQLSTATE.sub("", " ".join(line.strip() for line in lines if line.strip()))
@@ -208,7 +208,7 @@ def run_interruptibly(work: Callable[[threading.Event], T], *, is_endless: bool 
     thread = threading.Thread(target=run, name="pipeline", daemon=True)
     try:
         thread.start()
-        while not outcome.done():  # A signal that another thread was given wakes nobody.
+        while not outcome.done():  # A signal to another thread does not wake this one.
             wait((outcome,), CANCEL_S)
         return outcome.result()
     except KeyboardInterrupt:
@@ -235,12 +235,12 @@ def _cancel_jobs() -> None:
 
     for session in tuple(_remote):
         _bound_retries(session)
-        with suppress(PySparkException):  # It is stopped at this moment, or its server has ended.
+        with suppress(PySparkException):  # It is stopping, or its server has ended.
             session.interruptAll()
-    # A context that is still starting has no Java side yet, one that has stopped none any more.
+    # A starting or stopped context has no Java side.
     java = getattr(SparkContext._active_spark_context, "_jsc", None)
     if java is not None:
-        with suppress(Py4JError):  # The context is stopping now, and its jobs with it.
+        with suppress(Py4JError):  # The context is stopping with its jobs.
             java.sc().cancelAllJobs()
 
 
@@ -301,7 +301,7 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
 
 _QUERIES: Final = {
     "spark.sql.session.timeZone": "UTC",
-    # Names of elements that differ in case only are different names.
+    # Element names are case-sensitive.
     "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
@@ -337,14 +337,14 @@ def _settings(cores: int, master: str | None, java_options: str | None) -> dict[
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": DRIVER_MEMORY,
         _JAVA_OPTIONS: java_options,
-        # Workers find what this process finds, so that they can load the same extensions.
-        # Spark says so to workers of queries: those of lists of rows are the same ones then.
+        # Workers have the same path, so that they can load the same extensions.
+        # Spark sets this for workers of queries: workers of RDDs can then be shared.
         "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.sources.parallelPartitionDiscovery.threshold": str(LISTED_PATHS_MAX),
         **_QUERIES,
     }
-    if _LOOPBACK.match(master or "local"):  # Others have to reach the driver by its name.
+    if _LOOPBACK.match(master or "local"):  # Other machines need the name of the driver.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings

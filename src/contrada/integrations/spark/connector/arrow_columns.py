@@ -62,7 +62,7 @@ _LOGGED: Final[dict[str, T.DataType]] = {"@position": T.LongType(), "@logged": T
 OF_ENVELOPE: Final = _LOGGED | {name: kind for name, (kind, _) in _ENVELOPE.items()}
 """The types of columns that are no attributes."""
 
-# The types that Arrow takes as they are, without losing anything.
+# The Python types that Arrow converts without loss.
 _PLAIN: Final[dict[type[T.DataType], frozenset[type]]] = {
     T.BooleanType: frozenset((bool, type(None))),
     T.ByteType: frozenset((int, type(None))),
@@ -90,7 +90,7 @@ class ArrowColumns:
         self.arrow = to_arrow_schema(schema, timezone="UTC")
         self.misfits: dict[str, int] = {}
         names = [each.name for each in schema if not _check(each)]
-        # Fields have names that Python takes, whatever the attributes are called.
+        # Attribute names may be no Python identifiers.
         self._slots = {name: f"a{at}" for at, name in enumerate(names)}
         attributes = msgspec.defstruct(
             "Attributes",
@@ -127,7 +127,7 @@ class ArrowColumns:
         self, data: bytes, lengths: Any, now_us: int | None, logged: dict[str, Any]
     ) -> pa.RecordBatch:
         count = len(lengths)
-        # A list of so many, whose members stand in a row as they came.
+        # The header of a msgpack list, followed by its members.
         found: list[Any] = self._decode(b"\xdd" + count.to_bytes(4, "big") + data)
         parts = [each.parts for each in found]
         attributes = [each.attributes for each in parts]
@@ -163,7 +163,7 @@ class ArrowColumns:
             try:
                 return pa.array(values, arrow)
             except (pa.ArrowInvalid, OverflowError):
-                pass  # One is out of the range.
+                pass  # A value is out of range.
         fit = _converter(kind)
         fitted = [None if each is None else fit(each) for each in values]
         lost = sum(each is MISFIT for each in fitted)

@@ -50,7 +50,7 @@ class ContradaSource(D.DataSource):
             return PatternReader(options, schema)
         if options.durable:
             return LogFrameReader(options, schema)
-        # A reader that takes filters fails where the session does not push any.
+        # A reader with `pushFilters` fails in a session that pushes none.
         if is_pushing():
             return PushingReader(options, schema)
         _LOG.warning(

@@ -73,7 +73,7 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._broker.acknowledge(state.number, first)
         end = state.next if self._last is None else min(self._last, state.next)
         if isinstance(limit, ReadMaxRows):
-            # What is acknowledged may have positions that are no record's, so very many.
+            # Acknowledged ranges may have any number of positions without a record.
             again = self._options.position is not None or self._options.since is not None
             end = min(end, (first if again else max(first, state.undone)) + limit.max_rows)
         return _offset(state, max(first, end))

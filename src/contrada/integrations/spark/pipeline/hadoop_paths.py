@@ -100,7 +100,7 @@ class HadoopPath:
 
     def mkdir(self, parents: bool = True, exist_ok: bool = True) -> None:
         """Makes the folder, and its parents."""
-        del parents, exist_ok  # There is but one way.
+        del parents, exist_ok  # `mkdirs` always does both.
         with self._files() as files:
             files.mkdirs(self._java())
 

@@ -46,7 +46,7 @@ def _watch_remote(
         done = sum(each.num_completed_tasks for each in stages or ())
         on_progress(what, done, sum(each.num_tasks for each in stages or ()))
 
-    handler: Any = progress  # PySpark wants a class, and calls it.
+    handler: Any = progress  # PySpark annotates a class, and calls a function.
     session.registerProgressHandler(handler)
     try:
         yield
@@ -81,7 +81,7 @@ def _watch(
         try:
             done, total = _tasks(session, what)
         except (Py4JError, ConnectionError):
-            return  # Java has ended; whoever waits for the job is on_progress.
+            return  # Java has ended, which the waiting call raises.
         on_progress(what, done, total)
 
 

@@ -104,7 +104,7 @@ def publish_matches(
     state.query = state.query or secrets.token_hex(8)
     publisher = _MatchPublisher(session, run, address, pipeline, state, on_progress)
     now: dict[str, int] = {}
-    # A job is no progress that anybody wants to see; but it has to end where this ends.
+    # Progress is reported by rows, not tasks; but the job must end with this block.
     with watch_jobs(session, "publish", no_progress):
         totals = {row[0]: row[1] for row in publisher.rows.groupBy("source").count().collect()}
         for place, source in enumerate(pipeline.sources):
@@ -157,7 +157,7 @@ class _MatchPublisher:
                 behind -= job.count
                 continue
             check_stop(stop)
-            self._save_state()  # From now on something may be known under this name.
+            self._save_state()  # Before publishing: brokers may know rows by this name from now on.
             self.on_progress(f"publish {name}", known.get(name, 0), total)
             try:
                 self._publish(place, job, behind)
@@ -179,7 +179,9 @@ class _MatchPublisher:
             "batch": str(place << _JOBS_BITS | job.number),
             "reconnect_wait": str(self.pipeline.limits.broker_away_s),
         }
-        rest = rows.offset(behind) if behind else rows  # Another version stopped in between.
+        rest = (
+            rows.offset(behind) if behind else rows
+        )  # An older version may have stopped within a job.
         writer = rest.select("notification").write.format("contrada").mode("append")
         writer.options(**options).save()
 
@@ -199,7 +201,7 @@ class _MatchPublisher:
 
     def _sort_once(self, place: int, rows: DataFrame, folder: str) -> _SortedFiles:
         """Returns the files of a source's sorted rows; writes them if absent."""
-        # At an address all runs lie in one folder.
+        # At an address all runs share one folder.
         file_list = self.run.path / _SORTED / self.run.name / f"{place}.json"
         found = read_state(file_list, _SortedFiles)
         if found is None:

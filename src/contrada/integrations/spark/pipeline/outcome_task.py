@@ -85,7 +85,7 @@ def show_rows(packed: Any) -> tuple[Any, Any]:
     times = pa.array([each.envelope.time_us for each in found], pa.int64())
     values = [each.attributes for each in found]
     # Odd rows have a value that JSON cannot show directly: bytes, several values, NaN.
-    lines = _json.encode_lines(values).split(b"\n")[:-1]  # In JSON a line break is escaped.
+    lines = _json.encode_lines(values).split(b"\n")[:-1]  # JSON escapes line breaks.
     for row in _odd(values, lines):
         notification = notification_from_msgpack(blobs.at(row))
         lines[row] = _json.encode(plain_attributes(notification))
@@ -97,7 +97,7 @@ def _odd(values: list[dict[str, Any]], lines: list[bytes]) -> Iterator[int]:
     kinds = set(map(type, chain.from_iterable(map(dict.values, values))))
     are_plain = kinds <= _AS_THEY_ARE
     for row, line in enumerate(lines):
-        # Where a number is not finite stands null.
+        # A number that is not finite is encoded as null.
         if (b"null" in line and float in kinds and _has_infinite(values[row])) or not (
             are_plain or _AS_THEY_ARE.issuperset(map(type, values[row].values()))
         ):
@@ -115,7 +115,7 @@ def names_in(packed: Any, names: Iterable[str]) -> set[str]:
     """
     found = set()
     for name in names:
-        is_there = pc.match_substring(packed, _name(name))  # It may be the text of a value.
+        is_there = pc.match_substring(packed, _name(name))  # It may be a value.
         for row in is_there.to_numpy(zero_copy_only=False).nonzero()[0].tolist():
             if name in notification_from_msgpack(packed[row].as_py()):
                 found.add(name)
@@ -276,7 +276,7 @@ class _OutcomeColumns:
         order = pa.array(rows)
         notifications = made.notifications.take(order)
         times, shown = show_rows(notifications.drop_null())
-        # Those that are bad have no place among what is shown.
+        # Bad rows have no shown values.
         places = pa.array(np.cumsum(~is_bad) - 1, mask=is_bad)
         offsets, positions = (pa.array(each.astype(np.int32)) for each in matched)
         lists = pa.ListArray.from_arrays(offsets, positions, mask=pa.array(is_bad))
@@ -379,7 +379,7 @@ class _TextFileReader:
                 for part in self._files.parts[place]:
                     yield part, None
             return
-        for row in range(rows.num_rows):  # One by one: contents are whole files.
+        for row in range(rows.num_rows):  # One by one: each content is a whole file.
             content = rows.column(1)[row].as_py() if rows.num_columns > 1 else None
             address = rows.column(0)[row].as_py()
             self._held.files.append(self._files.display_name(address))
@@ -388,7 +388,7 @@ class _TextFileReader:
     def _of_part(self, part: FilePart, content: bytes | None) -> Iterator[Outcomes]:
         files, matcher = self._files, self._matcher
         shown = files.display_name(part.path)
-        held = self._held  # Other sources may have the same matcher.
+        held = self._held  # Sources may share a matcher.
         matcher.unmet, matcher.latest_us = held.unmet, held.latest_us
         try:
             file = open_file(part.path, content)
@@ -420,7 +420,7 @@ def _matcher(base: OpenBase, reading: ReadOptions) -> Matcher:
     names = base.saved.names
     if not any(is_system_name(name) or name in reading.add for name in names):
         return Matcher.over(BaseIndex(base), set(names), base.residues, reading)
-    # What is the same for all records of the source is decided once, so each filter is read.
+    # Constants of the source are decided once, which needs each filter.
     wanted: list[Any] = [FilterSet(())] * base.saved.keys
     for shard in range(len(base.saved.shards)):
         for position, filters in base.index(shard).items():
@@ -471,7 +471,7 @@ class _SparkRowReader:
         bad, held = int(is_bad.sum()), self._held
         held.read += len(packed) - bad
         held.bad += bad
-        good = packed.drop_null()  # Where one is NULL, all would be read one by one.
+        good = packed.drop_null()  # A NULL would force a row-by-row reading of all.
         held.unmet -= names_in(good, held.unmet)
         notifications = PackedRows(good)
         of_good, positions = pairs_of(self._base, notifications)

@@ -46,7 +46,7 @@ class Lease:
 
     def renew(self) -> None:
         """Renews it. Raises InputError if another run has taken it."""
-        with self.turn:  # Else one reads while another writes.
+        with self.turn:  # A read during a write could be incomplete.
             if self._known() != self.token:
                 raise InputError(str(self.file.parent), "another run has taken the lock")
             self.file.write_bytes(self.token)
@@ -64,7 +64,7 @@ class Lease:
         try:
             if self._known() == self.token:
                 self.file.unlink(missing_ok=True)
-        except ContradaError as error:  # What ended the block says more.
+        except ContradaError as error:  # The error of the block is more important.
             _LOG.warning("the lock ends by itself: %(reason)s", {"reason": error})
 
     def _make(self) -> bool:

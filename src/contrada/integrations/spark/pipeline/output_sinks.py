@@ -33,7 +33,7 @@ def check_format(session: SparkSession, place: str, name: str, *also: str) -> No
         return
     try:
         session.read.format(name).load()
-    except (PySparkException, Py4JJavaError) as error:  # What is known complains of other things.
+    except (PySparkException, Py4JJavaError) as error:  # A known format raises other errors.
         if _UNKNOWN.search(str(error)):
             known = ", ".join(dict.fromkeys((*also, *SPARK_FORMATS)))
             package = "one whose package Spark has, by --conf spark.jars.packages=…"

@@ -236,7 +236,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
     if not names or len(set(names)) < len(names):
         raise InputError(str(path), f"found the sources {names}, expected one or more, named apart")
     output = filled.folder(described.output)
-    if isinstance(output, Path):  # What is at an address Spark has to be asked for.
+    if isinstance(output, Path):  # Addresses need Spark.
         _check_writable(output)
         check_owned(output)
     is_stream = described.mode == "stream"
@@ -417,7 +417,7 @@ class _ParameterFiller:
         files: dict[Path, None] = {}
         for pattern in patterns:
             if _ADDRESS.match(self.text(pattern)):
-                continue  # Spark knows what is there.
+                continue  # Spark lists it.
             found = [Path(name) for name in sorted(glob.glob(str(self.path(pattern))))]
             is_there = bool(found)
             found = [file for file in found if file.is_file()]

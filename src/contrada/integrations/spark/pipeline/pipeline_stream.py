@@ -124,7 +124,7 @@ def run_stream(
         else:
             writer = writer.trigger(processingTime=f"{pipeline.trigger_us} microseconds")
         _follow(writer.start(), served or batches, on_progress, stop or threading.Event())
-        if served is not None:  # Versions were begun at the server, too.
+        if served is not None:  # The server has begun versions, too.
             batches.versions = _versions(pipeline, asked, Path(here))
         return batches.report()
 
@@ -161,7 +161,7 @@ def _follow(
                 )
             if stop.is_set():
                 batches.end(query)
-                failure = batches.failure  # A later one is what the stop does.
+                failure = batches.failure  # Read now: the stop itself causes another one.
                 query.stop()
                 if failure is not None:
                     raise failure
@@ -192,12 +192,12 @@ class _MicroBatches:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         with self.turn:
-            if self.is_ending:  # Spark would take it for done where nothing were raised.
+            if self.is_ending:  # Without an error Spark would commit it.
                 raise InterruptedError("the stream is ended")
             try:
                 self._process(frame, batch)
             except Exception as error:
-                self.failure = error  # Spark would tell of it in its own words.
+                self.failure = error  # Spark would wrap it.
                 raise
 
     def end(self, query: StreamingQuery) -> None:
@@ -264,7 +264,7 @@ class _MicroBatches:
 
     def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
         """Replaces the results of this micro-batch, in its folder and in tables."""
-        # Beside first, so that a reader never sees a part.
+        # To another folder first, so that a reader never sees a part.
         beside: Any = self.pipeline.output.absolute() / ".batch" / rows
         write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
         there = self.pipeline.output.absolute() / rows / f"batch={batch}"

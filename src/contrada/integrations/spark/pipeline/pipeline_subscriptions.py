@@ -74,9 +74,9 @@ def load_origins(
             twice = found.keys() & filters.keys()
             refused += others
         else:
-            assert not isinstance(state, str), "a broker tells what it holds"
+            assert not isinstance(state, str), "the state of a broker is its filters"
             found = _named_filters(str(origin), state)
-            # The same of two brokers is one subscription.
+            # Equal subscriptions of two brokers are one.
             twice = {each for each in found.keys() & filters.keys() if found[each] != filters[each]}
         for name in sorted(twice):
             raise InputError(str(origin), f"found the name {name!r} again, expected a new one")
@@ -111,7 +111,7 @@ def subscriptions_at(address: str) -> list[HeldFilters]:
         async with TcpService(address, reconnect=False) as service:
             return await read_subscriptions(service)
 
-    # Of a name that is told twice the last holds: the one before has ended meanwhile.
+    # The last entry of a name holds: an earlier one has ended meanwhile.
     held = asyncio.run(ask())
     named = {name: filters for name, filters in held if name}
     others = {each: None for name, filters in held if not name for each in filters}

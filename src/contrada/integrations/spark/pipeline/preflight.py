@@ -57,7 +57,7 @@ def filters_of_base(pipeline: Pipeline, asked: LoadedSubscriptions) -> list[Subs
     patterns.
     """
     steps = [each for pattern in pipeline.patterns.values() for each in pattern.filters]
-    return [*asked.filters.values(), *steps] or [FilterSet([])]  # A base of nothing would be none.
+    return [*asked.filters.values(), *steps] or [FilterSet([])]  # A base needs a subscription.
 
 
 def base_of(pipeline: Pipeline, asked: LoadedSubscriptions) -> Base:
@@ -76,7 +76,7 @@ def check_pipeline(
         check_reachable(address)
     asked = pipeline.asked or load_origins(pipeline.origins)
     for source in pipeline.sources:
-        if not source.files:  # Those of lines are there: the description has looked.
+        if not source.files:  # The description has checked files of lines.
             check_format(session, f"source {source.name!r}", source.format, *TEXT_FORMATS)
             with named_source(source.name):
                 open_sources(session, [source], stream=pipeline.is_stream)
@@ -92,7 +92,7 @@ def check_places(session: SparkSession, pipeline: Pipeline) -> None:
             if is_remote(session):
                 reason = "an address needs the driver of Spark here, with --master: expected a path"
                 raise InputError(str(folder), reason)
-            folder.exists()  # Else a scheme that Hadoop does not know would be told late.
+            folder.exists()  # Reports an unknown scheme early.
     if isinstance(pipeline.output, HadoopPath):
         check_owned(pipeline.output)
 

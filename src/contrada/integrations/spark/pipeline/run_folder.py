@@ -45,7 +45,7 @@ _CURRENT: Final = ".current"
 _RUNS: Final = ".runs"
 _LOCK: Final = ".lock"
 _TAKEN: Final = "another run writes there"
-_BEFORE: Final = "0"  # Before all times.
+_BEFORE: Final = "0"  # Sorts before all times.
 
 T = TypeVar("T")
 
@@ -156,7 +156,7 @@ def _move_results(output: HadoopPath) -> None:
                 (output / name).unlink(missing_ok=True)
             _write_current(
                 output, _Shown(shown.run, is_clear=True)
-            )  # What is there now is of this run.
+            )  # From now on, results there belong to this run.
         for name in SHOWN:
             if (run / name).exists():
                 move_into(run / name, output / name)

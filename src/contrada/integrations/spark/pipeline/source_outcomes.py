@@ -139,7 +139,7 @@ def _open_table(session: SparkSession, source: Source, stream: bool) -> tuple[Da
     if stream and source.paths:
         check_exists(source.name, _single_path(source, source.paths))
     if stream and schema is None and source.format in _OF_FILES and source.paths:
-        # Of files a stream has to be told the columns: they are those of what is there.
+        # A stream of files needs the columns: those of present files.
         there = session.read.format(source.format).options(**options)
         schema = there.load(_single_path(source, source.paths)).schema
     reader: Any = session.readStream if stream else session.read
@@ -185,7 +185,7 @@ def missing_columns(session: SparkSession, source: Source, *, stream: bool) -> I
     except InputError:
         if not stream:
             raise
-        return  # They will come.
+        return  # Files may appear later.
     for address in addresses if all(scheme_of(each) in SCHEMES for each in addresses) else ():
         shown = display_name(address, None)
         try:
@@ -209,7 +209,7 @@ def _open_texts(session: SparkSession, source: Source, stream: bool) -> tuple[Da
     """Returns rows that select the parts for each task."""
     paths = _paths_of(source)
     relative = not any(_ABSOLUTE.match(path) for path in paths)
-    if relative and is_local(session):  # Java may have begun in another folder.
+    if relative and is_local(session):  # Java may have another working directory.
         paths = tuple(map(os.path.abspath, paths))
     files = TextFiles(source.name, source.format, source.reading, os.getcwd() if relative else None)
     is_known = all(scheme_of(path) in SCHEMES for path in paths)
@@ -269,7 +269,7 @@ def _split(address: str, source: Source) -> tuple[int, list[FilePart]]:
         first, *rest = parts_of(file, is_whole) if size > PART_BYTES else (WHOLE,)
         header = None
         if rest and is_rows:
-            header = next(open_lines(file), "")  # It may have become empty since.
+            header = next(open_lines(file), "")  # It may be empty meanwhile.
             CsvRows(header, reading)
     except ContradaError:
         return 0, whole

@@ -55,7 +55,7 @@ def _last_entry(query: Folder, batch: int, source: int) -> int:
     try:
         offset = msgspec.json.decode(found[1 + source], type=_Offset | None)
     except (IndexError, msgspec.DecodeError):
-        return -1  # Nothing of it has come yet, or it is no source of files.
+        return -1  # It has no entry yet, or is no source of files.
     return -1 if offset is None or offset.entry is None else offset.entry
 
 

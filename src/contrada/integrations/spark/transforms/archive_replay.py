@@ -140,7 +140,7 @@ class _Replay:
             if wait_s > 0:
                 await self._send(due, last_us)
                 due = []
-                # Publishing took its time, too.
+                # Publishing has taken time, too.
                 await sleep(max(0.0, self._pace.wait_s(time_us)))
             due.append(self._restamp(notification_from_msgpack(packed)))
             last_us = time_us

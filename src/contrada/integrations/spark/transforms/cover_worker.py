@@ -348,7 +348,7 @@ class Shard:
         """
         begin = 0
         while begin < len(given.forms):
-            # Parts double in size: few of them, each looked up among as many as are filed.
+            # Parts double in size: so each is looked up among as many filed ones.
             some = given.part(begin, max(_FILED_FIRST, len(self._forms)))
             begin += len(some.forms)
             for verdict in self.look_up(some) if self._strictly else ():
@@ -385,13 +385,13 @@ class Shard:
         has_high = highs.is_valid().to_numpy(zero_copy_only=False) & is_open
         also = self._pairs(highs, np.flatnonzero(has_high))
         rows, numbers = pairs // count, pairs % count
-        # Both examples must match, where there are two; and no filter counts as its own coverer.
+        # All examples must match, and no filter is its own coverer.
         wanted = (~has_high[rows] | np.isin(pairs, also)) & (numbers != known[rows])
         rows, numbers = rows[wanted], numbers[wanted]
         starts = np.flatnonzero(np.diff(rows, prepend=-1))
         for row, found in zip(rows[starts].tolist(), np.split(numbers, starts[1:]), strict=False):
             yield row, found.tolist()
-        # These have no example as columns: the algebra makes one, and it is matched singly.
+        # Filters without an example in columns: the algebra makes one, which is matched alone.
         for row in np.flatnonzero(~has_low & is_open).tolist():
             example = witness(filter_of(forms[row]))
             if example is not None:
@@ -450,5 +450,5 @@ def _decide(one: Filter, other: Filter) -> tuple[bool, bool]:
     """Whether one covers the other, and whether that is proved."""
     before = decision.safe_answers.total()
     covers = product_covers(one, other)
-    # A yes is always proved; a no is, where no safe answer was counted meanwhile.
+    # A yes is always proved; a no is proved unless a conservative answer was counted.
     return covers, covers or decision.safe_answers.total() == before

@@ -79,7 +79,7 @@ def detect(
     """
     shipped = _pack(patterns)
     dropped = tuple(drop)
-    own = replace(limits, pending_max=INT_MAX)  # What waits has one time only.
+    own = replace(limits, pending_max=INT_MAX)  # Waiting rows have one time only.
 
     def matches(frame: "DataFrame") -> "DataFrame":
         parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -205,10 +205,10 @@ class _Detection:
         by_part = shares.repartitionById(find.parts, "part")
         matches = by_part.mapInArrow(for_worker(follow), MATCHES_SCHEMA)
         self.sink(matches, batch)
-        if None in states.counts(batch):  # The sink did not ask for all matches.
+        if None in states.counts(batch):  # The sink did not consume all matches.
             matches.write.format("noop").mode("overwrite").save()
         for part, counts in enumerate(states.counts(batch)):
-            if counts is None:  # Without any task every part stays as it was.
+            if counts is None:  # Without a task, the part keeps its state.
                 list(follow.part(part, []))
         states.prune(batch)
         _log_dropped(before, _statistics(batch, states.counts(batch)))
@@ -257,7 +257,7 @@ def _describe(
     expressions = [each.expression for each in attributes]
     if time not in names:
         expressions.append(times[time].expression)
-    # By number: PySpark takes no names with dots there.
+    # By number: PySpark allows no names with dots here.
     selected = frame.selectExpr(*(f"{each} AS `{place}`" for place, each in enumerate(expressions)))
     time_at = names.index(time) if time in names else len(names)
     return selected, FrameColumns(names, kinds, zone, time_at)

@@ -196,7 +196,7 @@ class FindSteps:
         names = list(self.columns.names)
         batch = _arrow().RecordBatch.from_arrays(batch.columns[: len(names)], names)
         if not timely.all():
-            # What is added, not updated, leaves out a reason that nothing was dropped for.
+            # Adding counters, unlike updating, leaves out zero counts.
             budget.dropped += Counter({BAD: int((~good).sum()), LATE: int((good & ~timely).sum())})
             rows = np.flatnonzero(timely)
             batch, times = batch.take(_arrow().array(rows)), times[rows]
@@ -315,7 +315,7 @@ class FollowShares:
         """Yields the matches."""
         by_part: dict[int, list[Any]] = {}
         for each in batches:
-            # As bytes, which lie where their numbers can be read in place; in the column any do.
+            # Python bytes are aligned for reading in place; values of the column are not.
             for part, share in zip(*(column.to_pylist() for column in each.columns), strict=True):
                 by_part.setdefault(part, []).append(_open_share(share))
         for part, own in by_part.items():
@@ -336,7 +336,7 @@ class FollowShares:
                 latest_us = max(latest_us, last_us)
                 runs.dropped.update(dropped)
         found = runs.advance(join_rows(rows), max(TIME_MIN_US, latest_us - self.slack_us))
-        # Before the first match: a batch whose matches were taken must have left its state.
+        # Before the first match: a consumed batch must have written its state.
         self.states.write(self.batch, part, runs.save(), runs.counts())
         yield from self.patterns.matches(found, self.batch)
 
@@ -362,7 +362,7 @@ class FollowSteps:
                 runs.dropped.update(dropped)
             rows = _rows_in(steps)
             if len(rows.times):
-                # Rows come in the order of time: none before the last one's time is left.
+                # Rows are sorted by time: no earlier one is left.
                 yield from self.patterns.matches(runs.advance(rows, int(rows.times[-1])))
         yield from self._end(runs, part)
 
@@ -449,7 +449,7 @@ def _marks(parts: int, seen: _Seen) -> Any:
     counts.
     """
     pa = _arrow()
-    # Every part needs the time; of the counts one copy, since the parts' counts are added up.
+    # Every part needs the time; one part has the counts, since parts are summed.
     told = [msgspec.json.encode(seen.dropped), *([b"{}"] * (parts - 1))]
     columns = [
         pa.array(range(parts), pa.int32()),

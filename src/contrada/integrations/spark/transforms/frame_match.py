@@ -108,8 +108,8 @@ def _keys(frame: "DataFrame", base: Base, chosen: MatchPlan) -> "Column":
     asked = [chosen.frame.attributes[name] for name in chosen.columns if not chosen.is_packed]
     setup = _pack_setup(frame, base, chosen, ())
     columns = [F.col(NOTIFICATION)] if chosen.is_packed else [F.expr(a.expression) for a in asked]
-    # Something must go there, so that it is known how many rows there are.
-    # Its type hints say what it takes; those of PySpark want that said twice, which it warns of.
+    # Workers need a column to know the number of rows.
+    # PySpark's annotations require a function type, which PySpark itself warns of.
     made: Any = arrow_udf
     found: Column = made(_of_columns(setup), keys_type(base))(*(columns or [F.lit(1)]))
     return found

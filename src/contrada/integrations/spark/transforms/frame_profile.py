@@ -89,7 +89,7 @@ def profile(
         F.coalesce(F.sum(F.when(F.col("attribute").isNull(), F.col("number"))), F.count("*"))
         .cast("bigint")
         .alias("values"),
-        # Where a domain has one value, as that of NaN, it is not shown.
+        # NaN, the one value of its domain, is not shown.
         F.greatest(F.approx_count_distinct("shown"), F.lit(1)).alias("distinct_about"),
         F.min("number").alias("least"),
         F.max("number").alias("greatest"),
@@ -128,7 +128,7 @@ def _set_of(row: Any) -> ValueSet:
     are_all = sum(each["count"] for each in known) == row["values"]
     if domain == TEXT:
         if any(_NO_CHARACTER in each for each in (row["first"], row["last"], *_items(known))):
-            return ge("")  # Bytes that are no UTF-8 are not told as they are.
+            return ge("")  # Bytes that are no UTF-8 are shown replaced.
         if are_all:
             return in_(*_items(known))
         return ge(row["first"]) & le(row["last"])
@@ -203,7 +203,7 @@ def _packed_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             try:
                 read.append(dict(notification_from_msgpack(packed or b"")))
             except ContradaError:
-                continue  # It is no notification; the step that makes it reports the reason.
+                continue  # `to_notifications` reports the reason.
         yield _of_values(read)
         yield _batch(None, None, [float(len(read))], [None])
 

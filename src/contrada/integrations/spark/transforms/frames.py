@@ -196,7 +196,7 @@ class WideRows:
                 self._whole[name] = column
             else:
                 columns[name] = self._valid_times(array) if kind == TIME else array
-        # A column of its own tells how many rows there are where all others are odd.
+        # The table needs a column to have a number of rows.
         self.table = pa.table(columns or {"": pa.nulls(count)})
 
     def _convert(self, array: Any) -> Column:

@@ -110,7 +110,7 @@ def builder_of(
     columns = [F.expr(each.expression).alias(str(n)) for n, each in enumerate(attributes)]
     kinds = tuple(each.kind for each in attributes)
     builder = RowBuilder("wide", reading, tuple(names), kinds)
-    # Something must go there, so that it is known how many rows there are.
+    # Workers need a column to know the number of rows.
     return columns or [F.lit(1).alias("0")], builder
 
 

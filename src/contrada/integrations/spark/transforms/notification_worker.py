@@ -194,17 +194,17 @@ def _of_lines(column: Any, reading: ReadOptions) -> BuiltRows:
     """Builds notifications of texts with one JSON object each."""
     texts = _texts(column)
     found: list[bytes | _RefusedRows | None] = [None] * len(texts)
-    # A text with a line break, or none, stands there as an empty line, which is doubtful.
+    # NULL and texts with a line break become empty lines, which are fallback rows.
     lines = [b"" if text is None or b"\n" in text or b"\r" in text else text for text in texts]
     if lines:
         block = Block.of(1, b"\n".join([*lines, b""]))
-        # By other strategies an object of JSON is more than its attributes.
+        # Other strategies need the whole JSON object.
         decoded = JsonBatchReader((), reading, set()).attributes(block) if reading.is_multi else ()
         for row, attributes in decoded:
             try:
                 found[row] = to_msgpack(reading.notification(attributes))
             except ContradaError:
-                continue  # It is read again, and what is wrong is told with its place.
+                continue  # It is read again below, which reports the place of the error.
     return _one_by_one(
         _of_line(text, reading) if each is None else each
         for text, each in zip(texts, found, strict=True)
@@ -329,7 +329,7 @@ class _PlainRows:
             piece, odd = _convert(column, value).piece(before)
         else:
             piece = piece_of(before, column)
-            if piece is None:  # A type that only rows can tell of.
+            if piece is None:  # A type that is read row by row.
                 self.is_fallback |= column.is_valid().to_numpy(zero_copy_only=False)
                 return
             odd = np.zeros(len(column), dtype=bool)
@@ -358,7 +358,7 @@ def _convert(column: Any, value: Any) -> Column:
     coded = column.dictionary_encode()
     values = [value(each) for each in scalars_of(coded.dictionary)]
     codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
-    # What is refused must not seem absent: null is a value that no piece has.
+    # A refused value must not look absent: None is odd.
     return Column([*(None if each is REFUSED else each for each in values), MISSING], codes)
 
 

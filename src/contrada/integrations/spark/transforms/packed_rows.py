@@ -101,7 +101,7 @@ class PackedRows:
             if given is not None:
                 return notification_from_msgpack(given)
         except ContradaError:
-            pass  # What is wrong with it is setup where notifications are made.
+            pass  # `to_notifications` reports the reason.
         self.bad[row] = True
         return _NONE
 

@@ -82,7 +82,7 @@ class States:
         files, folder = _files(self.folder)
         path = f"{folder}/{name}"
         files.create_dir(path.rpartition("/")[0])
-        # Two attempts of one task may write at once: each to a file of its own.
+        # Two attempts of one task may write at once, each to a file of its own.
         own = f"{path}.{uuid.uuid4().hex}.new"
         with files.open_output_stream(own) as stream:
             stream.write(content)
