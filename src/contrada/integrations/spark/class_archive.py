@@ -56,8 +56,8 @@ def write_archive() -> Path:
         except subprocess.TimeoutExpired:
             raise EngineError(f"Java kept no classes within {ARCHIVE_WAIT_S:g} s") from None
         if done.returncode or not new.is_file():
-            said = (done.stderr.strip().splitlines() or ["it did not say why"])[-1]
-            raise EngineError(f"Java kept no classes: {said}")
+            reason = (done.stderr.strip().splitlines() or ["it did not say why"])[-1]
+            raise EngineError(f"Java kept no classes: {reason}")
         new.replace(kept)
     for old in set(kept.parent.glob("*.jsa")) - {kept}:
         old.unlink(missing_ok=True)
@@ -70,5 +70,5 @@ def _digest() -> str:
     java = shutil.which(os.path.join(home, "bin", "java") if home else "java") or "java"
     path = Path(java).resolve()
     written = path.stat().st_mtime_ns if path.exists() else 0
-    said = f"{path} {written} {version('pyspark')} {sys.prefix}"
-    return blake2b(said.encode(), digest_size=8).hexdigest()
+    text = f"{path} {written} {version('pyspark')} {sys.prefix}"
+    return blake2b(text.encode(), digest_size=8).hexdigest()

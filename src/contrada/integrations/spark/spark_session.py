@@ -111,8 +111,8 @@ def spark_session(
     except ConnectionError as error:  # Only Java is connected in this block.
         raise EngineError("its Java process has ended") from error
     except (Py4JError, PySparkException) as error:
-        said = "its Java process has ended" if _has_java_ended() else cause_of(str(error))
-        raise EngineError(said) from error
+        reason = "its Java process has ended" if _has_java_ended() else cause_of(str(error))
+        raise EngineError(reason) from error
 
 
 def _bound_retries(session: "SparkSession") -> None:
@@ -160,17 +160,17 @@ def _has_java_ended() -> bool:
     return java is not None and java.poll() is not None
 
 
-def cause_of(said: str) -> str:
+def cause_of(text: str) -> str:
     """Returns the most specific line of an error: the Python exception, else the innermost Java
     cause, else the last line.
     """
-    said = said.partition("=== Streaming Query ===")[0]
-    if details := _GRPC_DETAILS.search(said):
+    text = text.partition("=== Streaming Query ===")[0]
+    if details := _GRPC_DETAILS.search(text):
         return details[1]
-    lines = [line for line in said.splitlines() if line.strip()]
-    if _TRACEBACK in said:
+    lines = [line for line in text.splitlines() if line.strip()]
+    if _TRACEBACK in text:
         # The text after the last indented frames, up to the frames of Java.
-        raised = said.rpartition(_TRACEBACK)[2].splitlines()
+        raised = text.rpartition(_TRACEBACK)[2].splitlines()
         lines = [*takewhile(lambda line: "\tat " not in line, dropwhile(_is_indented, raised))]
         return _SQLSTATE.sub("", " ".join(line.strip() for line in lines if line.strip()))
     lines = [line.strip() for line in lines if not line.lstrip().startswith(_JAVA_STACK)]
@@ -274,7 +274,7 @@ def _java_major(java: str) -> int:
     """Returns the major version of a Java; 0 if it prints none in time."""
     command = (java, "-XshowSettings:properties", "-version")
     try:
-        said = subprocess.run(
+        printed = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=JAVA_WAIT_S
         )
     except subprocess.TimeoutExpired:
@@ -283,7 +283,7 @@ def _java_major(java: str) -> int:
             {"path": java, "wait_s": JAVA_WAIT_S},
         )
         return 0
-    for line in said.stderr.splitlines():
+    for line in printed.stderr.splitlines():
         name, _, value = line.strip().partition(" = ")
         if name == "java.specification.version":
             return int(value.split(".")[0])

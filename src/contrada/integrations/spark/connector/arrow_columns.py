@@ -226,8 +226,8 @@ def _check(field: T.StructField) -> bool:
     expected = OF_ENVELOPE.get(name)
     if expected is not None:
         if kind != expected:
-            said, wanted = kind.simpleString(), expected.simpleString()
-            raise ServiceError(f"column {name} {said}: expected {wanted}")
+            found, wanted = kind.simpleString(), expected.simpleString()
+            raise ServiceError(f"column {name} {found}: expected {wanted}")
         return True
     check_user_name(name)
     member = kind.elementType if isinstance(kind, T.ArrayType) else kind

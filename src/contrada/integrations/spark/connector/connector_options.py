@@ -56,12 +56,12 @@ class Options:
             raise ServiceError(
                 f"unknown option {', '.join(sorted(unknown))}; expected {', '.join(known)}"
             )
-        said = {name.lower(): text for name, text in given.items()}
-        if "path" in said:
-            said.setdefault("address", said["path"])
-        if not said.get("address"):
+        lowered = {name.lower(): text for name, text in given.items()}
+        if "path" in lowered:
+            lowered.setdefault("address", lowered["path"])
+        if not lowered.get("address"):
             raise ServiceError('option("address", "contrada://host:7655") says which broker')
-        return cls(**{name: _read(name, said[name]) for name in known if name in said})
+        return cls(**{name: _read(name, lowered[name]) for name in known if name in lowered})
 
     def service(self, publisher: str | None = None) -> TcpService:
         """Returns a client of the broker, not open yet. Raises AddressError, InputError."""

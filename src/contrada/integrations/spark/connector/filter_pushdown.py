@@ -35,9 +35,9 @@ def push_down(filters: Iterable[D.Filter], schema: T.StructType) -> Filter:
     """Returns the conjunction of Spark's filters, as far as a subscription can express it."""
     found: dict[str, ValueSet] = {}
     for each in filters:
-        said = _constraint(each, schema)
-        if said is not None:
-            name, values = said
+        constraint = _constraint(each, schema)
+        if constraint is not None:
+            name, values = constraint
             found[name] = found[name] & values if name in found else values
     return Filter.of_sets(found)
 

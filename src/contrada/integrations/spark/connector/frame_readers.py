@@ -178,8 +178,8 @@ class _Prefetch:
 
     def _request(self) -> "asyncio.Task[RecordBatch]":
         of = self._span
-        said = AskRecordBatch(of.name, of.number, self._at, of.end, of.is_again)
-        return asyncio.ensure_future(self._client.delivery().record_batch(said))
+        request = AskRecordBatch(of.name, of.number, self._at, of.end, of.is_again)
+        return asyncio.ensure_future(self._client.delivery().record_batch(request))
 
 
 def _check_misfits(options: Options, columns: ArrowColumns) -> None:

@@ -71,8 +71,8 @@ class _Writer:
 
     def commit(self, messages: list[D.WriterCommitMessage | None], *_: Any) -> None:
         """Logs rows without a notification. Idempotent."""
-        told = [each for each in messages if isinstance(each, PublishedRows)]
-        empty = sum(each.empty for each in told)
+        written = [each for each in messages if isinstance(each, PublishedRows)]
+        empty = sum(each.empty for each in written)
         if empty:
             _LOG.warning(
                 "%(count)d rows have no notification and are not published", {"count": empty}

@@ -162,8 +162,8 @@ class _MatchPublisher:
             try:
                 self._publish(place, job, behind)
             except (Py4JJavaError, PySparkException) as error:
-                said = f"at least {known.get(name, 0)} of {total} notifications of {name}"
-                raise _failure(error, self.address, f"{said} are published") from None
+                progress = f"at least {known.get(name, 0)} of {total} notifications of {name}"
+                raise _failure(error, self.address, f"{progress} are published") from None
             known[name] = known.get(name, 0) + job.count - behind
             behind = 0
             self._save_state()
@@ -228,15 +228,15 @@ def _delete_sorted(run: RunFolder) -> None:
         delete_folder(folder)
 
 
-def _failure(error: Exception, address: str, said: str) -> Exception:
+def _failure(error: Exception, address: str, progress: str) -> Exception:
     """Converts an error of a task, and adds the published count."""
     raised = _RAISED.search(cause_of(str(error)))
     if raised is None:
         return error
     kind, why = raised[1], _OF_A_CALL.sub("", raised[2].strip())
     if kind != ConnectionFailedError.__name__:
-        return ServiceError(f"{why}; {said}")
+        return ServiceError(f"{why}; {progress}")
     why = why.removeprefix(f"{address}: ")
     return ConnectionFailedError(
-        address, f"{why}; {said}; once it is back, --resume publishes the rest"
+        address, f"{why}; {progress}; once it is back, --resume publishes the rest"
     )

@@ -108,8 +108,8 @@ class SourceCounts:
 
 def _unmet_by_both(one: SourceCounts, other: SourceCounts) -> set[str]:
     """Returns the attributes absent in both; counts without any record do not restrict them."""
-    told = [{*each.unmet} for each in (one, other) if each.read]
-    return set.intersection(*told) if told else set()
+    unmet = [{*each.unmet} for each in (one, other) if each.read]
+    return set.intersection(*unmet) if unmet else set()
 
 
 class CountedRow(NamedTuple):

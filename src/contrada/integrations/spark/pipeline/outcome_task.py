@@ -361,13 +361,13 @@ class _TextFileReader:
                 self._held.read += outcomes.read
                 if outcomes.packed is not None:
                     yield self._held.packed_batch(outcomes.source, outcomes.packed)
-                for told in outcomes.records:
-                    if isinstance(told, BadRecord):
-                        self._held.add_bad(told.source, told)
+                for each in outcomes.records:
+                    if isinstance(each, BadRecord):
+                        self._held.add_bad(each.source, each)
                     else:
-                        record = told.record
+                        record = each.record
                         packed = PackedOutcome.of(record.notification)
-                        self._held.add_match(record.source, record.number, packed, told.positions)
+                        self._held.add_match(record.source, record.number, packed, each.positions)
                     yield from self._held.full_batches()
 
     def finish(self) -> Batches:
@@ -478,10 +478,10 @@ class _SparkRowReader:
         of_row = np.flatnonzero(~is_bad)[of_good]
         held.latest_us = max(notifications.latest_us, held.latest_us or TIME_MIN_US)
         counts = np.bincount(of_row, minlength=len(packed))
-        told = np.flatnonzero(is_bad | (counts > 0))
-        bounds = starts_of(counts[told])
-        for first in range(0, len(told), OUTCOMES_MAX):
-            some = told[first : first + OUTCOMES_MAX]
+        reported = np.flatnonzero(is_bad | (counts > 0))
+        bounds = starts_of(counts[reported])
+        for first in range(0, len(reported), OUTCOMES_MAX):
+            some = reported[first : first + OUTCOMES_MAX]
             ends = bounds[first : first + len(some) + 1]
             keys = positions[ends[0] : ends[-1]]
             yield held.row_batch(made, some, is_bad[some], (ends - ends[0], keys))

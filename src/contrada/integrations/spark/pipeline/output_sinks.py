@@ -58,9 +58,9 @@ def matches_of(
     source; in a stream, `version` is that of the subscriptions.
     """
     columns = [pa.array(range(len(names)), pa.int32()), pa.array(names, pa.string())]
-    told = pa.table(columns, ["position", "subscription"])
+    table = pa.table(columns, ["position", "subscription"])
     schema = "position INT, subscription STRING"
-    named = outcomes.sparkSession.createDataFrame(told, schema)
+    named = outcomes.sparkSession.createDataFrame(table, schema)
     pairs = outcomes.where("notification is not null").select(
         F.explode("subscriptions").alias("position"),
         F.element_at("subscriptions", 1).alias("first"),

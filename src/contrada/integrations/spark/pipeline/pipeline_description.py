@@ -486,8 +486,8 @@ def _obvent_marks(reference: str) -> tuple[str, ...]:
     except ExtensionError as error:
         raise InvalidObventError(reference, error.reason) from error
     except Exception as error:
-        said = f"its filters cannot be had: {type(error).__name__}: {error}"
-        raise InvalidObventError(reference, said) from error
+        reason = f"its filters cannot be had: {type(error).__name__}: {error}"
+        raise InvalidObventError(reference, reason) from error
     return tuple(
         name.removeprefix(_MARK_PREFIX) for name in sorted(names) if name.startswith(_MARK_PREFIX)
     )

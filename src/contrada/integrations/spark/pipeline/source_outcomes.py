@@ -60,7 +60,7 @@ FILE_COST_BYTES: Final = 2**16
 LISTED_HERE_MAX: Final = 1_000
 """Local files that the driver inspects itself. Beyond it: a job does."""
 
-COLUMNS_TOLD: Final = 20
+COLUMNS_LISTED: Final = 20
 """Columns of a header that a message names. Beyond it: it has their number."""
 
 _GLOB: Final = re.compile(r"([\\*?\[\]{}])")
@@ -104,11 +104,11 @@ def open_sources(
 
 def outcomes_of(rows: DataFrame, task: OutcomeTask, base: Base) -> DataFrame:
     """Returns the outcomes of rows, matched by a base."""
-    told = pickle.dumps(replace(task, base=base.ship(rows.sparkSession)))
-    return rows.mapInArrow(_outcome_function(told), OUTCOME_DDL)
+    packed = pickle.dumps(replace(task, base=base.ship(rows.sparkSession)))
+    return rows.mapInArrow(_outcome_function(packed), OUTCOME_DDL)
 
 
-def _outcome_function(told: bytes) -> Callable[..., Any]:
+def _outcome_function(packed: bytes) -> Callable[..., Any]:
     from contrada.integrations.spark.transforms.worker_code import import_in_worker
 
     imported = import_in_worker("notification_worker")
@@ -117,7 +117,7 @@ def _outcome_function(told: bytes) -> Callable[..., Any]:
         imported()
         from contrada.integrations.spark.pipeline.outcome_task import outcome_batches
 
-        return outcome_batches(told, batches)
+        return outcome_batches(packed, batches)
 
     return made
 
@@ -195,10 +195,12 @@ def missing_columns(session: SparkSession, source: Source, *, stream: bool) -> I
             continue
         if lacking := sorted(reading.names_expected().difference(columns)):
             found = list(map(repr, filter(None, columns)))
-            more = f", and {len(found) - COLUMNS_TOLD} more" if len(found) > COLUMNS_TOLD else ""
+            more = (
+                f", and {len(found) - COLUMNS_LISTED} more" if len(found) > COLUMNS_LISTED else ""
+            )
             named = f"{', '.join(map(repr, lacking))}, which options name"
-            told = f"{', '.join(found[:COLUMNS_TOLD])}{more}"
-            yield f"{source.name}: {shown} lacks {named}; its columns are {told}"
+            listed = f"{', '.join(found[:COLUMNS_LISTED])}{more}"
+            yield f"{source.name}: {shown} lacks {named}; its columns are {listed}"
 
 
 def _paths_of(source: Source) -> tuple[str, ...]:
@@ -234,16 +236,18 @@ def _all_parts(
     if is_here and len(addresses) <= LISTED_HERE_MAX:
         return list(map(cut, addresses))
     count = min(len(addresses), LISTED_HERE_MAX)
-    told = pickle.dumps((addresses, cut))
-    rows = session.range(0, len(addresses), 1, count).mapInArrow(_split_batches(told), "cut binary")
+    packed = pickle.dumps((addresses, cut))
+    rows = session.range(0, len(addresses), 1, count).mapInArrow(
+        _split_batches(packed), "cut binary"
+    )
     return [pickle.loads(row["cut"]) for row in rows.collect()]
 
 
-def _split_batches(told: bytes) -> Callable[..., Any]:
+def _split_batches(packed: bytes) -> Callable[..., Any]:
     def cuts(batches):  # type: ignore[no-untyped-def]
         import pyarrow as pa
 
-        addresses, cut = pickle.loads(told)
+        addresses, cut = pickle.loads(packed)
         for batch in batches:
             places = batch.column(0).to_pylist()
             yield pa.record_batch(

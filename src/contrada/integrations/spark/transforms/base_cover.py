@@ -100,9 +100,11 @@ def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
     found = _checkpoint(_find_covered(steps, left))
     kept = left.join(found.where("by IS NOT NULL"), "form", "left_anti")
     if every:
-        told = _explain(steps, given, _checkpoint(kept), found, shards)
+        explained = _explain(steps, given, _checkpoint(kept), found, shards)
         columns = "key {key}, form {filter}, by {filter}, reason string"
-        return steps.run(told, steps.write, columns).toDF(*subscriptions.columns, "by", "reason")
+        return steps.run(explained, steps.write, columns).toDF(
+            *subscriptions.columns, "by", "reason"
+        )
     united = kept.groupBy("key").agg(F.sort_array(F.collect_list("form")).alias("forms"))
     return steps.run(united, steps.unite, "key {key}, form {filter}").toDF(*subscriptions.columns)
 

@@ -90,13 +90,13 @@ def form_of(sets: FilterSets) -> FilterForm:
 
 def sets_of(form: FilterForm) -> dict[str, ValueSet]:
     """Returns the sets of a form that `form_of` made in the same run."""
-    return {name: _set_of(said) for name, said in marshal.loads(form)}
+    return {name: _set_of(encoded) for name, encoded in marshal.loads(form)}
 
 
-def _set_of(said: Any) -> ValueSet:
-    if isinstance(said, tuple):
-        return of_cuts(said)
-    read = from_msgpack(said)
+def _set_of(encoded: Any) -> ValueSet:
+    if isinstance(encoded, tuple):
+        return of_cuts(encoded)
+    read = from_msgpack(encoded)
     assert isinstance(read, ValueSet)
     return read
 
@@ -116,8 +116,8 @@ def cluster_of(sets: FilterSets, *, first: bool) -> int:
     """
     names = list(sets)
     kept = names[:1] if first else names[-1:]
-    said = [names, form_of({name: sets[name] for name in kept}) if len(names) > 1 else b""]
-    return _hash(marshal.dumps(said, _MARSHAL_VERSION))
+    encoded = [names, form_of({name: sets[name] for name in kept}) if len(names) > 1 else b""]
+    return _hash(marshal.dumps(encoded, _MARSHAL_VERSION))
 
 
 ClusterMember: TypeAlias = tuple[Any, dict[str, ValueSet]]
@@ -435,8 +435,8 @@ def covered_by_few(few: list[FilterForm], parts: Iterable[list[FilterForm]]) -> 
     among = {verdict.form: verdict for verdict in shard.file(Examples.of(few))}
     for forms in parts:
         some = forms[:: 1 + len(forms) // PROBED_MAX]
-        told = sum(form in among for form in some) + sum(1 for _ in _covered_by(shard, some))
-        if told < _PROBED_SHARE * len(some):
+        covered = sum(form in among for form in some) + sum(1 for _ in _covered_by(shard, some))
+        if covered < _PROBED_SHARE * len(some):
             continue
         yield from (among[form] for form in forms if form in among)
         yield from _covered_by(shard, forms)

@@ -165,13 +165,15 @@ def detection_statistics(checkpoint: str) -> DetectionStatistics:
 
 
 def _statistics(batch: int | None, counts: list[dict[str, Any] | None]) -> DetectionStatistics:
-    told = [each for each in counts if each is not None]
+    finished = [each for each in counts if each is not None]
     dropped: Counter[str] = Counter()
-    for each in told:
+    for each in finished:
         dropped.update(each["dropped"])
-    sums = (sum(each[name] for each in told) for name in ("groups", "runs", "pending", "matched"))
+    sums = (
+        sum(each[name] for each in finished) for name in ("groups", "runs", "pending", "matched")
+    )
     groups, runs, pending, matched = sums
-    watermark_us = min((each["watermark_us"] for each in told), default=TIME_MIN_US)
+    watermark_us = min((each["watermark_us"] for each in finished), default=TIME_MIN_US)
     return DetectionStatistics(batch, groups, runs, pending, watermark_us, matched, dropped)
 
 
@@ -219,10 +221,10 @@ def _log_dropped(before: DetectionStatistics | None, after: DetectionStatistics)
     known = before.dropped if before else {}
     new = {name: count - known.get(name, 0) for name, count in after.dropped.items()}
     if any(new.values()):
-        told = ", ".join(f"{name}: {count}" for name, count in new.items() if count)
+        reasons = ", ".join(f"{name}: {count}" for name, count in new.items() if count)
         _log.warning(
             "batch %(batch)s: took no part or was dropped: %(reason)s",
-            {"batch": after.batch, "reason": told},
+            {"batch": after.batch, "reason": reasons},
         )
 
 

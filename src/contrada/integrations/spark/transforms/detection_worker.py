@@ -450,11 +450,11 @@ def _marks(parts: int, seen: _Seen) -> Any:
     """
     pa = _arrow()
     # Every part needs the time; one part has the counts, since parts are summed.
-    told = [msgspec.json.encode(seen.dropped), *([b"{}"] * (parts - 1))]
+    encoded = [msgspec.json.encode(seen.dropped), *([b"{}"] * (parts - 1))]
     columns = [
         pa.array(range(parts), pa.int32()),
         pa.array([seen.latest_us] * parts, pa.int64()),
-        pa.array(told, pa.binary()),
+        pa.array(encoded, pa.binary()),
         pa.nulls(parts, pa.binary()),
         pa.nulls(parts, pa.binary()),
     ]

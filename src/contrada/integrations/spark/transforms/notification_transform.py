@@ -134,10 +134,10 @@ def _schema(frame: "DataFrame", kept: tuple[str, ...]) -> T.StructType:
     return T.StructType([*frame.select(*map(quote, kept)).schema.fields, *RESULT.fields])
 
 
-def _build_function(told: bytes) -> Callable[..., Any]:
+def _build_function(packed: bytes) -> Callable[..., Any]:
     imported = import_in_worker("notification_worker")
 
     def made(batches):  # type: ignore[no-untyped-def]
-        return imported().build_batches(told, batches)
+        return imported().build_batches(packed, batches)
 
     return made

@@ -276,9 +276,9 @@ def _of_row(builder: RowBuilder, batch: Any, row: int) -> bytes | _RefusedRows:
             if value is not None:
                 content[name] = value
         except (ContradaError, OverflowError, ValueError) as error:
-            said = error.reason if isinstance(error, InvalidNotificationError) else str(error)
+            reason = error.reason if isinstance(error, InvalidNotificationError) else str(error)
             shown = str(column.slice(row, 1).type)
-            problem = problem or InvalidNotificationError(name, shown, said)
+            problem = problem or InvalidNotificationError(name, shown, reason)
             content[name] = shown
     try:
         if problem is not None:

@@ -90,7 +90,7 @@ def _missing_package() -> Callable[[ImportError], RuntimeError]:
         import sys
 
         where = f"the worker on {os.uname().nodename} ({sys.executable})"
-        said = f"{where} cannot import contrada ({error}): install contrada[spark,fast] there"
-        return RuntimeError(said)
+        text = f"{where} cannot import contrada ({error}): install contrada[spark,fast] there"
+        return RuntimeError(text)
 
     return missing
