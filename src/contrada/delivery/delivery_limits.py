@@ -17,14 +17,14 @@ class DeliveryLimits:
     """Microseconds that a publication waits for its sequencer, or for the past of its publisher.
     Beyond it: CannotPublishError; nothing is published."""
     publishers_max: int = 100_000
-    """Publishers whose last number is known. Beyond it: the publisher that published longest ago is
+    """Publishers with a known last number. Beyond it: the publisher that published longest ago is
     forgotten. Duplicates of its last publications count as new, and its ordered publications may
     overtake earlier ones on another route."""
 
     # Streams between servers
     held_max: int = 100_000
-    """Unacknowledged shipments of one stream. Beyond it: CannotPublishError to publishers whose
-    notifications need the stream."""
+    """Unacknowledged shipments of one stream. Beyond it: CannotPublishError to the
+    publishers of notifications for it."""
     held_bytes_max: int = 64 * 2**20
     """Bytes of these shipments. Beyond it: the same."""
     resend_max: int = 1_000

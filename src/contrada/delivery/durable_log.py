@@ -285,12 +285,12 @@ class DurableLog:
         self._consumers[consumer].credit += credit
 
     def seek(self, position: int | None = None, time_us: int | None = None) -> int:
-        """Moves back to a position, or to a time, and returns the position. All records from there
-        on are handed out.
+        """Moves back to a position or a time. Returns the position.
 
-        Acknowledged records are included: a replay. To skip records, acknowledge them. Raises
-        DeliveryError while a consumer has records, since it could not distinguish them from the
-        replayed ones, InvalidValueError for a position that was not handed out yet.
+        All records from there on are handed out, acknowledged ones included: a replay. To skip
+        records, acknowledge them. Raises DeliveryError while a consumer has records, since it could
+        not distinguish them from the replayed ones, InvalidValueError for a position that was not
+        handed out yet.
         """
         if self._holders:
             raise DeliveryError(
@@ -316,11 +316,8 @@ class DurableLog:
         of = self._consumers[consumer]
         handed: list[HandedRecord] = []
         try:
-            self._take(
-                of,
-                handed,
-                min(count, of.credit, self._limits.records_unacknowledged_max - len(of.held)),
-            )
+            room = self._limits.records_unacknowledged_max - len(of.held)
+            self._take(of, handed, min(count, of.credit, room))
             self.is_stuck = False
         except StoreError:
             self.is_stuck = True

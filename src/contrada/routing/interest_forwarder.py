@@ -4,7 +4,7 @@
                                                       ==> Subscribe to the next hops that lack it
 
 Subscription forwarding sends subscriptions to every peer. Advertisement forwarding sends
-advertisements to every peer, and a subscription only to peers whose advertisements it may match. A
+advertisements to every peer, and a subscription only to peers with matching advertisements. A
 parent receives both. Flooding, for comparison, forwards neither. Descriptions of data are forwarded
 to every peer and to a parent with every strategy but flooding.
 
@@ -274,7 +274,7 @@ class InterestForwarder:
         offers: Iterable[Node[Offer]] = (),
         described: Iterable[Node[Offer]] = (),
     ) -> list[Effect]:
-        """Routes these nodes, and all others whose next hops changed with the links."""
+        """Routes these nodes, and all others with changed next hops."""
         before = self._topology.looped
         owners = self._topology.choose_next_hops()
         effects: list[Effect] = [

@@ -157,7 +157,7 @@ class QueryRouter:
     # --- queries ------------------------------------------------------------------------------
 
     def ask(self, origin: Origin, message: Ask, now_us: int) -> list[Effect]:
-        """Forwards a query to the sources whose descriptions it meets, here and over links.
+        """Forwards a query to all sources with matching descriptions, here and over links.
 
         With flooding it reaches every server. A neighbour receives an answer even to a refused
         query. Cost: one lookup over all descriptions, and the algebra for the candidates.
@@ -355,7 +355,7 @@ class QueryRouter:
         return self._due[0][0] if self._due else None
 
     def expire(self, now_us: int) -> list[Effect]:
-        """Ends the queries whose deadline has passed, with reports of the missing sources."""
+        """Ends the overdue queries, with reports of the missing sources."""
         effects: list[Effect] = []
         while (due_us := self.due_us) is not None and due_us <= now_us:
             question = self._open[heappop(self._due)[1]]

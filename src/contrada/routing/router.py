@@ -100,7 +100,7 @@ class RouterStatistics:
     """Counters and table sizes of a router.
 
     `received` and `sent` count messages by kind, `delivered` notifications handed to clients,
-    `refused` events by reason, `expired` notifications whose time to live was over. `sources` are
+    `refused` events by reason, `expired` notifications after their time to live. `sources` are
     descriptions of data, `questions` open queries. `links_used` of the links to `neighbours` are in
     use. `servers` are known by link states, this one included.
     """
@@ -139,6 +139,7 @@ class Router:
         slack_us: the delay of a notification that patterns tolerate; the same on all servers.
         ahead_max_us: patterns ignore timestamps further ahead of the clock.
         tells_offers: effects include changes of the offers here.
+        limits: the bounds of its tables; `pattern_limits`: those of pattern matching.
     """
 
     def __init__(
@@ -467,7 +468,7 @@ class Router:
 
     @property
     def expired(self) -> int:
-        """The number of notifications whose time to live was over."""
+        """The number of notifications after their time to live."""
         return self._notifications.expired
 
     def pattern_statistics(self) -> AssemblerStatistics:

@@ -16,7 +16,7 @@ class RouterLimits:
     neighbours_max: int = 1_024
     """Links of one server. Beyond it: refused, counted."""
     servers_max: int = 1_024
-    """Servers whose link states are known, this one included. Beyond it: unreachable servers are
+    """Servers with known link states, this one included. Beyond it: unreachable servers are
     forgotten, then the newest link state is refused, counted, and not forwarded; servers may then
     know different links (see docs/architecture.md)."""
     known_links_max: int = 16_384
@@ -29,7 +29,7 @@ class RouterLimits:
     """Messages of link states that a neighbour has not acknowledged. Beyond it: further link states
     wait for an acknowledgement."""
     cached_sources_max: int = 256
-    """Sources whose next hops are cached. Beyond it: the cache is cleared."""
+    """Sources with cached next hops. Beyond it: the cache is cleared."""
 
     # Subscriptions, advertisements and descriptions
     registrations_max: int = 1_000_000
@@ -46,7 +46,7 @@ class RouterLimits:
     """The fewest notifications that a server recognises as duplicates; at most twice as many.
     Beyond it: a later copy of an older one counts as new."""
     cached_next_hops_max: int = 4_096
-    """Sets of filters whose next hops are cached until a subscription changes. Beyond it: the cache
+    """Sets of filters with next hops cached until a subscription changes. Beyond it: the cache
     is cleared."""
     cached_filters_max: int = 64
     """Filters and identities of a cached set of next hops. Beyond it: the set is not cached."""

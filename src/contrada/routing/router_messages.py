@@ -93,7 +93,7 @@ class Publish(RouterMessage, frozen=True, tag="publish"):
 
 
 class Ask(RouterMessage, frozen=True, tag="ask"):
-    """A query, forwarded to the sources whose descriptions it meets; answers return on its path.
+    """A query, forwarded to all sources with matching descriptions; answers return on its path.
 
     The asker's name, empty for an anonymous one, and the identity identify the query in the
     network. `timeout_us`: how long the sender waits for answers. `window`: the items that the
@@ -130,7 +130,7 @@ class SourceState(StrEnum):
 
 
 class SourceReport(msgspec.Struct, frozen=True, array_like=True):
-    """The state of a source, or of a server on the path, whose name begins with `@`.
+    """The state of a source, or of a server on the path, with `@` before its name.
 
     `count` items of it arrived; `reason` explains a failure.
     """
@@ -423,7 +423,7 @@ class DeliverMatch:
 
 @dataclass(frozen=True, slots=True)
 class DeliverQuestion:
-    """Hand a query to a client, once for all of its sources whose descriptions it meets."""
+    """Hand a query to a client, once for all of its matching sources."""
 
     client: Client
     sources: tuple[str, ...]

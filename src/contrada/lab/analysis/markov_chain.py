@@ -38,7 +38,7 @@ _EXACT_TO: Final = 2_000
 """Infected up to which a group larger than `CHAIN_MAX` is exact."""
 
 _LEAST: Final = 1e-300
-"""Stands for a chance of 0, whose logarithm is none."""
+"""Replaces a chance of 0, which has no logarithm."""
 
 _CELLS: Final = 2**16
 """Chances calculated at once, so that they stay near the processor."""
