@@ -147,14 +147,14 @@ def test_a_broken_router_is_found_with_a_short_script(
 
 DIGEST = """
 from contrada.routing.router import Strategy
-from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_maker import make_script
 from contrada.lab.simulation.script_steps import Kind
-from contrada.lab.simulation.script_weaver import woven
+from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.world import network_of, run, _run
 import hashlib
 for shape in ("hierarchical", "general"):
-    script = woven(made(13, Kind(shape, Strategy.ADVERTISEMENTS), 8))
-    assert any(type(step).__name__ == "WishPattern" for step in script.steps)
+    script = weave(make_script(13, Kind(shape, Strategy.ADVERTISEMENTS), 8))
+    assert any(type(step).__name__ == "AddPattern" for step in script.steps)
     network = network_of(script)
     list(_run(script, network))
     print(len(network.history.handled), hashlib.sha256(repr(network.history).encode()).hexdigest())
