@@ -6,6 +6,7 @@ import pytest
 
 import contrada as ct
 from contrada.cli.broker_settings import BrokerSettings, settings_of
+from contrada.cli.limited_connect import connect
 from contrada.errors import InputError, LimitError, ServiceError
 from contrada.limits import SECTIONS, read_limits
 from contrada.net import Broker
@@ -109,3 +110,15 @@ async def test_limits_reach_a_broker_and_its_client() -> None:
             assert events.credit_bytes == 100_000  # type: ignore[attr-defined]
             with pytest.raises(ServiceError, match="subscriptions_max"):
                 await service.subscribe("b = 1").open()
+
+
+@on_loop
+async def test_commands_read_limits_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator could set the limits of brokers only."""
+    monkeypatch.setenv("CONTRADA_LIMITS_CLIENT_CREDIT_BYTES", "100000")
+    async with Broker(port=0) as broker, connect(str(broker.address)) as service:
+        events = await service.subscribe("a = 1")
+        assert events.credit_bytes == 100_000  # type: ignore[attr-defined]
+    monkeypatch.setenv("CONTRADA_LIMITS_CLIENT_CREDIT_BYTES", "much")
+    with pytest.raises(InputError, match="CREDIT_BYTES: found 'much', expected a number"):
+        connect("contrada://127.0.0.1:7655")

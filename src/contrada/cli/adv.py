@@ -7,9 +7,9 @@ import click
 import msgspec
 
 from contrada.cli.async_command import lost, run
+from contrada.cli.limited_connect import connect
 from contrada.cli.shared_options import ADDRESS_DEFAULT, SECONDS, extension_option
 from contrada.cli.tls_options import approach_options
-from contrada.connections import connect
 from contrada.model import Filter
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.router_messages import Offer

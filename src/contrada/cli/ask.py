@@ -10,11 +10,11 @@ from rich.table import Table
 
 from contrada.cli.async_command import run
 from contrada.cli.lazy_group import EXIT_INCOMPLETE
+from contrada.cli.limited_connect import connect
 from contrada.cli.notification_output import group_lines, json_group, json_line, parts_of
 from contrada.cli.shared_options import ADDRESS_DEFAULT, COUNT, SECONDS, extension_option
 from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
-from contrada.connections import connect
 from contrada.model import Notification
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.aggregation import Aggregate, AggregateKind

@@ -11,6 +11,7 @@ import click
 
 from contrada.cli.async_command import run
 from contrada.cli.lazy_group import EXIT_BAD_INPUT, EXIT_UNREACHABLE
+from contrada.cli.limited_connect import connect
 from contrada.cli.log_output import log_option
 from contrada.cli.notification_output import json_line
 from contrada.cli.read_flags import (
@@ -23,7 +24,6 @@ from contrada.cli.read_flags import (
 )
 from contrada.cli.shared_options import NEW_FILE, SECONDS
 from contrada.cli.tls_options import approach_options
-from contrada.connections import connect
 from contrada.integrations.feeds.document_sender import Sender
 from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
 from contrada.integrations.feeds.feed_states import FeedStates

@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 import click
 
 from contrada.cli.async_command import run
+from contrada.cli.limited_connect import connect
 from contrada.cli.log_output import log_option
 from contrada.cli.publication_source import LineRecords, arriving
 from contrada.cli.shared_options import ADDRESS_DEFAULT, COUNT, FILE_NAME, extension_option
 from contrada.cli.sub import as_json_line, print_each, print_losses
-from contrada.connections import connect
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
 from contrada.gossip.gossip_limits import GossipLimits

@@ -8,10 +8,10 @@ from typing import Any, Final
 import click
 
 from contrada.cli.async_command import run
+from contrada.cli.limited_connect import connect
 from contrada.cli.log_output import log
 from contrada.cli.shared_options import ADDRESS_DEFAULT, FILE_NAME, NEW_FILE
 from contrada.cli.tls_options import approach_options
-from contrada.connections import connect
 from contrada.errors import InputError
 from contrada.integrations.mqtt.mqtt_bridge import MqttBridge
 from contrada.integrations.mqtt.mqtt_messages import TopicTemplate

@@ -10,6 +10,7 @@ import msgspec
 
 from contrada.cli.adv import show
 from contrada.cli.async_command import lost, run
+from contrada.cli.limited_connect import connect
 from contrada.cli.shared_options import (
     ADDRESS_DEFAULT,
     SECONDS,
@@ -18,7 +19,6 @@ from contrada.cli.shared_options import (
     without_password,
 )
 from contrada.cli.tls_options import approach_options
-from contrada.connections import connect
 from contrada.integrations.sources.file_source import FileFormat, FileSource
 from contrada.integrations.sources.table_source import TableSource
 from contrada.net.wire.endpoint import ConnectOptions

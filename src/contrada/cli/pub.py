@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from contrada.cli.async_command import run
+from contrada.cli.limited_connect import connect
 from contrada.cli.literals import attributes_of
 from contrada.cli.publication_source import (
     LineRecords,
@@ -23,7 +24,6 @@ from contrada.cli.read_flags import cell_options, hint_for, naming_options, read
 from contrada.cli.shared_options import ADDRESS_DEFAULT, FILE_NAME
 from contrada.cli.table_output import progress_of_bytes
 from contrada.cli.tls_options import approach_options
-from contrada.connections import connect
 from contrada.integrations.files import (
     BadRecord,
     ReadOptions,

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias, get_args
 import click
 
 from contrada.cli.async_command import run
+from contrada.cli.limited_connect import connect
 from contrada.cli.notification_output import ENVELOPE, json_line, parts_of
 from contrada.cli.shared_options import ADDRESS_DEFAULT, FILE_NAME, end_options, extension_option
 from contrada.cli.tls_options import approach_options
-from contrada.connections import connect
 from contrada.integrations.files import plain_time
 from contrada.model import Notification
 from contrada.net.wire.endpoint import ConnectOptions

@@ -14,6 +14,7 @@ from rich.table import Table
 from contrada.cli.async_command import lost, run
 from contrada.cli.broker_settings import MEMORY
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
+from contrada.cli.limited_connect import connect
 from contrada.cli.log_output import log
 from contrada.cli.notification_output import json_line, parts_of
 from contrada.cli.read_flags import (
@@ -34,7 +35,6 @@ from contrada.cli.shared_options import (
 from contrada.cli.sub import print_losses
 from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
-from contrada.connections import connect
 from contrada.errors import InputError, ServiceClosedError
 from contrada.integrations.documents import document_of
 from contrada.integrations.documents.naming_table import NamingTable
