@@ -241,7 +241,7 @@ def test_an_offer_ends_after_some_seconds(tmp_path: Path, broker_address: str) -
         (["ask", "a < 1 and a > 2"], "no notification can match"),
         (["ask", "a = 1", "--top", "3"], "--top: found '3', expected N:ATTR"),
         (["ask", "a = 1", "--top", "0:a"], "expected 1 to"),
-        (["ask", "a = 1", "--by", "b"], "say what, as --count"),
+        (["ask", "a = 1", "--by", "b"], "add one, such as --count"),
         (["ask", "a = 1", "--count", "--limit", "3"], "are for answers"),
         (["ask", "a = 1", "--sum", ""], "name"),
         (["ask", "a = 1", "--at", "x"], "address 'x': expected contrada://"),
