@@ -123,9 +123,21 @@ def check_entities(root: XmlNode) -> None:
         size(name, 1)
 
 
-def tree_of(root: etree._Element) -> Element:
-    """Returns the tree below an element. Raises as `parse_document`."""
-    return _tree(root, 1)
+def tree_of(root: etree._Element, depth: int = 1) -> Element:
+    """Returns the tree below an element at a depth. Raises as `parse_document`."""
+    if depth > DOCUMENT_DEPTH_MAX:
+        raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
+    pieces: list[str | None] = [root.text]
+    children: list[Element] = []
+    for child in root:
+        if not isinstance(child.tag, str):
+            raise entity_error(child)
+        children.append(tree_of(child, depth + 1))
+        pieces.append(child.tail)
+    attributes = tuple(_attributes(root)) if root.attrib else ()
+    texts = tuple(text for piece in pieces if piece and (text := piece.strip(XML_BLANKS)))
+    children.sort(key=lambda child: child.name)  # Those of one name keep their order.
+    return Element(element_name(root), attributes, texts, tuple(children))
 
 
 def safe_parser(*, instructions: bool = False, entities: bool = True) -> etree.XMLParser:
@@ -172,26 +184,6 @@ def element_name(node: "etree._Element") -> str:
     # Not by etree.QName, which refuses a prefix that the document has not bound.
     local = str(node.tag).rpartition("}")[2]
     return f"{node.prefix}:{local}" if node.prefix else local
-
-
-def children_by_name(children: list[Element]) -> tuple[Element, ...]:
-    """Returns children sorted by name; those of one name keep their order."""
-    return tuple(sorted(children, key=lambda child: child.name))
-
-
-def _tree(node: "etree._Element", depth: int) -> Element:
-    if depth > DOCUMENT_DEPTH_MAX:
-        raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
-    pieces: list[str | None] = [node.text]
-    children: list[Element] = []
-    for child in node:
-        if not isinstance(child.tag, str):
-            raise entity_error(child)
-        children.append(_tree(child, depth + 1))
-        pieces.append(child.tail)
-    attributes = tuple(_attributes(node)) if node.attrib else ()
-    texts = tuple(text for piece in pieces if piece and (text := piece.strip(XML_BLANKS)))
-    return Element(element_name(node), attributes, texts, children_by_name(children))
 
 
 def entity_error(node: XmlNode) -> ParseError:
