@@ -180,7 +180,8 @@ def test_doctor_says_who_one_has_to_be(tmp_path: Path) -> None:
         status, found = findings(address, "--token-file", str(tmp_path / "desk.token"))
         assert (status, found[-1]["level"]) == (0, "warning")
         assert found[-1]["found"] == (
-            "its counters are not shown: 'desk' may not inspect this broker; users with `inspect` may"
+            "its counters are not shown: 'desk' may not inspect this broker; "
+            "users with `inspect` may"
         )
         assert "--inspect" in found[-1]["todo"]
         status, found = findings(address.replace("contrada://", "contradas://"))
