@@ -49,9 +49,9 @@ def drop_timed(backlog: Backlog[Any], now_us: int) -> list[QueueEntry[Any]]:
 @pytest.mark.parametrize(
     ("broken", "name", "instead", "what"),
     [
-        (notification_forwarder, "_in_time", lambda given, now_us: given, "late"),
+        (notification_forwarder, "_drop_expired", lambda given, now_us: given, "late"),
         (Backlog, "expire", lambda *_: [], "late"),
-        (notification_forwarder, "_is_late", lambda *_: True, "lost"),
+        (notification_forwarder, "_is_expired", lambda *_: True, "lost"),
         (Backlog, "expire", drop_timed, "unread"),
         (Backlog, "popleft", Backlog.pop, "out of turn"),
         (Backlog, "popleft", first_of_all, "out of turn"),
