@@ -33,8 +33,8 @@ process. [architecture.md](architecture.md) explains the conservative answer.
 
 A limit with a name in lower case is a field of a frozen `…Limits` class: pass a value to the
 component, or `connect(limits=ct.Limits(…))`. A limit in upper case is a constant of a format,
-protocol or kernel, named `module:NAME` below `contrada`; its docstring there names the bound and the
-behaviour beyond it.
+protocol or kernel, named `module:NAME` below `contrada`; its docstring there names the bound and
+the behaviour beyond it.
 """
 
 TABLE: Final = "| limit | value | bounds | beyond it |\n|---|---|---|---|\n"
