@@ -20,7 +20,7 @@ def test_a_space_is_its_digits() -> None:
     assert all(MIXED.holds(address) for address in addresses)
 
 
-def test_a_line_stands_for_what_is_below_it() -> None:
+def test_a_line_represents_the_subsystem_below_it() -> None:
     """Equation 6.13 would not hold: a line could claim more participants than can be."""
     assert [MIXED.room(level) for level in (1, 2, 3, 4)] == [1, 2, 10, 10]
 
@@ -60,7 +60,7 @@ def test_hosts_have_the_addresses_of_the_thesis() -> None:
     assert AddressSpace.of_hosts(bits=16, version=6).of_host("2001:db8::1")[:2] == (0x2001, 0xDB8)
 
 
-def test_what_is_no_host_is_refused() -> None:
+def test_invalid_hosts_are_refused() -> None:
     """A participant could have a foreign address."""
     hosts = AddressSpace.of_hosts()
     for host in ("localhost", "1.2.3", "1.2.3.256"):

@@ -32,10 +32,10 @@ _INTERESTS = st.lists(st.builds(FilterSet, st.lists(_MARKED, max_size=3)), max_s
 
 @more(0.6)
 @given(_INTERESTS, st.lists(strategies.notifications(), max_size=4))
-def test_what_is_condensed_matches_whatever_anybody_wants(
+def test_condensed_interests_match_all_originals(
     interests: list[FilterSet], events: list[Notification]
 ) -> None:
-    """An is_interested participant would miss an event: a filter was lost on its way up."""
+    """An interested participant would miss an event: a filter was lost on its way up."""
     wider = [condense(interests, accuracy) for accuracy in Accuracy]
     for event in events:
         answers = [any(each.matches(event) for each in interests)]
@@ -67,7 +67,7 @@ def test_each_accuracy_covers_the_one_before(interests: list[FilterSet]) -> None
         (Accuracy.TYPES, "@everything"),
     ],
 )
-def test_what_is_left_of_comparisons(accuracy: Accuracy, expected: str) -> None:
+def test_condensed_comparisons(accuracy: Accuracy, expected: str) -> None:
     """An operator would be asked about above that should not be, or a range kept that differs."""
     given = [FilterSet("a = 1"), FilterSet("a = 2 and b suffix 'x'")]
     right = FilterSet([Filter({})]) if expected == "@everything" else FilterSet(expected)
@@ -93,7 +93,7 @@ def test_the_same_lines_give_the_same_bytes() -> None:
     assert read_interests(encode_interests(given)) == FilterSet(given)
 
 
-def test_what_was_decided_before_changes_no_bytes() -> None:
+def test_earlier_decisions_change_no_bytes() -> None:
     """A delegate that has asked it before would write another line than one that has not."""
     texts = [FilterSet(f"b matches 'k{n}+x?' and d = {n % 3}") for n in range(40)]
     packed = encode_interests(texts)

@@ -55,13 +55,13 @@ MESSAGES: list[GossipMessage] = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda each: type(each).__name__)
-def test_messages_come_back(message: GossipMessage) -> None:
+def test_messages_round_trip(message: GossipMessage) -> None:
     """Participants in different processes would receive other messages than were sent."""
     assert decode_gossip(encode_gossip(message)) == message
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda each: type(each).__name__)
-def test_what_is_cut_off_is_refused(message: GossipMessage) -> None:
+def test_truncated_messages_are_refused(message: GossipMessage) -> None:
     """A part of a message would be taken for one."""
     content = encode_gossip(message)
     for end in range(len(content)):
@@ -70,7 +70,7 @@ def test_what_is_cut_off_is_refused(message: GossipMessage) -> None:
 
 
 @given(st.sampled_from(MESSAGES), st.data())
-def test_what_was_changed_is_a_message_or_refused(
+def test_altered_messages_decode_or_are_refused(
     message: GossipMessage, data: st.DataObject
 ) -> None:
     """Bytes that anybody made would raise something that nobody expects."""

@@ -43,7 +43,7 @@ def test_wrong_arguments_are_refused(wrong: dict[str, Any], value: object) -> No
 
 
 @pytest.mark.parametrize("name", ["levels", "fanout"])
-def test_what_is_too_large_is_refused(name: str) -> None:
+def test_too_large_parameters_are_refused(name: str) -> None:
     """A view, or the choice of a round, would have no bound."""
     most = {"levels": HIERARCHY_LEVELS_MAX, "fanout": FANOUT_MAX}[name]
     Parameters(**{name: most}, branching=4)  # type: ignore[arg-type]

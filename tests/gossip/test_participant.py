@@ -134,7 +134,7 @@ def test_pmcast_is_figure_6_2() -> None:
     assert sorted(place for place, _ in sent(many.handle(Tick(), T))) == ["1", "2", "3"]
 
 
-def test_what_is_received_is_gossiped_from_its_round_on() -> None:
+def test_received_events_are_gossiped_from_their_round_on() -> None:
     """An event would be gossiped for more rounds the more participants it has passed."""
     one = alone()
     effects = one.handle(heard(3, Gossip(contact(3), (rumour(round_=1),))), T)
@@ -158,7 +158,7 @@ def test_an_event_is_given_once_also_when_it_was_dropped() -> None:
     assert one.statistics().delivered == 1
 
 
-def test_who_does_not_want_it_only_passes_it_on() -> None:
+def test_an_uninterested_participant_only_forwards() -> None:
     """A user would get unwanted events, or a delegate would not forward."""
     one = alone([OTHER, WANTS, WANTS])
     assert one.handle(heard(1, Gossip(contact(1), (rumour(),))), T) == []
@@ -207,7 +207,7 @@ def test_hpmcast_is_figure_6_6() -> None:
     assert one.statistics().buffered == 0
 
 
-def test_what_comes_at_a_level_goes_down_from_there() -> None:
+def test_events_received_at_a_level_descend_from_there() -> None:
     """A delegate would not forward an event to its subsystem, or send it up."""
     one = hierarchical()
     top = Rumour(event(), 4 / 6, 0, 2)
@@ -245,14 +245,14 @@ def test_the_first_d_count_as_interested_in_a_small_audience() -> None:
     assert sent(nobody.handle(Tick(), T)) == []
 
 
-def test_who_broadcasts_asks_nobody_what_it_wants() -> None:
+def test_a_broadcast_considers_no_interests() -> None:
     """A broadcast would be limited to interested participants."""
     one = alone([OTHER] * 5, conduct=GroupPolicy(is_static=True, broadcasts=True))
     one.handle(Multicast(event()), T)
     assert len(sent(one.handle(Tick(), T))) == 3
 
 
-def test_a_flooded_bottom_is_told_once_by_who_brings_an_event_there() -> None:
+def test_a_flooded_bottom_is_announced_once_by_the_first_receiver() -> None:
     """Neighbours would also gossip, or each would flood the others again."""
     one = alone([WANTS] * 6 + [OTHER], conduct=GroupPolicy(is_static=True, floods_bottom=True))
     one.handle(Multicast(event()), T)
@@ -319,7 +319,7 @@ def refused(one: GossipParticipant, reason: str) -> int:
     ],
     ids=lambda each: type(each).__name__ if not isinstance(each, str) else each,
 )
-def test_what_cannot_be_is_refused_and_counted(
+def test_invalid_messages_are_refused_and_counted(
     message: GossipMessage, place: str, reason: str
 ) -> None:
     """A lying or foreign message would change a view, or raise; or would not be counted."""
@@ -333,7 +333,7 @@ def test_what_cannot_be_is_refused_and_counted(
     assert refused(one, reason) == 2
 
 
-def test_wishes_that_cannot_be_are_turned_down() -> None:
+def test_invalid_interests_are_refused() -> None:
     """The user would not learn that a request was refused."""
     one = alone()
     unknown = FilterSet([])
@@ -355,7 +355,7 @@ def test_wishes_that_cannot_be_are_turned_down() -> None:
     )
 
 
-def test_nobody_else_says_what_one_is() -> None:
+def test_lines_about_oneself_are_accepted_from_nobody() -> None:
     """A neighbour could have one forgotten, or take one's interests away."""
     one = alone(conduct=GroupPolicy())
     lie = ViewLine(0, T + 5, encode_interests([]), 0, ())
@@ -380,7 +380,7 @@ def answer_of(effects: Sequence[GossipEffect]) -> Update:
     return effect.message
 
 
-def test_digests_are_answered_with_what_is_newer_and_ask_for_what_is_older() -> None:
+def test_digests_are_answered_with_newer_lines_and_requests_for_older_ones() -> None:
     """Views would not converge: gossip pull, both ways."""
     one = alone()
     stamps = one.membership.view.stamps(
@@ -410,7 +410,7 @@ def test_a_line_that_is_old_already_is_not_taken() -> None:
         assert (one.membership.view.table(1).get(5) is not None) == is_taken
 
 
-def test_who_else_writes_the_line_of_ones_subsystem_is_met() -> None:
+def test_another_writer_of_ones_subsystem_is_contacted() -> None:
     """Two simultaneous first participants of a subsystem would write its line in turn, and never
     meet.
     """
@@ -434,7 +434,7 @@ def test_who_else_writes_the_line_of_ones_subsystem_is_met() -> None:
     assert "0.2" in {each.place for each in met}
 
 
-def test_who_leaves_tells_its_neighbours() -> None:
+def test_leaving_informs_neighbours() -> None:
     """It would be taken for one that crashed, which takes longer to be found out."""
     one, other = alone([WANTS] * 8), alone([WANTS] * 8, at=1)
     effects = [each for each in one.handle(LeaveGroup(), T) if isinstance(each, SendGossip)]
@@ -454,7 +454,7 @@ def test_who_leaves_tells_its_neighbours() -> None:
     ]
 
 
-def test_what_is_fetched_goes_on_at_the_level_where_it_was_announced() -> None:
+def test_a_fetched_event_continues_at_its_announced_level() -> None:
     """A delegate that asks late would gossip an event by the rounds of another level."""
     one = hierarchical(announces=True)
     one.handle(Multicast(event()), T)
@@ -517,7 +517,7 @@ def test_conduct_is_a_value() -> None:
 # --- what is bounded ----------------------------------------------------------------------------
 
 
-def test_what_is_asked_for_twice_is_sent_once() -> None:
+def test_an_event_requested_twice_is_sent_once() -> None:
     """A short message could draw hundreds of times an event to a place."""
     one = alone()
     one.handle(Multicast(event()), T)
@@ -525,7 +525,7 @@ def test_what_is_asked_for_twice_is_sent_once() -> None:
     assert len(sent(one.handle(heard(1, ask), T))) == 1
 
 
-def test_who_publishes_learns_that_there_is_no_room() -> None:
+def test_a_publisher_is_informed_of_a_full_buffer() -> None:
     """An event would be accepted and lost; or could not be published again later."""
     one = alone(limits=GossipLimits(rumours_max=1))
     assert one.handle(Multicast(event()), T) == [GiveEvent(event())]
@@ -535,7 +535,7 @@ def test_who_publishes_learns_that_there_is_no_room() -> None:
     assert one.handle(Multicast(event(2)), T) == [GiveEvent(event(2))]
 
 
-def test_beyond_what_may_be_unacknowledged_the_top_gossips() -> None:
+def test_beyond_the_unacknowledged_limit_the_top_gossips() -> None:
     """Events would not be sent at the top while many are in transit."""
     one = hierarchical(GossipLimits(unacknowledged_max=1), reliable_top=True)
     for number in (1, 2):
@@ -569,7 +569,7 @@ def test_nobody_is_made_to_know_more_than_its_view() -> None:
     assert 10 < one.statistics().known < group.view_size
 
 
-def test_many_wishes_are_condensed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_interests_are_condensed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of subscriptions would cost the square of their number before the next round."""
     calls: list[int] = []
 
@@ -585,7 +585,7 @@ def test_many_wishes_are_condensed_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert calls == [51]
 
 
-def test_who_left_knows_nobody() -> None:
+def test_after_leaving_nobody_is_known() -> None:
     """The founder of a group would gossip on to members of the group that it left."""
     one = alone([WANTS] * 5, conduct=GroupPolicy())
     one.handle(LeaveGroup(), T + 9)
@@ -597,7 +597,7 @@ def test_who_left_knows_nobody() -> None:
     assert held.line.timestamp_us > T + 9, "later than that one is gone"
 
 
-def test_who_leaves_while_it_joins_is_in_no_group() -> None:
+def test_leaving_during_joining_ends_in_no_group() -> None:
     """A late welcome would bring it in again, against its user's will."""
     group = Parameters(levels=1, branching=8, redundancy=1)
     one = Pmcast(contact(0), AddressSpace((8,)), group, random.Random(1), GroupPolicy())
@@ -618,7 +618,7 @@ def test_an_event_of_many_attributes_is_announced_whole() -> None:
     assert all(each.names is None and each.event == event() for each in told)
 
 
-def test_what_one_message_tells_of_lines_fits_into_it() -> None:
+def test_lines_of_one_message_fit_into_it() -> None:
     """An update would be larger than a message can be, and never be sent."""
     place = "x" * 255
     contacts = tuple(Contact((0, n), place) for n in range(40))

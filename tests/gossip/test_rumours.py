@@ -55,7 +55,7 @@ def test_bytes_of_events_are_bounded() -> None:
     buffers.validate()
 
 
-def test_announcements_are_asked_for_once_in_a_round() -> None:
+def test_announcements_are_requested_once_in_a_round() -> None:
     """An event would be fetched from each announcer; or never again after a loss."""
     asked = Announcements(GossipLimits(announced_max=2))
     assert [asked.is_due(("p", "1"), n) for n in (1, 1, 2)] == [True, False, True]
@@ -67,7 +67,7 @@ def test_announcements_are_asked_for_once_in_a_round() -> None:
     assert not asked.is_due(("p", "8"), 3)
 
 
-def test_a_newcomer_asks_who_is_nearer_first_and_waits() -> None:
+def test_a_newcomer_requests_from_nearer_ones_first_and_waits() -> None:
     """It would ask in vain for ever, all at once, or those that are far before those near."""
     newcomer = Newcomer(["a", "b"], redirects_max=2)
     assert newcomer.is_due()
@@ -80,7 +80,7 @@ def test_a_newcomer_asks_who_is_nearer_first_and_waits() -> None:
     assert [newcomer.next_place() for _ in range(4)] == ["x", "y", "a", "b"]
 
 
-def test_the_stated_rounds_grow_with_what_is_in_the_way() -> None:
+def test_the_stated_rounds_grow_with_losses() -> None:
     """Views would count as right sooner the more is lost, or the larger a group is."""
     plain = Parameters(levels=3, branching=7, redundancy=2, fanout=2)
     worse = [

@@ -137,7 +137,7 @@ def neighbours(*wants: str) -> ViewTable:
     return table
 
 
-def test_a_table_comes_to_a_line() -> None:
+def test_a_table_becomes_a_line() -> None:
     """Interests would be lost above, participants not counted, or other delegates chosen."""
     what = condense_table(neighbours("a < 5", "a = 3", "a > 4"), 2)
     assert condensed_filters(what.interests) == FilterSet("a < 5 or a > 4")
@@ -147,7 +147,7 @@ def test_a_table_comes_to_a_line() -> None:
     assert condensed_filters(coarse.interests) == FilterSet([Filter({})])
 
 
-def test_delegates_may_be_those_who_want_most() -> None:
+def test_delegates_may_be_the_most_interested() -> None:
     """Delegates would pass on more events that they do not want themselves than they must."""
     table = neighbours("a = 1", "b = 1", "a = 1 or b = 1 or c = 1", "d = 1")
     choose = DelegateChoice.INTEREST
@@ -202,13 +202,13 @@ GOOD = ViewLine(
     ],
     ids=str,
 )
-def test_which_lines_can_stand(changes: dict[str, object], fault: str) -> None:
+def test_validity_of_lines(changes: dict[str, object], fault: str) -> None:
     """A line could name delegates from elsewhere, or more than are, and draw gossip to them."""
     view = View(SPACE, ME)
     assert view.line_faults(2, msgspec.structs.replace(GOOD, **changes), 3) == fault
 
 
-def test_a_mark_stands_for_what_a_line_says() -> None:
+def test_a_mark_represents_the_content_of_a_line() -> None:
     """A changed line would not be sent, or an equal one would be."""
     again = msgspec.structs.replace(GOOD, timestamp_us=T + 9)
     assert mark_of(again) == mark_of(GOOD)

@@ -67,7 +67,7 @@ def test_an_address_without_its_scheme_is_named_with_it(text: str, scheme: str) 
 
 
 @pytest.mark.parametrize("given", [5, b"contrada://h", ["contrada://h"]])
-def test_what_is_no_text_is_no_address(given: Any) -> None:
+def test_a_value_that_is_no_text_is_refused(given: Any) -> None:
     """The error would be one of a library, and a program could not catch it."""
     with pytest.raises(AddressError, match="expected contrada://host"):
         parse_address(given)
@@ -97,7 +97,7 @@ def test_what_is_no_text_is_no_address(given: Any) -> None:
         pytest.param("contrada://" + "x" * 64, id="label of 64 letters"),
     ],
 )
-def test_malformed_addresses_say_what_was_expected(text: str) -> None:
+def test_errors_of_malformed_addresses_give_the_expected_form(text: str) -> None:
     """A typing error would end in a strange error of the network, or be guessed away."""
     with pytest.raises(AddressError, match="expected contrada://host") as caught:
         parse_address(text)

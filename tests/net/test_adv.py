@@ -31,7 +31,7 @@ def line_of(process: "subprocess.Popen[str]") -> str:
 
 
 @pytest.mark.slow
-def test_what_is_advertised_is_on_offer_until_ctrl_c() -> None:
+def test_an_advertisement_lasts_until_ctrl_c() -> None:
     """Nobody could list the offers of a network, or advertise for another program."""
     with (
         serving("--port", "0") as (_, address),
@@ -57,7 +57,7 @@ def test_what_is_advertised_is_on_offer_until_ctrl_c() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [["a any"], ["--follow"]])
-def test_a_broker_that_goes_ends_it(options: list[str]) -> None:
+def test_a_lost_broker_ends_it(options: list[str]) -> None:
     """A command would wait for ever for a stopped broker."""
     with (
         serving("--port", "0") as (broker, address),
@@ -93,7 +93,7 @@ def test_with_advertisements_nothing_else_is_published() -> None:
         (["a >"], "expected a value"),
     ],
 )
-def test_what_is_no_advertisement_is_refused(options: list[str], said: str) -> None:
+def test_invalid_advertisements_are_refused(options: list[str], said: str) -> None:
     """A user would not know how to correct it."""
     refused = here("adv", *options)
     assert refused.returncode == 2

@@ -65,7 +65,7 @@ def table_of(errors: str) -> list[list[str]]:
     return [re.split(r"\s{2,}", line.strip()) for line in errors.splitlines()[1:]]
 
 
-def test_what_is_offered_can_be_asked(tmp_path: Path) -> None:
+def test_offered_records_answer_queries(tmp_path: Path) -> None:
     """Data could not be offered from a shell, or the queries not be seen."""
     (tmp_path / "more.csv").write_text("author,title,edition\nWoolf,Orlando,1\nWoolf,The Waves,7\n")
     table = ("--table", str(books(tmp_path / "books.db")), "books", "--name", "library")
@@ -136,7 +136,7 @@ def test_a_value_is_never_part_of_a_statement(tmp_path: Path) -> None:
         assert database.execute("SELECT count(*) FROM books").fetchone() == (len(BOOKS) + 1,)
 
 
-def test_the_status_says_that_answers_are_missing(tmp_path: Path) -> None:
+def test_the_status_reports_missing_answers(tmp_path: Path) -> None:
     """A script would take a part for the whole."""
     path = books(tmp_path / "books.db")
     (tmp_path / "one.json").write_text('{"author": "Woolf"}\n')
@@ -214,7 +214,7 @@ async def test_ctrl_c_ends_a_question() -> None:
             assert table_of(errors.decode())[0][:2] == ["never", "timed out"]
 
 
-def test_a_broker_that_goes_ends_an_offer(tmp_path: Path) -> None:
+def test_a_lost_broker_ends_an_offer(tmp_path: Path) -> None:
     """A command would wait for ever for a stopped broker."""
     table = ("--table", str(books(tmp_path / "books.db")), "books")
     with serving("--port", "0") as (broker, address), offering("--at", address, *table) as process:
@@ -263,7 +263,7 @@ def test_bad_input_is_one_line_and_status_2(arguments: list[str], message: str) 
     assert found.stderr.count("\n") == 1
 
 
-def test_a_folder_of_parquet_is_asked(tmp_path: Path, broker_address: str) -> None:
+def test_a_folder_of_parquet_is_queried(tmp_path: Path, broker_address: str) -> None:
     """Files of the commonest kind could be asked by programs alone."""
     arrow = pytest.importorskip("pyarrow")
     pytest.importorskip("pyarrow.parquet")

@@ -79,7 +79,7 @@ class Elsewhere:
 
 
 @on_loop
-async def test_only_who_shows_a_token_of_a_user_may_come() -> None:
+async def test_only_a_token_of_a_user_is_admitted() -> None:
     """A stranger could connect, or under another name."""
     async with Broker(port=0, users=users(desk=desk())) as broker:
         async with connect(broker.address, token=TOKEN) as service:
@@ -103,7 +103,7 @@ async def test_only_who_shows_a_token_of_a_user_may_come() -> None:
 
 
 @on_loop
-async def test_who_shows_nothing_is_anonymous_where_that_is_a_user() -> None:
+async def test_without_credentials_one_is_anonymous_if_allowed() -> None:
     """Nobody could be let in without a token; or a wrong one would be as good as none."""
     said = {"anonymous": UserSettings(subscribe="a = 1"), "desk": desk()}
     async with Broker(port=0, users=Users.of("here", said)) as broker:
@@ -118,7 +118,7 @@ async def test_who_shows_nothing_is_anonymous_where_that_is_a_user() -> None:
 
 
 @on_loop
-async def test_who_says_no_name_publishes_below_one_that_is_his() -> None:
+async def test_a_client_without_a_name_publishes_below_one_of_its_user() -> None:
     """A user without a publisher name could not publish, or under a foreign name."""
     said = {
         "anonymous": UserSettings(publish=True, subscribe=True),
@@ -145,7 +145,7 @@ async def test_who_says_no_name_publishes_below_one_that_is_his() -> None:
 
 
 @on_loop
-async def test_who_comes_again_as_another_publishes_as_that() -> None:
+async def test_a_client_reconnected_as_another_user_publishes_under_that_name() -> None:
     """Users added meanwhile would exclude an existing publisher."""
     async with Broker(port=0) as broker, connect(broker.address) as service:
         before = (await service.publish({"a": 1})).publisher
@@ -177,7 +177,7 @@ async def test_a_token_over_an_open_way_is_refused_unread(monkeypatch: pytest.Mo
 
 
 @on_loop
-async def test_over_tls_a_token_may_come_from_anywhere() -> None:
+async def test_over_tls_a_token_is_accepted_from_anywhere() -> None:
     """Users elsewhere could not connect."""
     keeper = Authenticator(users(desk=desk()))
     for way in (Elsewhere(ssl_object=object()), Elsewhere("127.0.0.2"), Elsewhere("::1")):
@@ -226,7 +226,7 @@ async def test_a_token_is_not_sent_over_an_open_way(caplog: pytest.LogCaptureFix
 
 
 @on_loop
-async def test_no_token_is_told_or_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tokens_are_never_sent_back_or_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A reader of logs or errors could connect as the user."""
     caplog.set_level("DEBUG")
     wanted = (WantedLink(parse_address("contrada://127.0.0.1:1")),)
@@ -241,7 +241,7 @@ async def test_no_token_is_told_or_logged(caplog: pytest.LogCaptureFixture) -> N
 
 
 @on_loop
-async def test_where_others_reach_a_broker_somebody_says_who_may_come(authority: Authority) -> None:
+async def test_a_reachable_broker_requires_users(authority: Authority) -> None:
     """Any machine in reach could do everything, without an explicit choice."""
     with pytest.raises(ServiceError, match=r"at 0.0.0.0 others .*give it users, or anyone=True"):
         await Broker("0.0.0.0", 0).start()
@@ -268,7 +268,7 @@ def client(authority: Authority, *names: str) -> ssl.SSLContext:
 
 
 @on_loop
-async def test_a_certificate_says_who_one_is(authority: Authority, tmp_path: Path) -> None:
+async def test_a_certificate_identifies_a_user(authority: Authority, tmp_path: Path) -> None:
     """One with a certificate would be nobody, or somebody else."""
     said = users(desk=UserSettings(certificate="desk.example", **ALL), task=desk(token=TASK_RECORD))
     async with Broker(port=0, tls=authority.tls(), users=said) as broker:
@@ -324,7 +324,7 @@ def test_names_of_other_kinds_are_no_names_of_hosts() -> None:
 
 
 @on_loop
-async def test_who_is_there_and_may_not_be_any_more_is_ended() -> None:
+async def test_a_removed_user_is_disconnected() -> None:
     """A removed or expired user, or one with a new token, would stay connected."""
     gone = [
         users(),
@@ -346,7 +346,7 @@ async def test_who_is_there_and_may_not_be_any_more_is_ended() -> None:
 
 
 @on_loop
-async def test_who_expires_while_he_is_there_is_ended() -> None:
+async def test_an_expired_user_is_disconnected() -> None:
     """The expiry of a user would not affect an open connection."""
     soon = datetime.now(UTC) + timedelta(hours=1)
     async with (
@@ -365,7 +365,7 @@ async def test_who_expires_while_he_is_there_is_ended() -> None:
 
 
 @on_loop
-async def test_who_may_do_more_stays_and_who_may_do_less_comes_again() -> None:
+async def test_wider_permissions_keep_the_connection_and_narrower_ones_end_it() -> None:
     """A change of rights would have no effect on connections, or end unrelated ones."""
     first = users(desk=desk(subscribe="a < 5", narrow=True))
     async with (
@@ -397,7 +397,7 @@ async def test_who_may_do_more_stays_and_who_may_do_less_comes_again() -> None:
 
 
 @on_loop
-async def test_an_offer_that_was_kept_from_somebody_is_told_once_he_may_read_it() -> None:
+async def test_a_hidden_offer_is_announced_once_it_is_readable() -> None:
     """A follower would miss an offer, or see only its end."""
     said = {"task": desk(token=TASK_RECORD)}
     async with (
@@ -414,7 +414,7 @@ async def test_an_offer_that_was_kept_from_somebody_is_told_once_he_may_read_it(
 
 
 @on_loop
-async def test_users_cannot_come_later() -> None:
+async def test_users_cannot_be_introduced_later() -> None:
     """A broker could seem to check users, and accept all."""
     async with Broker(port=0) as broker:
         with pytest.raises(ServiceError, match="began without users"):
@@ -465,7 +465,7 @@ async def test_a_fault_while_a_token_is_checked_ends_the_connection(
 
 
 @on_loop
-async def test_before_it_is_known_who_comes_nothing_is_done(
+async def test_nothing_is_done_before_authentication(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Frames behind a hello would be processed for an unknown user, or fill a broker meanwhile."""
@@ -495,7 +495,7 @@ async def test_before_it_is_known_who_comes_nothing_is_done(
     ("role", "code"), [(NEIGHBOUR, NOT_PERMITTED), ("broker", "role"), ("king", "role")]
 )
 @on_loop
-async def test_who_says_that_he_is_another_kind_is_refused(role: str, code: str) -> None:
+async def test_a_false_kind_in_hello_is_refused(role: str, code: str) -> None:
     """A client could send frames of brokers, and receive theirs."""
     said = {
         "name": "x",
@@ -515,7 +515,7 @@ async def test_who_says_that_he_is_another_kind_is_refused(role: str, code: str)
 
 
 @on_loop
-async def test_a_client_that_says_what_brokers_say_is_a_client() -> None:
+async def test_a_client_with_messages_of_brokers_stays_a_client() -> None:
     """The role in a hello could replace the rights of a token."""
     said: dict[str, int | str | bool] = {"name": "x", "as": "parent", "link": True, "inspect": True}
     async with Broker(port=0, users=users(desk=UserSettings(token=RECORD))) as broker:
@@ -549,7 +549,7 @@ async def test_only_brokers_that_may_are_linked() -> None:
 
 
 @on_loop
-async def test_a_hello_is_small_and_comes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hello_is_small_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strangers could hold connections for ever, each with megabytes."""
     async with Broker(port=0, users=users(desk=desk())) as broker:
         large = await RawClient.to(broker, Hello(CLIENT, "", {}, "x" * HELLO_BYTES_MAX))
@@ -575,7 +575,7 @@ async def test_a_hello_is_small_and_comes_soon(monkeypatch: pytest.MonkeyPatch) 
 
 
 @on_loop
-async def test_who_is_known_and_says_nothing_is_taken_for_dead() -> None:
+async def test_an_authenticated_silent_client_is_lost() -> None:
     """A connection of a vanished client would be kept."""
     async with Broker(port=0, users=users(desk=desk())) as broker:
         silent = await RawClient.to(broker, Hello(CLIENT, "", {}, TOKEN))
@@ -590,7 +590,7 @@ async def test_who_is_known_and_says_nothing_is_taken_for_dead() -> None:
 
 
 @on_loop
-async def test_a_flood_of_wrong_tokens_keeps_nobody_out_who_is_there() -> None:
+async def test_a_flood_of_wrong_tokens_disturbs_no_connected_client() -> None:
     """Strangers could stop a broker for its users."""
     async with (
         Broker(port=0, users=users(desk=desk()), limits=BrokerLimits(token_checks_max=5)) as broker,
@@ -646,7 +646,7 @@ def is_let_in(address: str) -> bool:
 
 
 @pytest.mark.slow
-def test_at_sighup_users_get_and_lose_what_they_may(served: tuple[Any, str, Path]) -> None:
+def test_sighup_changes_permissions(served: tuple[Any, str, Path]) -> None:
     """A broker would have to be stopped to take in, or to throw out, a user."""
     process, address, path = served
     with connect_sync(address, token=TOKEN) as service:

@@ -96,7 +96,9 @@ class RawClient:
     ],
 )
 @on_loop
-async def test_a_bad_peer_is_told_closed_and_counted(data: bytes, code: str) -> None:
+async def test_a_misbehaving_connection_is_closed_with_a_reason_and_counted(
+    data: bytes, code: str
+) -> None:
     """One bad peer would disturb the others, or not learn the fault."""
     async with (
         Broker(port=0) as broker,
@@ -270,7 +272,7 @@ def a_kilobyte() -> bytes:
 
 
 @on_loop
-async def test_what_waits_for_a_client_is_bounded_over_its_subscriptions() -> None:
+async def test_notifications_queued_for_a_client_are_bounded_over_its_subscriptions() -> None:
     """One client with many subscriptions could fill the broker."""
     data = a_kilobyte()
     a_few = 5 * (ENTRY_BYTES + len(data))
@@ -347,7 +349,7 @@ async def test_unfinished_frames_are_held_too() -> None:
 
 
 @on_loop
-async def test_who_holds_most_unfinished_is_ended_where_it_is_too_much() -> None:
+async def test_the_largest_unfinished_sender_is_ended_beyond_the_limit() -> None:
     """A few clients that finish nothing could end the broker."""
     async with (
         Broker(port=0, limits=BrokerLimits(broker_bytes_max=10**6)) as broker,
@@ -382,7 +384,7 @@ async def test_strangers_may_send_little() -> None:
 
 
 @on_loop
-async def test_what_a_client_publishes_ahead_is_bounded_in_bytes() -> None:
+async def test_publications_ahead_of_a_client_are_bounded_in_bytes() -> None:
     """Sixteen large frames of each client would wait in the broker."""
     async with Broker(port=0, limits=BrokerLimits(pending_bytes_max=3000)) as broker:
         client = await RawClient.to(broker, Hello("client"), publish(3, 0, [a_kilobyte()] * 2))
@@ -395,7 +397,7 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_bytes() -> None:
 
 @pytest.mark.parametrize("fields", [[], ["s" * 200_000], ["", 1, "later" * 40_000]])
 @on_loop
-async def test_what_waits_to_be_published_is_held_without_its_frame(fields: list[object]) -> None:
+async def test_queued_publications_do_not_keep_their_frame(fields: list[object]) -> None:
     """Each client could make a broker hold hundreds of megabytes that nobody counts."""
     data = to_msgpack(Notification({"a": 1}))
     asked = msgspec.msgpack.encode(["publish", [data], 0, *fields])
@@ -500,7 +502,7 @@ async def test_connections_are_bounded() -> None:
 
 
 @on_loop
-async def test_a_client_whose_broker_goes_learns_it_everywhere() -> None:
+async def test_a_client_reports_the_loss_of_its_broker_everywhere() -> None:
     """A client would wait for ever for a stopped broker."""
     async with (
         Broker(port=0) as broker,
@@ -541,7 +543,7 @@ async def _answering(hello: bytes, answer: bytes = b"") -> tuple[asyncio.Server,
     "data", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", encode(Hello("client"))]
 )
 @on_loop
-async def test_what_is_no_broker_is_found_out(data: bytes) -> None:
+async def test_a_server_of_another_protocol_is_detected(data: bytes) -> None:
     """A client would wait, or fail obscurely, at a server of another kind."""
     server, address = await _answering(data)
     async with server:
@@ -564,7 +566,7 @@ async def test_a_broker_that_ignores_the_credit_is_left() -> None:
 
 
 @on_loop
-async def test_what_cannot_be_read_is_counted() -> None:
+async def test_unreadable_notifications_are_counted() -> None:
     """A faulty broker would end an iteration, or its notifications be lost in silence."""
     mixed = delivery(1, 0, [b"", to_msgpack(Notification({"a": 1})), b"\xc1"])
     server, address = await _answering(encode(Hello("broker")), encode(Reply(4)) + encode(mixed))
@@ -636,7 +638,7 @@ async def test_a_subscription_that_is_opened_twice_at_once_is_in_force_once() ->
 
 
 @on_loop
-async def test_what_was_on_its_way_when_it_was_unsubscribed_is_counted() -> None:
+async def test_notifications_in_flight_at_unsubscription_are_counted() -> None:
     """Notifications would be lost in silence between a broker and its client."""
     async with (
         Broker(port=0) as broker,
@@ -702,7 +704,7 @@ async def test_connecting_again_at_once_is_not_spoilt_by_the_first_attempt() -> 
 
 
 @on_loop
-async def test_a_subscription_whose_opening_is_cancelled_leaves_nothing_behind() -> None:
+async def test_a_cancelled_subscription_leaves_nothing() -> None:
     """The broker would fill a queue without a reader."""
     async with Broker(port=0) as broker, connect(broker.address) as service:
         opening = asyncio.create_task(service.subscribe("a = 1").open())
@@ -722,7 +724,7 @@ async def test_a_request_under_way_fails_when_the_connection_breaks() -> None:
 
 
 @on_loop
-async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
+async def test_publications_ahead_of_a_client_are_bounded_in_frames() -> None:
     """A client that does not wait for answers would fill the memory with empty frames."""
 
     async def stuck(_: ServerConnection) -> None:
@@ -741,7 +743,7 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
 
 
 @on_loop
-async def test_what_waits_at_a_broker_leaves_by_priority_and_in_time() -> None:
+async def test_the_queue_of_a_broker_respects_priority_and_lifetime() -> None:
     """A returning reader would get expired notifications, or not know its losses."""
     async with Broker(port=0) as broker, connect(broker.address) as service:
         client = await RawClient.to(broker)
@@ -766,7 +768,7 @@ async def test_what_waits_at_a_broker_leaves_by_priority_and_in_time() -> None:
 
 @pytest.mark.slow
 @on_loop
-async def test_what_expires_at_a_client_is_credit_again() -> None:
+async def test_notifications_expired_at_a_client_return_credit() -> None:
     """A client that was away for long would never be sent anything again."""
     async with (
         Broker(port=0) as broker,

@@ -13,7 +13,7 @@ LIVES = 60
 
 
 @on_loop
-async def test_nothing_is_left_of_who_has_gone(tmp_path: Path) -> None:
+async def test_nothing_is_left_of_departed_clients(tmp_path: Path) -> None:
     """Remains of departed clients would fill a broker, over days."""
     async with (
         Broker(port=0, network=Membership("a"), store=tmp_path / "a.db") as a,

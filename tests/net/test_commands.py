@@ -59,7 +59,7 @@ def publish_until_seen(address: str, process: "subprocess.Popen[str]") -> None:
     raise AssertionError("the subscriber printed nothing")
 
 
-def test_what_is_published_is_printed(broker_address: str, tmp_path: Path) -> None:
+def test_publications_are_printed(broker_address: str, tmp_path: Path) -> None:
     """The commands would not do as the README shows."""
     quotes = tmp_path / "quotes.jsonl"
     nested = '{"desk": 1, "by": {"name": "x"}, "legs": [{"to": "JFK"}]}'
@@ -82,7 +82,7 @@ def test_what_is_published_is_printed(broker_address: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_pub_says_how_long_and_how_urgently(broker_address: str) -> None:
+def test_pub_sets_lifetime_and_priority(broker_address: str) -> None:
     """A publisher in a shell could set neither, or a typing error would be accepted."""
     with connect_sync(broker_address) as service, service.subscribe("desk = 7") as events:
         contrada("pub", "--to", broker_address, "--ttl", "60", "--priority", "9", "desk=7")
@@ -99,7 +99,7 @@ def test_pub_says_how_long_and_how_urgently(broker_address: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_durable_subscription_goes_on_where_it_was(broker_address: str) -> None:
+def test_a_durable_subscription_continues_at_its_position(broker_address: str) -> None:
     """Notifications without a reader would be lost, doubled, or kept for ever."""
     sub = partial(contrada, "sub", "--to", broker_address, "--durable", "shell", "--json")
     begun = sub("desk = 77", "--seconds", "0.01")
@@ -118,7 +118,7 @@ def test_a_durable_subscription_goes_on_where_it_was(broker_address: str) -> Non
 
 
 @pytest.mark.slow
-def test_what_was_printed_is_published_as_it_was(broker_address: str) -> None:
+def test_printed_notifications_are_republished_unchanged(broker_address: str) -> None:
     """A pipe from one broker to another would lose times, bytes, NaN, marks or bodies."""
     sent = ct.Notification.with_marks(
         {"desk": 7, "at": datetime(2026, 1, 2, tzinfo=UTC), "n": [math.nan, b"\xff"]},
@@ -238,7 +238,7 @@ def test_ctrl_c_ends_a_subscription_without_a_word(broker_address: str) -> None:
 
 
 @pytest.mark.slow
-def test_losses_are_told_also_at_ctrl_c(broker_address: str) -> None:
+def test_losses_are_reported_also_at_ctrl_c(broker_address: str) -> None:
     """A user would take the printed notifications for all."""
     process = subscriber("desk = 1", "--to", broker_address)
     publish_until_seen(broker_address, process)
@@ -295,7 +295,7 @@ def test_a_broker_ends_in_order(number: signal.Signals, status: int, tmp_path: P
         assert "notifications published" in errors
 
 
-def test_what_is_no_timeout_is_refused(broker_address: str) -> None:
+def test_invalid_timeouts_are_refused(broker_address: str) -> None:
     """A command would wait for ever."""
     refused = here("sub", "everything", "--to", broker_address, "--timeout", "nan")
     assert refused.returncode == 2
@@ -349,7 +349,7 @@ def test_attributes_are_renamed_and_dropped(broker_address: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_broker_tells_what_it_did(broker_address: str) -> None:
+def test_a_broker_reports_its_statistics(broker_address: str) -> None:
     """An operator would learn of losses and refusals only at the end."""
     contrada("pub", "--to", broker_address, "a=1")
     run = contrada("stats", broker_address, "--json")
@@ -368,7 +368,7 @@ def test_a_broker_tells_what_it_did(broker_address: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [["-v"], ["-vv", "--json"]])
-def test_a_broker_logs_who_comes_and_what_it_refuses(options: list[str], tmp_path: Path) -> None:
+def test_a_broker_logs_connections_and_refusals(options: list[str], tmp_path: Path) -> None:
     """An operator could not find out why a client was ended."""
     command = [*CONTRADA, "serve", "--port", "0", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -47,7 +47,7 @@ def said(link: Connection) -> list[Frame]:
     return frames_in(reader)
 
 
-def test_both_sides_say_hello_and_are_open() -> None:
+def test_both_sides_exchange_hello_and_are_open() -> None:
     """Nobody could connect, or capabilities would be unknown."""
     client, broker = open_pair()
     assert client.state is broker.state is Phase.OPEN
@@ -72,7 +72,7 @@ def test_pings_are_answered_by_the_link() -> None:
         ([Hello(CLIENT), Reply(1)], "unexpected"),
     ],
 )
-def test_who_breaks_the_protocol_is_told_and_closed(frames: list[Frame], code: str) -> None:
+def test_a_breach_of_the_protocol_is_answered_and_closed(frames: list[Frame], code: str) -> None:
     """A broken peer would continue, or not know the reason of its end."""
     broker = broker_link()
     with pytest.raises(FrameError) as caught:
@@ -85,7 +85,7 @@ def test_who_breaks_the_protocol_is_told_and_closed(frames: list[Frame], code: s
     assert heard(broker, encode(Ping(1))) == []
 
 
-def test_after_goodbye_nothing_is_heard_or_said() -> None:
+def test_after_goodbye_nothing_is_sent_or_received() -> None:
     """Frames behind a Goodbye would be carried out."""
     client, broker = open_pair()
     client.close("done")
@@ -95,7 +95,7 @@ def test_after_goodbye_nothing_is_heard_or_said() -> None:
     assert broker.state is Phase.CLOSED
 
 
-def test_a_silent_peer_is_asked_once_and_then_given_up() -> None:
+def test_a_silent_connection_is_probed_once_and_then_lost() -> None:
     """Dead connections would stay for ever, or quiet ones be closed."""
     client, broker = open_pair()
     broker.tick(USUAL_LIVENESS.ping_after_s - 1)
@@ -110,7 +110,7 @@ def test_a_silent_peer_is_asked_once_and_then_given_up() -> None:
         broker.tick(50.0 + USUAL_LIVENESS.silent_s_max)
 
 
-def test_who_says_no_hello_is_given_up() -> None:
+def test_a_connection_without_hello_is_lost() -> None:
     """Silent connections would fill the broker."""
     broker = broker_link()
     broker.tick(USUAL_LIVENESS.hello_wait_s - 1)

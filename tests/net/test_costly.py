@@ -156,7 +156,7 @@ async def test_matching_keeps_the_loop_no_longer_than_a_turn(
 
 
 @on_loop
-async def test_what_the_broker_cannot_afford_its_subscriber_looks_at_again() -> None:
+async def test_subscribers_match_again_where_the_broker_could_not_decide() -> None:
     """A subscriber would get foreign notifications, or miss its own."""
     limits = BrokerLimits(batch_work_max=1_000, notification_work_max=1_000)
     async with (
@@ -220,7 +220,7 @@ _SMALL: dict[str, Frame] = {
 
 @pytest.mark.parametrize("kind", _SMALL)
 @on_loop
-async def test_many_small_frames_in_one_read_are_worked_off_in_turns(kind: str) -> None:
+async def test_many_small_frames_in_one_read_are_handled_in_slices(kind: str) -> None:
     """Frames that each take microseconds would together keep the broker for a second."""
     desk = Desk()
     asker, other = desk.client(), desk.client()
@@ -247,7 +247,7 @@ async def test_a_single_request_is_answered_without_a_turn_of_the_loop() -> None
 
 @pytest.mark.parametrize("last", [Goodbye(), Failure("x", "y"), Hello(CLIENT), b"no frame"])
 @on_loop
-async def test_what_stands_before_the_end_is_carried_out_in_order(last: Frame | bytes) -> None:
+async def test_requests_before_the_end_are_executed_in_order(last: Frame | bytes) -> None:
     """The effect of requests would depend on the cuts of the byte stream."""
     desk = Desk()
     asker = desk.client()
@@ -268,7 +268,7 @@ async def test_what_stands_before_the_end_is_carried_out_in_order(last: Frame | 
 
 @pytest.mark.slow
 @on_loop
-async def test_a_client_with_many_subscriptions_leaves_in_turns() -> None:
+async def test_a_client_with_many_subscriptions_is_removed_in_slices() -> None:
     """A broker would be kept for seconds by each client that leaves."""
     desk = Desk()
     asker, other = desk.client(), desk.client()
@@ -312,7 +312,7 @@ def _many(kind: str) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", _SUBSCRIPTIONS)
 @on_loop
-async def test_a_subscription_of_many_filters_is_taken_in_turns(kind: str) -> None:
+async def test_a_subscription_of_many_filters_is_added_in_slices(kind: str) -> None:
     """An honest client would be refused, or keep the broker from all others."""
     data = _many(kind)
     desk = Desk()
@@ -384,7 +384,7 @@ async def test_nobody_sees_half_of_a_subscription() -> None:
     ],
 )
 @on_loop
-async def test_a_fault_in_the_middle_takes_out_what_was_entered(last: Any, code: str) -> None:
+async def test_an_error_midway_removes_the_added_filters(last: Any, code: str) -> None:
     """Half of a refused subscription would stay, or an empty filter cost all others."""
     desk = Desk()
     asker = desk.client()
@@ -403,7 +403,7 @@ async def test_a_fault_in_the_middle_takes_out_what_was_entered(last: Any, code:
 
 @pytest.mark.parametrize("end", [lambda its: its.connection_lost(None), ServerConnection.evict])
 @on_loop
-async def test_who_leaves_in_the_middle_leaves_nothing(
+async def test_a_client_lost_midway_leaves_nothing(
     end: Callable[[ServerConnection], None],
 ) -> None:
     """A subscription without an owner would stay in the broker for ever."""
@@ -440,7 +440,7 @@ async def test_a_request_that_is_too_much_is_refused_and_changes_nothing() -> No
 
 @pytest.mark.slow
 @on_loop
-async def test_another_client_is_served_while_one_asks_for_too_much() -> None:
+async def test_other_clients_are_served_during_a_costly_request() -> None:
     """One client would stop a server for all others."""
     async with (
         Broker(port=0) as broker,

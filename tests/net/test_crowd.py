@@ -69,7 +69,7 @@ def sleeper(port: int) -> socket.socket:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_ten_thousand_each_get_their_own_beside_some_who_sleep() -> None:
+def test_ten_thousand_clients_get_their_own_beside_idle_ones() -> None:
     """A crowd would not be served, or one that stops reading would harm all others."""
     try:
         allow_files(sum(COUNTS))
@@ -104,7 +104,7 @@ def test_a_broker_allows_as_many_files_as_the_system_does() -> None:
 
 
 @pytest.mark.slow
-def test_a_broker_says_how_many_files_the_system_allows() -> None:
+def test_a_broker_reports_the_limit_of_open_files() -> None:
     """Nobody would know why it takes no more clients."""
     few = "import resource; r = resource; r.setrlimit(r.RLIMIT_NOFILE, (256, 256)); "
     command = [
@@ -169,7 +169,7 @@ async def ask(client: RawClient, said: list[bytes]) -> None:
 
 
 @on_loop
-async def test_a_broker_is_told_of_all_who_come_at_once() -> None:
+async def test_a_broker_accepts_many_clients_at_once() -> None:
     """One of a thousand reconnecting clients would wait for seconds."""
     allow_files(2_000)
     async with Broker(port=0) as one:

@@ -97,7 +97,7 @@ async def cutting(broker: Broker, times: int) -> AsyncIterator[asyncio.Task[None
 
 
 @on_loop
-async def test_what_is_published_while_connections_are_cut_comes_once(path: Path) -> None:
+async def test_publications_over_cut_connections_arrive_once(path: Path) -> None:
     """Publications in flight would be lost, or published twice."""
     async with (
         Broker(port=0, store=path) as broker,
@@ -120,7 +120,7 @@ async def test_what_is_published_while_connections_are_cut_comes_once(path: Path
 
 
 @on_loop
-async def test_a_reader_goes_on_where_it_was(path: Path) -> None:
+async def test_a_reader_continues_at_its_position(path: Path) -> None:
     """It would miss records in flight; or get records again that it holds or has acknowledged."""
     async with (
         Broker(port=0, store=path) as broker,
@@ -143,7 +143,7 @@ async def test_a_reader_goes_on_where_it_was(path: Path) -> None:
 
 
 @on_loop
-async def test_what_is_acknowledged_one_by_one_does_not_come_again(
+async def test_singly_acknowledged_records_are_not_delivered_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record acknowledged during another acknowledgement would be delivered again."""
@@ -166,7 +166,7 @@ async def test_what_is_acknowledged_one_by_one_does_not_come_again(
 
 
 @on_loop
-async def test_what_was_acknowledged_while_the_broker_was_away_stays_so(path: Path) -> None:
+async def test_acknowledgements_during_an_outage_stay(path: Path) -> None:
     """Acknowledged records would be delivered again after a restart."""
     broker = Broker(port=0, store=path)
     await broker.start()
@@ -185,7 +185,7 @@ async def test_what_was_acknowledged_while_the_broker_was_away_stays_so(path: Pa
 
 
 @on_loop
-async def test_a_replay_goes_on_where_it_was(path: Path) -> None:
+async def test_a_replay_continues_at_its_position(path: Path) -> None:
     """A second reader would miss unread records."""
     count = 2 * READ_AHEAD_MAX
     async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
@@ -220,7 +220,7 @@ async def test_one_in_memory_outlives_its_connection_for_a_while() -> None:
 
 
 @on_loop
-async def test_one_in_memory_that_was_lost_with_its_broker_says_so() -> None:
+async def test_a_subscription_lost_with_the_memory_of_its_broker_is_reported() -> None:
     """A reader would continue as if nothing had been lost."""
     broker = Broker(port=0)
     await broker.start()
@@ -253,7 +253,7 @@ async def test_another_one_of_the_same_name_is_not_taken_for_it(path: Path) -> N
 
 
 @on_loop
-async def test_what_is_unanswered_at_the_end_is_told(
+async def test_unanswered_publications_at_the_end_are_reported(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A publisher would wait for ever, or not know that it may be published."""
@@ -312,7 +312,7 @@ async def test_a_reader_leaves_a_connection_that_is_dead_and_does_not_show_it(pa
 
 
 @on_loop
-async def test_who_begins_to_publish_as_the_connection_is_lost_is_answered(path: Path) -> None:
+async def test_a_publication_started_as_the_connection_is_lost_is_answered(path: Path) -> None:
     """It would wait for ever for the answer to a hello that was never sent."""
     async with (
         Broker(port=0, store=path) as broker,
@@ -349,7 +349,7 @@ async def test_a_connection_that_is_lost_as_readers_are_taken_up_is_made_again(
 
 
 @on_loop
-async def test_what_is_acknowledged_before_readers_are_taken_up_waits_for_that(
+async def test_acknowledgements_wait_until_readers_are_resumed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection lost at the end of its restoration would count as up: requests would be sent too
@@ -404,7 +404,7 @@ async def test_two_do_not_publish_under_one_name(path: Path) -> None:
 
 
 @on_loop
-async def test_a_name_that_was_taken_meanwhile_is_told_to_its_publisher_alone(
+async def test_a_name_taken_meanwhile_is_reported_to_its_publisher_alone(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The acknowledged records of a reader of the same client would be delivered again."""
@@ -433,7 +433,7 @@ async def test_a_name_that_was_taken_meanwhile_is_told_to_its_publisher_alone(
 
 
 @on_loop
-async def test_who_waits_no_longer_makes_no_room(path: Path) -> None:
+async def test_a_cancelled_wait_makes_no_room(path: Path) -> None:
     """A publisher with short time-outs would fill the memory, and be cut off by the broker."""
     limits = ClientLimits(durable_publications_max=3)
     async with (
@@ -457,7 +457,7 @@ async def test_who_waits_no_longer_makes_no_room(path: Path) -> None:
 
 
 @on_loop
-async def test_what_was_acknowledged_by_who_left_does_not_come_again(
+async def test_records_acknowledged_before_leaving_are_not_delivered_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that is lost while a reader leaves would have its last work done again."""
@@ -498,7 +498,7 @@ async def test_a_reader_ends_while_its_broker_is_away(path: Path) -> None:
 
 
 @on_loop
-async def test_a_file_is_made_with_the_first_promise(path: Path) -> None:
+async def test_a_file_is_created_with_the_first_durable_publication(path: Path) -> None:
     """A first try of a broker would leave files that the user did not ask for."""
     async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
         await service.publish({"n": 1})
@@ -508,7 +508,7 @@ async def test_a_file_is_made_with_the_first_promise(path: Path) -> None:
 
 
 @on_loop
-async def test_what_is_wrong_with_a_store_is_said(path: Path) -> None:
+async def test_errors_of_a_store_are_reported(path: Path) -> None:
     """A broker would run, and keep nothing."""
     async with (
         Broker(port=0) as broker,
@@ -544,7 +544,7 @@ async def test_what_is_wrong_with_a_store_is_said(path: Path) -> None:
         (("--store", "memory:"), None),
     ],
 )
-def test_the_command_says_where_it_keeps_things(
+def test_the_command_names_its_store(
     options: tuple[str, ...], file: str | None, tmp_path: Path
 ) -> None:
     """A user would not find the store, or have unwanted files."""
@@ -612,7 +612,7 @@ async def read_all(events: DurableSubscription[Any], done: list[int]) -> None:
 
 @pytest.mark.slow
 @on_loop
-async def test_a_killed_broker_serves_what_it_acknowledged(path: Path) -> None:
+async def test_a_killed_broker_serves_acknowledged_publications(path: Path) -> None:
     """Certified would be a word."""
     options = ("--port", str(free_port()), "--store", str(path))
     accepted, done = list[int](), list[int]()

@@ -53,7 +53,7 @@ async def fail_over(service: Service, name: str, number: int) -> list[DurableRec
 
 
 @on_loop
-async def test_a_durable_subscription_keeps_what_comes_while_nobody_reads(
+async def test_a_durable_subscription_keeps_notifications_without_a_reader(
     serve: Serve, path: Path
 ) -> None:
     """A subscriber that is away for a night would miss the notifications."""
@@ -95,7 +95,7 @@ async def test_best_effort_is_kept_too_and_nothing_twice(serve: Serve, path: Pat
 
 
 @on_loop
-async def test_what_has_expired_in_the_log_is_read_by_nobody(serve: Serve, path: Path) -> None:
+async def test_expired_records_are_not_read(serve: Serve, path: Path) -> None:
     """An alarm of last night would be acted upon; or be delivered to each reader."""
     async with serve(path) as service:
         await service.subscribe("n any", durable="s")
@@ -114,7 +114,9 @@ async def test_what_has_expired_in_the_log_is_read_by_nobody(serve: Serve, path:
 @pytest.mark.quick_every(4)
 @pytest.mark.parametrize("store", [True, False])
 @on_loop
-async def test_each_gets_what_its_filters_match(serve: Serve, store: bool, tmp_path: Path) -> None:
+async def test_each_subscription_gets_its_matches(
+    serve: Serve, store: bool, tmp_path: Path
+) -> None:
     """The delivery server would match differently than the router, or a log have unmatched
     records.
     """
@@ -142,7 +144,7 @@ async def test_each_gets_what_its_filters_match(serve: Serve, store: bool, tmp_p
 
 
 @on_loop
-async def test_it_stands_for_what_it_was_begun_for(serve: Serve, path: Path) -> None:
+async def test_filters_of_a_durable_subscription_are_fixed(serve: Serve, path: Path) -> None:
     """A reader would get something else than it asks for, or a log be cut where nobody wants it."""
     async with serve(path) as service:
         with pytest.raises(DeliveryError, match="no durable subscription 's'; say its filters"):
@@ -185,7 +187,7 @@ async def test_an_ended_one_keeps_nothing(serve: Serve, path: Path) -> None:
 
 
 @on_loop
-async def test_what_is_not_acknowledged_comes_again(serve: Serve, path: Path) -> None:
+async def test_unacknowledged_records_are_delivered_again(serve: Serve, path: Path) -> None:
     """A reader that dies over a notification would have lost it."""
     async with serve(path) as service:
         async with service.subscribe("n any", durable="s", auto_acknowledge=False) as events:
@@ -210,7 +212,7 @@ async def test_what_is_not_acknowledged_comes_again(serve: Serve, path: Path) ->
 
 
 @on_loop
-async def test_it_is_acknowledged_when_the_next_is_asked_for(serve: Serve, path: Path) -> None:
+async def test_asking_for_the_next_acknowledges_the_last(serve: Serve, path: Path) -> None:
     """A processed notification would be processed twice; or a failed one never again."""
     async with serve(path) as service:
         await service.subscribe("n any", durable="s")
@@ -296,7 +298,7 @@ async def test_it_is_read_again_from_a_position_or_a_time(serve: Serve, path: Pa
 
 
 @on_loop
-async def test_what_came_too_often_goes_to_the_dead_letters(serve: Serve, path: Path) -> None:
+async def test_records_delivered_too_often_become_dead_letters(serve: Serve, path: Path) -> None:
     """A notification that always fails would be delivered for ever; or an unread one be given
     up.
     """
@@ -396,7 +398,7 @@ async def test_a_duplicate_is_published_no_second_time(serve: Serve, path: Path)
 
 
 @on_loop
-async def test_a_publisher_goes_on_after_a_restart(serve: Serve, path: Path) -> None:
+async def test_a_publisher_continues_after_a_restart(serve: Serve, path: Path) -> None:
     """The first that it publishes would be taken for duplicates, and be lost."""
     for n in range(3):
         async with serve(path, publisher="desk") as service:
@@ -411,7 +413,7 @@ async def test_a_publisher_goes_on_after_a_restart(serve: Serve, path: Path) -> 
 
 
 @on_loop
-async def test_what_makes_no_sense_is_refused(serve: Serve, path: Path) -> None:
+async def test_invalid_requests_are_refused(serve: Serve, path: Path) -> None:
     """It would be published at best effort, or not kept, without an error."""
     rule = ct.Pattern("n > 1 -> n > 2 within 1 s")
     async with serve(path) as service:
@@ -466,7 +468,7 @@ async def test_a_damaged_record_is_counted_and_never_served(serve: Serve, path: 
 
 
 @on_loop
-async def test_a_full_disk_is_said_and_nothing_accepted_is_lost(
+async def test_a_full_disk_is_reported_and_accepted_records_are_kept(
     serve: Serve, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A publisher would rely on the disk; or earlier records be lost."""
@@ -490,7 +492,7 @@ async def test_a_full_disk_is_said_and_nothing_accepted_is_lost(
 
 
 @on_loop
-async def test_what_is_being_published_when_it_closes_is_accepted(serve: Serve, path: Path) -> None:
+async def test_publications_in_progress_at_closing_are_accepted(serve: Serve, path: Path) -> None:
     """A publisher would wait for ever, or lose accepted notifications."""
     async with serve(path) as service:
         await service.subscribe("n any", durable="s")

@@ -93,7 +93,7 @@ def publications(*each: bytes) -> msgspec.Raw:
     ],
 )
 @on_loop
-async def test_what_is_wrong_is_said_and_the_connection_stays(
+async def test_an_error_is_reported_and_the_connection_stays(
     message: msgspec.Raw, code: str, words: str
 ) -> None:
     """A client would be cut off, or wait for ever, or harm others."""
@@ -118,7 +118,7 @@ def _good() -> msgspec.Raw:
 
 
 @on_loop
-async def test_who_asks_too_far_ahead_is_ended() -> None:
+async def test_too_many_requests_ahead_end_the_connection() -> None:
     """A client that does not wait for answers would fill the memory."""
     async with Broker(port=0, limits=BrokerLimits(durable_requests_max=3)) as broker:
         client = await RawClient.to(broker, HELLO)
@@ -131,7 +131,7 @@ async def test_who_asks_too_far_ahead_is_ended() -> None:
 
 
 @on_loop
-async def test_what_is_accepted_is_never_refused() -> None:
+async def test_accepted_publications_are_never_refused() -> None:
     """A publisher faster than slow subscribers would get a refusal for accepted notifications."""
     # Nothing is matched on receipt, so accepted notifications wait.
     limits = BrokerLimits(immediate_notifications_max=-1, pending_bytes_max=3_000)
@@ -191,7 +191,7 @@ async def test_a_reader_that_reads_nothing_is_sent_little(tmp_path: Path) -> Non
 
 
 @on_loop
-async def test_what_is_much_work_to_match_is_published_one_by_one_or_refused() -> None:
+async def test_costly_publications_are_published_singly_or_refused() -> None:
     """One subscription would stop a broker for as long as it likes."""
     async with (
         Broker(port=0) as broker,
@@ -210,7 +210,7 @@ async def test_what_is_much_work_to_match_is_published_one_by_one_or_refused() -
 
 
 @on_loop
-async def test_a_record_that_no_frame_can_hold_is_told(tmp_path: Path) -> None:
+async def test_a_record_too_large_for_a_frame_is_reported(tmp_path: Path) -> None:
     """A reader would be cut off by it, again and again."""
     path = tmp_path / "s.db"
     async with ct.connect(store=path) as service:

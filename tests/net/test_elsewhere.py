@@ -93,7 +93,7 @@ with ct.connect_sync(*sys.argv[1:]) as service, service.subscribe("a = 1") as ev
 
 
 @pytest.mark.slow
-def test_a_forked_process_is_told(address: str | None) -> None:
+def test_a_forked_process_gets_an_error(address: str | None) -> None:
     """Two processes would write into one connection, or one would wait for ever."""
     for code in (FORKED, FORKED_BLOCKING):
         command = [sys.executable, "-W", "ignore", "-c", code, *([address] if address else [])]

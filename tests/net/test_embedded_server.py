@@ -72,7 +72,7 @@ def limited(service: Service, limits: BrokerLimits) -> Service:
 
 
 @on_loop
-async def test_what_is_asked_for_is_known_once_it_is_open() -> None:
+async def test_subscriptions_of_the_network_are_known_once_it_is_open() -> None:
     """The first publications of a program would be lost silently."""
     async with (
         network(2, [(0, 1)]) as brokers,
@@ -87,7 +87,7 @@ async def test_what_is_asked_for_is_known_once_it_is_open() -> None:
 
 
 @on_loop
-async def test_what_is_promised_comes_to_logs_that_are_known_once_it_is_open(
+async def test_durable_publications_reach_logs_known_once_it_is_open(
     tmp_path: Path,
 ) -> None:
     """Certified notifications would be lost, since the log is not announced yet."""
@@ -167,7 +167,7 @@ def test_options_that_make_no_sense_are_refused_in_words(
     ],
 )
 @on_loop
-async def test_a_network_that_does_not_fit_is_said_at_once(
+async def test_a_misfit_with_the_network_is_reported_at_once(
     of: Membership, options: dict[str, Any], said: str
 ) -> None:
     """A program would run without deliveries, and without the reason in its log."""
@@ -215,7 +215,7 @@ async def test_one_neighbour_is_enough_and_the_other_is_tried_again() -> None:
 
 
 @on_loop
-async def test_one_who_says_nothing_is_not_waited_for_long() -> None:
+async def test_a_silent_neighbour_is_not_awaited_for_long() -> None:
     """A program would hang where a broker hangs."""
     at_once, late = BrokerLimits(link_wait_s=0.05), BrokerLimits(link_wait_s=60, join_wait_s=0.05)
     silent = socket.create_server(("127.0.0.1", 0))  # It is connected to, and never looks.
@@ -241,7 +241,7 @@ async def test_one_who_says_nothing_is_not_waited_for_long() -> None:
 
 
 @on_loop
-async def test_a_lost_link_is_told_and_made_again() -> None:
+async def test_a_lost_link_is_reported_and_restored() -> None:
     """A program would be cut off when a broker is restarted, and not know it."""
     (port,) = free_ports(1)
     address = f"contrada://127.0.0.1:{port}"
@@ -281,7 +281,7 @@ async def test_a_lost_link_is_told_and_made_again() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"general": True}, {"general": True, "trees": 1}])
 @on_loop
-async def test_it_carries_what_goes_between_its_neighbours(options: dict[str, Any]) -> None:
+async def test_it_forwards_between_its_neighbours(options: dict[str, Any]) -> None:
     """It would be a client of two brokers, and no server of the network."""
     of = {"trees": 0} | options
     async with (
@@ -317,7 +317,7 @@ async def test_it_may_have_a_parent() -> None:
 
 
 @on_loop
-async def test_what_is_carried_as_bytes_is_read() -> None:
+async def test_undecoded_notifications_are_readable() -> None:
     """A subscriber would be given bytes in place of notifications."""
     load_kernels()
     async with (
@@ -337,7 +337,7 @@ async def test_what_is_carried_as_bytes_is_read() -> None:
 
 
 @on_loop
-async def test_what_could_not_be_decided_on_its_way_is_decided_here() -> None:
+async def test_matches_undecided_on_the_way_are_decided_here() -> None:
     """A subscriber would get unmatched notifications, since links have bounded work."""
     limits = BrokerLimits(batch_work_max=1_000, notification_work_max=1_000)
     hard = "a matches '(a|b)*a(a|b){12}c{3}d'"
@@ -366,7 +366,7 @@ async def test_what_could_not_be_decided_on_its_way_is_decided_here() -> None:
 
 
 @on_loop
-async def test_what_no_frame_can_hold_is_refused_and_the_link_stays() -> None:
+async def test_a_notification_too_large_for_a_frame_is_refused_and_the_link_stays() -> None:
     """One large notification would end the link, repeatedly if it is reliable."""
     async with (
         Broker(port=0, network=Membership("a")) as broker,
@@ -383,7 +383,7 @@ async def test_what_no_frame_can_hold_is_refused_and_the_link_stays() -> None:
 
 
 @on_loop
-async def test_what_the_network_wants_advertised_is_refused_here() -> None:
+async def test_publications_the_network_requires_advertised_are_refused() -> None:
     """A publisher would not learn that its notifications are not forwarded."""
     of = Membership("a", strategy=Strategy.ADVERTISEMENTS)
     async with Broker(port=0, network=of) as broker, joined(broker, advertisements=True) as service:
@@ -392,7 +392,7 @@ async def test_what_the_network_wants_advertised_is_refused_here() -> None:
 
 
 @on_loop
-async def test_what_cannot_be_promised_says_how_it_could() -> None:
+async def test_a_durable_publication_without_a_store_gives_help() -> None:
     """A user would get hints about flags of an unused command."""
     async with Broker(port=0, network=Membership("a")) as broker, joined(broker) as service:
         with pytest.raises(CannotPublishError, match=r"connect\(store="):
@@ -407,7 +407,7 @@ async def test_what_cannot_be_promised_says_how_it_could() -> None:
 
 
 @on_loop
-async def test_closing_hands_over_what_is_queued() -> None:
+async def test_closing_delivers_queued_notifications() -> None:
     """The last publications of a program would be lost."""
     async with (
         network(2, [(0, 1)]) as brokers,
@@ -425,7 +425,7 @@ async def test_closing_hands_over_what_is_queued() -> None:
 
 
 @on_loop
-async def test_closing_hands_over_what_is_promised() -> None:
+async def test_closing_delivers_durable_publications() -> None:
     """Shipments in memory, which are sent again, would be lost."""
     limits = BrokerLimits(channel_bytes_max=10_000, transfer_bytes_max=1_000)
     async with (
@@ -465,7 +465,7 @@ async def test_closing_waits_for_a_neighbour_that_takes_nothing_only_so_long() -
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_killed_loses_nothing_that_was_promised(tmp_path: Path) -> None:
+def test_a_killed_broker_loses_no_durable_publication(tmp_path: Path) -> None:
     """An embedded service would keep its guarantees only without crashes."""
     (port,) = free_ports(1)
     address = f"contrada://127.0.0.1:{port}"
@@ -569,7 +569,7 @@ async def test_a_program_that_is_killed_loses_nothing_that_was_accepted(tmp_path
 
 
 @pytest.mark.slow
-def test_a_forked_program_is_told() -> None:
+def test_a_forked_program_gets_an_error() -> None:
     """Two processes would speak over one link."""
     with serving("--port", "0", "--name", "a", "--store", "memory:") as (_, address):
         for code, old, new in (

@@ -66,7 +66,7 @@ def test_commands_reach_the_sites_that_have_all_wanted_bits(
 
 
 @pytest.mark.slow
-def test_a_broker_without_an_operator_hands_on_what_may_match(tmp_path: Path) -> None:
+def test_a_broker_without_an_operator_forwards_possible_matches(tmp_path: Path) -> None:
     """A remote subscriber with an extension operator would get nothing, or everything."""
     write_module(tmp_path)
     named = ["--port", "0", "--name"]

@@ -5,7 +5,7 @@ import pytest
 from contrada.net.broker.fair_scheduler import AT_ONCE_S, REST_S_MAX, SHARE, TURN_S, FairScheduler
 
 
-def test_what_takes_no_longer_than_a_turn_is_free() -> None:
+def test_short_slices_are_free() -> None:
     """A fast publisher would be slowed down though nobody waits."""
     turns = FairScheduler(0.0)
     now_s = 0.0
@@ -17,7 +17,7 @@ def test_what_takes_no_longer_than_a_turn_is_free() -> None:
     assert turns.rest_s(now_s + 1.1 * TURN_S) == 0.0, "the others get a turn, no more"
 
 
-def test_who_takes_long_turns_gets_a_share_of_the_time() -> None:
+def test_long_slices_get_a_share_of_the_time() -> None:
     """One client's costly requests, one after the other, would starve all others."""
     turns = FairScheduler(0.0)
     now_s = worked_s = 0.0
@@ -32,7 +32,7 @@ def test_who_takes_long_turns_gets_a_share_of_the_time() -> None:
     assert worked_s >= now_s * SHARE * 0.9, "it does not get its share"
 
 
-def test_what_was_taken_is_forgiven_with_time() -> None:
+def test_used_time_is_forgiven() -> None:
     """A client would be slow for ever after one costly request."""
     turns = FairScheduler(0.0)
     turns.begin(0.0)

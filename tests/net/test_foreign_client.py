@@ -51,7 +51,7 @@ def test_its_filters_mean_the_same(operator: str, number: float) -> None:
 
 
 @on_loop
-async def test_it_gets_what_a_client_publishes() -> None:
+async def test_it_receives_publications_of_a_client() -> None:
     """A subscriber in another language would get nothing, too much, or something else."""
 
     def read(foreign: ForeignClient) -> list[tuple[str, object]]:

@@ -134,7 +134,7 @@ def test_later_versions_may_append_fields() -> None:
     assert frames_in(reader) == [Ping(5)]
 
 
-def test_what_is_sent_is_bounded_too() -> None:
+def test_sent_frames_are_bounded_too() -> None:
     """A peer would get frames that it must refuse."""
     with pytest.raises(LimitError, match="FRAME_BYTES_MAX"):
         encode(delivery(1, 0, [bytes(FRAME_BYTES_MAX)]))

@@ -42,6 +42,6 @@ def test_streams_are_the_same_for_the_same_seed(role: str) -> None:
         ([50_000 + n * 10 for n in range(20)], True),  # Less than there is at a time.
     ],
 )
-def test_what_grows_is_told_from_what_moves(samples: list[int], expected: bool) -> None:
+def test_growth_is_distinguished_from_movement(samples: list[int], expected: bool) -> None:
     """A leak would pass, or a run that has none would fail."""
     assert is_flat(samples) is expected

@@ -64,7 +64,7 @@ async def test_so_many_are_called_at_a_time(address: str | None) -> None:
 
 
 @on_loop
-async def test_what_a_handler_raises_ends_nothing(
+async def test_an_exception_of_a_handler_ends_nothing(
     address: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One notification that a handler cannot take would end all handling, or vanish."""
@@ -107,7 +107,7 @@ async def test_what_a_handler_raises_ends_nothing(
 
 
 @on_loop
-async def test_who_cancels_handling_cancels_the_calls(address: str | None) -> None:
+async def test_cancelling_the_handling_cancels_the_calls(address: str | None) -> None:
     """Handlers would run on in a program that has cancelled them."""
     async with connect(address) as service, service.subscribe("n any") as events:
         ended: list[object] = []
@@ -131,7 +131,7 @@ async def test_who_cancels_handling_cancels_the_calls(address: str | None) -> No
 
 
 @on_loop
-async def test_what_is_no_number_of_calls_is_refused(address: str | None) -> None:
+async def test_an_invalid_number_of_calls_is_refused(address: str | None) -> None:
     """Nothing would ever be handled, or everything at once."""
     async with connect(address) as service, service.subscribe("n any") as events:
         wrong: Any

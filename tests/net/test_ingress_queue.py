@@ -64,7 +64,7 @@ class Workshop:
 
 
 @on_loop
-async def test_what_is_little_is_worked_off_at_once() -> None:
+async def test_small_work_is_done_at_once() -> None:
     """A task for each notification would cost more than matching it."""
     shop = Workshop()
     shop.publish(1, *range(LIMITS.immediate_notifications_max))
@@ -82,7 +82,7 @@ async def test_what_is_little_is_worked_off_at_once() -> None:
 
 
 @on_loop
-async def test_what_turns_out_to_be_much_is_left_to_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_work_is_left_to_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """A costly publication would delay others, or be published twice."""
     shop = Workshop()
     take = shop.dispatcher.take
@@ -100,7 +100,7 @@ async def test_what_turns_out_to_be_much_is_left_to_a_task(monkeypatch: pytest.M
 
 
 @on_loop
-async def test_what_finds_no_room_at_once_is_waited_for_in_order() -> None:
+async def test_work_without_room_waits_in_order() -> None:
     """It would be dropped, or overtaken, or answered too early."""
     shop = Workshop(room=2)
     shop.publish(1, 0, 1, 2, 3)
@@ -121,7 +121,7 @@ async def test_what_finds_no_room_at_once_is_waited_for_in_order() -> None:
 
 
 @on_loop
-async def test_what_finds_no_room_in_time_is_told() -> None:
+async def test_work_without_room_in_time_is_reported() -> None:
     """A publisher would take it for delivered."""
     shop = Workshop(room=2)
     shop.publish(1, 0, 1, 2, wait_ms=0)
@@ -131,7 +131,7 @@ async def test_what_finds_no_room_in_time_is_told() -> None:
 
 
 @on_loop
-async def test_a_refusal_and_a_fault_are_told_apart_at_once(
+async def test_a_refusal_and_an_error_are_distinguished(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault of the broker would be taken for the client's, or end the broker."""

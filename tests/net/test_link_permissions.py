@@ -45,7 +45,7 @@ def offer(text: str) -> Advertisement:
     return Advertisement.of_sets(dict(Filter(text).sides))
 
 
-def test_it_is_told_what_others_want_of_what_it_may_publish_and_no_more() -> None:
+def test_it_sees_interests_in_its_publications_only() -> None:
     """It would learn foreign subscriptions; or miss those that it may publish for."""
     link = limited()
     meets = Subscribe("1", Filter("what any and price < 3"))
@@ -56,7 +56,7 @@ def test_it_is_told_what_others_want_of_what_it_may_publish_and_no_more() -> Non
     assert link.outgoing(Subscribe("2", Filter(QUOTE), owner="far")) is not None
 
 
-def test_it_is_told_what_others_offer_of_what_it_may_read_and_no_more() -> None:
+def test_it_sees_advertisements_of_readable_notifications_only() -> None:
     """It would learn of offers that it may not read; or miss others."""
     link = limited()
     meets = Advertise("1", offer("what in ('alert', 'secret')"))
@@ -65,7 +65,7 @@ def test_it_is_told_what_others_offer_of_what_it_may_read_and_no_more() -> None:
     assert link.outgoing(Advertise("3", offer(QUOTE))) is None, "which it may publish, not read"
 
 
-def test_what_it_was_not_told_is_not_withdrawn() -> None:
+def test_hidden_offers_are_not_withdrawn() -> None:
     """It would learn the end of an unknown subscription; or keep a known one for ever."""
     link = limited()
     for begin, end in ((Subscribe, Unsubscribe), (Advertise, Unadvertise)):
@@ -86,7 +86,7 @@ def test_what_it_was_not_told_is_not_withdrawn() -> None:
         assert link.outgoing(end("1")) is None, "the identity stands for something else now"
 
 
-def test_what_it_offers_is_held_to_what_it_may_publish() -> None:
+def test_its_advertisements_are_limited_to_its_publications() -> None:
     """Others would ask it for data that it may not publish."""
     said = Advertise("1", offer("what in ('quote', 'alert') and price any"))
     with pytest.raises(NotPermittedError, match="'oslo' may not offer"):
@@ -129,7 +129,7 @@ def held(broker: Broker, of: str) -> tuple[set[str], set[str]]:
 
 
 @on_loop
-async def test_it_sees_only_what_it_has_to_of_what_others_ask_for() -> None:
+async def test_it_sees_only_the_necessary_part_of_interests() -> None:
     """The operator of another broker would read the interests of all clients here."""
     may = {"publish": QUOTE, "subscribe": ALERT}
     async with two(Strategy.SUBSCRIPTIONS, **may) as (main, oslo, here, there):

@@ -49,7 +49,7 @@ def values(batch: RecordBatch) -> list[object]:
 
 
 @on_loop
-async def test_a_stretch_has_what_a_reader_gets(tmp_path: Path) -> None:
+async def test_a_batch_has_the_records_of_a_reader(tmp_path: Path) -> None:
     """Rows would be missing, doubled, or cut at the wrong byte."""
     async with connected(tmp_path, BrokerLimits(record_batch_bytes_max=2_000)) as service:
         await filled(service, 100)
@@ -68,7 +68,7 @@ async def test_a_stretch_has_what_a_reader_gets(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_what_is_acknowledged_is_left_out_or_gone(tmp_path: Path) -> None:
+async def test_acknowledged_records_are_omitted_or_deleted(tmp_path: Path) -> None:
     """Work that is done would be done again, or a gap be read in silence."""
     async with connected(tmp_path) as service:
         await filled(service, 10)
@@ -92,7 +92,7 @@ async def test_what_is_acknowledged_is_left_out_or_gone(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_what_cannot_be_read_by_position_is_refused(tmp_path: Path) -> None:
+async def test_a_position_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     """Positions of one log would be taken for those of another."""
     async with connected(tmp_path) as service:
         await filled(service, 1)
@@ -111,7 +111,7 @@ async def test_what_cannot_be_read_by_position_is_refused(tmp_path: Path) -> Non
 
 
 @on_loop
-async def test_few_stretches_wait_for_their_answers(tmp_path: Path) -> None:
+async def test_batches_awaiting_answers_are_bounded(tmp_path: Path) -> None:
     """One client could have a broker hold gigabytes."""
     async with connected(tmp_path) as service:
         await filled(service, 10)

@@ -81,7 +81,7 @@ def greeting() -> Hop:
         ([(0, 1), (1, 2), (0, 2)], {"general": True}),
     ],
 )
-async def test_what_is_published_at_one_is_delivered_at_another(
+async def test_publications_at_one_broker_reach_another(
     links: Links, options: dict[str, Any]
 ) -> None:
     """A network would be as many brokers that know nothing of one another."""
@@ -143,7 +143,9 @@ async def test_a_neighbour_that_is_away_is_tried_again(monkeypatch: pytest.Monke
 
 
 @on_loop
-async def test_two_that_come_to_one_another_have_one_link(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_brokers_that_dial_each_other_keep_one_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each would refuse the other's connection, and both try again for ever."""
     monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     for _ in range(5):
@@ -185,7 +187,7 @@ async def test_two_that_come_to_one_another_have_one_link(monkeypatch: pytest.Mo
         ),
     ],
 )
-async def test_what_does_not_fit_is_refused_in_words(
+async def test_a_misfit_is_refused_with_a_reason(
     one: Membership, other: Membership, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two brokers would misunderstand one another, without a hint at the cause."""
@@ -225,7 +227,7 @@ async def test_a_reader_that_sleeps_holds_up_no_other_beyond_a_link() -> None:
 
 
 @on_loop
-async def test_nothing_comes_twice_in_a_mesh_and_links_that_break_are_gone_round(
+async def test_a_mesh_delivers_once_and_routes_around_broken_links(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Redundant links would bring everything twice, or be of no use when one breaks."""
@@ -263,7 +265,7 @@ async def test_garbage_of_a_neighbour_ends_its_link_only() -> None:
 
 @on_loop
 @pytest.mark.parametrize("is_decided", [True, False])
-async def test_what_is_much_work_is_delivered_too(is_decided: bool) -> None:
+async def test_costly_notifications_are_delivered_too(is_decided: bool) -> None:
     """Tried again in parts it would be taken for a duplicate, or not get over the link."""
     limits = BrokerLimits(batch_work_max=2_000)
     if not is_decided:
@@ -288,7 +290,7 @@ async def test_what_is_much_work_is_delivered_too(is_decided: bool) -> None:
 
 @on_loop
 @pytest.mark.parametrize("ends", [0, 1])
-async def test_what_was_answered_before_a_broker_stops_comes_or_is_counted(ends: int) -> None:
+async def test_answered_publications_arrive_or_are_counted_when_a_broker_stops(ends: int) -> None:
     """An orderly end would lose notifications in flight, uncounted."""
     async with (
         network(2, [(0, 1)]) as brokers,
@@ -351,7 +353,7 @@ async def test_a_broker_that_is_full_makes_its_links() -> None:
 
 
 @on_loop
-async def test_what_a_client_publishes_twice_is_dropped_and_counted() -> None:
+async def test_duplicate_publications_of_a_client_are_dropped_and_counted() -> None:
     """A client that repeats a request without an answer would get an error."""
     data = to_msgpack(Notification({"a": 1}, envelope=Envelope("p-1")))
     async with Broker(port=0, network=Membership("a")) as broker:
@@ -365,7 +367,7 @@ async def test_what_a_client_publishes_twice_is_dropped_and_counted() -> None:
 
 
 @on_loop
-async def test_what_is_refused_of_a_neighbour_is_counted_by_reason() -> None:
+async def test_refusals_of_a_neighbour_are_counted_by_reason() -> None:
     """An operator would not see why a link forwards nothing."""
     publication = Publish((Notification({"a": 1}, envelope=Envelope("p-1")),), 2, "p")
     async with Broker(port=0, network=Membership("a")) as broker:
@@ -436,7 +438,7 @@ async def test_links_of_a_moment_are_made_ever_more_rarely(
 
 
 @on_loop
-async def test_neighbours_come_and_go_while_a_broker_runs() -> None:
+async def test_neighbours_are_added_and_removed_while_a_broker_runs() -> None:
     """A network would have to be stopped to be changed, and all its clients with it."""
     brokers = [Broker(port=0, network=Membership(f"b{each}")) for each in range(3)]
     async with (
@@ -471,7 +473,7 @@ async def test_neighbours_come_and_go_while_a_broker_runs() -> None:
 
 @on_loop
 @pytest.mark.parametrize("options", [{}, {"general": True, "trees": 1}, {"general": True}])
-async def test_a_bundle_crosses_links_as_what_is_looked_at_does(options: dict[str, Any]) -> None:
+async def test_an_unopened_bundle_crosses_links_like_a_decoded_one(options: dict[str, Any]) -> None:
     """Bundles would be lost, doubled or reordered at a link."""
     load_kernels()
     links = [(0, 1), (1, 2), (0, 2)] if options else [(0, 1), (1, 2)]

@@ -119,7 +119,7 @@ def test_brokers_end_with_a_command_that_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_broker_that_cannot_start_gives_the_reason(tmp_path: Path) -> None:
     """A person would see a network that ends, and no reason."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         path = tmp_path / "one.toml"
@@ -131,7 +131,7 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_broker_of_a_mesh_that_is_killed_is_gone_around(seven: Path) -> None:
+def test_a_mesh_routes_around_a_killed_broker(seven: Path) -> None:
     """The example would not do as it claims."""
     with ExitStack() as stack:
         brokers = {

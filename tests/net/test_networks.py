@@ -40,7 +40,7 @@ def test_brokers_of_a_mesh_are_started_and_one_is_killed() -> None:
         (["--name", "a", "--general", "--trees", "9"], "--trees"),
     ],
 )
-def test_what_makes_no_network_is_refused(options: list[str], said: str) -> None:
+def test_invalid_networks_are_refused(options: list[str], said: str) -> None:
     """A broker would run alone, and its owner think that it is in a network."""
     result = here("serve", "--port", "0", *options)
     assert result.returncode == 2

@@ -81,7 +81,7 @@ def test_every_message_travels() -> None:
         ("return pattern", 1, 5, []),
     ],
 )
-def test_what_is_no_such_message_is_one_clear_error(fields: tuple[Any, ...]) -> None:
+def test_malformed_messages_give_one_clear_error(fields: tuple[Any, ...]) -> None:
     """A neighbour that errs would stop a broker, or be believed."""
     with pytest.raises(ContradaError):
         decode_hop(msgspec.Raw(msgspec.msgpack.encode(fields)))
@@ -166,7 +166,7 @@ async def test_a_pattern_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.slow
 @on_loop
-async def test_what_is_due_before_the_rest_is_not_kept_waiting() -> None:
+async def test_an_urgent_match_does_not_wait_for_the_rest() -> None:
     """One notification of now would hold back, for all the slack, matches that are due."""
     slack_us = 3_600_000_000
     async with (
@@ -196,7 +196,7 @@ async def test_patterns_of_a_client_are_bounded() -> None:
 
 
 @on_loop
-async def test_a_pattern_that_is_too_much_work_is_refused_whole() -> None:
+async def test_a_pattern_with_too_much_work_is_refused_whole() -> None:
     """A broker would be kept busy, or left with half of a pattern."""
     names = [f"n{number}" for number in range(150)]
     wide = Filter(dict.fromkeys(names, 1))
@@ -210,7 +210,7 @@ async def test_a_pattern_that_is_too_much_work_is_refused_whole() -> None:
 
 
 @on_loop
-async def test_what_is_large_takes_part_in_no_pattern() -> None:
+async def test_a_large_notification_takes_part_in_no_pattern() -> None:
     """A few notifications that patterns wait for would fill the memory of a broker."""
     large = bytes(BROKER_PATTERN_LIMITS.notification_bytes_max)
     async with (

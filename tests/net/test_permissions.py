@@ -120,7 +120,7 @@ def stamped(publisher: str, **attributes: Any) -> Notification:
 
 
 @on_loop
-async def test_what_a_broker_could_not_decide_is_told_only_to_who_may_read_it() -> None:
+async def test_an_undecided_notification_reaches_permitted_readers_only() -> None:
     """A costly filter would get notifications that its user may not read."""
     async with Broker(port=0, users=users(desk={"subscribe": "k = 1"})) as broker:
         one = Filter("k = 1")
@@ -156,7 +156,7 @@ def numbers(data: list[bytes]) -> list[object]:
 
 @pytest.mark.parametrize("merging", [False, True])
 @on_loop
-async def test_what_one_may_read_is_not_widened_by_what_another_may(merging: bool) -> None:
+async def test_permissions_of_one_reader_do_not_widen_those_of_another(merging: bool) -> None:
     """Subscriptions that cover one another, or are joined on links, would open each other."""
     said = users(desk={"subscribe": "k < 5", "narrow": True}, oslo=ALL)
     far_network = Membership("far", merging=merging)
@@ -191,7 +191,7 @@ def first(it: Any) -> Any:
 
 
 @on_loop
-async def test_one_learns_nothing_of_what_others_ask_for() -> None:
+async def test_subscriptions_of_others_stay_hidden() -> None:
     """Statistics and inspections show subscriptions; errors could, too."""
     secret = "k = 1 and s = 'secret'"
     said = users(desk={"subscribe": "k any", "publish": "k any"})
@@ -275,7 +275,7 @@ async def test_records_are_read_under_names_of_ones_own(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_what_one_reader_is_refused_no_other_is_told(tmp_path: Path) -> None:
+async def test_a_refusal_to_one_reader_is_hidden_from_others(tmp_path: Path) -> None:
     """Of two that share a service one would fail for the other, and learn of its name."""
     said = users(desk={"subscribe": "k any", "publish": "k any"})
     async with (
@@ -293,7 +293,7 @@ async def test_what_one_reader_is_refused_no_other_is_told(tmp_path: Path) -> No
 
 
 @on_loop
-async def test_questions_get_what_may_be_read_from_who_may_answer() -> None:
+async def test_queries_get_readable_answers_from_permitted_sources() -> None:
     """A source could give items beyond its rights, or an asker receive some."""
     said = users(
         desk={"subscribe": "k = 1", "narrow": True}, task={"publish": "k in (1, 2) and s any"}
@@ -332,7 +332,7 @@ async def test_questions_get_what_may_be_read_from_who_may_answer() -> None:
 
 
 @on_loop
-async def test_what_is_passed_over_of_one_source_holds_up_no_other() -> None:
+async def test_answers_dropped_of_one_source_delay_no_other() -> None:
     """It would have taken the room of all: the question would end when its time is over."""
     said = users(task={"publish": "k < 5 and n any"})
     much = [{"k": 9, "n": n} for n in range(5 * ANSWER_WINDOW)]
@@ -355,7 +355,7 @@ async def test_what_is_passed_over_of_one_source_holds_up_no_other() -> None:
 
 @pytest.mark.parametrize("names", [("task/s", "root"), ("root",), ("task/other",)])
 @on_loop
-async def test_what_a_source_answers_is_looked_at_on_its_way(names: tuple[str, ...]) -> None:
+async def test_answers_of_a_source_are_checked_on_the_way(names: tuple[str, ...]) -> None:
     """An unasked source could give anything in any name, to anyone."""
     said = users(desk={"subscribe": "k = 1"}, task={"publish": "k in (1, 2)"})
     async with (
@@ -433,7 +433,7 @@ async def test_nobody_speaks_for_another_in_a_question() -> None:
 
 
 @on_loop
-async def test_a_client_may_not_say_what_brokers_say() -> None:
+async def test_a_client_may_not_send_messages_of_brokers() -> None:
     """Any client could send messages of brokers or neighbours."""
     said = users(desk={"subscribe": True, "publish": True})
     one = bytes(to_msgpack(stamped("desk", k=1)))
@@ -465,7 +465,7 @@ async def test_a_client_may_not_say_what_brokers_say() -> None:
 @needs_numba
 @pytest.mark.parametrize("compiled", [False, True])
 @on_loop
-async def test_what_may_not_be_published_is_left_out_of_what_came_with_it(compiled: bool) -> None:
+async def test_a_forbidden_publication_is_left_out_of_its_batch(compiled: bool) -> None:
     """A refused notification would exclude the others, or pass with them."""
     load_kernels()
     said = users(desk={"publish": "k < 5"})
@@ -507,7 +507,7 @@ def may_write(each: Notification) -> bool:
 
 
 @on_loop
-async def test_what_is_promised_is_all_refused_where_one_may_not_be_published() -> None:
+async def test_a_durable_batch_with_a_forbidden_publication_is_refused_whole() -> None:
     """A part of a batch would be kept, or a forbidden notification."""
     said = users(desk={"publish": "k < 5"})
     async with (
@@ -531,7 +531,7 @@ async def test_what_is_promised_is_all_refused_where_one_may_not_be_published() 
 
 
 @on_loop
-async def test_a_neighbour_that_may_not_all_reads_and_writes_what_it_may() -> None:
+async def test_a_restricted_neighbour_reads_and_writes_within_its_permissions() -> None:
     """A foreign broker could read and write everything; or get nothing after a while."""
     said = users(
         oslo={"link": True, "subscribe": "k < 5", "publish": "k > 90", "publishers": ["*"]}
@@ -612,7 +612,7 @@ async def test_a_change_is_in_force_for_all_that_is(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_what_is_said_by_frames_alone_is_looked_at_too() -> None:
+async def test_publications_as_single_frames_are_checked_too() -> None:
     """Client libraries check nothing of it, and the broker would not either."""
     said = users(desk={"publish": "k = 1", "subscribe": "k = 1"})
     async with (

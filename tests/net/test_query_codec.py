@@ -29,7 +29,7 @@ STATES = SourceState
 @pytest.mark.parametrize("strategy", [Strategy.ADVERTISEMENTS, Strategy.SUBSCRIPTIONS])
 @pytest.mark.parametrize("general", [False, True])
 @on_loop
-async def test_a_question_goes_to_those_who_may_know(strategy: Strategy, general: bool) -> None:
+async def test_a_query_reaches_matching_sources(strategy: Strategy, general: bool) -> None:
     """It would stay at the asker's broker, be doubled in a ring, or load all others."""
     async with (
         network(5, RING if general else FIVE, strategy=strategy, general=general) as brokers,
@@ -61,7 +61,7 @@ async def endless(_: Any) -> AsyncIterator[dict[str, str]]:
 
 
 @on_loop
-async def test_what_a_dead_broker_knew_is_told() -> None:
+async def test_answers_missing_from_a_dead_broker_are_reported() -> None:
     """A part would be taken for the whole when a broker dies in the middle."""
     async with (
         network(3, [(0, 1), (1, 2)]) as brokers,
@@ -89,7 +89,7 @@ async def test_what_a_dead_broker_knew_is_told() -> None:
 
 
 @on_loop
-async def test_a_lost_connection_ends_questions_and_sources_come_back() -> None:
+async def test_a_lost_connection_ends_queries_and_sources_are_restored() -> None:
     """An asker would wait for a lost connection; a source would never be asked again."""
     async with (
         Broker(port=0) as broker,
@@ -126,7 +126,7 @@ async def test_an_end_that_nobody_tells_is_no_end(monkeypatch: pytest.MonkeyPatc
 
 
 @on_loop
-async def test_what_makes_no_sense_is_refused() -> None:
+async def test_invalid_messages_are_refused() -> None:
     """A client could ask in another one's name, or fill a broker."""
     async with Broker(port=0) as broker, connect(broker.address) as client:
         assert isinstance(client, TcpService)
@@ -180,7 +180,7 @@ async def test_nonsense_about_questions_ends_the_connection(message: list[Any]) 
 
 
 @on_loop
-async def test_limits_of_a_client_are_told() -> None:
+async def test_limits_of_a_client_are_reported() -> None:
     """One client could take all places of a broker."""
     limits = BrokerLimits(sources_per_client_max=1, questions_per_client_max=1)
     async with (
@@ -198,7 +198,7 @@ async def test_limits_of_a_client_are_told() -> None:
 
 
 @on_loop
-async def test_large_answers_come_in_parts() -> None:
+async def test_large_answers_arrive_in_parts() -> None:
     """Items too large for one frame would end a connection, or be lost."""
     text = "x" * 200_000
     items = [{"a": number, "text": text} for number in range(200)]
@@ -215,7 +215,7 @@ async def test_large_answers_come_in_parts() -> None:
 
 
 @on_loop
-async def test_asking_ends_in_time_though_the_broker_is_silent(
+async def test_a_query_times_out_at_a_silent_broker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An asker would wait for ever; or an unanswered query would count as answered."""
@@ -230,7 +230,7 @@ async def test_asking_ends_in_time_though_the_broker_is_silent(
 
 
 @on_loop
-async def test_a_question_that_is_asked_twice_counts_still() -> None:
+async def test_a_repeated_query_is_counted() -> None:
     """One client could take all places of a broker after all."""
     async with (
         Broker(port=0, limits=BrokerLimits(questions_per_client_max=2)) as broker,

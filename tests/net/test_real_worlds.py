@@ -127,7 +127,7 @@ async def test_a_network_is_waited_for_as_long_as_it_moves(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [MESH, HIERARCHY], ids=lambda each: str(each.shape))
-def test_nine_brokers_keep_what_worlds_ask_for_while_they_are_killed(
+def test_nine_brokers_match_real_subscriptions_while_they_are_killed(
     kind: Kind, tmp_path: Path
 ) -> None:
     """Guarantees in virtual time would not hold with real processes, disks and sockets."""

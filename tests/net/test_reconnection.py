@@ -108,7 +108,7 @@ async def numbers(events: Subscription[ct.Notification], count: int) -> list[obj
 
 @pytest.mark.slow
 @on_loop
-async def test_a_killed_broker_that_is_back_goes_on_serving() -> None:
+async def test_a_restarted_broker_serves_again() -> None:
     """One crash would end every subscriber of it."""
     first = started()
     with ending(first):
@@ -248,7 +248,7 @@ async def test_the_first_connection_fails_in_words() -> None:
 
 
 @on_loop
-async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice() -> None:
+async def test_unanswered_publications_are_not_sent_twice() -> None:
     """A publisher would count published notifications as lost, or publish them twice."""
 
     async def stuck(_: IngressQueue[int]) -> None:
@@ -283,7 +283,7 @@ async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice() -> No
 
 
 @on_loop
-async def test_what_is_published_meanwhile_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_publications_during_an_outage_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each publisher would have to notice, wait and try again itself; or wait for ever."""
     broker = Broker(port=0)
     await broker.start()
@@ -340,7 +340,7 @@ async def test_ending_never_waits_for_a_broker_that_is_away() -> None:
 
 
 @on_loop
-async def test_a_broker_that_stands_still_holds_up_no_end() -> None:
+async def test_a_hung_broker_does_not_delay_closing() -> None:
     """Closing would wait for a broker that does nothing any more."""
     limits = ClientLimits(goodbye_wait_s=0.05)
     process = started()
@@ -370,7 +370,7 @@ async def test_a_broker_that_stands_still_holds_up_no_end() -> None:
 
 
 @on_loop
-async def test_a_broker_that_stands_still_is_left() -> None:
+async def test_a_hung_broker_is_left() -> None:
     """Unread bytes would bind a client to it, though the next broker is available."""
     limits = ClientLimits(liveness=LivenessLimits(silent_s_max=0.3), client_tick_s=0.05)
     process = started()
@@ -391,7 +391,7 @@ async def test_a_broker_that_stands_still_is_left() -> None:
 
 
 @on_loop
-async def test_who_is_told_of_the_connection_may_use_it() -> None:
+async def test_connection_callbacks_may_use_the_service() -> None:
     """A program that publishes on "connected" would be too early."""
     begun: list[asyncio.Task[ct.Envelope]] = []
 
@@ -412,7 +412,7 @@ async def test_who_is_told_of_the_connection_may_use_it() -> None:
 
 
 @on_loop
-async def test_whoever_closes_may_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_may_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection would stay open behind the program."""
     process = started()
     with ending(process):
@@ -434,7 +434,7 @@ async def test_whoever_closes_may_be_cancelled(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("options", [{"reconnect": False}, {"reconnect_wait_s": 0.02}])
 @on_loop
-async def test_giving_up_is_told_everywhere(options: dict[str, Any]) -> None:
+async def test_giving_up_is_reported_everywhere(options: dict[str, Any]) -> None:
     """Subscribers would wait for ever for a broker that is not restarted."""
     broker = Broker(port=0)
     await broker.start()
@@ -458,7 +458,7 @@ async def test_giving_up_is_told_everywhere(options: dict[str, Any]) -> None:
 
 
 @on_loop
-async def test_what_a_broker_refuses_to_take_up_ends_alone() -> None:
+async def test_a_subscription_refused_on_resumption_ends_alone() -> None:
     """One subscription that the next broker does not take would cost all others."""
     async with (
         Broker(port=0) as one,
@@ -513,7 +513,7 @@ async def test_a_connection_lost_again_while_it_is_taken_up_is_made_again() -> N
 
 
 @on_loop
-async def test_what_waits_to_be_read_takes_its_credit() -> None:
+async def test_unread_notifications_use_credit() -> None:
     """A restarted broker would get more credit than the reader has room for."""
     many = ClientLimits().credit_bytes // ENTRY_BYTES
     async with Broker(port=0) as broker, TcpService(broker.address, publish_wait_s=0) as service:
@@ -540,7 +540,7 @@ async def test_what_waits_to_be_read_takes_its_credit() -> None:
 
 
 @on_loop
-async def test_what_waits_beyond_its_credit_is_not_granted_again() -> None:
+async def test_unread_notifications_beyond_credit_get_no_new_credit() -> None:
     """A large notification would let a broker send more than there is room for, a little later."""
     large, less = bytes(CONTENT_BYTES_MAX - 1_000), bytes(ClientLimits().credit_bytes // 5)
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
@@ -614,7 +614,7 @@ async def test_an_update_outlives_its_connection(times: int) -> None:
 
 
 @on_loop
-async def test_an_update_that_is_refused_later_leaves_what_was_in_force() -> None:
+async def test_a_late_refusal_of_an_update_keeps_the_earlier_filters() -> None:
     """The next broker may not take it: the subscription would end, or ask for nothing."""
     new = ct.FilterSet("n > 5 or m > 5")
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
@@ -715,7 +715,7 @@ async def _one_world(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 @on_loop
-async def test_whatever_comes_and_goes_nothing_is_twice_or_missed(seed: int) -> None:
+async def test_nothing_is_duplicated_or_missed_under_churn(seed: int) -> None:
     """An order of events that nobody has thought of would confuse a client."""
     await _one_world(seed)
 

@@ -109,7 +109,7 @@ async def line(
 
 
 @on_loop
-async def test_what_is_promised_comes_to_a_log_elsewhere_and_is_read_from_anywhere(
+async def test_durable_publications_reach_a_log_elsewhere_and_are_read_from_any_broker(
     tmp_path: Path,
 ) -> None:
     """Guarantees would hold at one broker only."""
@@ -163,7 +163,7 @@ async def test_a_broker_between_may_be_away(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_reader_elsewhere_goes_on_when_the_home_is_back(tmp_path: Path) -> None:
+async def test_a_remote_reader_continues_after_the_owner_restarts(tmp_path: Path) -> None:
     """It would wait for ever, or have to observe a foreign broker."""
     async with (
         line(tmp_path, "ab") as net,
@@ -188,7 +188,7 @@ async def test_a_reader_elsewhere_goes_on_when_the_home_is_back(tmp_path: Path) 
 
 
 @on_loop
-async def test_what_a_reader_says_before_it_knows_of_a_restart_does_not_end_it(
+async def test_acks_of_a_reader_unaware_of_a_restart_do_not_end_it(
     tmp_path: Path,
 ) -> None:
     """A busy reader would be reset, and then ended."""
@@ -214,7 +214,7 @@ async def test_what_a_reader_says_before_it_knows_of_a_restart_does_not_end_it(
 
 
 @on_loop
-async def test_what_is_on_its_way_to_a_reader_of_before_comes_to_no_other(tmp_path: Path) -> None:
+async def test_records_in_flight_to_an_earlier_reader_reach_no_other(tmp_path: Path) -> None:
     """A reader after a restart would get records that the owner delivers again."""
     async with line(tmp_path, "ab") as net, connect(net.address("b")) as owner:
         await (await owner.subscribe("n any", durable="s")).aclose()
@@ -231,7 +231,7 @@ async def test_what_is_on_its_way_to_a_reader_of_before_comes_to_no_other(tmp_pa
 
 
 @on_loop
-async def test_what_comes_while_a_reader_begins_anew_is_not_lost(
+async def test_records_that_arrive_while_a_reader_restarts_are_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records that were granted before it had begun anew would be missing until it leaves."""
@@ -300,7 +300,9 @@ async def test_readers_and_publishers_move_to_another_broker(tmp_path: Path) -> 
 
 
 @on_loop
-async def test_what_is_ended_from_another_broker_asks_for_nothing_more(tmp_path: Path) -> None:
+async def test_a_subscription_ended_from_another_broker_requests_nothing_more(
+    tmp_path: Path,
+) -> None:
     """The former owner would match and hold each ended log for ever."""
     async with line(tmp_path, "ab") as net, connect(net.address("b")) as owner:
         await (await owner.subscribe("n any", durable="s")).aclose()
@@ -341,7 +343,7 @@ async def test_total_order_wants_a_sequencer_that_all_name(tmp_path: Path) -> No
 
 
 @on_loop
-async def test_what_finds_no_room_on_a_link_is_sent_again(tmp_path: Path) -> None:
+async def test_messages_that_find_no_room_on_a_link_are_sent_again(tmp_path: Path) -> None:
     """A slow neighbour would fill the memory; or dropped shipments be lost."""
     limits = BrokerLimits(channel_bytes_max=10_000, transfer_bytes_max=1_000)
     async with (
@@ -361,7 +363,7 @@ async def test_what_finds_no_room_on_a_link_is_sent_again(tmp_path: Path) -> Non
         assert net.brokers["a"].logs.held_back
 
 
-def test_a_message_that_carries_much_goes_in_parts() -> None:
+def test_a_large_message_is_sent_in_parts() -> None:
     """No frame could hold it; or a part would be lost or reordered."""
     to = (Destination("b", 1, 0, 1),)
     shipments = tuple(
@@ -382,7 +384,7 @@ def test_a_message_that_carries_much_goes_in_parts() -> None:
 
 
 @on_loop
-async def test_a_neighbour_that_takes_nothing_of_what_all_must_know_is_ended(
+async def test_a_neighbour_that_does_not_read_network_state_is_ended(
     tmp_path: Path,
 ) -> None:
     """It would fill the memory of its neighbours, or never know the durable subscriptions."""

@@ -18,7 +18,7 @@ def test_importing_the_package_loads_no_broker_and_no_client() -> None:
     assert not done.stdout.strip()
 
 
-def test_the_address_says_which_service_it_is() -> None:
+def test_the_address_selects_the_service() -> None:
     """A program would use an embedded service in place of its broker."""
     assert isinstance(ct.connect(), EmbeddedService)
     assert isinstance(ct.connect("contrada://127.0.0.1"), TcpService)

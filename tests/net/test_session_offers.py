@@ -39,7 +39,7 @@ def raw(number: int, *fields: object) -> Request:
 
 
 @on_loop
-async def test_what_a_client_advertises_goes_with_it() -> None:
+async def test_advertisements_of_a_client_end_with_it() -> None:
     """An offer without a publisher would stay for ever."""
     async with (
         Broker(port=0) as broker,
@@ -138,7 +138,7 @@ async def test_an_advertisement_that_is_not_taken_up_costs_nothing_else(
 
 
 @on_loop
-async def test_a_client_that_goes_while_it_asks_leaves_nothing_behind() -> None:
+async def test_a_client_lost_during_a_query_leaves_nothing() -> None:
     """A broker would keep offers without an owner."""
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         opening = asyncio.create_task(service.advertise(ALARMS).open())
@@ -205,7 +205,7 @@ async def test_advertisements_of_a_client_are_bounded() -> None:
 
 
 @on_loop
-async def test_what_waits_to_be_told_is_held_for_the_client() -> None:
+async def test_waiting_announcements_are_held_for_the_client() -> None:
     """Clients that follow and do not read would fill the memory of a broker."""
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, Hello("client"), Request(1, encode_message(Follow())))
@@ -226,7 +226,7 @@ async def test_what_waits_to_be_told_is_held_for_the_client() -> None:
 
 
 @on_loop
-async def test_much_on_offer_comes_in_several_frames() -> None:
+async def test_many_offers_arrive_in_several_frames() -> None:
     """The offers would not fit into a frame, or delay other connections."""
     limits = BrokerLimits(offers_per_frame_max=2)
     async with Broker(port=0, limits=limits) as broker, connect(broker.address) as service:

@@ -16,7 +16,7 @@ def contrada(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-def test_what_is_signed_is_verified(tmp_path: Path, broker_address: str) -> None:
+def test_signed_files_verify(tmp_path: Path, broker_address: str) -> None:
     """A user of a shell could not verify publishers."""
     key, keys = tmp_path / "desk.pem", tmp_path / "keys.toml"
     made = contrada("key", "make", str(key))
@@ -59,7 +59,7 @@ def test_a_key_that_is_there_is_not_written_over(tmp_path: Path) -> None:
         (("sub", "--durable", "x", "--verify", "{}/text"), "--verify needs the FILTER"),
     ],
 )
-def test_what_cannot_be_is_one_line(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_signing_errors_are_one_line(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
     """Somebody would sign or verify with nothing, or see a trace."""
     (tmp_path / "text").write_text("no key\n", "utf-8")
     ended = contrada(*(each.format(tmp_path) for each in arguments))

@@ -34,7 +34,7 @@ CREDIT = ClientLimits(credit_bytes=20_000)
 
 
 @on_loop
-async def test_what_waits_for_clients_is_handed_over() -> None:
+async def test_queues_of_clients_are_sent_before_the_end() -> None:
     """Each restart of a broker would lose the queues of its subscribers."""
     async with (
         Broker(port=0, limits=PATIENT) as stopped,
@@ -52,7 +52,7 @@ async def test_what_waits_for_clients_is_handed_over() -> None:
 
 @on_loop
 @pytest.mark.parametrize("ends", [0, 1])
-async def test_what_waits_for_a_neighbour_is_handed_over(ends: int) -> None:
+async def test_queues_of_neighbours_are_sent_before_the_end(ends: int) -> None:
     """Answered publications would be lost with a restarted broker."""
     async with (
         network(2, [(0, 1)], PATIENT) as brokers,
@@ -71,7 +71,7 @@ async def test_what_waits_for_a_neighbour_is_handed_over(ends: int) -> None:
 
 
 @on_loop
-async def test_one_who_does_not_read_is_not_waited_for_long() -> None:
+async def test_a_client_that_does_not_read_is_not_awaited_for_long() -> None:
     """One client could keep a broker from ending; or losses would not be counted."""
     async with (
         Broker(port=0, limits=BrokerLimits(handover_wait_s=0.05)) as stopped,
@@ -86,7 +86,7 @@ async def test_one_who_does_not_read_is_not_waited_for_long() -> None:
 
 
 @on_loop
-async def test_what_is_published_while_a_broker_stops_is_not_answered() -> None:
+async def test_publications_at_a_stopping_broker_are_unanswered() -> None:
     """A busy publisher could keep a broker from ending, or count lost notifications as
     published.
     """
@@ -131,7 +131,7 @@ def test_a_second_ctrl_c_ends_a_broker_as_it_is() -> None:
 
 @pytest.mark.parametrize("is_embedded", [False, True])
 @on_loop
-async def test_who_has_no_time_to_stop_leaves_no_connection_behind(is_embedded: bool) -> None:
+async def test_a_stop_without_time_leaves_no_connection(is_embedded: bool) -> None:
     """Others would send to a vanished broker without a reader."""
     async with network(1, []) as brokers:
         address = brokers[0].address

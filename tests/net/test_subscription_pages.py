@@ -42,7 +42,7 @@ async def page_from(service: TcpService, begin: Position) -> FilterPage:
 
 
 @on_loop
-async def test_all_that_clients_ask_for_is_told_whole_and_once(tmp_path: Path) -> None:
+async def test_all_subscriptions_of_clients_are_listed_once(tmp_path: Path) -> None:
     """A pipeline would match less than the broker does, or more."""
     limits = BrokerLimits(page_filters_max=100)
     long = Filter("t in (" + ", ".join(f"'{n}'" for n in range(2_000)) + ")")
@@ -69,7 +69,7 @@ async def test_all_that_clients_ask_for_is_told_whole_and_once(tmp_path: Path) -
 
 
 @on_loop
-async def test_what_neighbours_ask_for_is_not_told() -> None:
+async def test_subscriptions_of_neighbours_are_not_listed() -> None:
     """Two brokers of a network would be taken to have the subscriptions of all."""
     async with (
         network(2, [(0, 1)]) as (north, south),
@@ -83,7 +83,7 @@ async def test_what_neighbours_ask_for_is_not_told() -> None:
 
 
 @on_loop
-async def test_what_stands_is_told_once_while_others_come_and_go(tmp_path: Path) -> None:
+async def test_a_lasting_subscription_is_listed_once_while_others_change(tmp_path: Path) -> None:
     """A filter would be missed, or doubled, while clients are at work."""
     limits = BrokerLimits(page_filters_max=10)
     async with AsyncExitStack() as stack:

@@ -130,7 +130,7 @@ async def test_a_broker_that_is_not_the_right_one_is_refused(
 
 
 @on_loop
-async def test_without_an_authority_whom_the_system_trusts_is_trusted(
+async def test_without_an_authority_those_of_the_system_are_trusted(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker with a certificate of its own could be reached, or one of the public not."""
@@ -142,7 +142,7 @@ async def test_without_an_authority_whom_the_system_trusts_is_trusted(
 
 
 @on_loop
-async def test_plain_and_tls_that_meet_are_told_so(
+async def test_plain_and_tls_ends_get_a_clear_error(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A person would look for the fault in the network."""
@@ -162,7 +162,7 @@ def _is_said(expected: re.Pattern[str], caplog: pytest.LogCaptureFixture) -> boo
 
 
 @on_loop
-async def test_links_say_why_there_is_no_tls(
+async def test_links_report_missing_tls(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An operator would not learn why a link is down."""
@@ -184,7 +184,7 @@ async def test_links_say_why_there_is_no_tls(
 
 
 @on_loop
-async def test_a_certificate_may_be_asked_for(authority: Authority, tmp_path: Path) -> None:
+async def test_a_client_certificate_may_be_required(authority: Authority, tmp_path: Path) -> None:
     """Any machine that knows the address could join a network, or not learn the reason of its
     refusal.
     """
@@ -214,7 +214,7 @@ async def test_a_certificate_may_be_asked_for(authority: Authority, tmp_path: Pa
 
 
 @on_loop
-async def test_who_is_refused_for_its_certificate_is_heard_no_more(
+async def test_a_refused_certificate_ends_the_connection(
     authority: Authority, tmp_path: Path
 ) -> None:
     """The broker would hold any further bytes until the time-out."""
@@ -294,9 +294,7 @@ def test_a_certificate_that_others_refuse_by_the_clock_is_found_out(
 
 
 @pytest.mark.slow
-def test_a_broker_says_that_its_certificate_has_expired(
-    authority: Authority, tmp_path: Path
-) -> None:
+def test_a_broker_reports_its_expired_certificate(authority: Authority, tmp_path: Path) -> None:
     """It would start without a word; and give up one that is in force for one that is not."""
     good, bad = authority.tls(), authority.tls(until=PAST)
     path = tmp_path / "broker.toml"
@@ -346,7 +344,7 @@ def test_files_that_are_no_certificates_are_named(authority: Authority, tmp_path
             tls.client_context()
 
 
-def test_what_makes_no_tls_is_refused(authority: Authority) -> None:
+def test_invalid_tls_settings_are_refused(authority: Authority) -> None:
     """A broker would ask nobody for a certificate, or take everybody's."""
     with pytest.raises(ServiceError, match="needs a certificate"):
         Tls(require_certificate=True)
@@ -359,7 +357,7 @@ def test_what_makes_no_tls_is_refused(authority: Authority) -> None:
 
 
 @on_loop
-async def test_who_comes_and_says_nothing_holds_up_nobody(authority: Authority) -> None:
+async def test_a_silent_tls_client_delays_nobody(authority: Authority) -> None:
     """One stranger could keep a broker from serving or ending."""
     async with Broker(port=0, tls=authority.tls()) as broker:
         port = parse_address(broker.address).port

@@ -20,7 +20,7 @@ from contrada.net.wire.tokens import (
 from tests.asynchronous import on_loop, until
 
 
-def test_a_token_is_known_by_what_is_kept_of_it_and_nothing_else() -> None:
+def test_a_token_is_recognized_by_its_digest_alone() -> None:
     """One user could pose as another, or a reader of the file could."""
     token, record = new_token("desk")
     other, _ = new_token("desk")
@@ -50,7 +50,7 @@ def test_a_token_is_known_by_what_is_kept_of_it_and_nothing_else() -> None:
         "scrypt$16384$8$1$c2FsdA==$" + "A" * 43 + "=$",
     ],
 )
-def test_what_is_kept_is_of_one_kind(record: str) -> None:
+def test_a_digest_has_one_form(record: str) -> None:
     """A file could make a broker take any time, or take anything for a token."""
     with pytest.raises(InvalidValueError, match="expected scrypt"):
         check_record(record)
@@ -141,7 +141,7 @@ async def test_a_token_that_changes_while_it_is_checked_is_wrong(
 
 
 @on_loop
-async def test_who_names_nobody_costs_as_much(counted: list[str]) -> None:
+async def test_an_unknown_user_costs_as_much_as_a_known_one(counted: list[str]) -> None:
     """The time of the check would reveal the names of users."""
     check = TokenCheck(lambda _: None)
     for token in ("nobody.1", "no token", "x" * (TOKEN_CHARS_MAX + 1), "."):

@@ -50,9 +50,7 @@ def are_processed(finished: tuple[ReadableSpan, ...]) -> bool:
 
 @on_loop
 @pytest.mark.parametrize("count", [1, 8])
-async def test_spans_stand_below_one_another_over_two_brokers(
-    spans: InMemorySpanExporter, count: int
-) -> None:
+async def test_spans_are_nested_over_two_brokers(spans: InMemorySpanExporter, count: int) -> None:
     """A reader of traces would see another path than the real one."""
     seen: list[SpanContext] = []
     async with (
@@ -105,7 +103,7 @@ async def test_spans_stand_below_one_another_over_two_brokers(
 
 
 @on_loop
-async def test_what_is_not_sampled_carries_nothing_and_has_no_spans(
+async def test_an_unsampled_notification_has_no_context_and_no_spans(
     spans: InMemorySpanExporter,
 ) -> None:
     """Each notification would be longer, and brokers make spans that nobody wants."""
@@ -124,7 +122,7 @@ async def test_what_is_not_sampled_carries_nothing_and_has_no_spans(
 
 
 @on_loop
-async def test_strange_contexts_are_carried_as_they_are(spans: InMemorySpanExporter) -> None:
+async def test_strange_contexts_are_forwarded_unchanged(spans: InMemorySpanExporter) -> None:
     """A publisher could break a broker or a handler by a text."""
     zeros = f"00-{'0' * 32}-{'0' * 16}-01"
     strange: list[object] = ["", "00-x", zeros, f"00-{'a' * 32}-{'b' * 16}-00", 5]

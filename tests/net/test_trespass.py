@@ -18,7 +18,7 @@ ANSWERED: Final = (5, 7)
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.quick_every(4)
 @on_loop
-async def test_nobody_reads_or_writes_what_he_may_not(seed: int, is_network: bool) -> None:
+async def test_nobody_reads_or_writes_beyond_permissions(seed: int, is_network: bool) -> None:
     """A permission would hold for one way in or out, and not for another."""
     got, world = await trespass(seed, STEPS, is_network=is_network)
     assert got, "something is allowed"

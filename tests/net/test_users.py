@@ -21,7 +21,7 @@ def read(folder: Path, text: str) -> Users:
     return Users.read(path)
 
 
-def test_a_file_says_what_each_may(tmp_path: Path) -> None:
+def test_a_file_sets_the_permissions_of_users(tmp_path: Path) -> None:
     """A user could do more than the file allows."""
     users = read(
         tmp_path,
@@ -87,7 +87,7 @@ def test_a_file_says_what_each_may(tmp_path: Path) -> None:
         ("[users.a", "Expected ']'"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, words: str, tmp_path: Path) -> None:
+def test_errors_name_the_entry(text: str, words: str, tmp_path: Path) -> None:
     """A broker would begin with users that may something else than was meant."""
     with pytest.raises(InputError, match=words):
         read(tmp_path, text)
@@ -115,7 +115,7 @@ def test_other_names_are_names(name: str) -> None:
     check_user_name(name)
 
 
-def test_who_shows_otherwise_who_he_is_is_told_apart() -> None:
+def test_changed_credentials_are_detected() -> None:
     """A user with a new token would keep the old connection, or all would have to reconnect."""
     other = new_token("desk")[1]
     users = Users.of(

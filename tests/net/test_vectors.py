@@ -48,7 +48,7 @@ def test_the_vectors_are_what_the_code_writes() -> None:
     assert vectors.PLACE.read_text("utf-8") == vectors.written(), "python -m tests.net.vectors"
 
 
-def test_vectors_are_told_apart_by_name() -> None:
+def test_vectors_have_different_names() -> None:
     """A failure in another language could not be looked up."""
     names = Counter((each["group"], each["name"]) for each in VECTORS)
     assert {name for name, count in names.items() if count > 1} == set()
@@ -172,7 +172,7 @@ def test_the_page_tells_of_each_message() -> None:
         assert by_client == ("yes" if is_asked else "no")
 
 
-def test_the_page_tells_of_each_message_of_promises() -> None:
+def test_the_page_describes_each_durable_message() -> None:
     """A reader in another language could not send durable requests."""
     section = PAGE.partition("\n## Reliable delivery\n")[2].partition("\n## ")[0]
     found = {row[0]: FIELD.findall(row[1]) for row in map(_cells, section.splitlines()) if row[1:]}
@@ -222,7 +222,7 @@ def test_the_page_names_limits_that_there_are() -> None:
     assert f"ENTRY_BYTES ({ENTRY_BYTES})" in PAGE
 
 
-def test_the_page_names_all_that_brokers_say_of_themselves() -> None:
+def test_the_page_names_all_statistics_of_brokers() -> None:
     """A broker in another language would be refused for a missing capability."""
     _, hello = vectors.FRAMES["hello of a neighbour"]
     assert isinstance(hello, Hello)

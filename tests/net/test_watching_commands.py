@@ -62,7 +62,7 @@ def test_top_tells_rates_of_several_brokers() -> None:
     assert set(seen[south]["link_waiting"]) == {"north"}
 
 
-def test_who_is_newly_told_of_has_no_rate_yet() -> None:
+def test_a_new_entry_has_no_rate_yet() -> None:
     """All that a subscription has ever lost would be shown as lost just now."""
     before, now = {"a/1": 5}, {"a/1": 7, "b/1": 1_000}
     assert _rate(now, before, 2.0, is_partial=True) == {"a/1": 1.0, "b/1": 0.0}
@@ -95,7 +95,7 @@ def test_top_is_drawn_anew_on_a_terminal(broker_address: str) -> None:
 
 
 @on_loop
-async def test_statistics_name_who_does_not_keep_up() -> None:
+async def test_statistics_name_slow_subscribers() -> None:
     """An operator would not learn which subscribers are slow, or get a list of millions."""
     async with (
         Broker(port=0) as broker,
@@ -148,7 +148,7 @@ def test_doctor_finds_a_broker_well() -> None:
 
 
 @on_loop
-async def test_doctor_says_what_counts_mean() -> None:
+async def test_doctor_explains_counters() -> None:
     """A user would see losses without a remedy."""
     async with (
         Broker(port=0) as broker,
@@ -168,7 +168,7 @@ async def test_doctor_says_what_counts_mean() -> None:
 
 
 @pytest.mark.slow
-def test_doctor_says_who_one_has_to_be(tmp_path: Path) -> None:
+def test_doctor_names_the_required_user(tmp_path: Path) -> None:
     """A person would look for a firewall where a token is missing."""
     users = tmp_path / "users.toml"
     one = "--subscribe", "a any", "--token-file", str(tmp_path / "desk.token")
@@ -220,7 +220,7 @@ def inspected(address: str, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_inspect_tells_why_a_notification_goes_where_it_goes() -> None:
+def test_inspect_explains_the_route_of_a_notification() -> None:
     """A user could not find the broker that does not forward a notification."""
     with (
         serving("--name", "north", "--port", "0") as (_, north),
@@ -252,7 +252,7 @@ def test_inspect_tells_why_a_notification_goes_where_it_goes() -> None:
 
 @pytest.mark.slow
 @on_loop
-async def test_what_a_broker_tells_of_itself_is_bounded() -> None:
+async def test_answers_of_a_broker_about_itself_are_bounded() -> None:
     """One inspection of a large broker would return, and make it hold, all of its filters as
     text.
     """
@@ -279,7 +279,7 @@ async def test_what_a_broker_tells_of_itself_is_bounded() -> None:
 
 
 @pytest.mark.slow
-def test_inspect_refuses_what_is_no_notification(broker_address: str) -> None:
+def test_inspect_refuses_invalid_notifications(broker_address: str) -> None:
     """A slip would look like a notification that nobody wants."""
     for text in ("{", "[1]", '{"": 1}'):
         run = contrada("inspect", broker_address, "--notification", text)
@@ -289,7 +289,7 @@ def test_inspect_refuses_what_is_no_notification(broker_address: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_of_what_is_kept_says_why_nothing_comes() -> None:
+def test_a_log_reader_explains_missing_records() -> None:
     """A person would wait for a broker that is away, or refuses him, and not know it."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with serving("--port", "0") as (broker, address):

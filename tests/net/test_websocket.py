@@ -73,7 +73,7 @@ def begun() -> tuple[Line, Noting, MessageTransport, "asyncio.Task[None]"]:
 
 
 @on_loop
-async def test_what_is_written_waits_for_room_and_says_so() -> None:
+async def test_writes_wait_for_room() -> None:
     """Unsent bytes for a slow reader would pile up, or count as read."""
     line, end, transport, over = begun()
     transport.set_write_buffer_limits(high=100, low=20)
@@ -121,7 +121,7 @@ async def test_nothing_is_read_while_reading_pauses() -> None:
 
 @pytest.mark.parametrize("fault", [None, ConnectionError("broke")])
 @on_loop
-async def test_the_end_of_the_other_side_is_told_once(fault: Exception | None) -> None:
+async def test_the_end_of_the_connection_is_reported_once(fault: Exception | None) -> None:
     """A client would wait for a lost peer, or not learn the reason."""
     line, end, transport, over = begun()
     transport.write(b"unsent")
@@ -171,7 +171,7 @@ def test_addresses_of_websocket_are_read(text: str, expected: Address) -> None:
     assert parse_address(str(expected)) == expected
 
 
-def test_several_ways_stand_for_one_another() -> None:
+def test_equivalent_transports_are_interchangeable() -> None:
     """A client without TCP would have no alternative."""
     found = parse_addresses("contrada+ws://a,b:81/c,contrada://d,e")
     assert [str(each) for each in found] == [
@@ -184,13 +184,13 @@ def test_several_ways_stand_for_one_another() -> None:
 
 
 @pytest.mark.parametrize("end", ["?a=1", "#b", "/ä", "/a b", ":0", ":", "/a,b c"])
-def test_what_is_no_address_of_websocket_is_refused(end: str) -> None:
+def test_invalid_websocket_addresses_are_refused(end: str) -> None:
     """It would end in a strange error of a library."""
     with pytest.raises(AddressError):
         parse_address(f"contrada+ws://desk{end}")
 
 
-def test_without_the_library_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_gives_installation_help(monkeypatch: pytest.MonkeyPatch) -> None:
     """A link would be tried for ever, with an error of an import."""
     monkeypatch.setattr(address, "find_spec", lambda _: None)
     with pytest.raises(MissingRequirementError, match=r"pip install contrada\[http\]"):

@@ -20,7 +20,7 @@ def seal(agreed: bytes = b"", *, number: int = 0, key: GroupKey = KEY) -> GroupS
     return GroupSeal(key, agreed, lambda size: next(draws).to_bytes(size, "big"))
 
 
-def test_what_is_sealed_is_opened_once() -> None:
+def test_a_sealed_datagram_opens_once() -> None:
     """A group would not hear itself, or take a replay for news."""
     one, other = seal(), seal(number=1)
     datagram = one.seal(b"content", AT, NOW_US)
@@ -100,7 +100,7 @@ def test_senders_are_bounded() -> None:
     assert opener.senders == 1
 
 
-def test_no_nonce_comes_twice() -> None:
+def test_no_nonce_is_repeated() -> None:
     """One key stream for two datagrams would give both away."""
     one = seal()
     one._sealed = (1 << 32) - 1

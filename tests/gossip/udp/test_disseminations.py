@@ -121,7 +121,7 @@ async def test_subscriptions_end_and_change_on_all_ways(kind: str) -> None:
 
 
 @on_loop
-async def test_what_is_not_registered_is_told() -> None:
+async def test_an_unregistered_dissemination_is_reported() -> None:
     """A class that travels elsewhere would be published where nobody listens, in silence."""
     async with ct.connect() as service:
         with pytest.raises(ServiceError, match="'hpmcast' is not registered"):

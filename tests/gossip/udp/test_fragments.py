@@ -9,7 +9,7 @@ from contrada.gossip.udp.fragments import PIECE_BYTES, Reassembly, pieces_of
 
 
 @given(st.integers(0, 6 * PIECE_BYTES), st.randoms(use_true_random=False))
-def test_a_message_is_whole_by_its_last_piece(size: int, rng: object) -> None:
+def test_a_message_is_complete_with_its_last_piece(size: int, rng: object) -> None:
     """A message would be doubled, cut, or reordered."""
     content = bytes(each % 251 for each in range(size)) or b"-"
     pieces = pieces_of(content, 7)
@@ -29,7 +29,7 @@ def test_any_bytes_are_harmless(pieces: list[tuple[bytes, bytes]]) -> None:
     assert len(assembling) <= 2 * GossipLimits().incomplete_of_sender_max
 
 
-def test_what_is_no_piece_is_refused() -> None:
+def test_malformed_pieces_are_refused() -> None:
     """Pieces would overlap, or be of a message without end."""
     head = fragments._HEAD
     full = bytes(PIECE_BYTES)

@@ -48,7 +48,7 @@ def test_a_key_is_made(tmp_path: Path) -> None:
         (("bridge", "--group", "127.0.0.1:9"), "--to-broker FILTER, or both"),
     ],
 )
-def test_what_cannot_be_is_one_line(arguments: tuple[str, ...], said: str, key: Path) -> None:
+def test_gossip_errors_are_one_line(arguments: tuple[str, ...], said: str, key: Path) -> None:
     """A user would not know the expected value."""
     ended = asked(*arguments, "--key", str(key))
     assert ended.exit_code == 2
@@ -56,7 +56,7 @@ def test_what_cannot_be_is_one_line(arguments: tuple[str, ...], said: str, key: 
     assert ended.stderr.count("\n") == 1
 
 
-def test_nobody_there_is_told(key: Path) -> None:
+def test_a_group_nobody_answers_is_reported(key: Path) -> None:
     """A newcomer would wait for ever, or without a hint at the cause."""
     ended = asked("join", "127.0.0.1:9", "--key", str(key), "--wait", "0.2")
     assert (ended.exit_code, ended.stdout) == (1, "")

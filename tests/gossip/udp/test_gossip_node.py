@@ -32,7 +32,7 @@ LOCAL = ("127.0.0.1", 9)
 
 
 @on_loop
-async def test_a_group_hears_what_it_asked_for() -> None:
+async def test_a_group_receives_its_matches() -> None:
     """Events would be lost, doubled, or delivered to others."""
     async with group_of([(0, 0), (0, 1), (2, 0)]) as nodes:
         one, two, three = nodes
@@ -55,7 +55,7 @@ async def test_a_group_hears_what_it_asked_for() -> None:
 
 
 @on_loop
-async def test_who_leaves_is_known_to_have_left() -> None:
+async def test_leaving_is_known_to_the_group() -> None:
     """Others would send to a departed participant until they detect it."""
     async with group_of([(0, 0), (0, 1)]) as (one, two):
         rounds = one.participant.statistics().round
@@ -69,7 +69,7 @@ async def test_who_leaves_is_known_to_have_left() -> None:
 
 
 @on_loop
-async def test_an_address_that_is_taken_is_told() -> None:
+async def test_a_taken_address_is_reported() -> None:
     """Two would have one address; or a random newcomer would not draw another one."""
     group = GossipGroup(parameters=replace(QUICK, levels=1, branching=2, redundancy=1))
     async with node(address=(0,), group=group) as one:
@@ -80,7 +80,7 @@ async def test_an_address_that_is_taken_is_told() -> None:
 
 
 @on_loop
-async def test_a_foreign_group_is_not_heard() -> None:
+async def test_a_foreign_group_is_ignored() -> None:
     """A participant with another key or parameters would be admitted; or not know the reason."""
     other = GossipGroup(parameters=replace(QUICK, fanout=2))
     async with node() as one:
@@ -126,7 +126,7 @@ def test_groups_that_cannot_be_are_refused() -> None:
 
 
 @on_loop
-async def test_a_message_of_many_datagrams_comes_whole() -> None:
+async def test_a_message_of_many_datagrams_arrives_whole() -> None:
     """A message larger than a datagram would be lost; or a too large one be delivered in part."""
     body = bytes(range(256)) * 400
     async with group_of([(0, 0), (0, 1)]) as (one, two), two.subscribe("a = 1") as found:
@@ -139,7 +139,7 @@ async def test_a_message_of_many_datagrams_comes_whole() -> None:
 
 
 @on_loop
-async def test_who_does_not_read_loses_and_knows_it() -> None:
+async def test_losses_of_a_slow_reader_are_counted() -> None:
     """Memory would grow with unread events; or losses would not be counted."""
     async with node() as one, one.subscribe("a any", when_full="disconnect") as strict:
         async with one.subscribe("a any", when_full="block") as slow:
@@ -155,7 +155,7 @@ async def test_who_does_not_read_loses_and_knows_it() -> None:
 
 
 @on_loop
-async def test_who_publishes_too_much_waits() -> None:
+async def test_publishing_too_much_waits() -> None:
     """Events would be dropped in silence where more is published than is gossiped."""
     limits = GossipLimits(events_in_transit_max=2)
     async with (
@@ -170,7 +170,7 @@ async def test_who_publishes_too_much_waits() -> None:
 
 
 @on_loop
-async def test_what_is_wanted_can_change() -> None:
+async def test_interests_can_change() -> None:
     """An update would not reach the group."""
     async with group_of([(0, 0), (3, 1)]) as (one, two), two.subscribe("a = 1") as found:
         await found.update("a = 2")

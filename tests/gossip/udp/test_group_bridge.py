@@ -60,7 +60,7 @@ async def test_a_bridge_without_a_way_is_refused() -> None:
 
 
 @on_loop
-async def test_a_bridge_ends_with_its_service_and_outlives_what_is_refused() -> None:
+async def test_a_bridge_survives_refusals_and_ends_with_its_service() -> None:
     """One event that is too large would end it; or it would run on without one side."""
     async with group_of([(0, 0)]) as (one,):
         service = ct.connect()

@@ -41,7 +41,7 @@ def test_sources_are_bounded() -> None:
 
 
 @on_loop
-async def test_what_is_over_the_rate_waits_in_order_and_is_bounded() -> None:
+async def test_messages_over_the_rate_wait_in_order_and_are_bounded() -> None:
     """A burst would be lost, reordered, or kept without bound."""
     sent: list[bytes] = []
     now = [0]

@@ -50,7 +50,7 @@ def has_learned(one: LossyNode) -> bool:
 
 @pytest.mark.slow
 @on_loop
-async def test_a_hundred_hear_what_they_want_though_much_is_lost() -> None:
+async def test_a_hundred_receive_their_matches_despite_losses() -> None:
     """Interested participants would be missed, or others than delegates would be loaded."""
     parameters = Parameters(
         period_us=150_000, fanout=3, redundancy=3, levels=2, branching=10, loss=LOSS, constant=2.0
