@@ -19,5 +19,5 @@ def test_limits_are_values() -> None:
 def test_limits_are_named_by_keyword() -> None:
     """A call would set another limit after a field was added."""
     with pytest.raises(TypeError, match="positional"):
-        IndexLimits(1)  # type: ignore[misc]
+        IndexLimits(1)  # type: ignore[call-arg]
     assert len(Index[int](limits=IndexLimits(work_plain_max=1))) == 0
