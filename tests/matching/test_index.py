@@ -640,7 +640,7 @@ def test_a_rule_with_a_residue_covers_nothing_for_sure(tmp_path: Path) -> None:
     assert index.covering(ct.Filter("a = 1 and b = 2")) == []
     assert index.covered(ct.Filter("a any and b any")) == ["same"]
     assert index.meeting(ct.Filter("a = 1")) == ["same"]
-    with pytest.raises(EncodingError, match="cannot write the index: 1 rules leave a residue"):
+    with pytest.raises(EncodingError, match="cannot write the index: 1 rules have a residue"):
         pickle.dumps(index)
     with pytest.raises(EncodingError):
         index.save(tmp_path / "index")
