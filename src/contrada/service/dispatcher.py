@@ -403,7 +403,7 @@ class Dispatcher:
     def listen(
         self, client: Client, tell: Callable[[DeliverQuestion | NotifyClient], None]
     ) -> None:
-        """Has a client told of queries to its sources, and of answers to its own."""
+        """Reports queries to a client's sources, and answers to its own, to the client."""
         self._listeners[client.name] = tell
 
     def ask(self, client: Client, question: Ask) -> None:

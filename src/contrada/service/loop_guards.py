@@ -140,7 +140,7 @@ def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> 
 
 
 def check_items(items: object) -> None:
-    """Raises ServiceError for a single item, whose parts would be published as items."""
+    """Raises ServiceError for a single item: its parts would be published."""
     if isinstance(items, str | bytes | Mapping):
         kind = type(items).__name__
         raise ServiceError(f"cannot publish the parts of a {kind}: expected a list of items")
