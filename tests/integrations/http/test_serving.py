@@ -187,6 +187,6 @@ async def test_clients_and_links_connect_to_the_http_port(tmp_path: Path) -> Non
 
 
 def publish_reaches(publisher: Service, events: Subscription[Any]) -> bool:
-    """Whether what is published now and then has come there."""
+    """Whether a repeated publication is delivered."""
     asyncio.ensure_future(publisher.publish({"a": 1}))  # noqa: RUF006 - it is awaited by what comes
     return bool(events.statistics().queued)

@@ -171,7 +171,7 @@ async def test_filters_are_checked_against_permissions() -> None:
 
 @on_loop
 async def test_streams_of_a_removed_user_end() -> None:
-    """An open stream would go on for a removed user."""
+    """An open stream would continue for a removed user."""
     users, shown, tokens = known()
     async with serving(users=users, token=tokens["root"]) as it:
         asked = {"filter": "type = 'com.example.order'"}
@@ -211,7 +211,7 @@ async def test_subscriptions_to_sinks_are_seen_by_their_owner_alone() -> None:
 
 @on_loop
 async def test_refusals_are_logged_with_user_and_address(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither the log nor the answer would show who was refused, and where."""
+    """Neither the log nor the answer would show the refused user and address."""
     users, shown, tokens = known()
     caplog.set_level(logging.INFO, "contrada")
     async with serving(users=users, token=tokens["root"]) as it:

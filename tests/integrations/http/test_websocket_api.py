@@ -24,7 +24,7 @@ async def talking(it: Served, **options: Any) -> AsyncIterator[ClientConnection]
 
 
 async def say(socket: ClientConnection, **said: Any) -> Any:
-    """What is answered to a message."""
+    """Returns the answer to a message."""
     await socket.send(json.dumps(said))
     return json.loads(await socket.recv())
 
@@ -63,7 +63,7 @@ async def test_a_fault_ends_the_conversation(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def id_of(said: str) -> str:
-    """The id that can be told of a message."""
+    """Returns the id of a message that an answer can repeat."""
     found = re.search('"id": "([a-z]{1,128})"', said)
     return found[1] if found else ""
 
