@@ -27,9 +27,9 @@ FEED: Final = "nws_cap_atom_2015-06-29T1735.xml"
 _MEASURED: Final = """
 import sys
 from pathlib import Path
-from contrada.integrations.files import Reading, Renderer
+from contrada.integrations.files import ReadOptions, Renderer
 with open(sys.argv[1], "rb") as stream:
-    for each in Renderer(Reading(strategy="split", entries="entry")).render(stream):
+    for each in Renderer(ReadOptions(strategy="split", entries="entry")).render(stream):
         pass
 status = Path("/proc/self/status").read_text()
 print(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
