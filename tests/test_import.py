@@ -55,6 +55,32 @@ def test_an_embedded_service_loads_nothing_of_the_broker() -> None:
     assert sum(name.split(".")[0] == "contrada" for name in loaded) <= MODULES_EMBEDDED_MAX
 
 
+CPU_EMBEDDED_MAX_S: Final = 0.25
+CPU_EMBEDDED_MAX_RATIO: Final = 6.5
+"""Of the CPU time that asyncio and msgspec need alone, for machines slower than the one measured."""
+
+CPU = """
+import resource
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(used.ru_utime + used.ru_stime)
+"""
+
+
+def cpu_s(code: str) -> float:
+    """The least CPU time in seconds of three processes that run code."""
+    command = [sys.executable, "-c", code + CPU]
+    return min(
+        float(subprocess.run(command, capture_output=True, check=True).stdout.split()[-1])
+        for _ in range(3)
+    )
+
+
+def test_an_embedded_service_opens_in_little_time() -> None:
+    """Each script and test with an embedded service would begin later."""
+    limit_s = max(CPU_EMBEDDED_MAX_S, CPU_EMBEDDED_MAX_RATIO * cpu_s("import asyncio, msgspec\n"))
+    assert cpu_s(EMBEDDED) <= limit_s
+
+
 def test_the_pipeline_on_spark_waits_for_spark() -> None:
     """A program that only reads a description of a pipeline would need PySpark and Java."""
     probe = (
