@@ -57,7 +57,7 @@ def test_an_embedded_service_loads_nothing_of_the_broker() -> None:
 
 CPU_EMBEDDED_MAX_S: Final = 0.25
 CPU_EMBEDDED_MAX_RATIO: Final = 6.5
-"""Of the CPU time that asyncio and msgspec need alone, for machines slower than the one measured."""
+"""Of the CPU time of asyncio and msgspec alone, for machines slower than the one measured."""
 
 CPU = """
 import resource
