@@ -62,7 +62,7 @@ def test_two_attributes_of_one_name_are_none(compiled: bool) -> None:
     assert parts_of(data.replace(b"ab", b"a\x7f"), compiled) is None
 
 
-# The seconds of a time of 96 bits may overflow, in silence where compiled; its first byte refuses it.
+# Seconds of 64 bits may overflow, silently where compiled; both refuse such a time by its header.
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 @needs_numba
 @given(
