@@ -76,7 +76,7 @@ def connect(
 
         again: dict[str, Any] = {"reconnect": reconnect, "reconnect_wait_s": reconnect_wait_s}
         if limits is not None:
-            again |= _given(limits=limits.client, service_limits=limits.service)
+            again |= _drop_none(limits=limits.client, service_limits=limits.service)
         return TcpService(address, options=ConnectOptions(tls, token), **again, **own)
     if network:
         from contrada.net.broker.embedded_broker import EmbeddedBroker
@@ -84,14 +84,14 @@ def connect(
 
         membership = replace(membership_of(network), token=token)
         if limits is not None:
-            own |= _given(limits=limits.broker, core_limits=limits)
+            own |= _drop_none(limits=limits.broker, core_limits=limits)
         return EmbeddedBroker(membership, store=store, tls=tls, **own)
     from contrada.service.embedded_service import EmbeddedService
 
     return EmbeddedService(store=store, limits=limits, **own)
 
 
-def _given(**options: Any) -> dict[str, Any]:
+def _drop_none(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -92,8 +92,8 @@ class _LinkQueue(SubscriptionQueue[Carried]):
         self.sent += len(batch)
         if trace_spans.is_on:
             router = self._connection.broker.dispatcher.router
-            encode_message = [bytes(encoding_of(each)) for each, _, _ in batch]
-            trace_spans.trace_departures("link", router.name, self.to, encode_message)
+            encodings = [bytes(encoding_of(each)) for each, _, _ in batch]
+            trace_spans.trace_departures("link", router.name, self.to, encodings)
         return Hop(
             [
                 encode_publish([bytes(encoding_of(each)) for each, _, _ in run], hops, source)
