@@ -24,8 +24,8 @@ else
 TYPED  := $(CODE)
 endif
 
-# The tests of Spark go to one process, so that a run starts one session.
-PYTEST = $(BIN)/python -m pytest -n auto --dist loadgroup
+# Each process that runs tests starts one Spark session and shares it.
+PYTEST = $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -55,7 +55,6 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
             cases[test] += 1
         if item.path.is_relative_to(TESTS / "integrations" / "spark"):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared_data)
 
