@@ -104,28 +104,18 @@ def ten_thousand() -> Measurement:
     return measured("own")
 
 
-@figure(
-    name="patterns/100",
-    unit="us",
-    workload="the same stream with 100 of the patterns",
-)
+@figure(name="patterns/100", unit="us", workload="the same stream with 100 of the patterns")
 def one_hundred() -> Measurement:
     return measured("own", 100)
 
 
-@figure(
-    name="patterns/every",
-    unit="us",
-    workload="the 10,000 patterns with `every`",
-)
+@figure(name="patterns/every", unit="us", workload="the 10,000 patterns with `every`")
 def every() -> Measurement:
     return measured("every")
 
 
 @figure(
-    name="patterns/shared-end",
-    unit="us",
-    workload="10,000 patterns whose last filter is the same",
+    name="patterns/shared-end", unit="us", workload="10,000 patterns whose last filter is the same"
 )
 def shared_end() -> Measurement:
     return measured("shared end")

@@ -79,9 +79,7 @@ def delay() -> Measurement:
 
 
 @figure(
-    name="peers/among-1000",
-    unit="notifications/s",
-    workload=f"{LOAD}; 1,000 other subscriptions",
+    name="peers/among-1000", unit="notifications/s", workload=f"{LOAD}; 1,000 other subscriptions"
 )
 def among_thousand() -> Measurement:
     return rate_beside_one("contrada among 1,000")

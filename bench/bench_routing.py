@@ -193,11 +193,7 @@ def set_up() -> Measurement:
     return _set_up("maximal first")
 
 
-@figure(
-    name="routing/set-up-random",
-    unit="s",
-    workload="the same subscriptions in random order",
-)
+@figure(name="routing/set-up-random", unit="s", workload="the same subscriptions in random order")
 def set_up_random() -> Measurement:
     return _set_up("random")
 
@@ -266,11 +262,7 @@ def mesh_messages() -> Measurement:
     return _against_acyclic(0, 1)
 
 
-@figure(
-    name="routing/mesh-entries",
-    unit="entries",
-    workload="the same: held by a server",
-)
+@figure(name="routing/mesh-entries", unit="entries", workload="the same: held by a server")
 def mesh_entries() -> Measurement:
     return _against_acyclic(1, 1)
 

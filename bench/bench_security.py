@@ -169,9 +169,6 @@ def over_tls() -> Measurement:
         issued.private_key_and_cert_chain_pem.write_to_path(str(shown))
         flags, access = ["--tls-certificate", str(shown)], ["", str(trusted)]
         tls = Tls(authority=trusted).client_context()
-        both = [
-            trip(stack, 1, flags, access, tls),
-            trip(stack, 1, [], [], None),
-        ]
+        both = [trip(stack, 1, flags, access, tls), trip(stack, 1, [], [], None)]
         secret, plain = asyncio.run(compared(both, 0))
     return Measurement([b / a for a, b in zip(secret, plain, strict=True)])

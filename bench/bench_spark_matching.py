@@ -140,11 +140,7 @@ def one_hundred_thousand() -> Measurement:
     return _share(_base(100_000))
 
 
-@figure(
-    name="spark/match-100k-texts",
-    unit="of the floor",
-    workload="the same, with texts as keys",
-)
+@figure(name="spark/match-100k-texts", unit="of the floor", workload="the same, with texts as keys")
 def texts_as_keys() -> Measurement:
     """The cost of returning texts, the larger part of the output."""
     return _share(_base(100_000, texts=True))

@@ -116,10 +116,7 @@ def ten() -> Measurement:
 
 
 @figure(
-    name="spark/patterns/1,000",
-    unit="rows/s",
-    workload="the same by 1,000 hosts",
-    at_least=350_000,
+    name="spark/patterns/1,000", unit="rows/s", workload="the same by 1,000 hosts", at_least=350_000
 )
 def thousand() -> Measurement:
     return measured(1_000, "transformWithState")

@@ -294,9 +294,7 @@ def interval_sets(max_leaves: int = 6) -> st.SearchStrategy[ValueSet]:
 def _combined(parts: list[tuple[ValueSet, bool, bool]]) -> ValueSet:
     signed = [(one if positive else ~one, either) for one, positive, either in parts]
     return reduce(
-        lambda held, part: held | part[0] if part[1] else held & part[0],
-        signed[1:],
-        signed[0][0],
+        lambda held, part: held | part[0] if part[1] else held & part[0], signed[1:], signed[0][0]
     )
 
 

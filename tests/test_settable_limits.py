@@ -34,11 +34,7 @@ def test_limits_are_read_from_a_table_and_from_the_environment() -> None:
     [
         ({"rooter": {}}, {}, "limits: found the key rooter, expected one of: service, router"),
         ({"router": 5}, {}, "limits: router: found 5, expected a table"),
-        (
-            {"router": {"x_max": 5}},
-            {},
-            "router: found the key x_max, expected .*servers_max",
-        ),
+        ({"router": {"x_max": 5}}, {}, "router: found the key x_max, expected .*servers_max"),
         ({"router": {"servers_max": "5"}}, {}, "servers_max: found '5', expected a number from 0"),
         ({"router": {"servers_max": -1}}, {}, "servers_max: found -1, expected a number from 0"),
         ({"router": {"servers_max": True}}, {}, "servers_max: found True"),

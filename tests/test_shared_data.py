@@ -18,10 +18,7 @@ def test_found_by_its_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     ("required", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)]
 )
 def test_absent_skips_unless_required(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    required: str,
-    outcome: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, required: str, outcome: type[BaseException]
 ) -> None:
     """`make verify` would pass without the data, or everything else would fail without it."""
     monkeypatch.setenv("CONTRADA_SHARED_DATA", str(tmp_path))

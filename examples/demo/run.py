@@ -108,9 +108,7 @@ async def demo(out: Path, progress: Progress) -> Results:
         async with asyncio.TaskGroup() as group:
             piped = group.create_task(processes.pipeline(DESCRIPTION, out, address))
             expected = await evaluate(
-                pipeline,
-                INTERESTS,
-                show=lambda done: progress.update(evaluating, completed=done),
+                pipeline, INTERESTS, show=lambda done: progress.update(evaluating, completed=done)
             )
             progress.update(evaluating, completed=records)
             progress.update(delivering, total=sum(expected.totals.values()))

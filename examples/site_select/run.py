@@ -16,16 +16,7 @@ from typing import Any, Final
 
 import contrada as ct
 from contrada.routing.aggregation import AggregateKind
-from examples.site_select.sites import (
-    BUSY_TRAIT,
-    HIGH,
-    WEST,
-    Flight,
-    Site,
-    airlines,
-    bits,
-    load,
-)
+from examples.site_select.sites import BUSY_TRAIT, HIGH, WEST, Flight, Site, airlines, bits, load
 
 COUNT: Final = ct.Aggregate(AggregateKind.COUNT)
 FLIGHTS: Final = ct.Aggregate(AggregateKind.SUM, "flights")

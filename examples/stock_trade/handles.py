@@ -7,13 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import contrada as ct
-from examples.stock_trade.obvents import (
-    Bought,
-    MarketPrice,
-    SpotPrice,
-    StockMarket,
-    StockQuote,
-)
+from examples.stock_trade.obvents import Bought, MarketPrice, SpotPrice, StockMarket, StockQuote
 from examples.stock_trade.parties import Bank, Broker, Market
 
 

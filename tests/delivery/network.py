@@ -32,11 +32,7 @@ CREDIT = 1_000
 def notice(i: int, delivery: str, publisher: str = "", sequence: int = 0) -> Notification:
     """A notification with a number, of a delivery class."""
     envelope = Envelope(
-        id=f"{publisher}{i}",
-        publisher=publisher,
-        sequence=sequence,
-        time_us=5,
-        delivery=delivery,
+        id=f"{publisher}{i}", publisher=publisher, sequence=sequence, time_us=5, delivery=delivery
     )
     return Notification({"i": i}, envelope=envelope)
 

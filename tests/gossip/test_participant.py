@@ -383,9 +383,7 @@ def answer_of(effects: Sequence[GossipEffect]) -> Update:
 def test_digests_are_answered_with_newer_lines_and_requests_for_older_ones() -> None:
     """Views would not converge: gossip pull, both ways."""
     one = alone()
-    stamps = one.membership.view.stamps(
-        1,
-    )
+    stamps = one.membership.view.stamps(1)
     older = msgspec.structs.replace(stamps[2], timestamp_us=T - 1, mark=7)
     newer = msgspec.structs.replace(stamps[3], timestamp_us=T + 1, mark=7)
     later = msgspec.structs.replace(stamps[4], timestamp_us=T + 1)

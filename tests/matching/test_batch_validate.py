@@ -65,11 +65,7 @@ def test_two_attributes_of_one_name_are_none(compiled: bool) -> None:
 # Seconds of 64 bits may overflow, silently where compiled; both refuse such a time by its header.
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 @needs_numba
-@given(
-    one=strategies.notifications(),
-    at=st.integers(0, 400),
-    byte=st.integers(0, 255),
-)
+@given(one=strategies.notifications(), at=st.integers(0, 400), byte=st.integers(0, 255))
 def test_both_kinds_say_the_same(one: Notification, at: int, byte: int) -> None:
     """The kernel tested in plain Python would differ from the compiled one."""
     data = bytearray(to_msgpack(one.with_envelope(STAMPED)))

@@ -302,9 +302,7 @@ def test_a_table_is_matched_as_its_rows(compiled: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_short_lived_key_leaves_nothing_in_the_long_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_short_lived_key_leaves_nothing_in_the_long_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index with many short subscriptions would grow forever."""
     monkeypatch.setattr(module("segment"), "UNUSED_BYTES_MIN", 4_000)
     index: ct.Index[str] = new_index(False)

@@ -28,10 +28,7 @@ from tests.matching.engines import COMPILED, ENGINES, arrays_of, loaded_index, n
     notification=strategies.notifications(),
 )
 def test_a_saved_index_is_the_same(
-    compiled: Any,
-    subscriptions: list[Any],
-    more: ct.Filter,
-    notification: ct.Notification,
+    compiled: Any, subscriptions: list[Any], more: ct.Filter, notification: ct.Notification
 ) -> None:
     """A filter, a key or an operator would be lost in the file, or updates be impossible."""
     index: ct.Index[Any] = new_index(compiled)

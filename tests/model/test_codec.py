@@ -33,10 +33,7 @@ def test_json_is_bounded_in_bytes(size: int) -> None:
     """Text of other alphabets could be several times as large as the limit."""
     text = '"' + "é" * (size // 2 - 1) + "x" * (size % 2) + '"'
     assert len(text) < 20
-    with (
-        mock.patch.object(codec, "ENCODING_BYTES_MAX", 20),
-        pytest.raises(EncodingError) as caught,
-    ):
+    with mock.patch.object(codec, "ENCODING_BYTES_MAX", 20), pytest.raises(EncodingError) as caught:
         from_json(text)
     assert ("ENCODING_BYTES_MAX" in caught.value.reason) == (size > 20)
 

@@ -465,9 +465,7 @@ async def test_a_fault_while_a_token_is_checked_ends_the_connection(
 
 
 @on_loop
-async def test_nothing_is_done_before_authentication(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_nothing_is_done_before_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames behind a hello would be processed for an unknown user, or fill a broker meanwhile."""
     async with Broker(port=0, users=users(desk=desk())) as broker:
         keeper = broker._authenticator

@@ -693,9 +693,7 @@ async def test_connecting_again_at_once_is_not_spoilt_by_the_first_attempt() -> 
         server = await loop.create_server(lambda: protocols.pop(0)(), "127.0.0.1", 0)
         address = f"contrada://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         service = TcpService(address, limits=ClientLimits(connect_wait_s=0.05))
-        with (
-            pytest.raises(ConnectionFailedError, match="no answer"),
-        ):
+        with pytest.raises(ConnectionFailedError, match="no answer"):
             await service.open()
         async with service:
             await service.publish({"a": 1})

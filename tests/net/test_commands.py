@@ -37,10 +37,7 @@ def contrada(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str
 
 def subscriber(*arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [*CONTRADA, "sub", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [*CONTRADA, "sub", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 

@@ -3,13 +3,7 @@
 import pytest
 
 from contrada.errors import FrameError
-from contrada.net.wire.connection import (
-    BROKER,
-    CLIENT,
-    USUAL_LIVENESS,
-    Connection,
-    Phase,
-)
+from contrada.net.wire.connection import BROKER, CLIENT, USUAL_LIVENESS, Connection, Phase
 from contrada.net.wire.frames import (
     Failure,
     Frame,

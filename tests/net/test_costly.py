@@ -403,9 +403,7 @@ async def test_an_error_midway_removes_the_added_filters(last: Any, code: str) -
 
 @pytest.mark.parametrize("end", [lambda its: its.connection_lost(None), ServerConnection.evict])
 @on_loop
-async def test_a_client_lost_midway_leaves_nothing(
-    end: Callable[[ServerConnection], None],
-) -> None:
+async def test_a_client_lost_midway_leaves_nothing(end: Callable[[ServerConnection], None]) -> None:
     """A subscription without an owner would stay in the broker for ever."""
     desk = Desk()
     asker = desk.client()
@@ -477,11 +475,7 @@ async def test_a_refusal_quotes_no_more_than_a_line() -> None:
         assert (failure.code, len(failure.reason)) == ("role", 500)
         await client.leave()
         unknown = msgspec.msgpack.encode(["x" * 14_000_000, 1])
-        client = await RawClient.to(
-            broker,
-            Hello(CLIENT),
-            Request(1, Raw(unknown)),
-        )
+        client = await RawClient.to(broker, Hello(CLIENT), Request(1, Raw(unknown)))
         assert isinstance(await client.hears(), Hello)
         reply = await client.hears()
         assert isinstance(reply, Reply)

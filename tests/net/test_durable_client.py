@@ -510,10 +510,7 @@ async def test_a_file_is_created_with_the_first_durable_publication(path: Path) 
 @on_loop
 async def test_errors_of_a_store_are_reported(path: Path) -> None:
     """A broker would run, and keep nothing."""
-    async with (
-        Broker(port=0) as broker,
-        connect(broker.address) as service,
-    ):
+    async with Broker(port=0) as broker, connect(broker.address) as service:
         with pytest.raises(CannotPublishError, match="this broker has no store: contrada serve --"):
             await service.publish({"n": 1}, delivery=CERTIFIED)
         with pytest.raises(DeliveryError, match="'s': this broker has no store"):

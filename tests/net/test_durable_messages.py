@@ -263,10 +263,7 @@ async def test_several_share_one(serve: Serve, path: Path) -> None:
             async for each in events:
                 found[who].append(each.item["n"])
 
-        readers = [
-            asyncio.create_task(read("one", one)),
-            asyncio.create_task(read("other", other)),
-        ]
+        readers = [asyncio.create_task(read("one", one)), asyncio.create_task(read("other", other))]
         await until(lambda: sum(map(len, found.values())) == count)
         assert sorted(found["one"] + found["other"]) == list(range(count))
         assert found["one"]

@@ -87,9 +87,7 @@ async def test_subscriptions_of_the_network_are_known_once_it_is_open() -> None:
 
 
 @on_loop
-async def test_durable_publications_reach_logs_known_once_it_is_open(
-    tmp_path: Path,
-) -> None:
+async def test_durable_publications_reach_logs_known_once_it_is_open(tmp_path: Path) -> None:
     """Certified notifications would be lost, since the log is not announced yet."""
     async with (
         Broker(port=0, network=Membership("a"), store=tmp_path / "a.db") as broker,

@@ -253,10 +253,7 @@ async def test_matches_wait_for_credit() -> None:
         await until(lambda: broker.dispatcher.routing().patterns.patterns == 0)
 
 
-@pytest.mark.parametrize(
-    "matches",
-    [[(b"", [to_msgpack(A)])], [(b"", [to_msgpack(A)] * 3)]],
-)
+@pytest.mark.parametrize("matches", [[(b"", [to_msgpack(A)])], [(b"", [to_msgpack(A)] * 3)]])
 @on_loop
 async def test_a_broker_that_delivers_no_match_is_left(matches: list[Any]) -> None:
     """A subscriber would get invalid matches."""

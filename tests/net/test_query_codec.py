@@ -215,9 +215,7 @@ async def test_large_answers_arrive_in_parts() -> None:
 
 
 @on_loop
-async def test_a_query_times_out_at_a_silent_broker(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_query_times_out_at_a_silent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """An asker would wait for ever; or an unanswered query would count as answered."""
     monkeypatch.setattr(session_queries.SessionQueries, "handle", lambda *_: None)
     async with Broker(port=0) as broker, connect(broker.address) as client:

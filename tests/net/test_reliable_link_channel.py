@@ -188,9 +188,7 @@ async def test_a_remote_reader_continues_after_the_owner_restarts(tmp_path: Path
 
 
 @on_loop
-async def test_acks_of_a_reader_unaware_of_a_restart_do_not_end_it(
-    tmp_path: Path,
-) -> None:
+async def test_acks_of_a_reader_unaware_of_a_restart_do_not_end_it(tmp_path: Path) -> None:
     """A busy reader would be reset, and then ended."""
     async with line(tmp_path, "ab") as net, connect(net.address("b")) as owner:
         await (await owner.subscribe("n any", durable="s")).aclose()
@@ -267,10 +265,7 @@ async def test_records_that_arrive_while_a_reader_restarts_are_not_lost(
 @on_loop
 async def test_readers_and_publishers_move_to_another_broker(tmp_path: Path) -> None:
     """Their state would be lost with the former broker, or doubled."""
-    async with (
-        line(tmp_path, "abc") as net,
-        connect(net.address("c")) as owner,
-    ):
+    async with line(tmp_path, "abc") as net, connect(net.address("c")) as owner:
         await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
         both = [net.address("a"), net.address("b")]
@@ -317,10 +312,7 @@ async def test_a_subscription_ended_from_another_broker_requests_nothing_more(
 @on_loop
 async def test_total_order_wants_a_sequencer_that_all_name(tmp_path: Path) -> None:
     """Two brokers would give two orders, and each reader think that its one is total."""
-    async with (
-        line(tmp_path, "ab") as net,
-        connect(net.address("a")) as service,
-    ):
+    async with line(tmp_path, "ab") as net, connect(net.address("a")) as service:
         with pytest.raises(CannotPublishError, match="--sequencer"):
             await service.publish({"n": 1}, delivery="certified total:orders")
     async with (
@@ -384,9 +376,7 @@ def test_a_large_message_is_sent_in_parts() -> None:
 
 
 @on_loop
-async def test_a_neighbour_that_does_not_read_network_state_is_ended(
-    tmp_path: Path,
-) -> None:
+async def test_a_neighbour_that_does_not_read_network_state_is_ended(tmp_path: Path) -> None:
     """It would fill the memory of its neighbours, or never know the durable subscriptions."""
     limits = BrokerLimits(channel_bytes_max=1_000)
     async with line(tmp_path, "ab", limits) as net, connect(net.address("a")) as service:

@@ -391,13 +391,7 @@ class World:
         for each in (self.notification(who) for _ in range(self.chance.choice((1, 5)))):
             plain = {name: it for name, it in each.items() if isinstance(it, int | str)}
             number = int(plain["n"])
-            event = {
-                "specversion": "1.0",
-                "id": f"e{number}",
-                "source": "/x",
-                "type": "t",
-                **plain,
-            }
+            event = {"specversion": "1.0", "id": f"e{number}", "source": "/x", "type": "t", **plain}
             batch.append(event)
             envelope = Envelope(publisher=who.principal.name)
             self.items[number] = Notification(event, envelope=envelope)

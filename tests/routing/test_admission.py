@@ -86,12 +86,7 @@ def test_a_mesh_names_owners(origin: Origin, owner: str, reason: Reason | None) 
 
 @pytest.mark.parametrize(
     ("hops", "reason"),
-    [
-        (-1, Reason.TOO_MANY_HOPS),
-        (0, None),
-        (HOPS_MAX - 1, None),
-        (HOPS_MAX, Reason.TOO_MANY_HOPS),
-    ],
+    [(-1, Reason.TOO_MANY_HOPS), (0, None), (HOPS_MAX - 1, None), (HOPS_MAX, Reason.TOO_MANY_HOPS)],
 )
 def test_looping_notifications_end(hops: int, reason: Reason | None) -> None:
     """A notification would loop forever over links in a ring."""

@@ -153,10 +153,7 @@ def test_expired_notifications_are_dropped_and_counted() -> None:
     assert router.statistics().expired == 2
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=8),
-    st.integers(0, 5),
-)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=8), st.integers(0, 5))
 def test_an_inspection_shows_the_real_recipients(
     subscriptions: list[tuple[int, int]], value: int
 ) -> None:

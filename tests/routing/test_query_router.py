@@ -453,9 +453,7 @@ def test_a_branch_gets_more_as_its_items_leave() -> None:
         NotifyClient(BOB, answer(items=items(half - 1))),
     ]
     over = effects_of(router, ANN, answer(items=items(*range(half + 1))))
-    assert over == [
-        NotifyClient(ANN, Cancel("", "7")),
-    ]
+    assert over == [NotifyClient(ANN, Cancel("", "7"))]
     rest = effects_of(router, BOB, More("", "7", 1_000))
     (last,) = rest
     assert isinstance(last, NotifyClient)
@@ -532,8 +530,7 @@ def test_there_is_no_time_to_ask_anyone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "gone"),
-    [(LinkDown(NORTH), ["x", "@n"]), (ClientGone(ANN), ["1"])],
+    ("event", "gone"), [(LinkDown(NORTH), ["x", "@n"]), (ClientGone(ANN), ["1"])]
 )
 def test_lost_sources_are_reported(event: LinkDown | ClientGone, gone: list[str]) -> None:
     """A query would wait for a lost source, and the gap be unknown."""
@@ -543,8 +540,7 @@ def test_lost_sources_are_reported(event: LinkDown | ClientGone, gone: list[str]
     effects_of(router, NORTH, answer(reports=(report("y", EMPTY),)))
     (last_answer,) = (each for each in router.handle(event, 0) if isinstance(each, NotifyClient))
     assert last_answer == NotifyClient(
-        BOB,
-        answer(reports=tuple(report(it, LOST, 0, "its connection was lost") for it in gone)),
+        BOB, answer(reports=tuple(report(it, LOST, 0, "its connection was lost") for it in gone))
     )
     router.validate()
 

@@ -67,12 +67,7 @@ def answer(message: Message, limits: RouterLimits = RouterLimits()) -> Refused:
         (Advertise("1", SOME), Reason.FULL, "registrations_max", 2),
     ],
 )
-def test_a_limit_is_named(
-    message: Message,
-    reason: Reason,
-    limit: str,
-    size: int | None,
-) -> None:
+def test_a_limit_is_named(message: Message, reason: Reason, limit: str, size: int | None) -> None:
     """A client could not identify the exceeded limit, or would see another one."""
     limits = RouterLimits(filters_per_subscription_max=1, registrations_max=1)
     refusal = answer(message, limits)

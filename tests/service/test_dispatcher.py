@@ -161,9 +161,7 @@ def test_matches_count_with_the_bodies_of_their_notifications() -> None:
     dispatcher.subscribe(client, SubscribePattern("1", Pattern("a = 1 -> b = 1")), queue)
     pending = [
         dispatcher.publish(
-            client,
-            Publish((Notification({name: 1}, body=b"x" * 100, envelope=at),)),
-            0,
+            client, Publish((Notification({name: 1}, body=b"x" * 100, envelope=at),)), 0
         )
         for at, name in zip((Envelope(time_us=n) for n in range(5)), "ababc", strict=True)
     ]

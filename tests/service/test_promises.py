@@ -223,9 +223,7 @@ def killed(program: str, place: str, after: int, *words: str) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_kill_loses_nothing_accepted_and_doubles_nothing_acknowledged(
-    place: Place,
-) -> None:
+def test_a_kill_loses_nothing_accepted_and_doubles_nothing_acknowledged(place: Place) -> None:
     """Certified would be a word."""
     accepted = killed(PUBLISHER, place.name, 100, "0")
     accepted += killed(PUBLISHER, place.name, 50, "1000000")

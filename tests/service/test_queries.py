@@ -85,10 +85,7 @@ async def test_answers_come_of_all_that_may_know(name: str) -> None:
         assert Counter(found) == Counter(
             [("Grapes of Wrath", "north"), ("East of Eden", "north"), ("Cannery Row", "south")]
         )
-        assert states_of(answers) == {
-            "north": (STATES.ANSWERED, 2),
-            "south": (STATES.ANSWERED, 1),
-        }
+        assert states_of(answers) == {"north": (STATES.ANSWERED, 2), "south": (STATES.ANSWERED, 1)}
         assert answers.is_complete
         rare = service.query("author = 'Woolf' and edition = 3")
         assert [each["title"] for each in await all_of(rare)] == ["Orlando"]

@@ -64,17 +64,10 @@ async def test_what_is_not_verified_is_counted_by_reason(name: str) -> None:
         DESK.signed(signed),
         FEED.signed(_stamped("feed", {"n": 5})),
     ]
-    async with (
-        service_of(name) as service,
-        service.subscribe(VERIFIER.only("n any")) as events,
-    ):
+    async with service_of(name) as service, service.subscribe(VERIFIER.only("n any")) as events:
         await service.publish_batch(sent)
         assert {(await anext(events))["n"] for _ in range(2)} == {1, 5}
-        assert events.statistics().dropped == {
-            UNSIGNED: 1,
-            KEY_OF_ANOTHER: 1,
-            UNKNOWN_KEY: 1,
-        }
+        assert events.statistics().dropped == {UNSIGNED: 1, KEY_OF_ANOTHER: 1, UNKNOWN_KEY: 1}
 
 
 def _stamped(publisher: str, attributes: dict[str, int]) -> ct.Notification:

@@ -43,10 +43,7 @@ def test_it_publishes_and_subscribes() -> None:
 
 def test_waiting_ends_in_time() -> None:
     """A caller would hang when nothing arrives."""
-    with (
-        SyncService(EmbeddedService()) as service,
-        service.subscribe("price < 100") as events,
-    ):
+    with SyncService(EmbeddedService()) as service, service.subscribe("price < 100") as events:
         with pytest.raises(TimeoutError):
             events.next(timeout_s=0.01)
         service.publish({"price": 5})

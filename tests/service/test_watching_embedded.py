@@ -20,9 +20,7 @@ def at(time_us: int, **attributes: Value) -> ct.Notification:
 
 
 @on_loop
-async def test_a_match_comes_though_the_clock_was_put_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_match_comes_though_the_clock_was_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A match would be delivered an hour late, and its service be busy with waiting."""
     async with EmbeddedService() as service, service.subscribe(AB) as matches:
         await service.publish({"c": 1})

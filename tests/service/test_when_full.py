@@ -13,10 +13,7 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.service import Service, Subscription
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.service_limits import ServiceLimits
-from contrada.service.subscription_queue import (
-    PUBLISH_WAIT_S_MAX,
-    QUEUE_FULL,
-)
+from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX, QUEUE_FULL
 from contrada.service.sync import SyncService
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of

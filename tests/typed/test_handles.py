@@ -237,9 +237,7 @@ async def test_a_temporary_disk_failure_ends_no_handle(
 
 
 @on_loop
-async def test_a_failing_handler_is_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_failing_handler_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """The log would be full of one fault; `failed` counts it."""
 
     def handler(_: Call) -> None:

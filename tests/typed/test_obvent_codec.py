@@ -545,11 +545,7 @@ def test_abstract_classes_are_subscribed() -> None:
     )
     with pytest.raises(NotImplementedError, match="class is not known"):
         strange.area()
-    assert dict(strange.to_notification()) == {
-        "r": 1.0,
-        "@is.Disc": True,
-        "@is.carry.Shape": True,
-    }
+    assert dict(strange.to_notification()) == {"r": 1.0, "@is.Disc": True, "@is.carry.Shape": True}
 
 
 def test_a_later_class_is_found() -> None:

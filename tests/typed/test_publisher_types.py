@@ -57,8 +57,7 @@ def test_marks_of_publishers_are_dropped() -> None:
     assert type(got) is Quote
     assert got == Quote(1.0)
     strange = Notification.with_marks(
-        {"price": 1.0, "more": 2},
-        ["publishers.Quote", "publishers.Unheard", "by(publishers.Desk)"],
+        {"price": 1.0, "more": 2}, ["publishers.Quote", "publishers.Unheard", "by(publishers.Desk)"]
     )
     again = Quote.from_notification(strange).to_notification()
     assert dict(again) == {name: value for name, value in strange.items() if "by(" not in name}

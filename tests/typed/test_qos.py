@@ -117,10 +117,7 @@ def test_expiring_and_prioritized_objects_have_their_values() -> None:
         (lambda: Late(ttl_s=float("nan")), "ttl_s = nan"),
         (lambda: Late(ttl_s=float("inf")), "ttl_s = inf"),
         (lambda: type("Silent", (ct.Expiring,), {}, name="qos.Silent")(), "has no ttl_s"),
-        (
-            lambda: type("High", (ct.Prioritized,), {"priority": 10}, name="qos.High")(),
-            "@priority",
-        ),
+        (lambda: type("High", (ct.Prioritized,), {"priority": 10}, name="qos.High")(), "@priority"),
     ],
 )
 def test_invalid_times_and_priorities_are_refused(made: Any, said: str) -> None:

@@ -181,10 +181,7 @@ class Dissemination:
             self._descend(level, held)
 
     def _begins_below(
-        self,
-        held: HeldRumour,
-        others: list[KnownContact],
-        counts: Callable[[KnownContact], bool],
+        self, held: HeldRumour, others: list[KnownContact], counts: Callable[[KnownContact], bool]
     ) -> bool:
         """Returns whether the publisher's event skips the top level, or is sent there reliably."""
         view = self._membership.view

@@ -199,11 +199,7 @@ class View:
         """Returns a digest: the versions of the lines from a level on."""
         return tuple(
             LineStamp(
-                table.level,
-                held.line.digit,
-                held.line.timestamp_us,
-                held.mark,
-                self.age_of(held),
+                table.level, held.line.digit, held.line.timestamp_us, held.mark, self.age_of(held)
             )
             for table in self.tables[lowest - 1 :]
             for held in table

@@ -69,11 +69,7 @@ class Assignment:
     """
 
     def __init__(
-        self,
-        arrays: Arrays,
-        compiler: Compiler,
-        chains: Chains,
-        exact: dict[int, Filter],
+        self, arrays: Arrays, compiler: Compiler, chains: Chains, exact: dict[int, Filter]
     ) -> None:
         self.arrays = arrays
         self._compiler = compiler

@@ -14,13 +14,7 @@ from contrada.service.interface import (
     Subscription,
     SubscriptionStatistics,
 )
-from contrada.service.query_interface import (
-    Answers,
-    Computed,
-    Description,
-    SourceLike,
-    SourceOffer,
-)
+from contrada.service.query_interface import Answers, Computed, Description, SourceLike, SourceOffer
 from contrada.service.requests import (
     dissemination_of,
     filters_of,

@@ -15,12 +15,7 @@ from contrada.errors import ServiceError
 from contrada.model import Envelope, Notification, Pattern
 from contrada.service.advertisements import Advertisements, Offering
 from contrada.service.connection_states import ConnectionStates
-from contrada.service.interface import (
-    ConnectionState,
-    Disseminates,
-    Service,
-    Subscription,
-)
+from contrada.service.interface import ConnectionState, Disseminates, Service, Subscription
 from contrada.service.loop_guards import check_options, queue_settings_of
 from contrada.service.offers import FollowedOffers, HeldOffering, OfferBoard
 from contrada.service.query_interface import (

@@ -406,11 +406,7 @@ def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def durable_reader_of(
-    service: ReaderHost,
-    subject: Any,
-    where: Any,
-    queue: QueueSettings,
-    options: dict[str, Any],
+    service: ReaderHost, subject: Any, where: Any, queue: QueueSettings, options: dict[str, Any]
 ) -> DurableSubscription[Any]:
     """The reader for the durable options of `Service.subscribe`; raises as it does."""
     if queue != USUAL_QUEUE:

@@ -10,13 +10,7 @@ subscriptions get the same notifications at best effort.
 
 import asyncio
 import itertools
-from collections.abc import (
-    AsyncIterable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Sequence,
-)
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
@@ -297,8 +291,7 @@ class EmbeddedService(BaseService):
             from contrada.service.query.query_engine import LocalQueryEngine
 
             self._queries = LocalQueryEngine(
-                *(self.dispatcher, self.client, self._stamp, self.require_open),
-                self.service_limits,
+                *(self.dispatcher, self.client, self._stamp, self.require_open), self.service_limits
             )
         return self._queries
 

@@ -9,24 +9,9 @@ Source: PODC 2000 §2 (the interface of an event notification service).
 """
 
 from abc import abstractmethod
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Mapping,
-)
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    Protocol,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, overload
 
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
@@ -466,10 +451,7 @@ class Service(AsyncResource):
 
     @overload
     def query(
-        self,
-        subject: Queryable,
-        where: Subscribable | None = None,
-        **options: Unpack[QueryOptions],
+        self, subject: Queryable, where: Subscribable | None = None, **options: Unpack[QueryOptions]
     ) -> Answers[Notification]: ...
 
     @abstractmethod

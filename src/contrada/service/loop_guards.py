@@ -164,9 +164,7 @@ def in_batches(items: Iterable[T], most: int) -> Iterator[Sequence[T]]:
 
 
 async def batches_of(
-    items: Iterable[Item] | AsyncIterable[Item],
-    most: int,
-    made: Callable[[Item], T],
+    items: Iterable[Item] | AsyncIterable[Item], most: int, made: Callable[[Item], T]
 ) -> AsyncIterator[Sequence[T]]:
     """The items in batches, each converted by `made`; asynchronous items one by one.
 

@@ -16,12 +16,7 @@ from contrada.model.algebra.sets import eq
 from contrada.routing.duplicates import Duplicates
 from contrada.service.interface import Disseminates, Subscription, SubscriptionStatistics
 from contrada.service.queued_subscription import QueuedSubscription
-from contrada.service.requests import (
-    filters_of,
-    narrowing_of,
-    reader_of,
-    residue_of,
-)
+from contrada.service.requests import filters_of, narrowing_of, reader_of, residue_of
 from contrada.service.subscription_queue import QueueSettings, SubscriptionQueue, entry_of
 
 _DISSEMINATED: Final = Filter({"@is.Disseminated": eq(True)})

@@ -355,10 +355,7 @@ class SyncService(SyncServiceBase):
 
     @overload
     def query(  # type: ignore[overload-overlap]
-        self,
-        subject: Interest[T],
-        where: Any = None,
-        **options: Unpack[QueryOptions],
+        self, subject: Interest[T], where: Any = None, **options: Unpack[QueryOptions]
     ) -> SyncAnswers[T]: ...
     @overload
     def query(

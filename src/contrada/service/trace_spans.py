@@ -229,12 +229,7 @@ def _contexts(encodings: Iterable[bytes]) -> list[str]:
 
 def _parent(text: str) -> "Context | None":
     """The context in a text; None if there is none, or it is not sampled."""
-    from opentelemetry.trace import (
-        NonRecordingSpan,
-        SpanContext,
-        TraceFlags,
-        set_span_in_context,
-    )
+    from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
     match = _TEXT.fullmatch(text)
     if match is None or not int(match[3], 16) & 1:

@@ -28,10 +28,7 @@ def predicate_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
 
 
 def shape_rule(
-    shape: Shape,
-    within: Filter,
-    read: Callable[[Notification], Any],
-    predicate: Predicate[Any],
+    shape: Shape, within: Filter, read: Callable[[Notification], Any], predicate: Predicate[Any]
 ) -> Rule:
     """Returns the rule of a predicate on objects of a shape, within a filter.
 

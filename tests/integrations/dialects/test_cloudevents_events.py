@@ -197,9 +197,7 @@ def test_texts_that_are_no_events_are_refused() -> None:
         Notification({**LEAST, "data.price": 5}),
         Notification({**LEAST, "data": 5}, body=b"6", content_type="application/json"),
         Notification(
-            {**LEAST, "data.a": 1, "data.b": 2},
-            body=b'{"a": 1}',
-            content_type="application/json",
+            {**LEAST, "data.a": 1, "data.b": 2}, body=b'{"a": 1}', content_type="application/json"
         ),
         Notification(
             {**LEAST, "data.b": 2},

@@ -72,11 +72,9 @@ class Joined(NamedTuple):
 
     def holds(self, metrics: Row, labels: Row) -> bool:
         first, second = self.first.holds(metrics, labels), self.second.holds(metrics, labels)
-        return {
-            "and": first and second,
-            "or": first or second,
-            "unless": first and not second,
-        }[self.word]
+        return {"and": first and second, "or": first or second, "unless": first and not second}[
+            self.word
+        ]
 
 
 Query = Comparison | Joined

@@ -162,9 +162,7 @@ def test_nearly_all_rules_are_read(rules: dict[str, Given]) -> None:
 
 @pytest.mark.slow
 def test_rules_match_the_events_that_are_known(
-    rules: dict[str, Given],
-    events: dict[tuple[str, int], ct.Notification],
-    pairs: dict[Pair, bool],
+    rules: dict[str, Given], events: dict[tuple[str, int], ct.Notification], pairs: dict[Pair, bool]
 ) -> None:
     """Rules from YAML would match other events than in their own tools."""
     found = matched(for_windows(rules), events)
@@ -204,17 +202,12 @@ def test_prepared_rules_match_the_events_that_are_known(
 
 
 def test_rules_match_as_they_are_written(
-    rules: dict[str, Given],
-    events: dict[tuple[str, int], ct.Notification],
-    pairs: dict[Pair, bool],
+    rules: dict[str, Given], events: dict[tuple[str, int], ct.Notification], pairs: dict[Pair, bool]
 ) -> None:
     """If it failed, the filters would differ from the rules where the known pairs do not reach."""
     places = sorted({(name, number) for name, number, _ in pairs})
     every = sorted(events)
-    sampled = [
-        *places[:: len(places) // EVENTS_SAMPLED],
-        *every[:: len(every) // EVENTS_SAMPLED],
-    ]
+    sampled = [*places[:: len(places) // EVENTS_SAMPLED], *every[:: len(every) // EVENTS_SAMPLED]]
     asked = {
         key: filter_set(LogSource.of(rules[key].document["logsource"]).constraints())
         for key in rules

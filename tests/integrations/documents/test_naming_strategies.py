@@ -130,13 +130,7 @@ def test_objects_have_the_same_strategies() -> None:
     assert rendered(data, "json", strategy="last") == [{"t": "x", "story.title": "b", "story.n": 2}]
     assert rendered(data, "json", strategy="split") == [{"title": "a", "n": (1, 2)}, {"title": "b"}]
     assert rendered(data, "json", strategy="index") == [
-        {
-            "t": "x",
-            "story.0.title": "a",
-            "story.0.n.0": 1,
-            "story.0.n.1": 2,
-            "story.1.title": "b",
-        }
+        {"t": "x", "story.0.title": "a", "story.0.n.0": 1, "story.0.n.1": 2, "story.1.title": "b"}
     ]
     assert rendered(data, "json", strategy="daemon") == [
         {"t": "x", "story.title": "a", "story.n": 1, "story.n~1_2": 2, "story.title~2": "b"}

@@ -21,9 +21,7 @@ def test_cells_become_attributes_and_empty_ones_are_absent() -> None:
 def test_markers_of_no_value() -> None:
     """Else NA would be a text, in one column of numbers."""
     options = ReadOptions(absent=frozenset({"NA"}))
-    assert read("a,b", "NA,NB", options=options) == [
-        Record("f.csv", 2, Notification({"b": "NB"})),
-    ]
+    assert read("a,b", "NA,NB", options=options) == [Record("f.csv", 2, Notification({"b": "NB"}))]
 
 
 def test_odd_names_and_values() -> None:

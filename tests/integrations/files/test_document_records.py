@@ -2,12 +2,7 @@
 
 import pytest
 
-from contrada.integrations.files import (
-    BadRecord,
-    ReadOptions,
-    Record,
-    read_document,
-)
+from contrada.integrations.files import BadRecord, ReadOptions, Record, read_document
 from contrada.model import Notification
 
 FEED = b"""<?xml version="1.0"?>

@@ -75,20 +75,7 @@ HOSTILE_CELLS = [
     *("9223372036854775807", "9223372036854775808", "-9223372036854775809", "9" * 40),
     *("true", "false", "True", "null", "NA", "NaN", "Infinity", "nan", "inf", "0x1", " 1"),
     *("x", "x ", "xy", "2013-01-01", "2013-02-30", "2013-06-01T00:00:00Z", "\x00", "\x0b"),
-    *(
-        '"x"',
-        '""',
-        '"x,y"',
-        '"x""y"',
-        '"x"y',
-        'x"y',
-        '"',
-        ' "x"',
-        '"x',
-        '"\n"',
-        "é",
-        "\u2003",
-    ),
+    *('"x"', '""', '"x,y"', '"x""y"', '"x"y', 'x"y', '"', ' "x"', '"x', '"\n"', "é", "\u2003"),
     *("\ufeff", "\u0661", "x\r", "\r\nx", "\x85", "\u2028", "\udcff", "\udce2\udc82"),
 ]
 CELLS = st.one_of(
@@ -115,17 +102,7 @@ def csv_texts(draw: st.DrawFn) -> str:
 
 HOSTILE_LITERALS = [
     *("0", "1", "-0", "-0.0", "1e3", "1E400", "01", "1.", "+1", "NaN", "-Infinity", "null"),
-    *(
-        "true",
-        "True",
-        '""',
-        '"x"',
-        '"NA"',
-        '"NaN"',
-        '"5.5"',
-        '"2013-06-01T00:00:00Z"',
-        "[]",
-    ),
+    *("true", "True", '""', '"x"', '"NA"', '"NaN"', '"5.5"', '"2013-06-01T00:00:00Z"', "[]"),
     *("[1,null]", '["x","NA"]', "[[1]]", '[{"a":1}]', "{}", '{"p":1}', '{"p":{"q":[1]}}'),
     *('{"p":1,"p":2}', '"\\ud800"', '"\\u00e9"', '"\\""', '"\\\\"', '"\\\\\\""', '"\t"'),
     *('"\x7f"', '"\\x"', "9007199254740993", "9223372036854775808", "9" * 50, "9" * 5000),
@@ -497,10 +474,7 @@ def test_numbers_keep_their_form(file: Path, numbers: list[str]) -> None:
 @pytest.mark.parametrize("kind", ["csv", "json"])
 @pytest.mark.parametrize(
     ("limits", "sizes"),
-    [
-        (FileLimits(packed_records_max=4), [4, 4, 2]),
-        (FileLimits(packed_bytes_max=1), [1] * 10),
-    ],
+    [(FileLimits(packed_records_max=4), [4, 4, 2]), (FileLimits(packed_bytes_max=1), [1] * 10)],
 )
 def test_matched_lines_are_packed_in_pieces(
     file: Path, kind: str, limits: FileLimits, sizes: list[int]

@@ -244,9 +244,7 @@ def test_a_stream_request_with_a_body_is_refused(body: bytes) -> None:
 
 
 @on_loop
-async def test_pipelined_requests_are_bounded(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_pipelined_requests_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """Any number of requests would be held behind a stream, whose answer never ends."""
     async with serving() as it:
         reader, writer = await connected(it)

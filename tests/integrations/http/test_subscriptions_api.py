@@ -213,10 +213,7 @@ async def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
         ({"sink": "http://example.com/", "filters": [{"regex": {"a": "b"}}]}, "dialect"),
         ({"sink": "http://example.com/", "surprise": 1}, "surprise"),
         ({"sink": "http://example.com/", "config": {"a": "\ud800"}}, "surrogate"),
-        (
-            {"sink": "http://example.com/", "protocolsettings": {"headers": {"Host": "x"}}},
-            "header",
-        ),
+        ({"sink": "http://example.com/", "protocolsettings": {"headers": {"Host": "x"}}}, "header"),
         (
             {"sink": "http://example.com/", "protocolsettings": {"headers": {"X-A": "a\r\nB: c"}}},
             "one line",

@@ -369,9 +369,7 @@ async def test_repeated_messages_are_queued_once(mqtt: Mosquitto) -> None:
 
 
 @on_loop
-async def test_messages_beyond_the_queue_are_dropped_and_counted(
-    mqtt: Mosquitto,
-) -> None:
+async def test_messages_beyond_the_queue_are_dropped_and_counted(mqtt: Mosquitto) -> None:
     """A flood would fill the memory of the bridge."""
     other = Other(mqtt)
     limits = MqttLimits(

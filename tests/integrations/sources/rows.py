@@ -35,8 +35,7 @@ def questions(names: tuple[str, ...]) -> st.SearchStrategy[SourceQuery]:
     held: st.SearchStrategy[ValueSet] = st.one_of(constraints, value_sets(3))
     some = st.dictionaries(st.sampled_from(names), held, max_size=3)
     same: st.SearchStrategy[list[list[str]]] = st.one_of(
-        st.just([]),
-        st.lists(st.lists(st.sampled_from(names), min_size=1, max_size=2), max_size=1),
+        st.just([]), st.lists(st.lists(st.sampled_from(names), min_size=1, max_size=2), max_size=1)
     )
     one = st.builds(alternative, some, same)
     return (

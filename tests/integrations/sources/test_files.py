@@ -58,8 +58,7 @@ COLUMNS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
 NAMES: Final = (*COLUMNS, "s.x", "other")
 
 rows: Final = st.lists(
-    st.tuples(*(st.sampled_from((None, *each)) for _, each in COLUMNS.values())),
-    max_size=6,
+    st.tuples(*(st.sampled_from((None, *each)) for _, each in COLUMNS.values())), max_size=6
 )
 
 

@@ -66,11 +66,7 @@ def drop_timed(backlog: Backlog[Any], now_us: int) -> list[QueueEntry[Any]]:
     ],
 )
 def test_a_fault_is_found_with_a_short_script(
-    broken: Any,
-    name: str,
-    instead: Callable[..., Any],
-    what: str,
-    monkeypatch: pytest.MonkeyPatch,
+    broken: Any, name: str, instead: Callable[..., Any], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Worlds would pass with expired reads, or waiting urgent notifications."""
     monkeypatch.setattr(broken, name, instead)
@@ -136,7 +132,7 @@ def test_a_resumed_client_reads_valid_notifications_by_priority() -> None:
     assert run(script).violations == []
     noted = run_steps(script).readers.noted
     assert [each.id for each in noted if each.what == "reads"] == [
-        *("good", "plain", "again", "low", "last"),
+        *("good", "plain", "again", "low", "last")
     ]
     assert from_text(to_text(script), "text") == script
     old = to_text(script).replace(',"ttl_us":null,"priority":4,"delivery":"best-effort"', "")

@@ -29,9 +29,7 @@ leaves: Final[st.SearchStrategy[Term]] = st.one_of(
 terms: Final[st.SearchStrategy[Term]] = st.recursive(
     leaves,
     lambda inner: st.builds(
-        Function,
-        st.sampled_from(["f", "g"]),
-        st.lists(inner, min_size=1, max_size=3).map(tuple),
+        Function, st.sampled_from(["f", "g"]), st.lists(inner, min_size=1, max_size=3).map(tuple)
     ),
     max_leaves=8,
 )

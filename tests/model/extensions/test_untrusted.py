@@ -177,9 +177,7 @@ def test_a_wrong_implication_loses_no_match(
     assert failures["odd"] == 1
 
 
-def test_proved_implications_are_looked_up(
-    odd: Callable[[str, Answer], None],
-) -> None:
+def test_proved_implications_are_looked_up(odd: Callable[[str, Answer], None]) -> None:
     """Each filter of an extension would be checked for each notification."""
     odd("implied", lambda: Atom("suffix", b"bc"))
     odd("automaton", lambda: search_automaton(b"abc", anything_after=False))

@@ -76,8 +76,7 @@ def test_names_below_are_covered_by_those_above() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
-    [*product(*(((EVERYTHING, SOME),) * 2), *(((EVERY, ("p",)),) * 2), (True, False))],
+    "said", [*product(*(((EVERYTHING, SOME),) * 2), *(((EVERY, ("p",)),) * 2), (True, False))]
 )
 def test_only_who_may_do_everything_routes_freely(said: tuple[Any, ...]) -> None:
     """Messages and names of a limited neighbour would not be checked."""

@@ -128,11 +128,7 @@ basic: st.SearchStrategy[Condition] = st.one_of(
     st.sampled_from(
         (
             *(Same("note", None), Same("other", None), Same("side", Side.BUY)),
-            *(
-                Equals("side", Side.SELL),
-                IsInstance(UrgentBid),
-                IsInstance("other", Place),
-            ),
+            *(Equals("side", Side.SELL), IsInstance(UrgentBid), IsInstance("other", Place)),
             *(Ends("company", "o"), Ends(Access("place").invoke("broken"), "")),
             *(Same(Access("place").invoke("broken"), None), IsInstance("other.name", str)),
         )

@@ -270,10 +270,7 @@ def _name(token: Token) -> str:
 
 
 def _build_set(
-    operator: Token,
-    build: Callable[..., ValueSet],
-    *constants: Token,
-    nocase: Token | None = None,
+    operator: Token, build: Callable[..., ValueSet], *constants: Token, nocase: Token | None = None
 ) -> ValueSet:
     """Returns the set of an operator; errors have the place."""
     values = [argument for constant in constants for argument in _arguments(constant)]

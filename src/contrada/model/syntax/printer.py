@@ -239,11 +239,7 @@ def _bounds(tag: int, piece: HalfOpen) -> list[str]:
     return [*low, *high] or [_WHOLE[tag]]
 
 
-_WHOLE: Final = {
-    NUMBER: "<= inf",
-    TIME: "<= @9999-12-31T23:59:59.999999Z",
-    TEXT: '>= ""',
-}
+_WHOLE: Final = {NUMBER: "<= inf", TIME: "<= @9999-12-31T23:59:59.999999Z", TEXT: '>= ""'}
 
 
 def _bound(cut: Key, word: str, word_before: str) -> str:

@@ -43,11 +43,7 @@ from contrada.model.languages.work_budget import Work
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.ingress_queue import IngressQueue
-from contrada.net.broker.log_batches import (
-    local_number,
-    log_state,
-    read_record_batch,
-)
+from contrada.net.broker.log_batches import local_number, log_state, read_record_batch
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.durable_messages import (
     Acknowledge,

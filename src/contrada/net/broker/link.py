@@ -26,11 +26,7 @@ from contrada.net.broker.link_permissions import LinkPermissions
 from contrada.net.broker.reliable_link_channel import ReliableLinkChannel
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import Frame, Hop, HopCredit, HopPart, LogHop
-from contrada.net.wire.message_codec import (
-    decode_hop,
-    encode_message,
-    encode_publish,
-)
+from contrada.net.wire.message_codec import decode_hop, encode_message, encode_publish
 from contrada.net.wire.payload_codec import as_notification, encoding_of
 from contrada.net.wire.query_codec import split_answer
 from contrada.routing.router_messages import (
@@ -47,12 +43,7 @@ from contrada.service import trace_spans
 from contrada.service.dispatch_routes import LINK_DOWN, Carried
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
-from contrada.service.subscription_queue import (
-    ENTRY_BYTES,
-    SubscriptionQueue,
-    size_of,
-    size_of_all,
-)
+from contrada.service.subscription_queue import ENTRY_BYTES, SubscriptionQueue, size_of, size_of_all
 
 HOP_BYTES_MAX: Final = 256 * 1024
 """Bytes of notifications after which a frame to a neighbour is full. Beyond it: the next has the

@@ -30,15 +30,7 @@ from contrada.routing.router_messages import (
 )
 from contrada.service.security.permits import Permit
 
-_CHECKED: Final = (
-    Publish,
-    Subscribe,
-    Unsubscribe,
-    Advertise,
-    Unadvertise,
-    AnnounceLinks,
-    AckLinks,
-)
+_CHECKED: Final = (Publish, Subscribe, Unsubscribe, Advertise, Unadvertise, AnnounceLinks, AckLinks)
 """The messages that may cross such a link. The content of others cannot be checked here."""
 
 _ForwardedKey: TypeAlias = tuple[bool, str, str]

@@ -172,11 +172,7 @@ class Neighbours:
             if clock() - begun_s >= STEADY_S:  # It was not refused or replaced at once.
                 backoff.reset()
             wait_s = backoff.next_s()
-            fields = {
-                "address": str(address),
-                "reason": reason or "it is gone",
-                "wait_s": wait_s,
-            }
+            fields = {"address": str(address), "reason": reason or "it is gone", "wait_s": wait_s}
             _LOG.info(
                 "neighbour %(address)s is away (%(reason)s); it is tried again in %(wait_s).1f s",
                 fields,

@@ -29,11 +29,7 @@ from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.net.client.client_limits import ClientLimits
-from contrada.net.client.publish_window import (
-    Batch,
-    PublishWindow,
-    encode_stamped,
-)
+from contrada.net.client.publish_window import Batch, PublishWindow, encode_stamped
 from contrada.net.client.reconnection import Reconnection
 from contrada.net.client.remote_offers import RemoteOfferBoard
 from contrada.net.client.tcp_subscription import (

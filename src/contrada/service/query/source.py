@@ -75,10 +75,7 @@ class FunctionSource:
     """
 
     def __init__(
-        self,
-        function: Callable[[SourceQuery], ItemStream],
-        *,
-        description: Offered | None = None,
+        self, function: Callable[[SourceQuery], ItemStream], *, description: Offered | None = None
     ) -> None:
         if not callable(function):
             raise ServiceError(f"cannot ask a {type(function).__name__}: expected a function")

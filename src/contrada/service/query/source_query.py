@@ -133,9 +133,7 @@ class SourceQuery:
 
 
 def _restored(
-    alternatives: tuple[Disjunct, ...],
-    residue: Callable[[Notification], bool] | None,
-    asker: str,
+    alternatives: tuple[Disjunct, ...], residue: Callable[[Notification], bool] | None, asker: str
 ) -> SourceQuery:
     made = SourceQuery.of(alternatives, asker)
     object.__setattr__(made, "residue", residue)

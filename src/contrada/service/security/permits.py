@@ -256,11 +256,7 @@ class _Check:
     """A check of several notifications against filters: match, or covering."""
 
     def __init__(
-        self,
-        filters: FilterSet,
-        shared: PublishFilters | None = None,
-        *,
-        is_covering: bool = False,
+        self, filters: FilterSet, shared: PublishFilters | None = None, *, is_covering: bool = False
     ) -> None:
         self._covered_in = _names_in(filters) if is_covering else set[str]()
         self._is_everything = filters == EVERYTHING

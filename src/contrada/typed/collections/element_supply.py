@@ -61,9 +61,7 @@ class Supply(AsyncResource, Generic[T]):
         return None if obvent is None else await self._adding.add(obvent)
 
     async def run(
-        self,
-        ticks: AsyncIterable[object],
-        on_error: Callable[[Exception], object] | None = None,
+        self, ticks: AsyncIterable[object], on_error: Callable[[Exception], object] | None = None
     ) -> None:
         """Pulls at each tick. Failures are counted and reported, and end nothing."""
         async for _ in ticks:

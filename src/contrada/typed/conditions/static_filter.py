@@ -157,10 +157,7 @@ def static_function(groups: Iterable[ConditionGroup]) -> Matching:
     """Returns a function from an obvent to its keys. Cost: some 60 microseconds a condition."""
     groups = list(groups)
     source = _SharedSource(groups)
-    body: list[ast.stmt] = [
-        *ast.parse("found = []\nadd = found.append").body,
-        *source.statements(),
-    ]
+    body: list[ast.stmt] = [*ast.parse("found = []\nadd = found.append").body, *source.statements()]
     for number, group in enumerate(groups):
         body.append(_test_statement(source, group, number))
     body += ast.parse("return found").body

@@ -45,11 +45,7 @@ def test_wide_columns_have_the_values_that_fit(
     reader = spark.read.format("contrada").option("address", address).option("durable", "log")
     wide = reader.schema("n BIGINT, x DOUBLE, t STRING, b BOOLEAN, `@position` BIGINT").load()
     rows = [tuple(row) for row in wide.orderBy("`@position`").collect()]
-    assert rows[:3] == [
-        (1, 2.0, "a", True, 1),
-        (2, 0.5, "é", None, 2),
-        (None, None, None, None, 3),
-    ]
+    assert rows[:3] == [(1, 2.0, "a", True, 1), (2, 0.5, "é", None, 2), (None, None, None, None, 3)]
     assert rows[3][0] is None
     assert rows[3][1] != rows[3][1]
     assert rows[3][2] is None

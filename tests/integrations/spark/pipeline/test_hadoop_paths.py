@@ -344,8 +344,7 @@ def test_a_store_shows_a_file_when_it_is_closed(
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
-    [("nosuch://a/b", "nosuch"), ("viewfs://nowhere/x", "nowhere")],
+    ("place", "said"), [("nosuch://a/b", "nosuch"), ("viewfs://nowhere/x", "nowhere")]
 )
 def test_unknown_file_systems_are_reported_at_once(
     spark: SparkSession, folder: Path, place: str, said: str

@@ -102,11 +102,7 @@ class EndedError(Exception):
 
 @pytest.mark.parametrize("delivery", ["reliable", "certified"])
 def test_an_interrupted_job_is_published_once(
-    spark: SparkSession,
-    folder: Path,
-    address: str,
-    delivery: str,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, folder: Path, address: str, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Matches of a published, unrecorded job would be delivered twice."""
     keep = match_publisher._MatchPublisher._save_state

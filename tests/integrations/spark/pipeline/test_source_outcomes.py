@@ -19,11 +19,7 @@ from contrada.integrations.spark import Base
 from contrada.integrations.spark.pipeline import source_outcomes as spark_reading
 from contrada.integrations.spark.pipeline.outcome_task import FilePart, matcher_of
 from contrada.integrations.spark.pipeline.pipeline_description import Source
-from contrada.integrations.spark.pipeline.source_outcomes import (
-    open_sources,
-    outcomes,
-    outcomes_of,
-)
+from contrada.integrations.spark.pipeline.source_outcomes import open_sources, outcomes, outcomes_of
 from contrada.integrations.spark.pipeline.worker_files import open_file
 
 WISHES: dict[str, Any] = {
