@@ -64,7 +64,6 @@ from contrada.net.wire.query_codec import split_answer
 from contrada.net.wire.tokens import new_token
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
-from contrada.routing.disjuncts import alternative
 from contrada.routing.query_router import ANSWER_WINDOW
 from contrada.routing.router_messages import (
     Advertise,
@@ -76,6 +75,7 @@ from contrada.routing.router_messages import (
     More,
     SourceReport,
     SourceState,
+    alternative,
 )
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import entry_of, size_of

@@ -16,9 +16,8 @@ from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.frames import AboutQuestions
 from contrada.net.wire.message_codec import encode_message
-from contrada.routing.disjuncts import Disjunct
 from contrada.routing.router import Strategy
-from contrada.routing.router_messages import Ask, Describe, SourceReport, SourceState
+from contrada.routing.router_messages import Ask, Describe, Disjunct, SourceReport, SourceState
 from tests.asynchronous import on_loop, until
 from tests.net.networks import FIVE, network
 

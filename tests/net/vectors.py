@@ -109,7 +109,6 @@ from contrada.routing.delegation import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.disjuncts import Disjunct, alternative
 from contrada.routing.router_messages import (
     AckLinks,
     Adjacency,
@@ -119,6 +118,7 @@ from contrada.routing.router_messages import (
     Ask,
     Cancel,
     Describe,
+    Disjunct,
     Follow,
     LinkState,
     More,
@@ -131,6 +131,7 @@ from contrada.routing.router_messages import (
     Undescribe,
     Unfollow,
     Unsubscribe,
+    alternative,
 )
 
 PLACE: Final = Path(__file__).with_name("vectors.json")

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from contrada.routing.refusals import RefusedError
-from contrada.routing.router_messages import Reason
+from contrada.routing.router_messages import Reason, RefusedError
 
 
 def refused(check: Callable[..., object], *args: object) -> RefusedError | None:

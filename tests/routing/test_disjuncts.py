@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from contrada.errors import InvalidFilterError, InvalidNameError, LimitError
 from contrada.model import Filter, Notification, to_msgpack
 from contrada.model.algebra.relations import meets
-from contrada.routing.disjuncts import SAME_NAMES_MAX, Disjunct, alternative
+from contrada.routing.router_messages import SAME_NAMES_MAX, Disjunct, alternative
 from tests.strategies import constraints, filters, notifications
 
 NAMES = ("a", "b", "x0", "x1")

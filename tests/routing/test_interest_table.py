@@ -7,7 +7,6 @@ from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet
 from contrada.model.algebra.filter import Selects
 from contrada.model.rule import Rule
-from contrada.routing.refusals import RefusedError
 from contrada.routing.router import Router
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
@@ -17,6 +16,7 @@ from contrada.routing.router_messages import (
     NextHop,
     Reason,
     Refused,
+    RefusedError,
     Role,
     Send,
     Subscribe,

@@ -15,7 +15,6 @@ from contrada.model.algebra.product import product_meets
 from contrada.model.languages.work_budget import Work
 from contrada.routing import accumulators, aggregation
 from contrada.routing.aggregation import Aggregate, AggregateKind, Combination, Partial
-from contrada.routing.disjuncts import Disjunct
 from contrada.routing.query_router import ANSWER_WINDOW
 from contrada.routing.router import Router, Strategy
 from contrada.routing.router_limits import RouterLimits
@@ -30,6 +29,7 @@ from contrada.routing.router_messages import (
     DeadlinePassed,
     DeliverQuestion,
     Describe,
+    Disjunct,
     Effect,
     LinkDown,
     LinkUp,

@@ -5,7 +5,6 @@ import pytest
 from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Notification, Pattern, Product, Query
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
-from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.router import Router
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
@@ -20,10 +19,12 @@ from contrada.routing.router_messages import (
     Reason,
     Received,
     Refused,
+    RefusedError,
     Role,
     Subscribe,
     Unadvertise,
     Unsubscribe,
+    check_label,
 )
 from tests.routing.refused import refused
 from tests.routing.test_query_router import ask

@@ -8,9 +8,8 @@ import pytest
 
 import contrada as ct
 from contrada.errors import LimitError, ServiceClosedError, ServiceError, UnsatisfiableFilterError
-from contrada.routing.refusals import RefusedError
 from contrada.routing.router import Strategy
-from contrada.routing.router_messages import Reason
+from contrada.routing.router_messages import Reason, RefusedError
 from contrada.routing.tables import registrations
 from contrada.service import Advertisements, OfferChange, Service
 from contrada.service.sync import SyncService

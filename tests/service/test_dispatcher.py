@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from typing import Any
 from unittest import mock
 
@@ -22,6 +23,7 @@ from contrada.service.dispatcher import (
     NOTIFICATIONS_PER_UPKEEP,
     UPKEEP_UNITS,
     UPKEEP_UNITS_OF_NOTIFICATION,
+    Deadlines,
     Dispatcher,
 )
 from contrada.service.subscription_queue import ENTRY_BYTES, SubscriptionQueue, size_of
@@ -246,3 +248,36 @@ async def test_a_batch_fills_each_outlet_in_order_as_far_as_it_goes() -> None:
     assert [n["n"] for n in every.take_batch(9, 10**9)[0]] == [0, 1, 2]
     assert dispatcher.statistics().dropped == {"queue full": 2}
     assert dispatcher.statistics().matched == 7
+
+
+@on_loop
+async def test_the_next_deadline_is_kept_though_the_last_one_raised() -> None:
+    """One error would let all questions that are under way wait for ever."""
+    due = [time.monotonic_ns() // 1000 + each for each in (0, 1_000, 2_000)]
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: told.append(str(context["exception"]))
+    )
+
+    def expire() -> None:
+        due.pop(0)
+        if len(due) == 2:
+            raise ValueError("the first")
+
+    deadlines = Deadlines(lambda: due[0] if due else None, expire)
+    deadlines.look()
+    await until(lambda: not due)
+    assert told == ["the first"]
+
+
+@on_loop
+async def test_an_earlier_deadline_goes_before_one_that_is_waited_for() -> None:
+    """A short question would end as late as a long one that was asked before it."""
+    due = [time.monotonic_ns() // 1000 + 3_600_000_000]
+    passed: list[int] = []
+    deadlines = Deadlines(lambda: min(due, default=None), lambda: passed.append(due.pop()))
+    deadlines.look()
+    due.append(time.monotonic_ns() // 1000)
+    deadlines.look()
+    await until(lambda: bool(passed))
+    assert len(due) == 1

@@ -18,8 +18,8 @@ from tests.asynchronous import on_loop
 MODULES_MAX: Final = 15
 CALLS_MAX: Final = 62
 
-QUERY_MODULES_MAX: Final = 26
-QUERY_CALLS_MAX: Final = 216
+QUERY_MODULES_MAX: Final = 22
+QUERY_CALLS_MAX: Final = 209
 
 BROKER_MODULES_MAX: Final = 35
 BROKER_CALLS_MAX: Final = 215

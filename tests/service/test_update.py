@@ -9,8 +9,7 @@ from contrada.errors import LimitError, ServiceClosedError, ServiceError, Unsati
 from contrada.integrations.dialects import cesql
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.net.broker import fair_scheduler
-from contrada.routing.refusals import RefusedError
-from contrada.routing.router_messages import Reason
+from contrada.routing.router_messages import Reason, RefusedError
 from contrada.routing.tables import registrations
 from contrada.service import Service, Subscription
 from contrada.service.sync import SyncService

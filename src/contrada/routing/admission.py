@@ -14,7 +14,6 @@ from contrada.model import Filter, FilterSet
 from contrada.routing.delegation import PatternMessage
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.links.topology import HOPS_MAX, Topology
-from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     VERSION,
@@ -32,11 +31,13 @@ from contrada.routing.router_messages import (
     Publish,
     QuestionMessage,
     Reason,
+    RefusedError,
     Role,
     Subscribe,
     Unadvertise,
     Undescribe,
     Unsubscribe,
+    check_label,
 )
 from contrada.routing.tables.next_hop_cache import ITSELF
 

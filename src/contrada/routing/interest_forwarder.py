@@ -24,7 +24,6 @@ from contrada.model import Filter, Product, Selection
 from contrada.model.algebra.product import product_meets
 from contrada.model.languages.work_budget import spend
 from contrada.routing.links.topology import Topology
-from contrada.routing.refusals import RefusedError
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     Adjacency,
@@ -39,6 +38,7 @@ from contrada.routing.router_messages import (
     Party,
     Reason,
     Refused,
+    RefusedError,
     Role,
     Send,
     Subscribe,

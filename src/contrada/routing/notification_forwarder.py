@@ -22,7 +22,6 @@ from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.delegated_segments import Action
 from contrada.routing.interest_forwarder import InterestForwarder
 from contrada.routing.links.topology import Topology
-from contrada.routing.refusals import RefusedError
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     VERSION,
@@ -36,6 +35,7 @@ from contrada.routing.router_messages import (
     Reason,
     Received,
     Refused,
+    RefusedError,
     Send,
 )
 from contrada.routing.tables.next_hop_cache import ITSELF, NOBODY, NextHopCache, NextHops

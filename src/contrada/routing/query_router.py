@@ -33,7 +33,6 @@ from contrada.routing.admission import Admission
 from contrada.routing.aggregation import Partial
 from contrada.routing.interest_forwarder import InterestForwarder
 from contrada.routing.links.topology import Topology
-from contrada.routing.refusals import RefusedError, check_limit
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     REPORTS_MAX,
@@ -52,9 +51,11 @@ from contrada.routing.router_messages import (
     Reason,
     Received,
     Refused,
+    RefusedError,
     Send,
     SourceReport,
     SourceState,
+    check_limit,
     failed,
 )
 from contrada.routing.tables.poset import Node, entry_work

@@ -45,7 +45,6 @@ from contrada.routing.interest_forwarder import InterestForwarder, Strategy
 from contrada.routing.links.topology import TREES_MAX, Topology
 from contrada.routing.notification_forwarder import NotificationForwarder
 from contrada.routing.query_router import QueryRouter
-from contrada.routing.refusals import RefusedError
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     AckLinks,
@@ -79,6 +78,7 @@ from contrada.routing.router_messages import (
     Reason,
     Received,
     Refused,
+    RefusedError,
     Send,
     Subscribe,
     TimePassed,

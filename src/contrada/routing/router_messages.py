@@ -12,22 +12,23 @@ are structs, since a frozen dataclass takes ten times as long to create.
 Source: PODC 2000 §2 (the interface of the service) and §4 (the server protocol).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from contrada.errors import ContradaError
+from contrada.errors import ContradaError, InvalidFilterError, LimitError
 from contrada.matching.packed import Bundle
-from contrada.model import Advertisement, Filter, Notification, Selection
+from contrada.model import Advertisement, Filter, Notification, Query, Selection, ValueSet
 from contrada.model.algebra.product import HeldProduct
+from contrada.model.algebra.value_set import EVERYTHING, PRESENT, intersection
+from contrada.model.domains.values import ABSENT_KEY, check_name
 from contrada.patterns import Match
 from contrada.routing import delegation
 from contrada.routing.aggregation import Combination
 from contrada.routing.delegation import PatternMessage, RouterMessage
-from contrada.routing.disjuncts import Disjunct
 
 VERSION: Final = delegation.VERSION
 """The version of the messages. A router refuses any other."""
@@ -44,9 +45,11 @@ SUBSCRIPTION_FILTERS_MAX: Final = 10_000
 QUESTION_HOPS_MAX: Final = 64
 """Links that a query crosses, unless it sets a limit of its own. Beyond it: no source is asked."""
 
-
 REPORTS_MAX: Final = 100_000
 """Sources that one query reaches. Beyond it: the branch that exceeds it is reported as failed."""
+
+SAME_NAMES_MAX: Final = 256
+"""Attributes of a disjunct that must be equal to others. Beyond it: LimitError."""
 
 
 class Client(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -90,6 +93,74 @@ class Publish(RouterMessage, frozen=True, tag="publish"):
     hops: int = 0
     source: Label = ""
     version: int = VERSION
+
+
+class Disjunct(msgspec.Struct, frozen=True, array_like=True):
+    """One alternative of a query: a set for each attribute, and groups of equal attributes.
+
+    A variable in several attributes makes a group. Only an item shows whether values are equal, so
+    routing uses the sets alone, narrowed by the groups, and a source decides exactly. `alternative`
+    makes the normal form: groups have no attribute in common, and all attributes of one have the
+    same set, without *absent*.
+
+    Source: CU-CS-948-03 §4 (application and intersection) and §9 (variables, its future work).
+    """
+
+    query: Query
+    same: tuple[tuple[str, ...], ...] = ()
+
+    def matches(self, item: Notification) -> bool:
+        """Whether an item meets this disjunct. Exact.
+
+        An item with several values of an attribute is matched as by filters: it matches if some
+        choice of one value per attribute does. Values are equal as in the model: 5 = 5.0, NaN is
+        NaN, and values of two domains are never equal. Raises UnknownOperatorError for an operator
+        that is not registered.
+        """
+        sets = self.query.sides
+        for name, values in sets.items():
+            if not any(map(values.holds, item.keys_of(name))):
+                return False
+        for group in self.same:
+            common = set.intersection(*(set(item.keys_of(name)) for name in group))
+            for name in group:
+                common = {key for key in common if sets.get(name, EVERYTHING).holds(key)}
+            if not common - {ABSENT_KEY}:
+                return False
+        return True
+
+
+def alternative(sets: Mapping[str, ValueSet], same: Iterable[Iterable[str]] = ()) -> Disjunct:
+    """Returns the disjunct of these sets and equal attributes, in normal form.
+
+    Groups that share an attribute are united; all attributes of a group get the intersection of
+    their sets, which is exact for each by itself; a group of one requires any value. Raises
+    LimitError beyond SAME_NAMES_MAX, InvalidNameError and InvalidFilterError. Cost: linear.
+    """
+    narrowed = dict(sets)
+    groups = []
+    for group in _merge_groups(same) if same else ():
+        values = intersection([PRESENT, *(sets[name] for name in group if name in sets)])
+        narrowed |= dict.fromkeys(group, values)
+        if len(group) > 1:
+            groups.append(tuple(sorted(group)))
+    return Disjunct(Query.of_sets(narrowed), tuple(sorted(groups)))
+
+
+def _merge_groups(same: Iterable[Iterable[str]]) -> list[set[str]]:
+    """Returns the groups, united if they share an attribute. Raises as `alternative`."""
+    joined: list[set[str]] = []
+    count = 0
+    for each in same:
+        if isinstance(each, str):
+            raise InvalidFilterError("same", (each,), "expected the names of attributes")
+        group = {check_name(name) for name in each}
+        count += len(group)
+        if count > SAME_NAMES_MAX:
+            raise LimitError("SAME_NAMES_MAX", SAME_NAMES_MAX)
+        apart = [other for other in joined if other.isdisjoint(group)]
+        joined = [*apart, group.union(*(other for other in joined if other not in apart))]
+    return [group for group in joined if group]
 
 
 class Ask(RouterMessage, frozen=True, tag="ask"):
@@ -395,6 +466,35 @@ class Reason(StrEnum):
     WRONG_QUESTION = "a question that says no time, or no window"
     UNKNOWN_OPERATOR = "a pattern has an operator that is unknown here"
     WRONG_PATTERN = "it does not fit what was said of a pattern before"
+
+
+class RefusedError(Exception):
+    """An event changes nothing. The error never leaves the router, which answers `Refused`.
+
+    `error` adds the exceeded limit or the offending value for a client, where the reason is not
+    enough.
+    """
+
+    def __init__(self, reason: Reason, error: ContradaError | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        # Without its traceback, whose frames an answer would keep alive.
+        self.error = None if error is None else error.with_traceback(None)
+
+
+def check_limit(limits: object, name: str, size: int) -> None:
+    """Refuses a size beyond the limit of this name."""
+    maximum: int = getattr(limits, name)
+    if size > maximum:
+        raise RefusedError(Reason.FULL, LimitError(name, maximum, size))
+
+
+def check_label(*labels: str) -> None:
+    """Refuses names and identities of more than LABEL_CHARS_MAX characters."""
+    longest = max(map(len, labels))
+    if longest > LABEL_CHARS_MAX:
+        error = LimitError("LABEL_CHARS_MAX", LABEL_CHARS_MAX, longest)
+        raise RefusedError(Reason.TOO_LONG, error)
 
 
 @dataclass(frozen=True, slots=True)

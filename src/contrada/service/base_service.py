@@ -1,6 +1,6 @@
 """`BaseService`: the methods that the embedded service and the client of a broker share.
 
-They hand queries to the service's `QueryEngine`, advertisements to its `OfferBoard`, durable
+They hand queries to the service's `QueryClient`, advertisements to its `OfferBoard`, durable
 subscriptions to a `DurableReader`, and obvents of a class with a dissemination to the one
 registered under its name. Modules that few programs need are loaded at first use.
 
@@ -35,7 +35,7 @@ from contrada.service.subscription_queue import USUAL_QUEUE, QueueSettings
 
 if TYPE_CHECKING:
     from contrada.service.delivery_host import LogHost
-    from contrada.service.query.query_engine import QueryEngine
+    from contrada.service.query.query_client import QueryClient
 
 DISSEMINATIONS_MAX: Final = 64
 """Disseminations that are registered with a service. Beyond it: ServiceError."""
@@ -57,7 +57,7 @@ class BaseService(Service):
         self._disseminations: dict[str, Disseminates] = {}
 
     @abstractmethod
-    def _query_engine(self) -> "QueryEngine":
+    def _query_client(self) -> "QueryClient":
         """The engine of this service's queries and sources, made at first use."""
 
     @abstractmethod
@@ -80,12 +80,12 @@ class BaseService(Service):
         self, description: Description | None, source: SourceLike, *, name: str = ""
     ) -> SourceOffer:
         """Offers a source that answers queries; see `Service.offer`."""
-        return self._query_engine().responder.offer(description, source, name=name)
+        return self._query_client().responder.offer(description, source, name=name)
 
     def query(self, subject: Any, where: Any = None, **options: Any) -> Any:
         """Queries all sources that may have an answer; see `Service.query`."""
         check_options("query", options, QueryOptions.__annotations__)
-        return self._query_engine().client.query(subject, where, **options)
+        return self._query_client().query(subject, where, **options)
 
     def compute(
         self,
@@ -96,7 +96,7 @@ class BaseService(Service):
     ) -> Answers[dict[str, Any]]:
         """Queries for aggregates of all answers; see `Service.compute`."""
         check_options("compute", options, ComputeOptions.__annotations__)
-        return self._query_engine().client.compute(aggregates, subject, where, **options)
+        return self._query_client().compute(aggregates, subject, where, **options)
 
     def advertise(self, offered: Offered) -> Offering:
         """An advertisement, in force inside `async with`; see `Service.advertise`."""

@@ -18,6 +18,7 @@ import asyncio
 import dataclasses
 import itertools
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -56,6 +57,7 @@ from contrada.routing.router_messages import (
     OfferChanged,
     Origin,
     Publish,
+    QuestionMessage,
     Reason,
     Received,
     Refused,
@@ -67,7 +69,7 @@ from contrada.routing.router_messages import (
     Unsubscribe,
 )
 from contrada.routing.tables.poset import form_of
-from contrada.service.clock import Deadlines, now_us_for, wall_clock_us
+from contrada.service.clock import wall_clock_us
 from contrada.service.dispatch_routes import LINK_DOWN, Carried, LinkRoute, Pending, Route
 from contrada.service.interface import ServiceStatistics
 from contrada.service.kernel_loader import load_beside
@@ -380,7 +382,7 @@ class Dispatcher:
 
     def receive(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
         """Handles any message of a neighbour but Publish. Returns matches without room."""
-        effects = self._router.handle(Received(link.neighbour, message), now_us_for(message))
+        effects = self._router.handle(Received(link.neighbour, message), _now_us_for(message))
         self._router.maintain(UPKEEP_UNITS)
         pending, refused = self._carry_out(effects)
         if isinstance(message, Ask):
@@ -420,7 +422,7 @@ class Dispatcher:
         self._ask(client, message)
 
     def _expire_questions(self) -> None:
-        self._carry_out(self._router.handle(DeadlinePassed(), now_us_for()))
+        self._carry_out(self._router.handle(DeadlinePassed(), time.monotonic_ns() // 1000))
 
     def _report(self, change: OfferChanged) -> None:
         form = form_of(change.offer)
@@ -487,12 +489,51 @@ class Dispatcher:
 
         Raises the error of a refusal.
         """
-        effects = self._router.handle(Received(client, message), now_us_for(message))
+        effects = self._router.handle(Received(client, message), _now_us_for(message))
         pending, refused = self._carry_out(effects)
         if pending:
             _count_lost(pending)
         if refused:
             raise _error_of(refused[0])
+
+
+class Deadlines:
+    """A timer for the next deadline, `due_us` by the monotonic clock; `expire` removes it."""
+
+    def __init__(self, due_us: Callable[[], int | None], expire: Callable[[], None]) -> None:
+        self._due_us = due_us
+        self._expire = expire
+        self._timer: asyncio.TimerHandle | None = None
+        self._until_us = 0
+
+    def look(self) -> None:
+        """Checks for an earlier deadline."""
+        due_us = self._due_us()
+        if due_us is None or (self._timer is not None and self._until_us <= due_us):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._until_us = due_us
+        wait_s = max(0, due_us - time.monotonic_ns() // 1000) / 1e6
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._passed)
+
+    def _passed(self) -> None:
+        self._timer = None
+        try:
+            self._expire()
+        finally:
+            self.look()
+
+
+def _now_us_for(message: Message) -> int:
+    """The time of a message for the router.
+
+    Messages about queries have the monotonic clock, so that deadlines do not jump when the clock is
+    set; the others the wall clock.
+    """
+    if isinstance(message, QuestionMessage):
+        return time.monotonic_ns() // 1000
+    return wall_clock_us()
 
 
 def _entries_on(message: Publish) -> list[QueueEntry[Carried]]:

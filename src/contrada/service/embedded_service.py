@@ -59,7 +59,7 @@ from contrada.service.timekeeper import Timekeeper
 
 if TYPE_CHECKING:  # Loaded when something is with_delivery, or asked.
     from contrada.service.delivery_host import DeliveryHost
-    from contrada.service.query.query_engine import QueryEngine
+    from contrada.service.query.query_client import QueryClient
     from contrada.service.security.signatures import Signer
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class EmbeddedService(BaseService):
             check_store(store)
         self._store = store
         self._host: DeliveryHost | None = None
-        self._queries: QueryEngine | None = None
+        self._queries: QueryClient | None = None
 
     async def open(self) -> None:
         """Starts it. A closed service stays closed. Raises StoreError for an unusable store."""
@@ -286,11 +286,11 @@ class EmbeddedService(BaseService):
         host.end(durable)
         await host.committed()
 
-    def _query_engine(self) -> "QueryEngine":
+    def _query_client(self) -> "QueryClient":
         if self._queries is None:
-            from contrada.service.query.query_engine import LocalQueryEngine
+            from contrada.service.query.query_client import LocalQueryClient
 
-            self._queries = LocalQueryEngine(
+            self._queries = LocalQueryClient(
                 *(self.dispatcher, self.client, self._stamp, self.require_open), self.service_limits
             )
         return self._queries

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final, Protocol, TypeAlias, TypedDict, TypeVar
 
 from contrada.routing.aggregation import Aggregate
-from contrada.routing.disjuncts import Disjunct
-from contrada.routing.router_messages import Offer, SourceReport, SourceState
+from contrada.routing.router_messages import Disjunct, Offer, SourceReport, SourceState
 from contrada.service.async_resource import AsyncResource
 from contrada.service.subjects import Offered, Subscribable
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contrada.errors import ContradaError
 from contrada.model import Filter, FilterSet, Notification, ValueSet
 from contrada.model.algebra import sets
-from contrada.routing.disjuncts import alternative
+from contrada.routing.router_messages import alternative
 from contrada.service.query.source_query import SourceQuery
 from tests.strategies import constraints, value_sets
 

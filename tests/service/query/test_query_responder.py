@@ -12,12 +12,12 @@ import pytest
 import contrada as ct
 from contrada.errors import ServiceError
 from contrada.model import Query
-from contrada.routing.disjuncts import Disjunct
 from contrada.routing.router_messages import (
     Answer,
     Ask,
     Cancel,
     Describe,
+    Disjunct,
     More,
     SourceState,
     Undescribe,

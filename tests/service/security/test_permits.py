@@ -24,8 +24,7 @@ from contrada.model import (
 from contrada.model.algebra.product import product_covers, product_meets
 from contrada.model.syntax.parser import parse_filter_set
 from contrada.routing.admission import ALTERNATIVES_MAX
-from contrada.routing.disjuncts import alternative
-from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX
+from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, alternative
 from contrada.service.security import permits
 from contrada.service.security.permits import SHARED_FILTERS_MAX, Permit, PublishFilters
 from contrada.service.security.principals import EVERYTHING, NOTHING, Principal, free, owns

@@ -1,20 +1,27 @@
-"""`parse`: texts to filters, filter sets, patterns, advertisements and value sets.
+"""`parse`: texts to filters, filter sets, patterns, advertisements, value sets and queries.
 
 The grammar is `text.lark`. Invalid text raises ParseError with line, column, the text found and the
 text expected; constants that do not fit an operator raise InvalidFilterError, an unregistered
 operator UnknownOperatorError, with the place in the message.
 
-Source: PODC 2000 §2 (the operators' symbols); the rest of the syntax is this project's.
+A query is a filter set in which a variable may stand behind `=`: `origin = $x and dest = $x`
+requires equal values. A variable belongs to its alternative: in `(a = $x and b = $x) or c = $x` the
+last is any value of c. It is valid only behind `=`, and in no `not`: a condition of other or
+smaller values is no set of values for each attribute.
+
+Source: PODC 2000 §2 (the operators' symbols); CU-CS-948-03 §9 (variables for matching between
+constraints, its future work); the rest of the syntax is this project's.
 """
 
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from contrada.errors import LimitError, ParseError
 from contrada.model.algebra.advertisement import Advertisement
-from contrada.model.algebra.expression import Formula
+from contrada.model.algebra.expression import conjunctions
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.pattern import Pattern
-from contrada.model.algebra.value_set import ValueSet, union
+from contrada.model.algebra.value_set import PRESENT, ValueSet, union
 from contrada.model.syntax.plain_parser import plain_statement
 
 TEXT_CHARACTERS_MAX: Final = 1_000_000
@@ -68,9 +75,51 @@ def parse_set(text: str) -> ValueSet:
     return _parse(text, "union")  # type: ignore[no-any-return]
 
 
-def parse_question_text(text: str) -> Formula:
-    """Parses the condition of a question; see `query_syntax`."""
-    return _parse(text, "question")  # type: ignore[no-any-return]
+class Binding(NamedTuple):
+    """A conjunction of a query: the sets of its attributes, and the attributes of each variable."""
+
+    sets: Mapping[str, ValueSet]
+    same: tuple[frozenset[str], ...] = ()
+
+
+def parse_question(text: str) -> tuple[Binding, ...]:
+    """Parses the conjunctions of which an answer must meet one.
+
+    The grammar is that of filters with one more rule (`question.lark`), so that a sign in a text, a
+    name or a regular expression is never read as a variable. Cost: as `parse`, or lark's for a text
+    with a `$`. Raises as `parse`, with the place; ParseError for a pattern too.
+    """
+    if "$" in text:
+        bindings = map(_split_variables, conjunctions(_parse(text, "question")))
+        return tuple(each for each in bindings if each is not None)
+    parsed = parse(text)
+    if isinstance(parsed, Pattern):
+        raise ParseError(1, 1, "a pattern (`->`)", "a question, which is asked of single items")
+    if isinstance(parsed, Filter):
+        return (Binding(parsed.sides),)
+    return tuple([Binding(each.sides) for each in parsed.filters])
+
+
+def _split_variables(sets: Mapping[str, ValueSet]) -> Binding | None:
+    """Separates variables from the sets of attributes; None if nothing can match.
+
+    Since no `not` has a variable in it, a condition that holds still holds if one more attribute
+    equals its variable. So an alternative that requires an attribute *not* to equal one, as
+    conjunctions that overlap less may do, is the same without that requirement.
+    """
+    from contrada.model.syntax.filter_builder import bound_by  # lark takes its time
+
+    asked: dict[str, ValueSet] = {}
+    variables: dict[str, set[str]] = {}
+    for name, values in sets.items():
+        bound = bound_by(name)
+        if bound is None:
+            asked[name] = values
+        elif values.is_empty:
+            return None
+        elif values == PRESENT:
+            variables.setdefault(bound[0], set()).add(bound[1])
+    return Binding(asked, tuple(map(frozenset, variables.values())))
 
 
 def _parse(text: str, start: str) -> Any:

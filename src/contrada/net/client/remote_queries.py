@@ -1,4 +1,4 @@
-"""`RemoteQueryEngine`: the queries and sources of a client at its broker.
+"""`RemoteQueryClient`: the queries and sources of a client at its broker.
 
 Sources are offered again on the next connection. An open query ends with the connection: its
 sources are reported as lost, and the asker may ask again.
@@ -16,12 +16,12 @@ from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.query_codec import decode_query_message, decode_question, split_answer
 from contrada.routing.router_messages import Answer, Ask, Cancel, Describe, More, Undescribe
 from contrada.service.envelope_factory import EnvelopeFactory
-from contrada.service.query.query_engine import QueryEngine
+from contrada.service.query.query_client import QueryClient
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-class RemoteQueryEngine(QueryEngine):
+class RemoteQueryClient(QueryClient):
     """The queries and sources of a client."""
 
     def __init__(
@@ -29,10 +29,7 @@ class RemoteQueryEngine(QueryEngine):
     ) -> None:
         super().__init__(stamp, client.service_limits)
         self._client, self._reconnection = client, reconnection
-
-    def require_open(self) -> None:
-        """See `QueryTransport`."""
-        self._reconnection.check()
+        self.require_open = reconnection.check
 
     async def describe(self, message: Describe | Undescribe) -> None:
         """Offers a source at the broker, or withdraws it."""

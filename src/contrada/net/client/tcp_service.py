@@ -96,7 +96,7 @@ from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL, Queu
 
 if TYPE_CHECKING:  # Loaded at the first durable operation, or query.
     from contrada.net.client.durable_client import DurableClient
-    from contrada.net.client.remote_queries import RemoteQueryEngine
+    from contrada.net.client.remote_queries import RemoteQueryClient
 
 
 class TcpService(BaseService):
@@ -141,7 +141,7 @@ class TcpService(BaseService):
         self._published = 0
         self._dropped: Counter[str] = Counter()
         self._durable: DurableClient | None = None
-        self._queries: RemoteQueryEngine | None = None
+        self._queries: RemoteQueryClient | None = None
 
     async def open(self) -> None:
         """Connects. Raises ConnectionFailedError when no broker answers."""
@@ -277,11 +277,11 @@ class TcpService(BaseService):
         """Returns a name that is unique among all readers of all clients."""
         return self.delivery().name_of_request()
 
-    def _query_engine(self) -> "RemoteQueryEngine":
+    def _query_client(self) -> "RemoteQueryClient":
         if self._queries is None:
-            from contrada.net.client.remote_queries import RemoteQueryEngine
+            from contrada.net.client.remote_queries import RemoteQueryClient
 
-            self._queries = RemoteQueryEngine(self, self._stamp, self._reconnection)
+            self._queries = RemoteQueryClient(self, self._stamp, self._reconnection)
         return self._queries
 
     def statistics(self) -> ServiceStatistics:
@@ -429,7 +429,7 @@ class TcpService(BaseService):
             case Offers():
                 self._offers.on_offers(frame)
             case QuestionDelivery() | AboutQuestions():
-                self._query_engine().on_frame(frame)
+                self._query_client().on_frame(frame)
             case LogReply() if self._durable is not None:
                 self._durable.on_reply(frame)
             case LogDelivery() if self._durable is not None:

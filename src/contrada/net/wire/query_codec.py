@@ -20,17 +20,19 @@ from contrada.net.wire.payload_codec import (
 from contrada.routing.admission import ALTERNATIVES_MAX
 from contrada.routing.aggregation import PARTIAL_BYTES_MAX
 from contrada.routing.delegation import RouterMessage
-from contrada.routing.disjuncts import SAME_NAMES_MAX, Disjunct, alternative
 from contrada.routing.router_messages import (
     REPORTS_MAX,
+    SAME_NAMES_MAX,
     SUBSCRIPTION_FILTERS_MAX,
     Answer,
     Ask,
     Cancel,
     Describe,
+    Disjunct,
     Label,
     More,
     SourceReport,
+    alternative,
 )
 
 ANSWER_ITEMS_MAX: Final = 1_024

@@ -50,8 +50,7 @@ from contrada.routing.delegation import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.refusals import RefusedError
-from contrada.routing.router_messages import Client, Neighbour, Origin, Reason, Send
+from contrada.routing.router_messages import Client, Neighbour, Origin, Reason, RefusedError, Send
 
 DELEGATIONS_MAX: Final = 255
 """Delegations of a pattern, or of a part of it, in a row. Beyond it: it is handed back and

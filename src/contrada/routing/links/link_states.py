@@ -22,9 +22,15 @@ from typing import Final
 
 from contrada.errors import LimitError
 from contrada.routing.links.shortest_paths import ConfirmedLink, Graph
-from contrada.routing.refusals import RefusedError
 from contrada.routing.router_limits import RouterLimits
-from contrada.routing.router_messages import LABEL_CHARS_MAX, Adjacency, LinkState, Reason, Role
+from contrada.routing.router_messages import (
+    LABEL_CHARS_MAX,
+    Adjacency,
+    LinkState,
+    Reason,
+    RefusedError,
+    Role,
+)
 
 LINKS_MAX: Final = 1_024
 """Links of a link state. Beyond it: refused, counted."""

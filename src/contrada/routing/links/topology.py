@@ -60,7 +60,6 @@ from contrada.routing.links.shortest_paths import (
     subtree_next_hops,
     weights_of,
 )
-from contrada.routing.refusals import RefusedError, check_label, check_limit
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     LABEL_CHARS_MAX,
@@ -75,8 +74,11 @@ from contrada.routing.router_messages import (
     Origin,
     Party,
     Reason,
+    RefusedError,
     Role,
     Send,
+    check_label,
+    check_limit,
 )
 
 HOPS_MAX: Final = 255

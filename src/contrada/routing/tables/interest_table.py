@@ -17,9 +17,15 @@ from typing import Generic, TypeAlias, TypeVar
 from contrada.errors import LimitError
 from contrada.matching import Index
 from contrada.model import Product
-from contrada.routing.refusals import RefusedError, check_limit
 from contrada.routing.router_limits import RouterLimits
-from contrada.routing.router_messages import Neighbour, NextHop, Party, Reason
+from contrada.routing.router_messages import (
+    Neighbour,
+    NextHop,
+    Party,
+    Reason,
+    RefusedError,
+    check_limit,
+)
 from contrada.routing.tables.covering_index import CoveringIndex, indexed
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
 from contrada.routing.tables.registrations import Registrations

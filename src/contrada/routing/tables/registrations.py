@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from contrada.routing.refusals import check_limit
 from contrada.routing.router_limits import RouterLimits
-from contrada.routing.router_messages import Neighbour, NextHop, Party
+from contrada.routing.router_messages import Neighbour, NextHop, Party, check_limit
 
 E = TypeVar("E")
 

@@ -1,6 +1,6 @@
-"""`QueryClient`: the queries that one service sends, and the answers to each.
+"""`QueryClient`: the queries of one service, the answers to each, and its sources.
 
-    query ==> Ask ==> transport;  Answer ==> queue ==> reader ==> More
+    query ==> Ask ==> server;  Answer ==> queue ==> reader ==> More
 
 Sources send no more items than the reader granted by `More`, so they wait for a slow reader.
 
@@ -10,10 +10,10 @@ Source: CU-CS-948-03 §2 (query, advertise, and respond: "that client can then c
 import asyncio
 import logging
 import secrets
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
@@ -43,13 +43,19 @@ from contrada.routing.router_messages import (
     Answer,
     Ask,
     Cancel,
+    Client,
+    DeliverQuestion,
     Describe,
     More,
+    NotifyClient,
     SourceReport,
     SourceState,
     Undescribe,
 )
+from contrada.service.dispatcher import Dispatcher
+from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.loop_guards import check_loop, running_loop
+from contrada.service.query.query_responder import QueryResponder
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.query_interface import QUESTION_WAIT_S, Answers, Computed
 from contrada.service.requests import reader_of
@@ -63,40 +69,35 @@ UNTOLD: Final = "@service"
 _LOG: Final = logging.getLogger("contrada.service")
 
 
-class QueryTransport(Protocol):
-    """The connection of a service's queries and sources to the servers."""
+class QueryClient(ABC):
+    """The open queries of one service, and its sources. A subclass sends the messages."""
 
-    limits: ServiceLimits
+    require_open: Callable[[], None]
+    """Raises ServiceError, ServiceClosedError unless queries can be sent."""
+
+    def __init__(self, stamp: EnvelopeFactory, limits: ServiceLimits) -> None:
+        self.limits = limits
+        self.responder = QueryResponder(self)
+        self._stamp = stamp
+        # Weak, so that a dropped query ends: see `HeldAnswers.__del__`.
+        self._under_way: WeakValueDictionary[str, HeldAnswers[Any]] = WeakValueDictionary()
 
     @property
     def publisher(self) -> str:
         """The name under which the service publishes."""
-        ...
+        return self._stamp.publisher
 
-    def require_open(self) -> None:
-        """Raises ServiceError, ServiceClosedError unless queries can be sent."""
-        ...
-
+    @abstractmethod
     async def describe(self, message: Describe | Undescribe) -> None:
         """Puts a source in force, or withdraws it. Raises as `SourceOffer.open`."""
-        ...
 
-    async def ask(self, ask: Ask) -> None:
+    @abstractmethod
+    async def ask(self, question: Ask) -> None:
         """Sends a query. Raises as `Answers.open`."""
-        ...
 
+    @abstractmethod
     def send(self, message: Answer | More | Cancel) -> None:
         """Sends a message about a query; without a connection it does nothing."""
-        ...
-
-
-class QueryClient:
-    """The open queries of one service."""
-
-    def __init__(self, transport: QueryTransport) -> None:
-        self.transport = transport
-        # Weak, so that a dropped query ends: see `HeldAnswers.__del__`.
-        self._under_way: WeakValueDictionary[str, HeldAnswers[Any]] = WeakValueDictionary()
 
     def query(
         self,
@@ -118,9 +119,9 @@ class QueryClient:
             reader_of(subject),
             query.residue,
             distinct=distinct,
-            collated_max=self.transport.limits.collated_max,
+            collated_max=self.limits.collated_max,
         )
-        asked = _ask(query, timeout_s, hops, asker, self.transport.limits.query_window)
+        asked = _ask(query, timeout_s, hops, asker, self.limits.query_window)
         if not sort:
             # What a type cannot read is no answer, so only who reads knows how many are left.
             if limit is not None and read.takes_all and read.reads_all:
@@ -150,31 +151,32 @@ class QueryClient:
             reason = "its predicate asks for more than filters can (`plan` says what); use `query`"
             raise InvalidCombinationError(subject, reason)
         several = (aggregates,) if isinstance(aggregates, Aggregate | str) else aggregates
-        asked = _ask(query, timeout_s, hops, asker, self.transport.limits.query_window)
+        asked = _ask(query, timeout_s, hops, asker, self.limits.query_window)
         combination = Combination(tuple(map(aggregate_of, several)), by)
         return ComputedAnswers(self, replace(asked, window=0, combination=combination))
 
     async def begin(self, answers: "HeldAnswers[Any]") -> None:
         """Sends a query. Raises as `Answers.open`."""
-        self.transport.require_open()
+        self.require_open()
         identity = answers.asked.identity
         self._under_way[identity] = answers
         try:
-            await self.transport.ask(answers.asked)
+            await self.ask(answers.asked)
         except BaseException as error:
             self.forget(identity)
             if isinstance(error, asyncio.CancelledError):
-                self.transport.send(Cancel(answers.asked.asker, identity))  # It may be under way.
+                self.send(Cancel(answers.asked.asker, identity))  # It may be under way.
             raise
 
     def forget(self, identity: str) -> None:
         """Forgets a query that has ended."""
         self._under_way.pop(identity, None)
 
-    def receive(self, message: Answer) -> None:
-        """Passes an answer to its query."""
-        answers = self._under_way.get(message.identity)
-        if answers is not None:
+    def receive(self, message: Answer | More | Cancel) -> None:
+        """Passes an answer to its query, and other messages to the sources."""
+        if not isinstance(message, Answer):
+            self.responder.receive(message)
+        elif (answers := self._under_way.get(message.identity)) is not None:
             answers.receive(message)
 
     def expire(self, identity: str) -> None:
@@ -184,9 +186,49 @@ class QueryClient:
             answers.end(SourceState.TIMED_OUT)
 
     def lost(self, reason: str) -> None:
-        """Ends all open queries after the loss of the connection."""
+        """Ends the open queries after the loss of the connection; sources stay offered."""
         for each in list(self._under_way.values()):
             each.end(SourceState.LOST, reason)
+        self.responder.lost()
+
+    async def aclose(self) -> None:
+        """Ends all queries and sources with the service."""
+        self.lost("the service is closed")
+        await self.responder.aclose()
+
+
+class LocalQueryClient(QueryClient):
+    """The queries of an embedded service, at its dispatcher."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        client: Client,
+        stamp: EnvelopeFactory,
+        require_open: Callable[[], None],
+        limits: ServiceLimits,
+    ) -> None:
+        super().__init__(stamp, limits)
+        self._dispatcher, self._client, self.require_open = dispatcher, client, require_open
+        dispatcher.listen(client, self._on_effect)
+
+    async def describe(self, message: Describe | Undescribe) -> None:
+        """Puts a source in force, or withdraws it."""
+        self._dispatcher.advertise(self._client, message)
+
+    async def ask(self, question: Ask) -> None:
+        """Sends a query."""
+        self._dispatcher.ask(self._client, question)
+
+    def send(self, message: Answer | More | Cancel) -> None:
+        """Sends a message about a query."""
+        self._dispatcher.say(self._client, message)
+
+    def _on_effect(self, effect: DeliverQuestion | NotifyClient) -> None:
+        if isinstance(effect, DeliverQuestion):
+            self.responder.answer(effect.sources, effect.question)
+        else:
+            self.receive(effect.message)
 
 
 class AnswerReader:
@@ -205,16 +247,10 @@ class AnswerReader:
         self._collated_max = collated_max
         self._seen: set[Notification] | None = set() if distinct else None
         self.unreadable = 0
-
-    @property
-    def takes_all(self) -> bool:
+        self.takes_all = residue is None and not distinct
         """Whether each item is an answer."""
-        return self._residue is None and self._seen is None
-
-    @property
-    def reads_all(self) -> bool:
+        self.reads_all = reader is None
         """Whether no item can be unreadable."""
-        return self._reader is None
 
     def is_asked_for(self, item: Notification) -> bool:
         """Whether an item is an answer, and the first of its kind. Raises LimitError."""
@@ -230,8 +266,15 @@ class AnswerReader:
         return True
 
     def read(self, item: Notification) -> Any:
-        """The subject's object of an item. Raises ContradaError."""
-        return item if self._reader is None else self._reader(item)
+        """The subject's object of an item, or _NOTHING, counted, if the type cannot hold it."""
+        try:
+            return item if self._reader is None else self._reader(item)
+        except ContradaError as error:
+            if not self.unreadable:
+                fields = {"publisher": item.envelope.publisher, "reason": error}
+                _LOG.warning("an answer of %(publisher)s cannot be read: %(reason)s", fields)
+            self.unreadable += 1
+            return _NOTHING
 
 
 class HeldAnswers(Answers[T]):
@@ -342,7 +385,7 @@ class HeldAnswers(Answers[T]):
             self._reports.append(SourceReport(UNTOLD, state, reason=reason))
         self._client.forget(self.asked.identity)
         if not is_told and self._loop is not None:
-            self._client.transport.send(Cancel(self.asked.asker, self.asked.identity))
+            self._client.send(Cancel(self.asked.asker, self.asked.identity))
         self._came.set()
 
     async def __anext__(self) -> T:
@@ -363,7 +406,7 @@ class HeldAnswers(Answers[T]):
 
     def _more(self, count: int) -> None:
         if not self._ended:
-            self._client.transport.send(More(self.asked.asker, self.asked.identity, count))
+            self._client.send(More(self.asked.asker, self.asked.identity, count))
 
 
 class AnswersInTurn(HeldAnswers[Any]):
@@ -393,7 +436,7 @@ class AnswersInTurn(HeldAnswers[Any]):
                 self._since_more = 0
             if not self._takes_all and not self._read.is_asked_for(item):
                 continue
-            found = item if self._reads_all else _read(self._read, item)
+            found = item if self._reads_all else self._read.read(item)
             if found is not _NOTHING:
                 if self._left is not None:
                     self._left -= 1
@@ -431,7 +474,7 @@ class SortedAnswers(_AnswersAtEnd):
         self._name = name
         self._limit = limit
         self._is_descending = is_descending
-        self._collated_max = client.transport.limits.collated_max
+        self._collated_max = client.limits.collated_max
         self._held: list[Notification] = []
 
     def _take(self, items: Sequence[Notification]) -> None:
@@ -449,7 +492,7 @@ class SortedAnswers(_AnswersAtEnd):
             self._ready.extend(self._in_order(self._held))
             self._held = []
         while self._ready and self._limit != 0:
-            found = _read(self._read, self._ready.popleft())
+            found = self._read.read(self._ready.popleft())
             if found is not _NOTHING:
                 if self._limit is not None:
                     self._limit -= 1
@@ -476,7 +519,7 @@ class BestAnswers(_AnswersAtEnd):
         combination = self.asked.combination
         assert combination is not None, "they are combined"
         items = Partial.from_bytes(combination, partial).ordered()
-        found = (_read(self._read, each) for each in items)
+        found = map(self._read.read, items)
         self._ready.extend(each for each in found if each is not _NOTHING)
 
 
@@ -489,20 +532,6 @@ class ComputedAnswers(_AnswersAtEnd):
 
 
 _NOTHING: Final = object()
-
-
-def _read(read: AnswerReader, item: Notification) -> Any:
-    """The subject's object of an item, or _NOTHING, counted, if the type cannot hold it."""
-    try:
-        return read.read(item)
-    except ContradaError as error:
-        if not read.unreadable:
-            _LOG.warning(
-                "an answer of %(publisher)s cannot be read: %(reason)s",
-                {"publisher": item.envelope.publisher, "reason": error},
-            )
-        read.unreadable += 1
-        return _NOTHING
 
 
 def _ask(query: SourceQuery, timeout_s: float, hops: int, asker: str, window: int) -> Ask:
@@ -529,4 +558,4 @@ def _given_up(client: QueryClient, asked: Ask, deadline: asyncio.TimerHandle | N
     if deadline is not None:
         deadline.cancel()
     client.forget(asked.identity)
-    client.transport.send(Cancel(asked.asker, asked.identity))
+    client.send(Cancel(asked.asker, asked.identity))

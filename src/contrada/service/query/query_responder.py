@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from contrada.errors import ContradaError, LimitError, ServiceClosedError, ServiceError, shortened
 from contrada.model import Advertisement, Envelope, Notification
@@ -38,11 +38,11 @@ from contrada.routing.router_messages import (
     failed,
 )
 from contrada.service.clock import wall_clock_us
-from contrada.service.query.query_client import QueryTransport
 from contrada.service.query.source_description import FRESH_S
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.query_interface import Description, SourceLike, SourceOffer
 from contrada.service.requests import filters_of
+from contrada.service.service_limits import ServiceLimits
 
 ITEMS_PER_ANSWER: Final = 64
 """Items after which an answer is sent."""
@@ -60,6 +60,21 @@ FRESH_LEAST_S: Final = 0.01
 """The shortest time between two descriptions of a source, in seconds."""
 
 _LOG: Final = logging.getLogger("contrada.service")
+
+
+class QueryTransport(Protocol):
+    """The connection of a service's sources to the servers; see `QueryClient`."""
+
+    limits: ServiceLimits
+
+    @property
+    def publisher(self) -> str: ...  # noqa: D102
+
+    def require_open(self) -> None: ...  # noqa: D102
+
+    async def describe(self, message: Describe | Undescribe) -> None: ...  # noqa: D102
+
+    def send(self, message: Answer | More | Cancel) -> None: ...  # noqa: D102
 
 
 class QueryResponder:

@@ -14,9 +14,9 @@ from typing import Any
 from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.rule import Rule
-from contrada.model.syntax.query_syntax import Binding, parse_question
+from contrada.model.syntax.parser import Binding, parse_question
 from contrada.routing.admission import ALTERNATIVES_MAX
-from contrada.routing.disjuncts import Disjunct, alternative
+from contrada.routing.router_messages import Disjunct, alternative
 from contrada.service.requests import all_of, filters_of, narrowing_of, notification_of
 from contrada.service.subjects import Item, Narrowable, Subscribable
 

@@ -33,8 +33,13 @@ from contrada.model.algebra.value_set import ABSENT, of_keys
 from contrada.model.domains.values import ENVELOPE_NAMES
 from contrada.model.languages.work_budget import Work
 from contrada.routing.admission import ALTERNATIVES_MAX
-from contrada.routing.disjuncts import Disjunct, alternative
-from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, Notifications, Offer
+from contrada.routing.router_messages import (
+    SUBSCRIPTION_FILTERS_MAX,
+    Disjunct,
+    Notifications,
+    Offer,
+    alternative,
+)
 from contrada.service.security.principals import ANY_NAME, EVERYTHING, Principal, owns
 
 T = TypeVar("T")
