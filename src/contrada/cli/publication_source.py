@@ -62,14 +62,15 @@ class RowRecords:
     def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
         """Returns the rows that end in a block."""
         try:
-            for block_of_rows in self._joiner.join(block):
-                rows = self._joiner.rows
-                assert rows is not None, "the header precedes all rows"
-                make = _timed(rows.notification, self._timed)
-                for position in range(len(block_of_rows)):
-                    number, text = block_of_rows.numbered(position)
-                    if not rows.is_blank(text):
-                        yield record_of(make, self._source, number, text)
+            joined, rows = self._joiner.join(block), self._joiner.rows
+            if not joined:
+                return
+            assert rows is not None, "the header precedes all rows"
+            make = _timed(rows.notification, self._timed)
+            for position in range(len(joined)):
+                number, text = joined.numbered(position)
+                if not rows.is_blank(text):
+                    yield record_of(make, self._source, number, text)
         except ContradaError as error:
             yield bad_record(self._source, error, 1)
 

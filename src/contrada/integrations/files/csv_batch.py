@@ -268,7 +268,7 @@ def _blank_out(block: Block, fallback: Any) -> bytes:
     pieces = []
     done = 0
     for line in np.flatnonzero(fallback).tolist():
-        pieces.append(block.data[done : block.begin(line)])
+        pieces.append(block.data[done : block.ends[line - 1] + 1 if line else 0])
         done = block.ends[line]
     pieces.append(block.data[done:])
     return b"".join(pieces)

@@ -17,7 +17,7 @@ import numpy as np
 
 from contrada.errors import ContradaError, InvalidCellError, ParseError
 from contrada.integrations.files.lines import Block, LineCutter, blocks_of
-from contrada.integrations.files.read_options import ReadOptions
+from contrada.integrations.files.read_options import Converter, ReadOptions
 from contrada.integrations.files.record import BadRecord, Record, bad_record, check_line, record_of
 from contrada.model import Notification, Value
 from contrada.model.domains.values import check_user_name
@@ -34,27 +34,24 @@ class CsvRows:
     def __init__(self, header: str, options: ReadOptions) -> None:
         check_line(header, options.limits)
         self._options = options
-        cells = _cells(header, options)
+        cells, columns_max = _cells(header, options), options.limits.columns_max
         self._hint = _hint_for(cells[0]) if len(cells) == 1 else ""
-        self.columns = self._named(cells, header)
-        """The attributes of the cells of a row; None for a dropped column."""
-        self._converters = [
-            (name, options.converter(name) if name else None) for name in self.columns
-        ]
-        self._absent = {"", *options.absent}
-
-    def _named(self, cells: list[str], header: str) -> tuple[str | None, ...]:
-        options, columns_max = self._options, self._options.limits.columns_max
-        if is_blank(header):
+        if not header.strip():
             raise ParseError(1, 1, "a blank line", "the names of the columns")
         if len(cells) > columns_max:
             limit = f"at most columns_max = {columns_max}"
             raise ParseError(1, 1, f"{len(cells)} columns", limit)
         if self._hint and not (options.quote and header.startswith(options.quote)):
             raise ParseError(1, 1, "one column", f"more, or its name in quotes{self._hint}")
-        names = tuple(map(options.attribute, cells) if options.is_renaming else cells)
-        known: set[str] = set()
-        for number, name in enumerate(names, start=1):
+        self.columns: tuple[str | None, ...] = tuple(
+            map(options.attribute, cells) if options.is_renaming else cells
+        )
+        """The attributes of the cells of a row; None for a dropped column."""
+        self._absent = {"", *options.absent}
+        self._converters: list[Converter | None] = []
+        known: set[str | None] = set()
+        for number, name in enumerate(self.columns, start=1):
+            self._converters.append(options.converter(name) if name else None)
             if name is None:
                 continue
             if not name:
@@ -63,7 +60,6 @@ class CsvRows:
             if name in known:
                 raise ParseError(1, 1, f"the column {name!r} twice", "different names")
             known.add(name)
-        return names
 
     def is_row(self, text: str) -> bool:
         """Whether a text is one row: correctly quoted, with a cell for each column."""
@@ -83,11 +79,11 @@ class CsvRows:
         InvalidNotificationError.
         """
         cells = _cells(line, self._options)
-        if len(cells) != len(self._converters):
-            found, expected = f"{len(cells)} cells", f"{len(self._converters)}{self._hint}"
+        if len(cells) != len(self.columns):
+            found, expected = f"{len(cells)} cells", f"{len(self.columns)}{self._hint}"
             raise ParseError(1, len(line) + 1, found, expected)
         values: dict[str, Value] = {}
-        for (name, converter), cell in zip(self._converters, cells, strict=True):
+        for name, converter, cell in zip(self.columns, self._converters, cells, strict=True):
             if name is None or converter is None or cell in self._absent:
                 continue
             try:
@@ -108,13 +104,8 @@ class RowJoiner:
         self.rows = None if header is None else CsvRows(header, options)
         """The reader of rows; None until the header is complete."""
 
-    def join_all(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Yields the rows below the header. Raises as `join`."""
-        for block in chain(blocks, (None,)):
-            yield from self.join(block)
-
-    def join(self, block: Block | None) -> Iterator[Block]:
-        """Yields the rows that this block completes; None ends the file.
+    def join(self, block: Block | None) -> Block | None:
+        """Returns the rows below the header that this block completes, if any; None ends the file.
 
         Lines of an open row are held until the next block. Raises ParseError for an empty file, and
         the errors of `CsvRows`.
@@ -122,26 +113,22 @@ class RowJoiner:
         held, self._held = self._held, None
         if block is None and held is None and self.rows is None:
             raise ParseError(1, 1, "an empty file", "a line that names the columns")
-        if block is None or (held is None and not (self._sign and self._sign in block.data)):
-            block = held if block is None else block  # each line is a row
-            if block is not None and len(block):
-                yield block if self.rows is not None else self._below_header(block, 1)
-            return
-        block = block if held is None else Block.of(held.first, held.data + block.data)
-        is_first = self.rows is None
-        if is_first:
-            size = self._header_lines(block)
+        has_quotes = block is not None and bool(
+            held is not None or (self._sign and self._sign in block.data)
+        )
+        if held is not None:
+            block = held if block is None else Block.of(held.first, held.data + block.data)
+        if not block:
+            return None
+        if self.rows is None:
+            size = self._header_lines(block) if has_quotes else 1
             if size is None:
                 self._held = block
-                return
-            block = self._below_header(block, size)
-        rows = self._join_lines(block)
-        if len(rows) or is_first:  # The columns are known, also of a file without rows.
-            yield rows
-
-    def _below_header(self, block: Block, size: int) -> Block:
-        self.rows = CsvRows(block.text(0, size - 1), self._options)
-        return block.cut(size)[1]
+                return None
+            header, block = block.cut(size)
+            line = header.data[:-1].decode("utf-8", "surrogateescape")
+            self.rows = CsvRows(line, self._options)
+        return self._join_lines(block) if has_quotes else block  # Else each line is a row.
 
     def _header_lines(self, block: Block) -> int | None:
         """Returns the number of lines of the header; None if the next block decides it."""
@@ -186,8 +173,9 @@ class RowJoiner:
 def columns_of(blocks: Iterable[Block], options: ReadOptions) -> tuple[str | None, ...]:
     """Returns the attributes of a file's columns, None for dropped ones. Raises as `RowJoiner`."""
     joiner = RowJoiner(options)
-    next(joiner.join_all(blocks), None)
-    assert joiner.rows is not None, "else it raises"
+    given = chain(blocks, (None,))
+    while joiner.rows is None:
+        joiner.join(next(given))
     return joiner.rows.columns
 
 
@@ -207,7 +195,7 @@ def read_row_blocks(
     """
     joiner = RowJoiner(options)
     try:
-        for block in joiner.join_all(blocks):
+        for block in filter(None, map(joiner.join, chain(blocks, (None,)))):
             assert joiner.rows is not None, "the header precedes all rows"
             for position in range(len(block)):
                 number, text = block.numbered(position)

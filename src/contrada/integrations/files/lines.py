@@ -75,7 +75,7 @@ class Block:
 
     def cut(self, position: int) -> tuple["Block", "Block"]:
         """Returns the lines before a position, and the others."""
-        at = self.begin(position)
+        at = int(self.ends[position - 1]) + 1 if position else 0
         return (
             Block(self.first, self.data[:at], self.ends[:position]),
             Block(self.first + position, self.data[at:], self.ends[position:] - at),
@@ -88,10 +88,6 @@ class Block:
         starts = np.append(0, np.flatnonzero(ends_row)[:-1] + 1)
         return Block(self.first, self.data, self.ends[ends_row], starts)
 
-    def begin(self, position: int) -> int:
-        """The position in `data` of the first byte of a line."""
-        return int(self.ends[position - 1]) + 1 if position else 0
-
     def numbered(self, position: int) -> tuple[int, str]:
         """Returns the number and the text of a line; of a row, the number of its first line."""
         begin = int(self.ends[position - 1]) + 1 if position else 0
@@ -101,8 +97,8 @@ class Block:
 
     def text(self, first: int, last: int) -> str:
         """Returns the lines from one position to another, joined by LF."""
-        data = self.data[self.begin(first) : self.ends[last]]
-        return data.decode("utf-8", "surrogateescape")
+        begin = int(self.ends[first - 1]) + 1 if first else 0
+        return self.data[begin : self.ends[last]].decode("utf-8", "surrogateescape")
 
 
 def open_lines(path: DataFile, limits: FileLimits = FileLimits()) -> Iterator[str]:

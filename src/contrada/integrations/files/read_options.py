@@ -387,20 +387,15 @@ class ReadOptions:
         return Envelope(time_us=time_us_of(stamp))
 
 
-def check_xml(format_name: str, options: ReadOptions) -> None:
-    """Refuses a stylesheet and a schema for other formats than XML. Raises InputError."""
-    for name in ("stylesheet", "schema"):
-        if format_name != "xml" and getattr(options, name) is not None:
-            raise InputError(name, f"it is for XML, and the format is {format_name}")
-
-
 def plain_format(format_name: str, options: ReadOptions) -> tuple[str, ReadOptions]:
     """Returns one of the formats csv, json and xml, with the options that the given name implies.
 
     `tsv` is CSV separated by tabs; `jsonl` is JSON lines, whatever `entries` is. Raises InputError
-    as `check_xml`.
+    for a stylesheet or a schema and another format than XML.
     """
-    check_xml(format_name, options)
+    for name in ("stylesheet", "schema"):
+        if format_name != "xml" and getattr(options, name) is not None:
+            raise InputError(name, f"it is for XML, and the format is {format_name}")
     if format_name == "jsonl":
         return "json", replace(options, entries=None)
     if format_name != "tsv":

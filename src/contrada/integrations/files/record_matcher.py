@@ -12,6 +12,7 @@ import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -105,22 +106,36 @@ class Matcher:
         With the strategy `pattern` names in filters are patterns of names. `bulk_after_bytes`
         replaces the limit of the options.
         """
+        self.packs = False
+        """Whether matched records are given as columns if possible, and not one by one."""
+        self.unmet = options.names_expected()
+        """Names in the options that no record has had so far."""
+        self.latest_us: int | None = None
+        """The largest time of all records read so far, 0 for records without a time."""
         index: Index[int] = Index()
         names: set[str] = set()
-        residues = Residues() if residues is None else residues
+        self._index: RowIndex = index
+        self._asked = names
+        self._options, self._stamp = options, options.stamp
+        self._residues = Residues() if residues is None else residues
         for position, each in enumerate(filters):
             if options.strategy == PATTERN:
                 each = by_names(each)
             if isinstance(each, Rule):
-                residues.put(position, each.residue_holds)
+                self._residues.put(position, each.residue_holds)
                 each = each.filters
             left = without_common(each, options)
             if left.filters:
                 index.add(position, left)
                 names.update(*(member.sides for member in left.filters))
-        if bulk_after_bytes is None:
-            bulk_after_bytes = options.limits.bulk_after_bytes
-        self._set(index, names, residues, options, bulk_after_bytes)
+        self._names = AllowedNames(options)
+        bulk_default = options.limits.bulk_after_bytes
+        self._bulk_after = bulk_default if bulk_after_bytes is None else bulk_after_bytes
+        self._in_common = any(is_system_name(name) or name in options.add for name in names)
+        self._can_bulk = not self._in_common and _has_arrow()
+        self._looked_at = names | options.names_checked()
+        self._common_us = None if self._stamp else options.envelope(options.add).at_us
+        """The time of all records of the source, None if each has its own."""
 
     @classmethod
     def over(
@@ -131,33 +146,11 @@ class Matcher:
         No such attribute may have the same value in all records of the source. Lines are read in
         batches from the first one on.
         """
-        matcher = cls.__new__(cls)
-        matcher._set(index, names, residues, options, 0)
+        matcher = cls((), options, 0, residues)
+        matcher._index = index
+        matcher._asked |= names
+        matcher._looked_at |= names
         return matcher
-
-    def _set(
-        self,
-        index: RowIndex,
-        names: set[str],
-        residues: Residues[int],
-        options: ReadOptions,
-        bulk_after_bytes: int,
-    ) -> None:
-        self.packs = False
-        """Whether matched records are given as columns if possible, and not one by one."""
-        self._options = options
-        self._index = index
-        self._asked = names
-        self._names = AllowedNames(options)
-        self._bulk_after = bulk_after_bytes
-        self._residues = residues
-        self._in_common = any(is_system_name(name) or name in options.add for name in names)
-        self._can_bulk = not self._in_common and _has_arrow()
-        self.unmet = options.names_expected()
-        """Names in the options that no record has had so far."""
-        self._looked_at = names | options.names_checked()
-        self.latest_us: int | None = None
-        """The largest time of all records read so far, 0 for records without a time."""
 
     def file(
         self,
@@ -182,21 +175,19 @@ class Matcher:
             yield from self._by_strategy(path, source, part)
             return
         lines = self._json_lines(source) if format_name == "json" else None
-        joiner: RowJoiner | None = None
         matched = _MatchedLines(options.limits) if self.packs else None
         bad: BadRecord | None = None
         try:
-            blocks = open_blocks(path, part, options.limits)
-            if lines is None:
-                joiner = RowJoiner(options, header)
-                blocks = joiner.join_all(blocks)
-            for block in blocks:
-                if joiner is not None and joiner.rows is not None and lines is None:
-                    lines = self._csv_lines(joiner.rows, source, options)
-                assert lines is not None, "the header precedes all rows"
-                yield self._outcomes(block, lines, matched)
-                if matched is not None and matched.is_full:
-                    yield from self._packed(matched, lines)
+            joiner = RowJoiner(options, header) if lines is None else None
+            for block in chain(open_blocks(path, part, options.limits), (None,)):
+                if joiner is not None:
+                    block = joiner.join(block)
+                    if lines is None and joiner.rows is not None:
+                        lines = self._csv_lines(joiner.rows, source, options)
+                if block and lines is not None:
+                    yield self._outcomes(block, lines, matched)
+                    if matched is not None and matched.is_full:
+                        yield from self._packed(matched, lines)
         except ContradaError as error:
             bad = bad_record(source, error, 1 if lines is None else None)
         if matched is not None and lines is not None:
@@ -265,7 +256,7 @@ class Matcher:
         filters.
         """
         options = self._options
-        if self._in_common or options.stamp or not self._names.allow(texts, len(texts)):
+        if self._in_common or self._stamp or not self._names.allow(texts, len(texts)):
             return False
         held: dict[str, list[Value]] = {}
         try:
@@ -286,12 +277,6 @@ class Matcher:
     def _note_time(self, time_us: int | None) -> None:
         if time_us is not None and (self.latest_us is None or time_us > self.latest_us):
             self.latest_us = time_us
-
-    @cached_property
-    def _common_us(self) -> int | None:
-        """The time of all records of the source, None if each has its own."""
-        options = self._options
-        return None if options.stamp else options.envelope(options.add).at_us
 
     def match(self, notification: Notification) -> list[int]:
         """Returns the positions, in order, of the subscriptions that match."""
@@ -330,12 +315,12 @@ class Matcher:
         self, block: Block, lines: "_LineReader", waiting: "_MatchedLines | None"
     ) -> Outcomes:
         """Returns the outcomes of a block; matched lines that can be packed go to `waiting`."""
-        options, stamp = self._options, self._options.stamp
+        options, stamp = self._options, self._stamp
         fallback: Iterable[int] = range(len(block))
         matched: dict[int, list[int]] = {}
         read = 0
         self._bulk_after -= len(block.data)
-        if self._can_bulk and self._bulk_after < 0 and len(block):
+        if self._can_bulk and self._bulk_after < 0:
             batch = lines.batch_reader().read(block)
             matched = batch.matches(self._index)
             fallback = batch.is_fallback.nonzero()[0].tolist()

@@ -39,7 +39,7 @@ from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object
 from contrada.integrations.files.lines import DataFile, readable
-from contrada.integrations.files.read_options import ReadOptions, check_xml
+from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record
 from contrada.integrations.files.slot_reader import SlotReader
 from contrada.model import Notification
@@ -56,7 +56,7 @@ class Renderer:
 
     def __init__(self, options: ReadOptions | None = None, format_name: str = "xml") -> None:
         self.options = ReadOptions() if options is None else options
-        check_xml(format_name, self.options)
+        plain_format(format_name, self.options)
         if format_name not in ("xml", "json"):
             raise InputError("format", f"found {format_name!r}, expected xml or json")
         self._is_xml = format_name == "xml"

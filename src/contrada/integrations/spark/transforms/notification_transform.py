@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from pyspark.sql import types as T  # noqa: N812
 
 from contrada.errors import InputError
-from contrada.integrations.files.read_options import ReadOptions, check_xml
+from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.spark.transforms.frames import NOTIFICATION, frame_of, quote
 from contrada.integrations.spark.transforms.notification_worker import RowBuilder
 from contrada.integrations.spark.transforms.worker_code import import_in_worker
@@ -67,7 +67,7 @@ def to_notifications(
     if of not in get_args(Of):
         raise InputError("of", f"found {of!r}, expected one of: {', '.join(get_args(Of))}")
     if of in ("json", "xml"):
-        check_xml(of, reading)
+        plain_format(of, reading)
     elif reading.splits or reading.stylesheet is not None or reading.schema is not None:
         reason = f"split, stylesheets and schemas are for documents, and this is of {of!r}"
         raise InputError("strategy", reason)
