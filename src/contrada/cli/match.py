@@ -30,7 +30,6 @@ from contrada.integrations.files import (
     Matcher,
     Outcomes,
     ReadOptions,
-    Record,
     check_name_of,
     format_of,
     plain_attributes,
@@ -235,10 +234,20 @@ class _MatchReport:
                     click.echo(f"{each.error()}{hint}", err=True)
                 continue
             for position in each.positions:
-                name = self._names[position]
+                name, record = self._names[position], each.record
                 self.matches[name] += 1
-                if not self._quiet:
-                    self._output.write(_line(name, self._wanted[name], each.record))
+                if self._quiet:
+                    continue
+                match_: dict[str, Any] = {
+                    "subscription": name,
+                    "file": record.source,
+                    "record": record.number,
+                    "time": plain_time(record.notification),
+                    "attributes": plain_attributes(record.notification),
+                }
+                if isinstance(rule := self._wanted[name], Rule) and rule.about:
+                    match_["rule"] = about_of(rule)
+                self._output.write(msgspec.json.encode(match_).decode() + "\n")
         if outcomes.records and not self._quiet:
             self._output.flush()  # A reader of the pipe gets the first matches early.
 
@@ -256,16 +265,3 @@ class _MatchReport:
             shown = str(wish.filters if isinstance(wish, Rule) else wish)
             table.add_row(name, shown, str(self.matches[name]))
         return table
-
-
-def _line(subscription: str, wish: RecordFilter, record: Record) -> str:
-    match_: dict[str, Any] = {
-        "subscription": subscription,
-        "file": record.source,
-        "record": record.number,
-        "time": plain_time(record.notification),
-        "attributes": plain_attributes(record.notification),
-    }
-    if isinstance(wish, Rule) and wish.about:
-        match_["rule"] = about_of(wish)
-    return msgspec.json.encode(match_).decode() + "\n"
