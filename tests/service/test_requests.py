@@ -1,12 +1,22 @@
 """Arguments of callers become notifications and filters, or one clear error."""
 
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
+import attrs
+import msgspec
+import pydantic
 import pytest
 from msgspec.structs import replace
 
-from contrada.errors import LimitError, ParseError, ServiceError, UnsatisfiableFilterError
+from contrada.errors import (
+    InvalidNotificationError,
+    LimitError,
+    ParseError,
+    ServiceError,
+    UnsatisfiableFilterError,
+)
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.expression import CONJUNCTIONS_MAX
 from contrada.model.algebra.sets import lt
@@ -140,12 +150,62 @@ class Undecorated:
     price: float
 
 
-def test_an_undecorated_class_is_refused_with_advice() -> None:
+class Struct(msgspec.Struct, rename="camel"):
+    unit_price: float
+
+
+class Model(pydantic.BaseModel):
+    unit_price: float
+
+
+@attrs.frozen
+class WithAttrs:
+    unit_price: object
+
+
+@dataclass
+class Side:
+    inner: object
+    parts: object = ()
+
+
+@pytest.mark.parametrize(
+    ("item", "mapping"),
+    [
+        (Undecorated(5.0), {"price": 5.0}),
+        (Struct(5.0), {"unit_price": 5.0}),
+        (Model(unit_price=5.0), {"unit_price": 5.0}),
+        (WithAttrs(Struct(5.0)), {"unit_price": {"unit_price": 5.0}}),
+        (
+            Side(Side({"a": Undecorated(1.0)}), [1, 2]),
+            {"inner.inner.a.price": 1.0, "parts": [1, 2]},
+        ),
+        (Side(None, [Undecorated(1.0)]), {"inner": None, "parts": [{"price": 1.0}]}),
+    ],
+)
+def test_an_undecorated_object_is_the_mapping_of_its_fields(item: Any, mapping: Any) -> None:
+    """A newcomer's dataclass would need a decorator that no type checker can require."""
+    assert notification_of(item) == notification_of(mapping)
+    assert notification_of(item).body == notification_of(mapping).body
+    assert notification_of(Undecorated(5.0), b"x", "text/plain").body == b"x"
+
+
+def test_what_only_an_obvent_can_hold_is_refused_with_advice() -> None:
     """A newcomer would not find the decorator that their dataclass needs."""
+    with pytest.raises(InvalidNotificationError) as refused:
+        notification_of(Side(date(2026, 11, 27)))
+    assert '@ct.obvent(name="Side")' in refused.value.__notes__[0]
+    itself = Side(None)
+    itself.inner = itself
+    with pytest.raises(LimitError):
+        notification_of(itself)
+
+
+def test_a_subscription_to_an_undecorated_class_is_refused_with_advice() -> None:
+    """Nothing would arrive: its objects are published without a type."""
     cls: Any = Undecorated
-    for call in (lambda: notification_of(cls(5.0)), lambda: filters_of(cls)):
-        with pytest.raises(ServiceError, match=r'decorate it: @ct\.obvent\(name="Undecorated"\)'):
-            call()
+    with pytest.raises(ServiceError, match=r'decorate it: @ct\.obvent\(name="Undecorated"\)'):
+        filters_of(cls)
 
 
 def test_a_body_goes_with_a_mapping_only() -> None:

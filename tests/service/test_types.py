@@ -60,6 +60,11 @@ class Tick(msgspec.Struct):
     price: float
 
 
+@dataclass
+class Undecorated:
+    price: float
+
+
 @asynccontextmanager
 async def keeping(name: str, path: Path) -> AsyncIterator[Service]:
     """A service with a store: embedded, or at a broker."""
@@ -104,6 +109,15 @@ async def test_a_predicate_narrows_a_type(name: str) -> None:
         assert await ticks.next(5) == Tick(5.0)
         await service.publish(Quote("Telco", 82))
         assert (await exact.next(5)).price == 82
+
+
+@on_loop
+async def test_an_undecorated_object_is_published_by_its_fields(name: str) -> None:
+    """It would be refused at run time, where type checkers accept it."""
+    async with service_of(name) as service, service.subscribe("price < 3") as cheap:
+        await publish_all(service, [Undecorated(5.0), Undecorated(2.0)])
+        await service.publish_batch([Undecorated(1.0), {"price": 0.5}])
+        assert [(await cheap.next(5))["price"] for _ in range(3)] == [2.0, 1.0, 0.5]
 
 
 @on_loop

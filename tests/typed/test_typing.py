@@ -35,8 +35,13 @@ class Priced(Protocol):
     price: float
 
 
+@dataclass
+class Undecorated:
+    price: float
+
+
 class Plain:
-    pass
+    price: float = 1.0
 
 
 async def cases(service: ct.Service) -> None:
@@ -67,6 +72,7 @@ async def cases(service: ct.Service) -> None:
     await service.publish(StockQuote("Telco", 1.0))
     await service.publish(Tick(1.0))
     await service.publish(ct.Tuple("Telco", 1.0))
+    await service.publish(Undecorated(1.0))  # published by its fields
     await service.publish(Plain())  # error
     ct.Handle(service, StockQuote, lambda q: print(q.price), lambda q: q.price > 0)
     async with service.subscribe("price < 3") as notifications:
@@ -80,6 +86,8 @@ async def cases(service: ct.Service) -> None:
 
 
 def blocking(service: ct.SyncService) -> None:
+    service.publish(Undecorated(1.0))
+    service.publish(Plain())  # error
     with service.subscribe(StockQuote, lambda q: q.price < 1) as quotes:
         for quote in quotes:
             quote.company.upper()

@@ -4,6 +4,7 @@ Every service uses these functions, so that all accept and refuse the same thing
 errors. A filter that no notification can match is refused here.
 """
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, cast
@@ -11,8 +12,14 @@ from typing import Any, Final, cast
 from msgspec.structs import replace
 
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
-from contrada.errors import ServiceError, UnsatisfiableFilterError
+from contrada.errors import (
+    InvalidNotificationError,
+    LimitError,
+    ServiceError,
+    UnsatisfiableFilterError,
+)
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
+from contrada.model.algebra.nested_objects import OBJECT_DEPTH_MAX
 from contrada.model.algebra.notification import OWN, Body
 from contrada.model.rule import Rule
 from contrada.patterns import Match
@@ -39,14 +46,16 @@ TTL_S_MAX: Final = 10**9
 def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Notification:
     """The notification of an item.
 
-    `body` and `content_type` belong to a mapping; other items have their own. The notification of a
-    mapping is stamped in place.
+    `body` and `content_type` belong to a mapping, or to an object published by its fields; other
+    items have their own. The notification of a mapping is stamped in place.
     """
     kind = type(item)
     # Told apart by its type: asking whether it keeps to a protocol costs as much as all the rest.
     make = None if kind is dict else getattr(kind, "to_notification", None)
     if make is None and (kind is dict or _is_mapping(item)):
         return Notification(item, body=body, content_type=content_type, envelope=OWN)  # type: ignore[arg-type]
+    if make is None and _field_names(kind) is not None:
+        return _of_fields(item, body, content_type)
     if body or content_type:
         raise ServiceError(
             f"body and content_type go with a mapping; this {kind.__name__} has its own"
@@ -58,8 +67,42 @@ def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Not
         return made
     raise ServiceError(
         f"cannot publish {_kind_of(item)}: expected a Notification, a mapping of attributes, "
-        f"or an object with to_notification(){_obvent_hint(item)}"
+        f"or an object with fields or to_notification(){_obvent_hint(item)}"
     )
+
+
+def _of_fields(item: object, body: Body, content_type: str) -> Notification:
+    """The notification of an object of no obvent class: that of the mapping of its fields."""
+    try:
+        content = _plain(item)
+        return Notification(content, body=body, content_type=content_type, envelope=OWN)
+    except InvalidNotificationError as error:
+        error.add_note(f"an obvent can hold values of more types{_obvent_hint(item)}")
+        raise
+    except RecursionError:  # It contains itself.
+        raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX) from None
+
+
+def _plain(value: Any) -> Any:
+    """A value as in a mapping: an object with declared fields is the mapping of these."""
+    names = _field_names(type(value))
+    if names is not None:
+        return {name: _plain(getattr(value, name)) for name in names}
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _field_names(cls: type[Any]) -> Collection[str] | None:
+    """The declared fields of a dataclass, an attrs class, a msgspec struct or a pydantic model."""
+    if dataclasses.is_dataclass(cls):
+        return [each.name for each in dataclasses.fields(cls)]
+    if hasattr(cls, "__attrs_attrs__"):
+        return [each.name for each in cls.__attrs_attrs__]
+    names: Collection[str] | None = getattr(cls, "__struct_fields__", None)
+    return getattr(cls, "__pydantic_fields__", None) if names is None else names
 
 
 def dissemination_of(item: object) -> str | None:

@@ -87,8 +87,8 @@ class _Model(Protocol):
 
 
 Declared: TypeAlias = _Dataclass | _AttrsClass | _Model | msgspec.Struct
-"""An object of a class with declared fields. It can be published if the class is an obvent class.
-"""
+"""An object of a class with declared fields. That of an obvent class is published with its type,
+another one as the mapping of its fields: type checkers cannot see a decorator of a class."""
 
 Item: TypeAlias = Notification | Mapping[str, Any] | Publishable | Declared
 """An item of `publish`."""
