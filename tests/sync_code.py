@@ -30,6 +30,11 @@ CLASSES: Final = {
 
 SOURCES: Final = ("interface", "query_interface", "advertisements", "subscription_options")
 
+CHOSEN: Final = ("Subscription", "DurableSubscription", "Answers")
+"""The classes of resources that a method chooses by its arguments."""
+
+LINE_MAX: Final = 100
+
 BY_HAND: Final = {
     *("open", "aclose", "next", "handle", "publish_batch", "connection_states"),
     "register_dissemination",  # A dissemination belongs to the loop on which it was opened.
@@ -105,11 +110,11 @@ class Twin:
         return ast.unparse(Renamed().visit(given))
 
     def _docstring(self) -> str:
-        first, *more = (ast.get_docstring(self.method) or "").split("\n\n")
-        text = " ".join(first.split()).replace("`async with`", "`with`")
+        first, more = first_paragraph(self.method)
         if self.name in WITH_TIMEOUT:
-            text += "\n\n    Iteration ends when nothing arrives for `timeout_s`."
-        return f"{text}\n\n    See `{self.owner}.{self.name}`.\n    " if more else text
+            ends = "Iteration ends when nothing arrives for `timeout_s`."
+            return f"{first}\n\n    {ends} See `{self.owner}.{self.name}`.\n    "
+        return pointing_to(first, f"{self.owner}.{self.name}", 8) if more else first
 
     def _body(self) -> str:
         if self.name == ENDS.get(self.owner):
@@ -123,8 +128,8 @@ class Twin:
             return f"{'' if self.returns == 'None' else 'return '}{thread}.run({call})"
         if self.returns == "Any" or self.twin != self.returns:
             timeout = ", timeout_s" if self.name in WITH_TIMEOUT else ""
-            twin = f"twin: {self.twin} = _twin(self, held{timeout})"
-            return f"held: Any = {thread}.ask(lambda: {call})\n    {twin}\n    return twin"
+            kind = "_twin" if self.returns == "Any" else self.twin.partition("[")[0]
+            return f"return {kind}(self, {thread}.ask(lambda: {call}){timeout})"
         return f"return {thread}.ask(lambda: {call})"
 
     def _arguments(self) -> str:
@@ -134,6 +139,21 @@ class Twin:
         parts += [f"{each.arg}={each.arg}" for each in given.kwonlyargs if each.arg != "timeout_s"]
         parts += [f"**{given.kwarg.arg}"] if given.kwarg else []
         return ", ".join(parts)
+
+
+def first_paragraph(
+    node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+) -> tuple[str, bool]:
+    """The first paragraph of a docstring, as it holds without `await`; whether there are more."""
+    first, *more = (ast.get_docstring(node) or "").split("\n\n")
+    return " ".join(first.split()).replace("`async with`", "`with`"), bool(more)
+
+
+def pointing_to(text: str, place: str, indent: int) -> str:
+    """A docstring that points to another one, in one line if it fits."""
+    joined = f"{text[:-1]}; see `{place}`."
+    is_short = indent + len(joined) + 6 <= LINE_MAX
+    return joined if is_short else f"{text}\n\n    See `{place}`.\n    "
 
 
 def modules() -> Iterator[tuple[str, list[str], ast.Module]]:
@@ -153,12 +173,9 @@ def twin_classes() -> Iterator[str]:
     }
     for name, base in CLASSES.items():
         node, lines = found[name]
-        first = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
-        first = first.replace("`async with`", "`with`")
+        docstring = pointing_to(first_paragraph(node)[0], name, 4)
         lazy = "    _opens_at_first_read = True\n\n" if name == "Answers" else ""
-        parts = [
-            f'class Sync{name}({base}):\n    """{first}\n\n    See `{name}`.\n    """\n\n{lazy}'
-        ]
+        parts = [f'class Sync{name}({base}):\n    """{docstring}"""\n\n{lazy}']
         for method in node.body:
             if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and not (
                 method.name.startswith("_") or method.name in BY_HAND
@@ -190,7 +207,7 @@ def imports(code: str) -> str:
 
 def generate() -> str:
     """The module, formatted."""
-    twins = ", ".join(f"{name}: Sync{name}" for name in CLASSES if name != "Service")
+    twins = ", ".join(f"{name}: Sync{name}" for name in CHOSEN)
     body = "\n\n".join(twin_classes()) + TAIL % twins
     text = HEAD + imports(body) + body
     for command in (["check", "--quiet", "--fix", "--select", "I,F401", "-"], ["format", "-"]):

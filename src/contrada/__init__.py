@@ -91,124 +91,58 @@ if TYPE_CHECKING:
 
 # Imported at first use: reading filters needs no index, matching needs no event loop.
 _LATER: Final = {
-    **dict.fromkeys(("Service", "DurableSubscription", "Subscription"), "contrada.service"),
-    **dict.fromkeys(
-        (
-            *("Alias", "CausalOrder", "Certified", "Disseminated", "FIFOOrder", "Obvent"),
-            "ObventPattern",
-            *("Prioritized", "Published", "Reliable", "Structural", "Expiring", "TotalOrder"),
-            *("Tuple", "Unreliable", "obvent", "published_by", "qos_of"),
-        ),
-        "contrada.typed",
-    ),
-    "FileSource": "contrada.integrations.sources.file_source",
-    "TableSource": "contrada.integrations.sources.table_source",
-    "SourceQuery": "contrada.service.query.source_query",
-    **dict.fromkeys(("FunctionSource", "RecordSource"), "contrada.service.query.source"),
-    "Aggregate": "contrada.routing.aggregation",
-    **dict.fromkeys(("Handle", "ThreadPolicy"), "contrada.typed.handles"),
-    **dict.fromkeys(("Export", "Proxy"), "contrada.typed.references"),
-    "SyncService": "contrada.service.sync",
-    **dict.fromkeys(("Signer", "Verifier"), "contrada.service.security.signatures"),
-    "Reference": "contrada.typed.remote_calls",
-    "Index": "contrada.matching",
-    "Match": "contrada.patterns",
-    "OnFull": "contrada.delivery.durable_log",
-    "PatternMatcher": "contrada.patterns.pattern_matcher",
-    "Retention": "contrada.delivery.durable_log",
-    "Limits": "contrada.limits",
-    "BrokerLimits": "contrada.net.broker.broker_limits",
-    "ClientLimits": "contrada.net.client.client_limits",
-    "DeliveryLimits": "contrada.delivery.delivery_limits",
-    "PatternLimits": "contrada.patterns.runs",
-    "RouterLimits": "contrada.routing.router_limits",
-    "ServiceLimits": "contrada.service.service_limits",
-    "connect": "contrada.connections",
-    "connect_sync": "contrada.connections",
-    "simplify": "contrada.model.algebra.simplification",
+    name: f"contrada.{module}"
+    for module, names in {
+        "connections": "connect connect_sync",
+        "delivery.delivery_limits": "DeliveryLimits",
+        "delivery.durable_log": "OnFull Retention",
+        "integrations.sources.file_source": "FileSource",
+        "integrations.sources.table_source": "TableSource",
+        "limits": "Limits",
+        "matching": "Index",
+        "model.algebra.simplification": "simplify",
+        "net.broker.broker_limits": "BrokerLimits",
+        "net.client.client_limits": "ClientLimits",
+        "patterns": "Match",
+        "patterns.pattern_matcher": "PatternMatcher",
+        "patterns.runs": "PatternLimits",
+        "routing.aggregation": "Aggregate",
+        "routing.router_limits": "RouterLimits",
+        "service": "DurableSubscription Service Subscription",
+        "service.query.source": "FunctionSource RecordSource",
+        "service.query.source_query": "SourceQuery",
+        "service.security.signatures": "Signer Verifier",
+        "service.service_limits": "ServiceLimits",
+        "service.sync": "SyncService",
+        "typed": "Alias CausalOrder Certified Disseminated Expiring FIFOOrder Obvent ObventPattern"
+        " Prioritized Published Reliable Structural TotalOrder Tuple Unreliable obvent published_by"
+        " qos_of",
+        "typed.handles": "Handle ThreadPolicy",
+        "typed.references": "Export Proxy",
+        "typed.remote_calls": "Reference",
+    }.items()
+    for name in names.split()
 }
 
-__all__ = [
-    "TableSource",
-    "RecordSource",
-    "SourceQuery",
-    "FunctionSource",
-    "FileSource",
-    "Aggregate",
-    "Advertisement",
-    "Alias",
-    "SyncService",
-    "CausalOrder",
-    "Certified",
-    "Disseminated",
-    "Constraint",
-    "Envelope",
-    "Explanation",
-    "Export",
-    "ExtendedOperator",
-    "ExtendedType",
-    "FIFOOrder",
-    "Filter",
-    "FilterSet",
-    "Handle",
-    "BrokerLimits",
-    "ClientLimits",
-    "DeliveryLimits",
-    "Limits",
-    "PatternLimits",
-    "RouterLimits",
-    "ServiceLimits",
-    "Index",
-    "Match",
-    "Notification",
-    "Obvent",
-    "ObventPattern",
-    "OnFull",
-    "Pattern",
-    "PatternMatcher",
-    "Prioritized",
-    "Product",
-    "Proxy",
-    "Published",
-    "Query",
-    "Reference",
-    "Reliable",
-    "Retention",
-    "Service",
-    "Signer",
-    "DurableSubscription",
-    "Structural",
-    "Subscription",
-    "ThreadPolicy",
-    "Expiring",
-    "TotalOrder",
-    "Tuple",
-    "Unreliable",
-    "Value",
-    "ValueSet",
-    "Verifier",
-    "connect",
-    "connect_sync",
-    "covers",
-    "equal",
-    "errors",
-    "explain",
-    "from_json",
-    "from_msgpack",
-    "matches",
-    "meets",
-    "merge",
-    "obvent",
-    "ops",
-    "parse",
-    "published_by",
-    "qos_of",
-    "simplify",
-    "to_json",
-    "to_msgpack",
-    "witness",
-]
-
+# Services
+__all__ = ["Service", "Subscription", "DurableSubscription", "SyncService", "connect"]
+__all__ += ["OnFull", "Retention", "Signer", "Verifier", "connect_sync", "errors"]
+__all__ += ["BrokerLimits", "ClientLimits", "DeliveryLimits", "Limits", "PatternLimits"]
+__all__ += ["RouterLimits", "ServiceLimits"]
+# Filters and their algebra
+__all__ += ["Advertisement", "Constraint", "Envelope", "Explanation", "ExtendedOperator"]
+__all__ += ["ExtendedType", "Filter", "FilterSet", "Index", "Notification", "Product", "Query"]
+__all__ += ["Value", "ValueSet", "covers", "equal", "explain", "from_json", "from_msgpack"]
+__all__ += ["matches", "meets", "merge", "ops", "parse", "simplify", "to_json", "to_msgpack"]
+__all__ += ["witness"]
+# Patterns, queries and sources
+__all__ += ["Match", "Pattern", "PatternMatcher", "Aggregate", "FileSource", "FunctionSource"]
+__all__ += ["RecordSource", "SourceQuery", "TableSource"]
+# Typed events
+__all__ += ["Alias", "CausalOrder", "Certified", "Disseminated", "Expiring", "Export", "FIFOOrder"]
+__all__ += ["Handle", "Obvent", "ObventPattern", "Prioritized", "Proxy", "Published", "Reference"]
+__all__ += ["Reliable", "Structural", "ThreadPolicy", "TotalOrder", "Tuple", "Unreliable", "obvent"]
+__all__ += ["published_by", "qos_of"]
 
 _RENAMED: Final = {
     "BlockingService": "SyncService",

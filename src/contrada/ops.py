@@ -27,24 +27,5 @@ from contrada.model.algebra.sets import (
     wildcard,
 )
 
-__all__ = [
-    "absent",
-    "any_but",
-    "between",
-    "cidr",
-    "contains",
-    "eq",
-    "exists",
-    "ge",
-    "gt",
-    "in_",
-    "le",
-    "lt",
-    "matches",
-    "ne",
-    "none_of",
-    "not_in",
-    "prefix",
-    "suffix",
-    "wildcard",
-]
+__all__ = ["absent", "any_but", "between", "cidr", "contains", "eq", "exists", "ge", "gt", "in_"]
+__all__ += ["le", "lt", "matches", "ne", "none_of", "not_in", "prefix", "suffix", "wildcard"]

@@ -19,12 +19,9 @@ from contrada.service.requests import (
     dissemination_of,
     filters_of,
     is_above_best_effort,
-    is_predicate,
-    match_reader_of,
     narrowing_of,
     notification_of,
     offer_of,
-    pattern_of,
     publication_of,
     reader_of,
     reading_of,
@@ -48,46 +45,13 @@ from contrada.service.subscription_options import (
     WhenFull,
 )
 
-__all__ = [
-    "Service",
-    "Subscription",
-    "DurableSubscription",
-    "DurableOptions",
-    "QueueOptions",
-    "WhenFull",
-    "DurableRecord",
-    "ServiceStatistics",
-    "SubscriptionStatistics",
-    "ConnectionState",
-    "Advertisements",
-    "Answers",
-    "SourceLike",
-    "Computed",
-    "Description",
-    "SourceOffer",
-    "Disseminates",
-    "EnvelopePredicate",
-    "Interest",
-    "Item",
-    "MatchInterest",
-    "OfferChange",
-    "Offered",
-    "Offering",
-    "Predicate",
-    "Subscribable",
-    "dissemination_of",
-    "filters_of",
-    "is_predicate",
-    "is_above_best_effort",
-    "match_reader_of",
-    "narrowing_of",
-    "notification_of",
-    "offer_of",
-    "pattern_of",
-    "with_delivery",
-    "publication_of",
-    "reader_of",
-    "reading_of",
-    "residue_of",
-    "with_transmission",
-]
+__all__ = ["Service", "ServiceStatistics", "ConnectionState", "Item", "Disseminates"]
+__all__ += ["Subscription", "SubscriptionStatistics", "QueueOptions", "WhenFull"]
+__all__ += ["DurableSubscription", "DurableOptions", "DurableRecord"]
+__all__ += ["Subscribable", "Interest", "MatchInterest", "Predicate", "EnvelopePredicate"]
+__all__ += ["Advertisements", "OfferChange", "Offered", "Offering"]
+__all__ += ["Answers", "Computed", "Description", "SourceLike", "SourceOffer"]
+# Conversions of requests
+__all__ += ["dissemination_of", "filters_of", "is_above_best_effort", "narrowing_of"]
+__all__ += ["notification_of", "offer_of", "publication_of", "reader_of", "reading_of"]
+__all__ += ["residue_of", "with_delivery", "with_transmission"]

@@ -34,7 +34,8 @@ class Offering(AsyncResource):
     async def unadvertise(self) -> None:
         """Withdraws it. A second call does nothing."""
 
-    async def _end(self) -> None:
+    async def aclose(self) -> None:
+        """Ends it, as `unadvertise`."""
         await self.unadvertise()
 
 
@@ -60,6 +61,3 @@ class Advertisements(AsyncResource, AsyncIterator[OfferChange]):
     @abstractmethod
     async def __anext__(self) -> OfferChange:
         """The next change; ends when closed, or with the service after the queued changes."""
-
-    async def _end(self) -> None:
-        await self.aclose()

@@ -16,20 +16,16 @@ class AsyncResource(ABC):
         Raises LimitError, ServiceError, ServiceClosedError.
         """
 
+    @abstractmethod
     async def aclose(self) -> None:
         """Ends it; a second call does nothing."""
-        await self._end()
-
-    @abstractmethod
-    async def _end(self) -> None:
-        """Ends it, at the end of `async with`."""
 
     async def __aenter__(self) -> Self:
         await self.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._end()
+        await self.aclose()
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Opens it and returns it; the caller has to close it."""

@@ -187,7 +187,8 @@ class Subscription(AsyncResource, AsyncIterator[T_co]):
         ServiceError for an invalid `concurrency`.
         """
 
-    async def _end(self) -> None:
+    async def aclose(self) -> None:
+        """Ends it, as `unsubscribe`."""
         await self.unsubscribe()
 
 
@@ -252,9 +253,6 @@ class DurableSubscription(AsyncResource, AsyncIterator[DurableRecord[T]]):
     @abstractmethod
     async def next(self, timeout_s: float | None = None) -> DurableRecord[T]:
         """The next record, within so many seconds; see `Subscription.next`."""
-
-    async def _end(self) -> None:
-        await self.aclose()
 
 
 class Disseminates(Protocol):
@@ -508,6 +506,3 @@ class Service(AsyncResource):
     @abstractmethod
     def connection_states(self) -> AsyncIterator[ConnectionState]:
         """The state of the connection now, then each change; ends after "closed"."""
-
-    async def _end(self) -> None:
-        await self.aclose()

@@ -119,9 +119,6 @@ class Answers(AsyncResource, AsyncIterator[T_co]):
     async def __anext__(self) -> T_co:
         """The next answer; raises as `open`. Sources wait for a slow reader."""
 
-    async def _end(self) -> None:
-        await self.aclose()
-
 
 class SourceOffer(AsyncResource):
     """A source of data, in force from `open`; use it inside `async with`.
@@ -153,5 +150,6 @@ class SourceOffer(AsyncResource):
     async def withdraw(self) -> None:
         """Withdraws it, and stops its open queries. A second call does nothing."""
 
-    async def _end(self) -> None:
+    async def aclose(self) -> None:
+        """Ends it, as `withdraw`."""
         await self.withdraw()

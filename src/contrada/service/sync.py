@@ -49,10 +49,7 @@ T = TypeVar("T")
 
 
 class SyncSubscription(SyncHandled[T]):
-    """A subscription to notifications; iterate it inside its own `with`.
-
-    See `Subscription`.
-    """
+    """A subscription to notifications; iterate it inside its own `with`; see `Subscription`."""
 
     @property
     def filters(self) -> Filter | FilterSet:
@@ -112,19 +109,13 @@ class SyncDurableSubscription(SyncIterator[DurableSubscription[T], DurableRecord
 
 
 class SyncAnswers(SyncIterator[Answers[T], T]):
-    """The answers to a query; iterate them, inside their own `with` or without.
-
-    See `Answers`.
-    """
+    """The answers to a query; iterate them, inside their own `with` or without; see `Answers`."""
 
     _opens_at_first_read = True
 
     @property
     def reports(self) -> tuple[SourceReport, ...]:
-        """The reports of the sources so far, in the order of arrival.
-
-        See `Answers.reports`.
-        """
+        """The reports of the sources so far, in the order of arrival; see `Answers.reports`."""
         return self._service.ask(lambda: self._held.reports)
 
     @property
@@ -151,10 +142,7 @@ class SyncAdvertisements(SyncIterator[Advertisements, OfferChange]):
 
 
 class SyncOffering(SyncResource[Offering]):
-    """An advertisement of a service; use it inside `with`.
-
-    See `Offering`.
-    """
+    """An advertisement of a service; use it inside `with`; see `Offering`."""
 
     @property
     def offer(self) -> Offer:
@@ -167,17 +155,11 @@ class SyncOffering(SyncResource[Offering]):
 
 
 class SyncSourceOffer(SyncResource[SourceOffer]):
-    """A source of data, in force from `open`; use it inside `with`.
-
-    See `SourceOffer`.
-    """
+    """A source of data, in force from `open`; use it inside `with`; see `SourceOffer`."""
 
     @property
     def name(self) -> str:
-        """The name of the source in reports and answers.
-
-        See `SourceOffer.name`.
-        """
+        """The name of the source in reports and answers; see `SourceOffer.name`."""
         return self._service.ask(lambda: self._held.name)
 
     @property
@@ -198,10 +180,7 @@ class SyncSourceOffer(SyncResource[SourceOffer]):
 
 
 class SyncService(SyncServiceBase):
-    """An access point of a publish/subscribe service; use it inside `with`.
-
-    See `Service`.
-    """
+    """An access point of a publish/subscribe service; use it inside `with`; see `Service`."""
 
     def publish(
         self,
@@ -213,10 +192,7 @@ class SyncService(SyncServiceBase):
         priority: int | None = None,
         delivery: str | None = None,
     ) -> Envelope:
-        """Publishes one notification and returns its stamped envelope.
-
-        See `Service.publish`.
-        """
+        """Publishes one notification and returns its stamped envelope; see `Service.publish`."""
         return self.run(
             self._service.publish(
                 item,
@@ -310,13 +286,11 @@ class SyncService(SyncServiceBase):
     ) -> Any:
         """A subscription to a filter, a text, a mapping, or an object with `to_filters()`.
 
-        Iteration ends when nothing arrives for `timeout_s`.
-
-        See `Service.subscribe`.
+        Iteration ends when nothing arrives for `timeout_s`. See `Service.subscribe`.
         """
-        held: Any = self.ask(lambda: self._service.subscribe(subject, where, **options))
-        twin: Any = _twin(self, held, timeout_s)
-        return twin
+        return _twin(
+            self, self.ask(lambda: self._service.subscribe(subject, where, **options)), timeout_s
+        )
 
     def unsubscribe(self, durable: str) -> None:
         """Ends a durable subscription and deletes its log. Raises DeliveryError."""
@@ -327,31 +301,22 @@ class SyncService(SyncServiceBase):
 
         See `Service.advertise`.
         """
-        held: Any = self.ask(lambda: self._service.advertise(offered))
-        twin: SyncOffering = _twin(self, held)
-        return twin
+        return SyncOffering(self, self.ask(lambda: self._service.advertise(offered)))
 
     def advertisements(self, *, timeout_s: float | None = None) -> SyncAdvertisements:
         """The advertisements in this process or at the client's broker, with changes.
 
-        Iteration ends when nothing arrives for `timeout_s`.
-
-        See `Service.advertisements`.
+        Iteration ends when nothing arrives for `timeout_s`. See `Service.advertisements`.
         """
-        held: Any = self.ask(lambda: self._service.advertisements())
-        twin: SyncAdvertisements = _twin(self, held, timeout_s)
-        return twin
+        return SyncAdvertisements(self, self.ask(lambda: self._service.advertisements()), timeout_s)
 
     def offer(
         self, description: Description | None, source: SourceLike, *, name: str = ""
     ) -> SyncSourceOffer:
-        """A source that answers queries, in force inside `with`.
-
-        See `Service.offer`.
-        """
-        held: Any = self.ask(lambda: self._service.offer(description, source, name=name))
-        twin: SyncSourceOffer = _twin(self, held)
-        return twin
+        """A source that answers queries, in force inside `with`; see `Service.offer`."""
+        return SyncSourceOffer(
+            self, self.ask(lambda: self._service.offer(description, source, name=name))
+        )
 
     @overload
     def query(  # type: ignore[overload-overlap]
@@ -366,13 +331,8 @@ class SyncService(SyncServiceBase):
         self, subject: Queryable, where: Subscribable | None = None, **options: Unpack[QueryOptions]
     ) -> SyncAnswers[Notification]: ...
     def query(self, subject: Any, where: Any = None, **options: Any) -> Any:
-        """Queries all sources that may have an answer, once.
-
-        See `Service.query`.
-        """
-        held: Any = self.ask(lambda: self._service.query(subject, where, **options))
-        twin: Any = _twin(self, held)
-        return twin
+        """Queries all sources that may have an answer, once; see `Service.query`."""
+        return _twin(self, self.ask(lambda: self._service.query(subject, where, **options)))
 
     def compute(
         self,
@@ -385,9 +345,9 @@ class SyncService(SyncServiceBase):
 
         See `Service.compute`.
         """
-        held: Any = self.ask(lambda: self._service.compute(aggregates, subject, where, **options))
-        twin: SyncAnswers[dict[str, Any]] = _twin(self, held)
-        return twin
+        return SyncAnswers(
+            self, self.ask(lambda: self._service.compute(aggregates, subject, where, **options))
+        )
 
     def statistics(self) -> ServiceStatistics:
         """The counts so far."""
@@ -403,9 +363,6 @@ _TWINS: Final[dict[type, Any]] = {
     Subscription: SyncSubscription,
     DurableSubscription: SyncDurableSubscription,
     Answers: SyncAnswers,
-    Advertisements: SyncAdvertisements,
-    Offering: SyncOffering,
-    SourceOffer: SyncSourceOffer,
 }
 
 

@@ -257,9 +257,6 @@ class GossipNode(AsyncResource):
             await self._outflow.wait_empty(self.limits.leave_wait_s)
         self._close()
 
-    async def _end(self) -> None:
-        await self.aclose()
-
     def _close(self) -> None:
         self._is_closed = True
         if self._timer is not None:

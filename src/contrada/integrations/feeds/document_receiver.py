@@ -122,7 +122,8 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
 
         await handle_all(self, function, concurrency, failed)
 
-    async def _end(self) -> None:
+    async def aclose(self) -> None:
+        """Ends it, as `unsubscribe`."""
         await self.unsubscribe()
 
     async def _read(self, found: Notification) -> Notification:

@@ -135,9 +135,6 @@ class NamingService(AsyncResource):
         await self._running.aclose()
         self._tasks = []
 
-    async def _end(self) -> None:
-        await self.aclose()
-
     async def ended(self) -> None:
         """Waits until the service ends by an error, and raises it, such as
         ConnectionFailedError.

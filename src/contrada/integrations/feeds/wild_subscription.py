@@ -127,7 +127,8 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         """Returns the next notification, within so many seconds; see `Subscription.next`."""
         return await next_of(self, timeout_s)
 
-    async def _end(self) -> None:
+    async def aclose(self) -> None:
+        """Ends it, as `unsubscribe`."""
         await self.unsubscribe()
 
     def _learn(self, names: Iterable[str]) -> None:

@@ -361,9 +361,6 @@ class Collection(AsyncResource, Generic[T]):
         held = self._held
         return CollectionStatistics(self._added, len(held), held.forgotten, held.dropped)
 
-    async def _end(self) -> None:
-        await self.aclose()
-
     def _is_held(self, value: T) -> bool:
         arrivals = self._held.arrivals
         bare = self.space.bare

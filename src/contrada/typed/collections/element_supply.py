@@ -79,6 +79,3 @@ class Supply(AsyncResource, Generic[T]):
         offering, self._offering = self._offering, None
         if offering is not None:
             await offering.unadvertise()
-
-    async def _end(self) -> None:
-        await self.aclose()

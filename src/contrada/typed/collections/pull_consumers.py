@@ -112,9 +112,6 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
         await self._acknowledge_last()
         await self._reader.finish()
 
-    async def _end(self) -> None:
-        await self.aclose()
-
     def statistics(self) -> SubscriptionStatistics:
         """Returns counts of elements returned, queued and dropped, by reason."""
         found = self._reader.statistics()
