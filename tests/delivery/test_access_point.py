@@ -8,8 +8,7 @@ from contrada.delivery import access_point
 from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import StreamAck
-from contrada.delivery.publisher_pasts import ASK_AGAIN_US
-from contrada.delivery.publishers import Publisher
+from contrada.delivery.publishers import ASK_AGAIN_US, Publisher
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
 from contrada.model import Notification
 from tests.delivery.network import DeliveryNetwork, notice

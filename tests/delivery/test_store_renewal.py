@@ -44,7 +44,7 @@ def test_positions_given_after_the_copy_are_given_to_nothing_else() -> None:
     net.read("a", "y", "s")
     assert net.got["y"] == [0, 1, 2, 6]
     assert net.positions["y"] == [1, 2, 3, 4 + RESTORED_GAP]
-    assert net.servers["a"].logs.first_kept("s", 4) == 4 + RESTORED_GAP
+    assert net.servers["a"].logs.log_of("s").extent.first_kept(4) == 4 + RESTORED_GAP
 
 
 def test_an_access_point_on_a_copy_loses_and_doubles_nothing_that_the_copy_held() -> None:

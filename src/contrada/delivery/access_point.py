@@ -41,8 +41,13 @@ from contrada.delivery.inbox import Inbox
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
 from contrada.delivery.owned_logs import OwnedLogs
-from contrada.delivery.publisher_pasts import PublisherPasts
-from contrada.delivery.publishers import LOCAL, Publisher, Publishers, SequencerEpoch
+from contrada.delivery.publishers import (
+    LOCAL,
+    Publisher,
+    PublisherPasts,
+    Publishers,
+    SequencerEpoch,
+)
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.store import KEPT_BYTES_MAX, Store
 from contrada.delivery.transit import Transit
@@ -74,9 +79,7 @@ class Failed(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """Notifications of one class that are published together. `token` identifies the
-    publication.
-    """
+    """Notifications of one class, published together. `token` identifies the publication."""
 
     token: int
     publisher: str
@@ -112,9 +115,7 @@ class AccessPoint:
         self._sequences, self._causality = sequences, causality
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False
-        self._held_orders: set[tuple[str, str]] = (
-            set()
-        )  # publishers and sequences of waiting publications
+        self._held_orders: set[tuple[str, str]] = set()  # of waiting publications
         self._rows = 0
         self._is_causal = outbox.held > 0  # held since before a restart
         self._publishers = Publishers(Notes(store), outbox, inbox, causality, limits)
@@ -150,8 +151,7 @@ class AccessPoint:
         self.recheck_waiting()
 
     def past_of(self, message: AskPast) -> Past | None:
-        """Returns the past of a publisher that has left; None while its last publication is in
-        flight.
+        """Returns the past of a publisher that has left; None until its last publication arrived.
 
         Its waiting publications fail. If their past is unknown too, they may have been published
         elsewhere.
@@ -161,27 +161,25 @@ class AccessPoint:
         for token in [each.token for each in self._waiting.values() if each.publisher == publisher]:
             reason = f"the publisher {publisher!r} has moved to another server"
             del self._waiting[token]
-            error = CannotPublishError("", reason=reason, may_be_published=is_unknown)
-            self._fail(token, error)
+            self._fail(token, CannotPublishError("", reason=reason, may_be_published=is_unknown))
         known = self._publishers.get(publisher)
         if self._publishers.unsettled_sequencer(known, LOCAL) is not None:
             return None
         return Past(publisher, message.visit, known.sequence, known.failed, known.unknown_to)
 
     def sequence_of(self, publisher: str) -> int:
-        """Returns a publisher's highest accepted or waiting number. Cost: the waiting
-        publications.
-        """
-        return _highest(self._publishers.get(publisher).sequence, publisher, self._waiting)
+        """Returns a publisher's highest accepted or waiting number. Cost: all that wait."""
+        mine = (of.notifications for of in self._waiting.values() if of.publisher == publisher)
+        waiting = (each.envelope.sequence for notifications in mine for each in notifications)
+        return max([self._publishers.get(publisher).sequence, *waiting])
 
     def _waiting_reason(self, of: Publication) -> str | None:
         """Returns why a publication must wait, or None."""
         if of.publisher in self.pasts:
             return f"the earlier publications of {of.publisher!r} at other servers are unknown here"
         known = self._publishers.get(of.publisher)
-        if of.publisher and all(
-            0 < n.envelope.sequence <= known.sequence for n in of.notifications
-        ):
+        numbers = [each.envelope.sequence for each in of.notifications]
+        if of.publisher and all(0 < each <= known.sequence for each in numbers):
             return None  # All are duplicates.
         sequence = of.guarantee.sequence
         via = self._sequences.sequencer_of(sequence)[1] if sequence else self.name
@@ -202,11 +200,8 @@ class AccessPoint:
         owner = self._table.owners.get(server)
         if where != self.name or not self._table.own.sequences:
             raise DeliveryError(f"server {where!r} gives the order of {sequence!r}, not this one")
-        if (
-            owner is None
-            or not owner.sequences
-            or (self._store is not None and not owner.has_store)
-        ):
+        needs_store = self._store is not None
+        if owner is None or not owner.sequences or (needs_store and not owner.has_store):
             raise DeliveryError(f"server {server!r} cannot give the order of {sequence!r}")
         if server != self.name:
             self._sequences.check_room(sequence)
@@ -259,9 +254,7 @@ class AccessPoint:
     def due_us(self) -> int | None:
         """The next deadline of a waiting publication, or of a question about a past."""
         until_us = next((each.until_us for each in self._waiting.values()), None)
-        if until_us is None or not self.pasts:
-            return until_us
-        return min(until_us, self.pasts.due_us)
+        return until_us if until_us is None or not self.pasts else min(until_us, self.pasts.due_us)
 
     @property
     def waiting(self) -> int:
@@ -317,9 +310,7 @@ class AccessPoint:
     def order_notification(
         self, source: str, message: ToSequence, now_us: int, *, with_context: bool
     ) -> None:
-        """Orders a notification of a sequence; or returns it, if this server is not its
-        sequencer.
-        """
+        """Orders a notification of a sequence; returns it if another server is the sequencer."""
         notification = message.notification
         guarantee = delivery_class(notification.envelope.delivery)
         if message.epoch > self._sequences.sequencer_of(guarantee.sequence)[0]:
@@ -360,16 +351,11 @@ class AccessPoint:
         with_context: bool,
         found: list[Addressees] | None = None,
     ) -> None:
-        """Publishes notifications of a sequence, here or at its sequencer. Raises as `publish`
-        fails.
-        """
+        """Publishes notifications of a sequence, here or at its sequencer. Raises its failures."""
         guarantee = delivery_class(notifications[0].envelope.delivery)
         # After a hand-over, notifications of the former sequencer may still be in flight.
-        with_context = (
-            with_context
-            or guarantee.is_causal
-            or self._sequences.sequencer_of(guarantee.sequence)[0] > 0
-        )
+        was_moved = self._sequences.sequencer_of(guarantee.sequence)[0] > 0
+        with_context = with_context or guarantee.is_causal or was_moved
         if route == LOCAL:
             if not self._table.own.sequences:
                 raise DeliveryError("who has lost its memory gives no order any longer")
@@ -395,9 +381,7 @@ class AccessPoint:
         *,
         with_context: bool,
     ) -> None:
-        """Addresses notifications to the owners of matching subscriptions. Raises
-        CannotPublishError.
-        """
+        """Sends notifications to the owners of subscriptions. Raises CannotPublishError."""
         counts = Counter(owner for owners in found for owner in owners)
         self._outbox.check_room(counts)
         context = self.context(counts) if with_context else ()
@@ -464,12 +448,6 @@ def _common_class(notifications: Sequence[Notification]) -> DeliveryClass:
     if largest > KEPT_BYTES_MAX:
         raise LimitError("KEPT_BYTES_MAX", KEPT_BYTES_MAX, largest)
     return guarantee
-
-
-def _highest(known: int, publisher: str, waiting: Mapping[int, Publication]) -> int:
-    """Returns the highest number of a publisher, accepted or waiting."""
-    mine = (each.notifications for each in waiting.values() if each.publisher == publisher)
-    return max([known, *(each.envelope.sequence for of in mine for each in of)])
 
 
 def _order_keys(of: Publication) -> list[tuple[str, str]]:

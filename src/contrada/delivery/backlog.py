@@ -12,7 +12,7 @@ Source: EPFL 2503 §5.2.2 (prioritary and timely obvents).
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -94,24 +94,15 @@ class Backlog(Generic[P]):
 
     def popleft(self) -> QueueEntry[P]:
         """Removes the oldest of the highest priority; IndexError if the backlog is empty."""
-        if not self._count:
-            raise IndexError("nothing waits")
-        priority = max(self._levels)
-        return self._remove(priority, next(iter(self._levels[priority].entries)))
+        return self._pop(max, iter)
 
     def pop(self) -> QueueEntry[P]:
         """Removes the newest of the lowest priority; IndexError if the backlog is empty."""
-        if not self._count:
-            raise IndexError("nothing waits")
-        priority = min(self._levels)
-        return self._remove(priority, next(reversed(self._levels[priority].entries)))
+        return self._pop(min, reversed)
 
     def pop_oldest(self) -> QueueEntry[P]:
         """Removes the oldest of the lowest priority; IndexError if the backlog is empty."""
-        if not self._count:
-            raise IndexError("nothing waits")
-        priority = min(self._levels)
-        return self._remove(priority, next(iter(self._levels[priority].entries)))
+        return self._pop(min, iter)
 
     def expire(self, now_us: int) -> list[QueueEntry[P]]:
         """Removes and returns all expired entries."""
@@ -129,6 +120,14 @@ class Backlog(Generic[P]):
     def _is_queued(self, expiring: tuple[int, int, int]) -> bool:
         _, priority, number = expiring
         return priority in self._levels and number in self._levels[priority].entries
+
+    def _pop(
+        self, level_of: Callable[..., int], order: Callable[..., Iterator[int]]
+    ) -> QueueEntry[P]:
+        if not self._count:
+            raise IndexError("nothing waits")
+        priority = level_of(self._levels)
+        return self._remove(priority, next(order(self._levels[priority].entries)))
 
     def _remove(self, priority: int, number: int) -> QueueEntry[P]:
         level = self._levels[priority]

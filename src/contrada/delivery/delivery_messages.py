@@ -40,6 +40,11 @@ class AnnounceOwner(RouterMessage, frozen=True, tag="announce"):
     has_store: bool = False
     sequences: bool = False
 
+    @property
+    def age(self) -> tuple[int, int, int]:
+        """The incarnation, boot and version."""
+        return self.incarnation, self.boot, self.version
+
 
 class Destination(msgspec.Struct, frozen=True, array_like=True):
     """The server that must take a shipment, its incarnation, and the place in the stream to it.

@@ -263,9 +263,7 @@ class DeliveryServer:
         return self._settle(now_us)
 
     def acknowledge(self, name: str, before: int, now_us: int) -> list[DeliveryEffect]:
-        """Acknowledges all records of a log here before a position. Raises DeliveryError and
-        others.
-        """
+        """Acknowledges all records of a log here before a position. Raises as `OwnedLogs`."""
         self.logs.acknowledge(name, before)
         return self._settle(now_us)
 
@@ -329,9 +327,8 @@ class DeliveryServer:
             self._consumers.close_server(
                 message.owner, f"server {message.owner!r} has restarted", again=True
             )
-        if (
-            start[0] == owner.incarnation and owner.boot - start[1] >= RESTORED_GAP
-        ):  # restored from a copy
+        if start[0] == owner.incarnation and owner.boot - start[1] >= RESTORED_GAP:
+            # It was restored from a copy.
             self._access.shipments += self._outbox.reopen(message.owner, now_us)
         self._access.pasts.forget(message.owner, owner.incarnation)
         self._access.recheck_waiting()
@@ -350,9 +347,8 @@ class DeliveryServer:
         """Sends shipments of this server along their routes."""
         if shipments:
             own, arrivals = self._table.own, _shipments_for(self.name, shipments)
-            self._inbox.receive(
-                self.name, own.incarnation, own.boot, arrivals
-            )  # in the order of all others
+            # In the order of all others.
+            self._inbox.receive(self.name, own.incarnation, own.boot, arrivals)
             self._transit.forward(Transfer(self.name, own.incarnation, own.boot, tuple(shipments)))
 
     def _receive_ack(self, message: StreamAck, now_us: int) -> None:

@@ -162,9 +162,8 @@ class DurableLog:
         """Raises CannotPublishError for records without room, with `OnFull.REFUSE`."""
         extent, keep = self.extent, self.retention
         too_many = len(records) > keep.records_max or sum(map(len, records)) > keep.bytes_max
-        if too_many or (
-            keep.on_full is OnFull.REFUSE and any(n > 0 for n in self._excess(records))
-        ):
+        refuses = keep.on_full is OnFull.REFUSE
+        if too_many or (refuses and max(self._excess(records)) > 0):
             raise CannotPublishError(self.name, extent.records, extent.held_bytes)
 
     def is_full(self, *, was_full: bool = False) -> bool:
@@ -177,8 +176,7 @@ class DurableLog:
 
     def _make_room(self, records: Sequence[bytes]) -> Sequence[bytes]:
         """Makes room by `OnFull`. Returns the records that fit."""
-        over, over_bytes = self._excess(records)
-        if over <= 0 and over_bytes <= 0:
+        if max(self._excess(records)) <= 0:
             return records
         if self.retention.on_full is OnFull.END:
             self.end()
@@ -352,10 +350,8 @@ class DurableLog:
         StoreError.
         """
         if first < self.extent.first:
-            raise DeliveryError(
-                f"{self.name!r}: records before position {self.extent.first} were acknowledged or "
-                f"dropped, so reading cannot begin at {first}"
-            )
+            gone = f"records before position {self.extent.first} were acknowledged or dropped"
+            raise DeliveryError(f"{self.name!r}: {gone}, so reading cannot begin at {first}")
         entries = self.store.read(self.name, first, count)
         if is_again or not self._done:
             return entries
@@ -390,7 +386,9 @@ class DurableLog:
                 self.statistics.damaged += 1
                 self._acknowledge([(position, position + 1)])
             elif 0 < self.retention.attempts_max < attempt:
-                self._bury(entry)
+                self.buried.append(entry.data)
+                self.statistics.dead += 1
+                self._acknowledge([(position, position + 1)])
                 continue
             elif position not in self._done:
                 of.held.add(position)
@@ -400,11 +398,6 @@ class DurableLog:
             self.statistics.again += attempt > 1
             yield HandedRecord(entry, attempt)
 
-    def _bury(self, entry: LogRecord) -> None:
-        self.buried.append(entry.data)
-        self.statistics.dead += 1
-        self._acknowledge([(entry.position, entry.position + 1)])
-
     def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
         """Acknowledges the positions from each first to before each end.
 
@@ -412,10 +405,10 @@ class DurableLog:
         appended yet, LimitError as `Store`.
         """
         intervals, end_of_all = list(intervals), self.extent.next
-        for first, end in intervals:
-            if end > end_of_all:
+        for each in intervals:
+            if each[1] > end_of_all:
                 reason = f"expected positions before {end_of_all}, which are there"
-                raise InvalidValueError((first, end), reason)
+                raise InvalidValueError(each, reason)
         self._acknowledge(intervals)
 
     def _acknowledge(self, intervals: list[tuple[int, int]]) -> None:
@@ -433,8 +426,7 @@ class DurableLog:
 
     def nack(self, consumer: str, positions: Iterable[int]) -> None:
         """Requeues records of a consumer, for any consumer."""
-        of = self._consumers[consumer]
-        self._requeue(of.held.intersection(positions))
+        self._requeue(self._consumers[consumer].held.intersection(positions))
 
     def _requeue(self, positions: set[int]) -> None:
         for position in list(positions):

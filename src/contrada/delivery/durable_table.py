@@ -40,13 +40,10 @@ class LogOwner:
     sequences: bool
     entries: dict[int, DurableEntry] = field(default_factory=dict)
 
-    def is_before(self, message: AnnounceOwner) -> bool:
-        """Whether an announcement is newer than this."""
-        return (self.incarnation, self.boot, self.version) < (
-            message.incarnation,
-            message.boot,
-            message.version,
-        )
+    @property
+    def age(self) -> _Age:
+        """Its incarnation, boot and version."""
+        return self.incarnation, self.boot, self.version
 
 
 class DurableTable:
@@ -96,36 +93,25 @@ class DurableTable:
 
     def learn(self, message: AnnounceOwner) -> bool:
         """Takes an announcement. Returns whether it was news, to be flooded."""
-        owner = self.owners.get(message.owner)
-        if message.owner == self.name or (owner is not None and not owner.is_before(message)):
+        owner, age = self.owners.get(message.owner), message.age
+        if message.owner == self.name or (owner is not None and owner.age >= age):
             return False
         if owner is None:
             if len(self.owners) >= self._limits.owners_max:
                 self.left_out += 1
                 return False
-            owner = LogOwner(
-                message.incarnation, message.boot, -1, message.has_store, message.sequences
-            )
+            owner = LogOwner(*age[:2], -1, message.has_store, message.sequences)
         changes = dict(message.changes)
         if message.is_whole:
             changes = dict.fromkeys(owner.entries.keys() - changes.keys()) | changes
-        elif (message.incarnation, message.boot, message.version) != (
-            owner.incarnation,
-            owner.boot,
-            owner.version + 1,
-        ):
+        elif age != (owner.incarnation, owner.boot, owner.version + 1):
             return False  # A full announcement is in flight.
         self.owners[message.owner] = owner
-        owner.incarnation, owner.boot, owner.version = (
-            message.incarnation,
-            message.boot,
-            message.version,
-        )
+        owner.incarnation, owner.boot, owner.version = age
         owner.has_store, owner.sequences = message.has_store, message.sequences
         for number, entry in changes.items():
             self._set(message.owner, owner, number, entry)
             self._notes.put("standing", f"{number}/{message.owner}", owner.entries.get(number))
-        age = owner.incarnation, owner.boot, owner.version
         self._notes.put("home", message.owner, (age, owner.has_store, owner.sequences))
         return True
 
@@ -173,14 +159,12 @@ class DurableTable:
         *,
         is_whole: bool,
     ) -> AnnounceOwner:
-        age = owner.incarnation, owner.boot, owner.version
-        return AnnounceOwner(name, *age, is_whole, changes, owner.has_store, owner.sequences)
+        return AnnounceOwner(name, *owner.age, is_whole, changes, owner.has_store, owner.sequences)
 
     # --- publishing ---------------------------------------------------------------------------
 
     def addressees(self, notifications: Sequence[Notification]) -> list[Addressees]:
-        """Returns, for each notification, the owners that must take it, with the subscriptions
-        there.
+        """Returns the owners that must take each notification, with the subscriptions there.
 
         In order of names and numbers, so that a run is a function of its events.
         """

@@ -66,9 +66,7 @@ class Inbox:
         self._update_taken(source)
 
     def _update_taken(self, source: str) -> None:
-        """Publishes the progress of a stream: causal successors need not wait for lost
-        shipments.
-        """
+        """Publishes the progress of a stream, so that causal successors wait no longer for it."""
         of = self._streams[source]
         until = of.ready[0][0].number - 1 if of.ready else of.taken
         self._taken[source] = of.incarnation, maxsize if of.is_gone else until
@@ -90,10 +88,9 @@ class Inbox:
         of = self._streams.get(source)
         if of is not None:
             self._ready.pop(source, None)
-            self._set(
-                source,
-                _SourceStream(of.incarnation, of.boot, of.taken, Incoming(of.taken), is_gone=True),
-            )
+            incoming = Incoming[ArrivedShipment](of.taken)
+            gone = _SourceStream(of.incarnation, of.boot, of.taken, incoming, is_gone=True)
+            self._set(source, gone)
             self._note(source)
 
     def _note(self, source: str) -> None:

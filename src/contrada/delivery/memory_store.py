@@ -10,16 +10,7 @@ from copy import deepcopy
 from itertools import takewhile
 from typing import Final, TypeAlias
 
-from contrada.delivery.store import (
-    Extent,
-    LogHead,
-    StoredRecord,
-    StoredRow,
-    check_log_name,
-    check_note_name,
-    check_records,
-    entries_of,
-)
+from contrada.delivery import store as stored
 from contrada.errors import StoreFullError
 
 MEMORY_BYTES_MAX: Final = 2**30
@@ -33,8 +24,8 @@ class _MemoryLog:
     """A log's head, and its records by position, each with its checksum."""
 
     def __init__(self, name: str) -> None:
-        self.head = LogHead(name)
-        self.records: dict[int, StoredRow] = {}
+        self.head = stored.LogHead(name)
+        self.records: dict[int, stored.StoredRow] = {}
         self.before: dict[int, int] = {}  # bytes of all records before each
 
 
@@ -49,9 +40,9 @@ class _Disk:
     def append(self, name: str, records: Sequence[bytes], time_us: int) -> int:
         log = self.logs.get(name) or self.logs.setdefault(name, _MemoryLog(name))
         first, total = log.head.next, log.head.total
-        for stored, before in log.head.append(records, time_us):
-            log.records[stored[0]] = stored
-            log.before[stored[0]] = before
+        for row, before in log.head.append(records, time_us):
+            log.records[row[0]] = row
+            log.before[row[0]] = before
         self.held_bytes += log.head.total - total
         return first
 
@@ -94,8 +85,8 @@ class MemoryStore:
 
     def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
         """See `Store.append`."""
-        check_log_name(log)
-        check_records(records)
+        stored.check_log_name(log)
+        stored.check_records(records)
         if not self.has_room(sum(map(len, records))):
             raise StoreFullError("the store in memory is full")
         records = tuple(records)
@@ -104,7 +95,7 @@ class MemoryStore:
             self._group.append(lambda disk: disk.append(log, records, time_us))
         return first
 
-    def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
+    def read(self, log: str, first: int, count: int) -> list[stored.StoredRecord]:
         """See `Store.read`."""
         of = self._current.logs.get(log)
         if of is None:
@@ -112,7 +103,7 @@ class MemoryStore:
         first = max(first, of.head.first)
         end = min(first + count, of.head.next)
         found = (of.records[at] for at in range(first, end) if at in of.records)
-        return entries_of(of.head, first, end, found)
+        return stored.entries_of(of.head, first, end, found)
 
     def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
         """See `Store.acknowledge`."""
@@ -149,7 +140,7 @@ class MemoryStore:
         """See `Store.drop`."""
         self._apply(lambda disk: disk.drop(log))
 
-    def extent(self, log: str) -> Extent | None:
+    def extent(self, log: str) -> stored.Extent | None:
         """See `Store.extent`."""
         of = self._current.logs.get(log)
         return None if of is None else of.head.extent
@@ -160,7 +151,7 @@ class MemoryStore:
 
     def note(self, name: str, value: bytes | None) -> None:
         """See `Store.note`."""
-        check_note_name(name)
+        stored.check_note_name(name)
         self._apply(lambda disk: disk.note(name, value))
 
     def notes(self) -> Mapping[str, bytes]:

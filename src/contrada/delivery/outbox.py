@@ -19,7 +19,7 @@ Source: EPFL 2503 §5.2.2 (reliable and certified obvents).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
@@ -80,17 +80,6 @@ class _OwnerStream:
     again_to: int = 0  # last number resent, while more are due; else 0
 
 
-@dataclass(slots=True)
-class _Draft:
-    """The posted shipments for one owner, with their numbers."""
-
-    incarnation: int
-    before: int
-    number: int
-    items: list[_Posted] = field(default_factory=list)
-    size: int = 0
-
-
 class Posting(NamedTuple):
     """A body to post, with the subscriptions of each owner."""
 
@@ -111,9 +100,8 @@ class Outbox:
         self._store = store
         self._notes = Notes(store)
         self._streams: dict[str, _OwnerStream] = {}
-        self._open: dict[
-            int, int
-        ] = {}  # positions of the spool, with the owners that have not acknowledged
+        # Positions of the spool, each with the number of owners that have not acknowledged.
+        self._open: dict[int, int] = {}
         self._routes = {name: name}
         self._first = 1  # no position before it is open
         self._truncated = 1
@@ -204,31 +192,23 @@ class Outbox:
 
     def post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> list[Shipment]:
         """Numbers and holds bodies. Returns the shipments to send. Each owner must be known."""
-        drafts = {
-            owner: _Draft(of.incarnation, of.outgoing.last, of.outgoing.next)
-            for owner in {owner: None for posting in postings for owner in posting.owners}
-            for of in (self._streams[owner],)
-        }
-        shipments = []
+        shipments: list[Shipment] = []
+        places: dict[str, list[int]] = {}  # of the shipments for each owner
         for body, owners, context in postings:
             to = []
             for owner, ids in owners.items():
-                of = drafts[owner]
-                to.append(Destination(owner, of.incarnation, of.before, of.number, tuple(ids)))
-                of.before = of.number
-                of.number += 1
+                of, earlier = self._streams[owner], places.setdefault(owner, [])
+                number = of.outgoing.next + len(earlier)
+                before = number - 1 if earlier else of.outgoing.last
+                to.append(Destination(owner, of.incarnation, before, number, tuple(ids)))
+                earlier.append(len(shipments))
             shipments.append(Shipment(tuple(to), body, context))
         # The spool comes first: where it fails, the streams have not changed.
         spooled = self._spool(shipments, now_us) if spools and self._store is not None else 0
-        for at, shipment in enumerate(shipments):
-            posted = _Posted(shipment, spooled + at if spooled else 0)
-            size = _size(shipment.body)
-            for address in shipment.to:
-                of = drafts[address.owner]
-                of.items.append(posted)
-                of.size += size
-        for owner, of in drafts.items():
-            self._hold(owner, of.items, of.size, now_us)
+        posted = [_Posted(it, spooled + at if spooled else 0) for at, it in enumerate(shipments)]
+        sizes = [_size(each.body) for each in shipments]
+        for owner, its in places.items():
+            self._hold(owner, [posted[at] for at in its], sum(sizes[at] for at in its), now_us)
         return shipments
 
     def _hold(self, owner: str, items: list[_Posted], size: int, now_us: int) -> None:
@@ -245,9 +225,7 @@ class Outbox:
         self._notes.put("out", owner, (of.incarnation, of.reserved, of.since))
 
     def _spool(self, shipments: Sequence[Shipment], now_us: int) -> int:
-        """Writes shipments to the spool. Returns the first position. Raises StoreError: none is
-        written.
-        """
+        """Writes all shipments to the spool, or raises StoreError. Returns the first position."""
         assert self._store is not None
         first = self._store.append(SPOOL, [encoder.encode(each) for each in shipments], now_us)
         for position, shipment in enumerate(shipments, first):
@@ -257,9 +235,7 @@ class Outbox:
     # --- acknowledgements ---------------------------------------------------------------------
 
     def acknowledge(self, owner: str, incarnation: int, taken: int, now_us: int) -> bool:
-        """Releases shipments up to a number. Returns whether there were any. Raises
-        ProtocolError.
-        """
+        """Releases shipments up to a number; whether there were any. Raises ProtocolError."""
         of = self._streams.get(owner)
         if of is None or of.incarnation != incarnation:
             return False
@@ -268,11 +244,11 @@ class Outbox:
             return False
         self._free(freed)
         of.wait_us = RESEND_US
-        of.due_us = now_us + of.wait_us if of.outgoing.held else None
-        if of.again_to and of.outgoing.held and taken >= of.again_to:
-            of.due_us = now_us  # The rest follows at once.
-        if taken >= of.again_to:
+        of.due_us = now_us + RESEND_US if of.outgoing.held else None
+        if of.again_to and taken >= of.again_to:
             of.again_to = 0
+            if of.outgoing.held:
+                of.due_us = now_us  # The rest follows at once.
         return True
 
     def _free(self, items: Sequence[_Posted] | Iterator[_Posted]) -> None:
@@ -299,9 +275,8 @@ class Outbox:
     @property
     def due_us(self) -> int | None:
         """The time of the next resending."""
-        return min(
-            (of.due_us for of in self._streams.values() if of.due_us is not None), default=None
-        )
+        due = (of.due_us for of in self._streams.values() if of.due_us is not None)
+        return min(due, default=None)
 
     def change_routes(self, routes: Mapping[str, str], now_us: int) -> None:
         """Sets the next servers towards all owners; a changed route makes its shipments due."""
@@ -333,15 +308,12 @@ class Outbox:
 
         `more` counts shipments that are about to be posted.
         """
-        return tuple(
-            (
-                owner,
-                of.incarnation,
-                of.outgoing.next + more[owner] - 1 if owner in more else of.outgoing.last,
-            )
-            for owner, of in self._streams.items()
-            if of.outgoing.held or owner in more
-        )
+        row = []
+        for owner, of in self._streams.items():
+            if of.outgoing.held or owner in more:
+                last = of.outgoing.next + more[owner] - 1 if owner in more else of.outgoing.last
+                row.append((owner, of.incarnation, last))
+        return tuple(row)
 
     def stream_state(self, owner: str) -> tuple[int, int, int]:
         """Returns an owner's incarnation, the last number sent, and the last one taken."""
@@ -389,10 +361,8 @@ def _size(body: Payload) -> int:
     if isinstance(body, Notice | ToSequence):
         return SHIPMENT_BYTES + _bytes(body.notification)
     if isinstance(body, Records):
-        found = (each.notification for each in body.records)
-        return sum(
-            (SHIPMENT_BYTES + _bytes(each) for each in found if each is not None), SHIPMENT_BYTES
-        )
+        found = [each.notification for each in body.records if each.notification is not None]
+        return SHIPMENT_BYTES * (1 + len(found)) + sum(map(_bytes, found))
     return SHIPMENT_BYTES
 
 

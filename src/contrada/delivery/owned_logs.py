@@ -32,14 +32,7 @@ from contrada.delivery.delivery_messages import (
 from contrada.delivery.durable_log import DurableLog, DurableLogStatistics, HandedRecord, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes
-from contrada.delivery.store import (
-    OWN_LOGS,
-    LogRecord,
-    Store,
-    StoredRecord,
-    check_log_name,
-    check_records,
-)
+from contrada.delivery.store import OWN_LOGS, LogRecord, Store, check_log_name, check_records
 from contrada.errors import (
     CannotPublishError,
     ContradaError,
@@ -144,10 +137,8 @@ class OwnedLogs:
         for each in (name, dead) if dead else (name,):
             check_log_name(each)
             if is_durable and each.startswith(OWN_LOGS):
-                reason = (
-                    f"expected another name: those that begin with {OWN_LOGS!r} are the system's"
-                )
-                raise InvalidValueError(each, reason)
+                reason = f"those that begin with {OWN_LOGS!r} are the system's"
+                raise InvalidValueError(each, f"expected another name: {reason}")
         if not dead or dead not in self._numbers:
             return [name, *filter(None, [dead])]
         if is_durable and not self._logs[self._numbers[dead]].is_durable:
@@ -190,6 +181,10 @@ class OwnedLogs:
             raise DeliveryError(f"there is no durable subscription {name!r} here")
         return self._numbers[name]
 
+    def log_of(self, name: str) -> DurableLog:
+        """Returns the log of a subscription, to be read only. Raises DeliveryError."""
+        return self._logs[self.number_of(name)].log
+
     def end(self, number: int) -> Iterator[tuple[ConsumerKey, Closed]]:
         """Ends a subscription and its log. Yields the messages for its consumers."""
         owned = self._logs.pop(number)
@@ -214,10 +209,9 @@ class OwnedLogs:
             self._logs[number].log.check_room(each)
 
     def append(self, arrivals: Iterable[tuple[Iterable[int], Notification]], time_us: int) -> bool:
-        """Appends notifications to logs. Returns whether the stores had room; otherwise none is
-        appended.
+        """Appends all notifications to logs, or none; returns whether the stores had room.
 
-        Raises LimitError for a large one: none is appended.
+        Raises LimitError for a large one.
         """
         records: dict[int, list[bytes]] = {}
         for ids, notification in arrivals:
@@ -294,33 +288,10 @@ class OwnedLogs:
             del owned.readers[reader]
             owned.log.close(_consumer(reader), seen)
 
-    def positions(self, name: str, time_us: int | None = None) -> tuple[int, int, int, int]:
-        """Returns the first position of a log, the first unacknowledged, the next, and that of a
-        time.
-
-        Raises DeliveryError: there is none; StoreError.
-        """
-        of = self._logs[self.number_of(name)].log
-        at = 0 if time_us is None else of.store.position_at(name, time_us)
-        return of.extent.first, of.first_unacknowledged, of.extent.next, at
-
-    def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
-        """Returns up to `count` entries of a log; `is_again`: with the acknowledged ones.
-
-        Raises DeliveryError for dropped positions, StoreError.
-        """
-        return self._logs[self.number_of(name)].log.entries(first, count, is_again=is_again)
-
-    def first_kept(self, name: str, position: int) -> int:
-        """Returns the lowest position of a log from this one on that may be a record's."""
-        return self._logs[self.number_of(name)].log.extent.first_kept(position)
-
     def acknowledge(self, name: str, before: int) -> None:
         """Acknowledges all positions before one. Raises DeliveryError, InvalidValueError."""
-        number = self.number_of(name)
-        of = self._logs[number].log
-        of.acknowledge([(1, before)] if before > 1 else [])
-        self._touch(number)
+        self.log_of(name).acknowledge([(1, before)] if before > 1 else [])
+        self._touch(self._numbers[name])
 
     def close_all(self, server: str) -> None:
         """Closes all consumers at a server; their records are requeued."""
@@ -332,8 +303,7 @@ class OwnedLogs:
     def push(
         self, has_room: Callable[[str], bool], time_us: int
     ) -> Iterator[tuple[ConsumerKey, Records]]:
-        """Yields the records of the consumers since the last change, if the streams to them have
-        room.
+        """Yields the records for consumers whose streams have room, since the last change.
 
         The consumers of one subscription share its records equally, and the last one served is the
         last next time. Cost: the records.
@@ -362,7 +332,8 @@ class OwnedLogs:
             for reader, found in handed.items():
                 if found:
                     owned.readers[reader] = owned.readers.pop(reader)
-                    yield reader, Records(*_of(owned, reader), tuple(map(self._record, found)))
+                    records = tuple(map(self._record, found))
+                    yield reader, Records(owned.entry.name, reader[1], records)
         self._touched = held_back
         self._recent.clear()
 
@@ -427,10 +398,6 @@ class OwnedLogs:
 
 def _consumer(reader: ConsumerKey) -> str:
     return "/".join(reader)
-
-
-def _of(owned: _OwnedLog, reader: ConsumerKey) -> tuple[str, str]:
-    return owned.entry.name, reader[1]
 
 
 def _encode(notification: Notification) -> bytes:

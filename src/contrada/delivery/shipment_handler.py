@@ -4,20 +4,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
 
+from contrada.delivery import delivery_messages as messages
 from contrada.delivery.access_point import AccessPoint
 from contrada.delivery.causality import Causality
 from contrada.delivery.consumers import Consumers
-from contrada.delivery.delivery_messages import (
-    AskPast,
-    Closed,
-    Context,
-    Notice,
-    Past,
-    Records,
-    Resumed,
-    Returned,
-    ToSequence,
-)
 from contrada.delivery.inbox import ArrivedShipment
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.errors import CannotPublishError, ContradaError, LimitError, StoreError
@@ -59,11 +49,11 @@ class ShipmentHandler:
         found = [
             (address.ids, shipment.body.notification)
             for address, shipment in arrivals
-            if isinstance(shipment.body, Notice)
+            if isinstance(shipment.body, messages.Notice)
         ]
         if not self._logs.append(found, now_us):
             return False
-        last: Context = ()
+        last: messages.Context = ()
         for _, shipment in arrivals:
             if shipment.context is not last:  # what was published together has one
                 last = shipment.context
@@ -76,24 +66,24 @@ class ShipmentHandler:
         self._causality.merge(shipment.context)
         try:
             match body:
-                case Notice():
+                case messages.Notice():
                     if not self._keep([arrival], now_us):
                         return False
-                case ToSequence():
+                case messages.ToSequence():
                     self._access.order_notification(
                         source, body, now_us, with_context=bool(shipment.context)
                     )
-                case Returned():
+                case messages.Returned():
                     self._access.resend_returned(source, body, now_us)
-                case Resumed():
+                case messages.Resumed():
                     pass  # It is empty. Only its number in the stream matters, for contexts.
-                case AskPast():
+                case messages.AskPast():
                     past = self._access.past_of(body)
                     if past is not None:
                         self._access.send(source, past, now_us, self._access.context())
-                case Past(publisher):
+                case messages.Past(publisher):
                     self._access.pasts.learn(publisher, source, body)
-                case Records() | Closed():
+                case messages.Records() | messages.Closed():
                     self._consumers.receive(source, body, now_us)
                 case _:
                     self._consumers.serve(source, body, now_us)
@@ -105,4 +95,4 @@ class ShipmentHandler:
 
 
 def _is_notice(arrival: ArrivedShipment) -> bool:
-    return isinstance(arrival[1].body, Notice)
+    return isinstance(arrival[1].body, messages.Notice)

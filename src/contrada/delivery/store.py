@@ -107,9 +107,7 @@ class Store(Protocol):
         ...
 
     def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
-        """Returns up to `count` entries from a position on, or from the first kept one, in
-        order.
-        """
+        """Returns up to `count` entries in order, from a position on or the first kept one."""
         ...
 
     def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
@@ -117,9 +115,7 @@ class Store(Protocol):
         ...
 
     def acknowledged(self, log: str) -> list[tuple[int, int]]:
-        """Returns the acknowledged positions from the first kept one, as few intervals, in
-        order.
-        """
+        """Returns the acknowledged positions that are kept, as few intervals, in order."""
         ...
 
     def leave_out(self, log: str, count: int) -> None:
@@ -127,9 +123,7 @@ class Store(Protocol):
         ...
 
     def position_at(self, log: str, time_us: int) -> int:
-        """Returns the first kept position that is not earlier than a time; the next if there is
-        none.
-        """
+        """Returns the first kept position that is not earlier than a time, or the next one."""
         ...
 
     def truncate(self, log: str, before: int) -> None:
@@ -161,8 +155,7 @@ class Store(Protocol):
         ...
 
     def seal(self) -> Callable[[], None]:
-        """Ends the group of changes that survive together. Calling the result writes it to the
-        disk.
+        """Ends the group of changes that survive together. A call of the result writes it.
 
         That may take long, and run in a thread while the next group begins. Groups are written in
         order. Raises StoreError there: the group is retried with the next one.
@@ -170,9 +163,7 @@ class Store(Protocol):
         ...
 
     def sync(self) -> None:
-        """Returns when all earlier changes are on stable storage: `seal`, and a call of its
-        result.
-        """
+        """Returns when all earlier changes are on stable storage: `seal`, and its result."""
         ...
 
 
@@ -202,16 +193,12 @@ class LogHead:
         self.seed = zlib.crc32(name.encode())  # the seed of its records' checksums
         self.first = self.next = 1
         self.time_us = 0
-        self.total = self.truncated = (
-            0  # bytes of all records ever appended, and of the dropped ones
-        )
+        self.total = self.truncated = 0  # bytes of all records ever, and of the dropped ones
         self.acknowledged = Positions()
         self.left_out: tuple[tuple[int, int], ...] = ()
 
     def append(self, records: Sequence[bytes], time_us: int) -> Iterator[tuple[StoredRow, int]]:
-        """Assigns positions to records. Yields the stored form of each, with the bytes before
-        it.
-        """
+        """Assigns positions to records. Yields each as stored, with the bytes before it."""
         self.time_us = time_us = max(self.time_us, time_us)
         for data in records:
             position, before = self.next, self.total
@@ -222,9 +209,9 @@ class LogHead:
         """Acknowledges existing positions. Raises LimitError beyond `APART_MAX`."""
         intervals = list(intervals)
         if len(self.acknowledged) + len(intervals) > APART_MAX:
-            merged = Positions([*self.acknowledged, *intervals])
-            if len(merged) > APART_MAX:
-                raise LimitError("APART_MAX", APART_MAX, len(merged))
+            merged = len(Positions([*self.acknowledged, *intervals]))
+            if merged > APART_MAX:
+                raise LimitError("APART_MAX", APART_MAX, merged)
         for first, end in intervals:
             self.acknowledged.add(max(first, self.first), min(end, self.next))
 

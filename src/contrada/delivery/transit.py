@@ -10,15 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from contrada.delivery.delivery_messages import (
-    AnnounceOwner,
-    DeliveryMessage,
-    Destination,
-    Sequenced,
-    Shipment,
-    StreamAck,
-    Transfer,
-)
+from contrada.delivery import delivery_messages as messages
 from contrada.routing.links.topology import HOPS_MAX
 from contrada.routing.router_messages import Neighbour
 
@@ -27,7 +19,7 @@ class SendMessage(NamedTuple):
     """Send a message to a neighbour."""
 
     to: Neighbour
-    message: DeliveryMessage
+    message: messages.DeliveryMessage
 
 
 class Transit:
@@ -40,7 +32,7 @@ class Transit:
         self.stranded = 0
         self._neighbours: dict[Neighbour, None] = {}
 
-    def link_up(self, neighbour: Neighbour, known: Iterable[DeliveryMessage]) -> None:
+    def link_up(self, neighbour: Neighbour, known: Iterable[messages.DeliveryMessage]) -> None:
         """Adds a neighbour, and sends it the announcements."""
         self._neighbours[neighbour] = None
         self.outgoing += [SendMessage(neighbour, message) for message in known]
@@ -49,13 +41,15 @@ class Transit:
         """Removes a neighbour."""
         self._neighbours.pop(neighbour, None)
 
-    def flood(self, message: AnnounceOwner | Sequenced, but: Neighbour | None = None) -> None:
+    def flood(
+        self, message: messages.AnnounceOwner | messages.Sequenced, but: Neighbour | None = None
+    ) -> None:
         """Sends a message to all neighbours but its sender."""
         self.outgoing += [SendMessage(each, message) for each in self._neighbours if each != but]
 
-    def forward(self, message: Transfer) -> None:
+    def forward(self, message: messages.Transfer) -> None:
         """Forwards shipments towards all their owners but this server."""
-        by_server: dict[str, list[Shipment]] = {}
+        by_server: dict[str, list[messages.Shipment]] = {}
         for shipment in message.shipments:
             if len(shipment.to) == 1:  # by far the most
                 owner = shipment.to[0].owner
@@ -63,7 +57,7 @@ class Transit:
                 if route is not None:
                     by_server.setdefault(route, []).append(shipment)
                 continue
-            routes: dict[str, list[Destination]] = {}
+            routes: dict[str, list[messages.Destination]] = {}
             for address in shipment.to:
                 if address.owner != self.name:
                     route = self._next_server(address.owner, message.hops)
@@ -71,7 +65,7 @@ class Transit:
                         routes.setdefault(route, []).append(address)
             for route, to in routes.items():
                 by_server.setdefault(route, []).append(
-                    Shipment(tuple(to), shipment.body, shipment.context)
+                    messages.Shipment(tuple(to), shipment.body, shipment.context)
                 )
         for route, shipments in by_server.items():
             carry = msgspec.structs.replace(
@@ -79,7 +73,7 @@ class Transit:
             )
             self.outgoing.append(SendMessage(Neighbour(route), carry))
 
-    def forward_ack(self, message: StreamAck) -> None:
+    def forward_ack(self, message: messages.StreamAck) -> None:
         """Forwards an acknowledgement towards its source."""
         route = self._next_server(message.source, message.hops)
         if route is not None:

@@ -12,19 +12,11 @@ import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from contrada.delivery import delivery_messages as messages
 from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.delivery_messages import (
-    Closed,
-    CloseLog,
-    Consuming,
-    DeliveryMessage,
-    OpenLog,
-    ReadLog,
-    Records,
-)
 from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
 from contrada.delivery.durable_log import Retention
 from contrada.delivery.store import Store
@@ -55,7 +47,7 @@ NO_STORE: Final = "this service has no store: connect(store='events.db') gives i
 class LogReader(Protocol):
     """A reader of a durable subscription here."""
 
-    def receive(self, said: Records | Closed) -> None:
+    def receive(self, said: messages.Records | messages.Closed) -> None:
         """Receives records, or the end of the subscription."""
         ...
 
@@ -76,7 +68,7 @@ class LogReader(Protocol):
 class LogHost(Protocol):
     """The owner of durable logs for readers: the server in this process, or a broker."""
 
-    async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
+    async def read(self, reader: LogReader, said: messages.ReadLog) -> FilterSet:
         """Gives a reader records, within its credit, until it leaves; returns the filters.
 
         Raises DeliveryError where the subscription has other filters, or does not exist, there is
@@ -85,11 +77,11 @@ class LogHost(Protocol):
         """
         ...
 
-    def consume(self, client: str, said: Consuming) -> None:
+    def consume(self, client: str, said: messages.Consuming) -> None:
         """Handles a message of a reader."""
         ...
 
-    def leave(self, said: CloseLog) -> None:
+    def leave(self, said: messages.CloseLog) -> None:
         """Ends a reader, twice without effect. `ends` ends its subscription in memory, too."""
         ...
 
@@ -125,7 +117,7 @@ class DeliveryHost:
         *,
         sequencer: str = "",
         no_store: str = NO_STORE,
-        tell: Callable[[Neighbour, DeliveryMessage], None] | None = None,
+        tell: Callable[[Neighbour, messages.DeliveryMessage], None] | None = None,
         wait_for_network: Callable[[], Awaitable[None]] | None = None,
         limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
@@ -185,7 +177,7 @@ class DeliveryHost:
             self._take(self.server.publish(token, publisher, notifications, self._now_us()))
         return outcome
 
-    def consume(self, client: str, said: Consuming) -> None:
+    def consume(self, client: str, said: messages.Consuming) -> None:
         """Handles a message of a reader."""
         with Unbounded():
             self._take(self.server.consume(client, said, self._now_us()))
@@ -205,21 +197,23 @@ class DeliveryHost:
             if self._groups.is_closing:
                 raise ServiceClosedError("the service is closed")
 
-    async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
+    async def read(self, reader: LogReader, said: messages.ReadLog) -> FilterSet:
         """Adds a reader, and its subscription if there is none; see `LogHost`."""
         await self.wait_for_network()
         filters = self.begin(reader, said)
         await self.committed()
         return filters
 
-    def begin(self, reader: LogReader, said: ReadLog) -> FilterSet:
+    def begin(self, reader: LogReader, said: messages.ReadLog) -> FilterSet:
         """As `read`, in force once `committed` returns."""
         filters = self._find_or_create(said)
         self.readers[said.consumer] = reader
-        self.consume(said.consumer, OpenLog(said.name, said.consumer, said.position, said.time_us))
+        self.consume(
+            said.consumer, messages.OpenLog(said.name, said.consumer, said.position, said.time_us)
+        )
         return filters
 
-    def leave(self, said: CloseLog) -> None:
+    def leave(self, said: messages.CloseLog) -> None:
         """Ends a reader; see `LogHost`."""
         if self.readers.pop(said.consumer, None) is None:
             return
@@ -228,7 +222,7 @@ class DeliveryHost:
         elif self.server.find(said.name) is not None:
             self.end(said.name)
 
-    def _find_or_create(self, said: ReadLog) -> FilterSet:
+    def _find_or_create(self, said: messages.ReadLog) -> FilterSet:
         """Creates a subscription, or checks that it has the requested filters; returns them."""
         name, terms = said.name, self.server.logs.terms(said.name)
         known = self.server.find(name)
@@ -286,7 +280,7 @@ class DeliveryHost:
         if self.server.find(name) is None:
             raise DeliveryError(f"there is no durable subscription {name!r}")
         self._forget(name)
-        self.consume("", CloseLog(name, "", ends=True))
+        self.consume("", messages.CloseLog(name, "", ends=True))
 
     def acknowledge(self, name: str, before: int) -> None:
         """Acknowledges all records of a log before a position. Raises DeliveryError and others."""
@@ -309,7 +303,7 @@ class DeliveryHost:
             self._ways = ways
             self._take(self.server.change_routes(ways, self._now_us()))
 
-    def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
+    def receive(self, neighbour: Neighbour, message: messages.DeliveryMessage) -> None:
         """Handles a message of a neighbour."""
         self._take(self.server.receive(neighbour, message, self._now_us()))
 
@@ -446,7 +440,7 @@ class DeliveryHost:
         await self.committed()
 
 
-def _as_known(said: ReadLog, owner: str, filters: Selection) -> FilterSet:
+def _as_known(said: messages.ReadLog, owner: str, filters: Selection) -> FilterSet:
     """The filters of a subscription that another server owns, as known here."""
     standing = FilterSet(filters.filters)
     _check_filters(said, standing)
@@ -457,7 +451,7 @@ def _as_known(said: ReadLog, owner: str, filters: Selection) -> FilterSet:
     return standing
 
 
-def _check_filters(said: ReadLog, standing: FilterSet) -> None:
+def _check_filters(said: messages.ReadLog, standing: FilterSet) -> None:
     if said.filters is not None and FilterSet(said.filters.filters) != standing:
         raise DeliveryError(
             f"the durable subscription {said.name!r} stands for other filters, "

@@ -31,43 +31,9 @@ from contrada.matching import Index
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.patterns import Match
+from contrada.routing import router_messages as messages
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router import Router, RouterStatistics
-from contrada.routing.router_messages import (
-    LABEL_CHARS_MAX,
-    Advertise,
-    Answer,
-    Ask,
-    Cancel,
-    Client,
-    ClientGone,
-    DeadlinePassed,
-    Deliver,
-    DeliverMatch,
-    DeliverQuestion,
-    Describe,
-    Effect,
-    LinkDown,
-    LinkUp,
-    Message,
-    More,
-    Neighbour,
-    NotifyClient,
-    Offer,
-    OfferChanged,
-    Origin,
-    Publish,
-    QuestionMessage,
-    Reason,
-    Received,
-    Refused,
-    Send,
-    Subscribe,
-    TimePassed,
-    Unadvertise,
-    Undescribe,
-    Unsubscribe,
-)
 from contrada.routing.tables.poset import form_of
 from contrada.service.clock import wall_clock_us
 from contrada.service.dispatch_routes import LINK_DOWN, Carried, LinkRoute, Pending, Route
@@ -113,7 +79,7 @@ class Dispatcher:
         """`router` must be new; without one it is a server of no network."""
         self.limits = limits
         self._router = router or new_router()
-        self._links: dict[Neighbour, LinkRoute] = {}
+        self._links: dict[messages.Neighbour, LinkRoute] = {}
         self._routes: dict[str, dict[str, Route[Any]]] = {}
         self._names = itertools.count(1)
         self._subscriptions = 0
@@ -124,29 +90,34 @@ class Dispatcher:
         self._dropped: Counter[str] = Counter()
         self.on_due: Callable[[int], None] | None = None
         """Called with `due_us` when patterns wait for a time to pass."""
-        self._listeners: dict[str, Callable[[DeliverQuestion | NotifyClient], None]] = {}
+        self._listeners: dict[
+            str, Callable[[messages.DeliverQuestion | messages.NotifyClient], None]
+        ] = {}
         self._deadlines = Deadlines(lambda: self._router.question_due_us, self._expire_questions)
-        self.on_offer: dict[Hashable, Offer] = {}
+        self.on_offer: dict[Hashable, messages.Offer] = {}
         """The advertisements on offer, by their form."""
-        self.followers: dict[Callable[[Offer, bool], None], None] = {}
+        self.followers: dict[Callable[[messages.Offer, bool], None], None] = {}
         """Called with each advertisement that changes, and whether it is on offer."""
 
-    def client(self) -> Client:
+    def client(self) -> messages.Client:
         """A new client."""
-        client = Client(str(next(self._names)))
+        client = messages.Client(str(next(self._names)))
         self._routes[client.name] = {}
         return client
 
-    def leave(self, client: Client) -> None:
+    def leave(self, client: messages.Client) -> None:
         """Ends the subscriptions of a client that is gone."""
         for route in dict.fromkeys(self._routes[client.name].values()):
             self.unsubscribe(route)
         del self._routes[client.name]
         if self._listeners.pop(client.name, None) is not None and self._router.knows(client):
-            self._carry_out(self._router.handle(ClientGone(client), wall_clock_us()))
+            self._carry_out(self._router.handle(messages.ClientGone(client), wall_clock_us()))
 
     def subscribe(
-        self, client: Client, request: Subscribe | SubscribePattern, queue: SubscriptionQueue[P]
+        self,
+        client: messages.Client,
+        request: messages.Subscribe | SubscribePattern,
+        queue: SubscriptionQueue[P],
     ) -> Route[P]:
         """Puts a subscription in force.
 
@@ -160,7 +131,7 @@ class Dispatcher:
 
     def prepare(
         self,
-        client: Client,
+        client: messages.Client,
         identity: str,
         queue: SubscriptionQueue[P],
         *,
@@ -169,19 +140,19 @@ class Dispatcher:
         """A route without parts. Raises LimitError."""
         if self._subscriptions >= self.limits.subscriptions_max:
             raise LimitError("subscriptions_max", self.limits.subscriptions_max)
-        if len(identity) > LABEL_CHARS_MAX:
-            raise LimitError("LABEL_CHARS_MAX", LABEL_CHARS_MAX, len(identity))
+        if len(identity) > messages.LABEL_CHARS_MAX:
+            raise LimitError("LABEL_CHARS_MAX", messages.LABEL_CHARS_MAX, len(identity))
         route = Route(client, identity, queue, is_pattern, self._dropped)
         queue.keeper = route
         return route
 
-    def enter(self, route: Route[Any], request: Subscribe | SubscribePattern) -> None:
+    def enter(self, route: Route[Any], request: messages.Subscribe | SubscribePattern) -> None:
         """Adds a part to a route; nothing is delivered for it until `begin`.
 
         Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError, without a change.
         """
         name = str(next(self._names))
-        if isinstance(request, Subscribe):
+        if isinstance(request, messages.Subscribe):
             for operator in request.filters.unknown():
                 raise UnknownOperatorError(operator)
         self._ask(route.client, structs.replace(request, identity=name))
@@ -202,7 +173,7 @@ class Dispatcher:
         route.names, draft.names = draft.names, route.names
         known.update(dict.fromkeys(route.names, route))
 
-    def update(self, route: Route[Any], request: Subscribe) -> None:
+    def update(self, route: Route[Any], request: messages.Subscribe) -> None:
         """Replaces the filters of a subscription. Raises as `enter`, without a change."""
         draft = self.draft(route)
         self.enter(draft, request)
@@ -225,9 +196,9 @@ class Dispatcher:
 
     def pass_time(self, time_us: int) -> list[Pending[Any]]:
         """Tells patterns that no earlier notification will be published."""
-        return self._carry_out(self._router.handle(TimePassed(time_us), time_us))[0]
+        return self._carry_out(self._router.handle(messages.TimePassed(time_us), time_us))[0]
 
-    def _route_of(self, effect: DeliverMatch) -> Route[Any] | None:
+    def _route_of(self, effect: messages.DeliverMatch) -> Route[Any] | None:
         """The route of a match; None if it is no longer in force."""
         return self._routes[effect.client.name].get(effect.match.key)
 
@@ -266,14 +237,16 @@ class Dispatcher:
     def withdraw(self, route: Route[Any]) -> bool:
         """Withdraws one part of a route that is not in force; returns whether there are more."""
         if route.names:
-            withdrawal = UnsubscribePattern if route.is_pattern else Unsubscribe
+            withdrawal = UnsubscribePattern if route.is_pattern else messages.Unsubscribe
             name, route.names = route.names[-1], route.names[:-1]
             self._ask(route.client, withdrawal(name))
             # In pieces: clearing everything at once would block the loop.
             self._router.maintain(UPKEEP_UNITS)
         return bool(route.names)
 
-    def publish(self, client: Client, message: Publish, now_us: int) -> list[Pending[Any]]:
+    def publish(
+        self, client: messages.Client, message: messages.Publish, now_us: int
+    ) -> list[Pending[Any]]:
         """As `take`, but raises the error of a refused notification."""
         pending, error = self.take(client, message, now_us)
         if error is not None:
@@ -281,7 +254,7 @@ class Dispatcher:
         return pending
 
     def take(
-        self, origin: Origin, message: Publish, now_us: int
+        self, origin: messages.Origin, message: messages.Publish, now_us: int
     ) -> tuple[list[Pending[Any]], ContradaError | None]:
         """Matches and delivers at once; returns the entries without room, matches of patterns
         included.
@@ -290,30 +263,32 @@ class Dispatcher:
         an error; a neighbour's link gets its refusals. Cost: one match for each notification, and
         little for each entry of a queue.
         """
-        effects = self._router.handle(Received(origin, message), now_us)
+        effects = self._router.handle(messages.Received(origin, message), now_us)
         self._since_upkeep += len(message.notifications)
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
             self._router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
             self._since_upkeep = 0
         pending, refused = self._carry_out(effects)
-        if isinstance(origin, Neighbour):
+        if isinstance(origin, messages.Neighbour):
             for each in refused:
                 self._links[origin].refuse(each)
             return pending, None
         self._published += len(message.notifications)
         if not refused:  # As mostly.
             return pending, None
-        faults = [each for each in refused if each.reason is not Reason.DUPLICATE]
+        faults = [each for each in refused if each.reason is not messages.Reason.DUPLICATE]
         self._dropped[DUPLICATE] += len(refused) - len(faults)
         return pending, _error_of(faults[0]) if faults else None
 
-    def _carry_out(self, effects: Iterable[Effect]) -> tuple[list[Pending[Any]], list[Refused]]:
+    def _carry_out(
+        self, effects: Iterable[messages.Effect]
+    ) -> tuple[list[Pending[Any]], list[messages.Refused]]:
         """Carries out the effects of the router; returns entries without room, and refusals."""
         # An outlet is filled once for a batch, whatever else was matched in between.
         filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]] = {}
-        refused: list[Refused] = []
+        refused: list[messages.Refused] = []
         for effect in effects:
-            if isinstance(effect, Deliver):
+            if isinstance(effect, messages.Deliver):
                 routes = self._routes[effect.client.name]
                 entries = entries_of(effect.notifications)
                 for name in effect.subscriptions:
@@ -322,19 +297,19 @@ class Dispatcher:
                         runs = filled.setdefault(route, [])
                         if not runs or runs[-1] is not entries:  # Not those of another part.
                             runs.append(entries)
-            elif isinstance(effect, Send):
+            elif isinstance(effect, messages.Send):
                 link = self._links[effect.to]
-                if isinstance(effect.message, Publish):
+                if isinstance(effect.message, messages.Publish):
                     filled.setdefault(link, []).append(_entries_on(effect.message))
                 else:
                     link.say(effect.message)
-            elif isinstance(effect, DeliverMatch):
+            elif isinstance(effect, messages.DeliverMatch):
                 watching = self._route_of(effect)
                 if watching is not None:
                     filled.setdefault(watching, []).append([_entry_of_match(effect.match)])
-            elif isinstance(effect, Refused):
+            elif isinstance(effect, messages.Refused):
                 refused.append(effect)
-            elif isinstance(effect, OfferChanged):
+            elif isinstance(effect, messages.OfferChanged):
                 self._report(effect)
             else:
                 self._listeners[effect.client.name](effect)
@@ -350,10 +325,10 @@ class Dispatcher:
 
     def link_up(
         self,
-        event: LinkUp,
+        event: messages.LinkUp,
         queue: SubscriptionQueue[Carried],
-        say: Callable[[Message], None],
-        refuse: Callable[[Refused], None],
+        say: Callable[[messages.Message], None],
+        refuse: Callable[[messages.Refused], None],
     ) -> LinkRoute:
         """Adds the link to a neighbour. Raises ServiceError, LimitError on a refusal."""
         link = LinkRoute(event.neighbour, queue, say, refuse, self._dropped)
@@ -361,7 +336,7 @@ class Dispatcher:
         self._links[event.neighbour] = link
         _, refused = self._carry_out(self._router.handle(event, wall_clock_us()))
         for each in refused:
-            if each.event == event and each.reason is not Reason.LOOP:
+            if each.event == event and each.reason is not messages.Reason.LOOP:
                 del self._links[event.neighbour]
                 raise _error_of(each)
             refuse(each)  # A link that closes a loop is kept, unused.
@@ -372,7 +347,7 @@ class Dispatcher:
         if link.is_in_force:
             link.close()
             link.is_in_force = False
-            effects = self._router.handle(LinkDown(link.neighbour), wall_clock_us())
+            effects = self._router.handle(messages.LinkDown(link.neighbour), wall_clock_us())
             del self._links[link.neighbour]
             _count_lost(self._carry_out(effects)[0])
 
@@ -380,19 +355,26 @@ class Dispatcher:
         """The next hop to each server; the same object until it changes."""
         return self._router.routes()
 
-    def receive(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
+    def receive(self, link: LinkRoute, message: messages.Message) -> list[Pending[Any]]:
         """Handles any message of a neighbour but Publish. Returns matches without room."""
-        effects = self._router.handle(Received(link.neighbour, message), _now_us_for(message))
+        effects = self._router.handle(
+            messages.Received(link.neighbour, message), _now_us_for(message)
+        )
         self._router.maintain(UPKEEP_UNITS)
         pending, refused = self._carry_out(effects)
-        if isinstance(message, Ask):
+        if isinstance(message, messages.Ask):
             self._deadlines.look()
         for each in refused:
             link.refuse(each)
         return pending
 
     def advertise(
-        self, client: Client, message: Advertise | Unadvertise | Describe | Undescribe
+        self,
+        client: messages.Client,
+        message: messages.Advertise
+        | messages.Unadvertise
+        | messages.Describe
+        | messages.Undescribe,
     ) -> None:
         """Puts an advertisement or a source in force, or withdraws one.
 
@@ -403,12 +385,14 @@ class Dispatcher:
     # --- questions ----------------------------------------------------------------------------
 
     def listen(
-        self, client: Client, tell: Callable[[DeliverQuestion | NotifyClient], None]
+        self,
+        client: messages.Client,
+        tell: Callable[[messages.DeliverQuestion | messages.NotifyClient], None],
     ) -> None:
         """Reports queries to a client's sources, and answers to its own, to the client."""
         self._listeners[client.name] = tell
 
-    def ask(self, client: Client, question: Ask) -> None:
+    def ask(self, client: messages.Client, question: messages.Ask) -> None:
         """Sends a query to the sources with a description that it meets, here and over links.
 
         The client must listen. Raises LimitError, UnsatisfiableFilterError, ServiceError.
@@ -417,14 +401,16 @@ class Dispatcher:
         self._router.maintain_descriptions(4 * UPKEEP_UNITS)  # The query looks at all of them.
         self._deadlines.look()
 
-    def say(self, client: Client, message: Answer | More | Cancel) -> None:
+    def say(
+        self, client: messages.Client, message: messages.Answer | messages.More | messages.Cancel
+    ) -> None:
         """Handles a message of a listening client about a query; none is refused."""
         self._ask(client, message)
 
     def _expire_questions(self) -> None:
-        self._carry_out(self._router.handle(DeadlinePassed(), time.monotonic_ns() // 1000))
+        self._carry_out(self._router.handle(messages.DeadlinePassed(), time.monotonic_ns() // 1000))
 
-    def _report(self, change: OfferChanged) -> None:
+    def _report(self, change: messages.OfferChanged) -> None:
         form = form_of(change.offer)
         if change.is_on_offer:
             self.on_offer[form] = change.offer
@@ -484,12 +470,12 @@ class Dispatcher:
             dict(failures),
         )
 
-    def _ask(self, client: Client, message: Message) -> None:
+    def _ask(self, client: messages.Client, message: messages.Message) -> None:
         """Passes a client's request to the router, and its effects to neighbours.
 
         Raises the error of a refusal.
         """
-        effects = self._router.handle(Received(client, message), _now_us_for(message))
+        effects = self._router.handle(messages.Received(client, message), _now_us_for(message))
         pending, refused = self._carry_out(effects)
         if pending:
             _count_lost(pending)
@@ -525,18 +511,18 @@ class Deadlines:
             self.look()
 
 
-def _now_us_for(message: Message) -> int:
+def _now_us_for(message: messages.Message) -> int:
     """The time of a message for the router.
 
     Messages about queries have the monotonic clock, so that deadlines do not jump when the clock is
     set; the others the wall clock.
     """
-    if isinstance(message, QuestionMessage):
+    if isinstance(message, messages.QuestionMessage):
         return time.monotonic_ns() // 1000
     return wall_clock_us()
 
 
-def _entries_on(message: Publish) -> list[QueueEntry[Carried]]:
+def _entries_on(message: messages.Publish) -> list[QueueEntry[Carried]]:
     """Notifications for a neighbour as entries of its queue."""
     hops, source = message.hops, message.source
     return [
@@ -564,6 +550,6 @@ def _new_index() -> "Index[int]":
     return Index(load=load_beside)
 
 
-def _error_of(refused: Refused) -> ContradaError:
+def _error_of(refused: messages.Refused) -> ContradaError:
     """The error of a refusal."""
     return refused.error or ServiceError(f"the router refused it: {refused.reason}")

@@ -19,16 +19,7 @@ from datetime import datetime
 from heapq import heappop, heappush
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
-from contrada.delivery.delivery_messages import (
-    Ack,
-    Closed,
-    CloseLog,
-    Grant,
-    LogEntry,
-    Nack,
-    ReadLog,
-    Records,
-)
+from contrada.delivery import delivery_messages as messages
 from contrada.delivery.durable_log import Retention
 from contrada.errors import (
     ContradaError,
@@ -112,7 +103,7 @@ class DurableReader(DurableSubscription[T]):
         self._has_ended = False
         self._failure: ContradaError | None = None
         self._arrived = asyncio.Event()
-        self._ahead: deque[LogEntry] = deque()
+        self._ahead: deque[messages.LogEntry] = deque()
         self._read = self._prefetch  # since credit was granted
         self._newest = 0  # the highest position that was given to the reader
         self._has: dict[int, None] = {}
@@ -168,7 +159,7 @@ class DurableReader(DurableSubscription[T]):
         self._loop = asyncio.get_running_loop()
         if not self._is_durable:
             self._name = f"{IN_MEMORY}-{self._client}"
-        wanted = ReadLog(
+        wanted = messages.ReadLog(
             self._name, self._client, self._filters, retention, self._is_durable, *begin
         )
         try:
@@ -213,7 +204,7 @@ class DurableReader(DurableSubscription[T]):
         self._flush()
         self._has_ended = True
         ends, seen = not self._is_durable, tuple(self._has)
-        host.leave(CloseLog(self._name, self._client, ends, seen))
+        host.leave(messages.CloseLog(self._name, self._client, ends, seen))
         self._ahead.clear()
         self._arrived.set()
 
@@ -235,9 +226,9 @@ class DurableReader(DurableSubscription[T]):
 
     # --- reading ------------------------------------------------------------------------------
 
-    def receive(self, said: Records | Closed) -> None:
+    def receive(self, said: messages.Records | messages.Closed) -> None:
         """Receives records, or the end of the subscription."""
-        if isinstance(said, Closed):
+        if isinstance(said, messages.Closed):
             self._failure = DeliveryError(f"{self._name!r}: {said.reason}")
             self._ahead.clear()
         else:
@@ -267,7 +258,7 @@ class DurableReader(DurableSubscription[T]):
         """The next record; see `Subscription.next`."""
         return await next_of(self, timeout_s)
 
-    def _took(self, record: LogEntry) -> DurableRecord[T] | None:
+    def _took(self, record: messages.LogEntry) -> DurableRecord[T] | None:
         """The record for the caller, or None if it is skipped."""
         self._read += 1
         self._renew()
@@ -341,7 +332,7 @@ class DurableReader(DurableSubscription[T]):
         for each in returned:
             del self._has[each]
         self._still_has.difference_update(returned)
-        host.consume(self._client, Nack(self._name, self._client, returned))
+        host.consume(self._client, messages.Nack(self._name, self._client, returned))
         await host.committed(self._client)
 
     def _require_open(self, *positions: Any) -> LogHost:
@@ -387,14 +378,14 @@ class DurableReader(DurableSubscription[T]):
         if self._host is not None and self._done and not self._has_ended:
             done, self._done = self._done, []
             if self._failure is None:
-                said = Ack(self._name, self._client, tuple(_intervals(done)))
+                said = messages.Ack(self._name, self._client, tuple(_intervals(done)))
                 self._host.consume(self._client, said)
 
     def _renew(self) -> None:
         """Renews the credit when half of it is used."""
         if self._host is not None and 2 * self._read >= self._prefetch and self._failure is None:
             credit, self._read = self._read, 0
-            self._host.consume(self._client, Grant(self._name, self._client, credit))
+            self._host.consume(self._client, messages.Grant(self._name, self._client, credit))
 
 
 def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -20,8 +20,7 @@ from contrada.delivery.inbox import Inbox
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.outbox import Outbox
 from contrada.delivery.owned_logs import OwnedLogs
-from contrada.delivery.publisher_pasts import PublisherPasts
-from contrada.delivery.publishers import Publisher, Publishers
+from contrada.delivery.publishers import Publisher, PublisherPasts, Publishers
 from contrada.delivery.streams import Incoming
 from contrada.errors import CannotPublishError
 from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_delivery

@@ -50,9 +50,10 @@ def log_state(server: DeliveryServer, request: AskLog) -> LogState:
     terms = server.logs.terms(request.name)
     assert terms is not None, "it is at home here"
     filters = FilterSet(terms.filters.filters)
-    return LogState(
-        filters, server.name, number, *server.logs.positions(request.name, request.time_us)
-    )
+    log, time_us = server.logs.log_of(request.name), request.time_us
+    at = 0 if time_us is None else log.store.position_at(request.name, time_us)
+    positions = log.extent.first, log.first_unacknowledged, log.extent.next, at
+    return LogState(filters, server.name, number, *positions)
 
 
 def read_record_batch(
@@ -70,11 +71,11 @@ def read_record_batch(
     at, size, count = request.first, 0, 1
     while at < request.end and size < bytes_max:
         local_number(server, request.name, request.number)  # It may have ended since the last turn.
-        _, _, end, _ = server.logs.positions(request.name)
-        count = min(count, request.end - at, end - at)
+        log = server.logs.log_of(request.name)
+        count = min(count, request.end - at, log.extent.next - at)
         if count <= 0:
             break
-        for each in server.logs.entries(request.name, at, count, is_again=request.is_again):
+        for each in log.entries(at, count, is_again=request.is_again):
             if not isinstance(each, LogRecord):
                 damaged.append((each.position, each.reason))
             elif len(each.data) > CONTENT_BYTES_MAX:
@@ -87,7 +88,7 @@ def read_record_batch(
                 lengths.append(len(each.data))
                 found.append(each.data)
                 size += len(each.data)
-        at = min(max(at + count, server.logs.first_kept(request.name, at + count)), request.end)
+        at = min(max(at + count, log.extent.first_kept(at + count)), request.end)
         # The mean length so far bounds the next read, to one turn and the rest of the batch.
         mean = max(1, size // max(1, len(found)))
         count = max(1, min(_READ_AT_ONCE, (bytes_max - size) // mean))

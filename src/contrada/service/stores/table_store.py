@@ -22,19 +22,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from contrada.delivery import store as stored
 from contrada.delivery.positions import Positions
-from contrada.delivery.store import (
-    Extent,
-    LogHead,
-    StoredRecord,
-    StoredRow,
-    check_log_name,
-    check_note_name,
-    check_records,
-    check_sum,
-    entries_of,
-    sum_of,
-)
 from contrada.errors import StoreError, StoreFullError
 
 WAITING_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -62,7 +51,7 @@ class Tables:
     place: str
     logs: list[tuple[int, str, bytes, int]]
     notes: list[tuple[str, bytes, int]]
-    records: Callable[[int, int], Iterator[StoredRow]]
+    records: Callable[[int, int], Iterator[stored.StoredRow]]
     all_records: Callable[[], Iterator[tuple[int, int, int, int, int, bytes]]]
     find_faults: Callable[[], dict[str, str]] = dict
 
@@ -72,7 +61,7 @@ class Tables:
         return self.find_faults()
 
 
-class TableLog(LogHead):
+class TableLog(stored.LogHead):
     """A log's head, its number in the tables, and its unwritten rows."""
 
     __slots__ = ("name", "number", "rows")
@@ -121,12 +110,16 @@ class WriteGroup:
 
     def head_rows(self) -> list[tuple[int, str, bytes, int]]:
         """The rows of the logs: number, name, head, sum."""
-        return [(number, name, head, sum_of(name, head)) for number, name, head in self.sealed]
+        return [
+            (number, name, head, stored.sum_of(name, head)) for number, name, head in self.sealed
+        ]
 
     def note_rows(self) -> list[tuple[str, bytes, int]]:
         """The rows of the notes that are set."""
         notes = self.notes.items()
-        return [(name, value, sum_of(name, value)) for name, value in notes if value is not None]
+        return [
+            (name, value, stored.sum_of(name, value)) for name, value in notes if value is not None
+        ]
 
     def notes_gone(self) -> list[tuple[str]]:
         """The names of the deleted notes, each as a row."""
@@ -172,13 +165,13 @@ class TableStore(ABC):
         last = 0
         for number, name, head, summed in logs:
             last = max(last, number)
-            if check_sum(name, head, summed):
+            if stored.check_sum(name, head, summed):
                 self._logs[name] = TableLog(name, number)
                 self._logs[name].unpack(head)
             else:
                 self.damaged[name] = "the log's head has another checksum"
         for name, value, summed in notes:
-            if check_sum(name, value, summed):
+            if stored.check_sum(name, value, summed):
                 self._notes[name] = value
             else:
                 self.damaged[name] = "the note has another checksum"
@@ -188,7 +181,7 @@ class TableStore(ABC):
 
     def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
         """See `Store.append`."""
-        check_records(records)
+        stored.check_records(records)
         size = sum(map(len, records))
         with self._changing:
             if not self.has_room(size):
@@ -204,13 +197,13 @@ class TableStore(ABC):
         return first
 
     def _new(self, name: str) -> TableLog:
-        check_log_name(name)
+        stored.check_log_name(name)
         if name in self.damaged:
             raise StoreError(f"{self.place}, {name!r}: {self.damaged[name]}")
         self._logs[name] = of = TableLog(name, next(self._numbers))
         return of
 
-    def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
+    def read(self, log: str, first: int, count: int) -> list[stored.StoredRecord]:
         """See `Store.read`."""
         with self._changing:
             of = self._known(log)
@@ -219,13 +212,13 @@ class TableStore(ABC):
             first = max(first, of.first)
             end = min(first + count, of.next)
             waiting = of.waiting(first, end)
-        found: list[StoredRow] = []
+        found: list[stored.StoredRow] = []
         in_tables = waiting[0][1] if waiting else end
         if first < in_tables:
             asked = "position, time_us, data, sum"
             found = self._asked(asked, of.number, first, in_tables)
         found += [(row[1], row[3], row[4], row[5]) for row in waiting]
-        return entries_of(of, first, end, found)
+        return stored.entries_of(of, first, end, found)
 
     def _known(self, name: str) -> TableLog | None:
         if name in self.damaged:
@@ -304,7 +297,7 @@ class TableStore(ABC):
                 self._group.heads.pop(log, None)
                 self._group.dropped.append(of.number)
 
-    def extent(self, log: str) -> Extent | None:
+    def extent(self, log: str) -> stored.Extent | None:
         """See `Store.extent`."""
         of = self._known(log)
         return None if of is None else of.extent
@@ -315,7 +308,7 @@ class TableStore(ABC):
 
     def note(self, name: str, value: bytes | None) -> None:
         """See `Store.note`."""
-        check_note_name(name)
+        stored.check_note_name(name)
         with self._changing:
             if value is None:
                 self._notes.pop(name, None)
