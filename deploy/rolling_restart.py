@@ -26,9 +26,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from contrada.cli.broker_access import token_from
 from contrada.cli.broker_settings import EVERYWHERE, BrokerSettings, settings_of_network
 from contrada.cli.stats import answered
-from contrada.cli.tls_options import token_from
 from contrada.errors import ContradaError
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.endpoint import ConnectOptions

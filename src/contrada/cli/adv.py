@@ -6,10 +6,9 @@ from contextlib import AsyncExitStack
 import click
 import msgspec
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import lost, run
-from contrada.cli.limited_connect import connect
-from contrada.cli.shared_options import ADDRESS_DEFAULT, SECONDS, extension_option
-from contrada.cli.tls_options import approach_options
+from contrada.cli.broker_access import approach_options, connect
 from contrada.model import Filter
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.router_messages import Offer
@@ -19,17 +18,17 @@ from contrada.service.loop_guards import checked_timeout, next_of
 
 @click.command()
 @click.argument("advertisements", metavar="[ADVERTISEMENT]...", nargs=-1)
-@click.option("--to", default=ADDRESS_DEFAULT, metavar="ADDRESS")
-@click.option("--follow", is_flag=True, help="List advertisements and their changes.")
+@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@options.flag("--follow", "List advertisements and their changes.")
 @click.option(
     "--timeout",
-    type=SECONDS,
+    type=options.SECONDS,
     metavar="S",
     help="With --follow: end after S seconds without a change.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@options.flag("--json as_json", "One JSON object per line.")
 @approach_options
-@extension_option
+@options.extension_option
 def adv(
     advertisements: tuple[str, ...],
     to: str,
@@ -52,7 +51,7 @@ def adv(
         raise click.UsageError("give a filter to advertise, or --follow")
     if timeout is not None and not follow:
         raise click.UsageError("--timeout needs --follow")
-    service = connect(to, reconnect=False, tls=approach.tls, token=approach.token)
+    service = connect(to, approach, reconnect=False)
     run(_advertise(service, advertisements, follow, checked_timeout(timeout), as_json))
 
 

@@ -6,15 +6,13 @@ from functools import partial, wraps
 from typing import Any, Final
 
 import click
-from rich.table import Table
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
+from contrada.cli.broker_access import approach_options, connect
 from contrada.cli.lazy_group import EXIT_INCOMPLETE
-from contrada.cli.limited_connect import connect
 from contrada.cli.notification_output import group_lines, json_group, json_line, parts_of
-from contrada.cli.shared_options import ADDRESS_DEFAULT, COUNT, SECONDS, extension_option
-from contrada.cli.table_output import output
-from contrada.cli.tls_options import approach_options
+from contrada.cli.table_output import output, table
 from contrada.model import Notification
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.aggregation import Aggregate, AggregateKind
@@ -55,7 +53,7 @@ def aggregate_options(command: Callable[..., None]) -> Callable[..., None]:
         added = click.option(f"--{kind}", multiple=True, metavar="N:ATTR", help=_HELP[kind])(added)
     for kind in reversed(_OF_ATTRIBUTES):
         added = click.option(f"--{kind}", multiple=True, metavar="ATTR", help=_HELP[kind])(added)
-    return click.option("--count", "counts", is_flag=True, help="Number of answers.")(added)  # type: ignore[no-any-return]
+    return options.flag("--count counts", "Number of answers.")(added)  # type: ignore[no-any-return]
 
 
 def _best(kind: str, text: str) -> Aggregate:
@@ -68,34 +66,22 @@ def _best(kind: str, text: str) -> Aggregate:
 
 @click.command()
 @click.argument("question", metavar="QUESTION")
-@click.option("--at", default=ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
 @aggregate_options
-@click.option(
-    "--by",
-    default="",
-    show_default=False,
-    metavar="ATTR",
-    help="One result for each value of ATTR.",
-)
-@click.option("--limit", type=COUNT, metavar="N", help="End after N answers.")
-@click.option(
-    "--sort",
-    default="",
-    show_default=False,
-    metavar="[-]ATTR",
-    help="Sort by ATTR; with -, largest first.",
-)
-@click.option("--unique", is_flag=True, help="Only one of equal answers.")
+@options.text("--by", "ATTR", "One result for each value of ATTR.", default="")
+@click.option("--limit", type=options.COUNT, metavar="N", help="End after N answers.")
+@options.text("--sort", "[-]ATTR", "Sort by ATTR; with -, largest first.", default="")
+@options.flag("--unique", "Only one of equal answers.")
 @click.option(
     "--timeout",
-    type=SECONDS,
+    type=options.SECONDS,
     default=QUESTION_WAIT_S,
     metavar="S",
     help="Wait at most S seconds for answers.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@options.flag("--json as_json", "One JSON object per line.")
 @approach_options
-@extension_option
+@options.extension_option
 def ask(
     question: str,
     at: str,
@@ -129,7 +115,7 @@ def ask(
         raise click.UsageError("--limit, --sort and --unique are for answers, not for aggregates")
     if by and not aggregates:
         raise click.UsageError("--by is for aggregates: add one, such as --count")
-    service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
+    service = connect(at, approach, reconnect=False)
     answers: Answers[Any]
     show: Show
     if aggregates:
@@ -162,15 +148,14 @@ async def _ask(service: Service, answers: Answers[Any], show: Show) -> int:
 
 def _print_reports(reports: Iterable[SourceReport]) -> None:
     """Prints a table of the sources and their states."""
-    table = Table("source", "state", box=None, pad_edge=False)
-    table.add_column("answers", justify="right")
-    table.add_column("reason", overflow="fold")
+    made = table("source", "state", right=("answers",), box=None, pad_edge=False)
+    made.add_column("reason", overflow="fold")
     for each in reports:
-        table.add_row(_plain(each.name), each.state, str(each.count), _plain(each.reason))
-    if not table.row_count:
+        made.add_row(_plain(each.name), each.state, str(each.count), _plain(each.reason))
+    if not made.row_count:
         click.echo("no source was asked", err=True)
         return
-    output(errors=True).print(table)
+    output(errors=True).print(made)
 
 
 def _plain(received: str) -> str:

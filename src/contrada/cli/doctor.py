@@ -11,12 +11,12 @@ from typing import Any, Final, Literal, TypeAlias
 import click
 import msgspec
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
+from contrada.cli.broker_access import approach_options
 from contrada.cli.broker_settings import BrokerSettings, settings_of, settings_of_network
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
-from contrada.cli.shared_options import FILE_NAME
 from contrada.cli.stats import answered
-from contrada.cli.tls_options import approach_options
 from contrada.errors import ConnectionFailedError, ContradaError, NotPermittedError
 from contrada.matching.kernels import jit
 from contrada.model.extensions.extension_loader import load
@@ -71,10 +71,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 @click.command()
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
-@click.option(
-    "--config", type=FILE_NAME, metavar="TOML", help="The file of contrada serve --config."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@options.file("--config", "TOML", "The file of contrada serve --config.")
+@options.flag("--json as_json", "One JSON object per line.")
 @approach_options
 def doctor(
     addresses: tuple[str, ...], config: str | None, as_json: bool, approach: ConnectOptions

@@ -9,21 +9,13 @@ from typing import Any, Final, TypeAlias
 
 import click
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
+from contrada.cli.broker_access import approach_options, connect
 from contrada.cli.lazy_group import EXIT_BAD_INPUT, EXIT_UNREACHABLE
-from contrada.cli.limited_connect import connect
 from contrada.cli.log_output import log_option
 from contrada.cli.notification_output import json_line
-from contrada.cli.read_flags import (
-    check_named,
-    constants,
-    document_options,
-    hint_for,
-    naming_options,
-    reading_of,
-)
-from contrada.cli.shared_options import NEW_FILE, SECONDS
-from contrada.cli.tls_options import approach_options
+from contrada.cli.read_flags import check_named, entry_options, hint_for, reading_of
 from contrada.integrations.feeds.document_sender import Sender
 from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
 from contrada.integrations.feeds.feed_states import FeedStates
@@ -44,35 +36,27 @@ Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|URL...")
-@click.option(
-    "--entries", metavar="NAME", help="Elements that are entries, in XML of an unknown feed format."
-)
-@click.option(
-    "--identity", metavar="PATH", help="Path of an entry's identity, such as id or head.guid."
-)
-@click.option(
-    "--edits", is_flag=True, help="Report changed content even without a change of its date."
-)
+@options.text("--entries", "NAME", "Elements that are entries, in XML of an unknown feed format.")
+@options.text("--identity", "PATH", "Path of an entry's identity, such as id or head.guid.")
+@options.flag("--edits", "Report changed content even without a change of its date.")
 @click.option(
     "--state",
-    type=NEW_FILE,
+    type=options.NEW_FILE,
     metavar="FILE",
     help="File that keeps the known entries between runs; created if missing.",
 )
 @click.option(
-    "--every", type=SECONDS, default=EVERY_S, metavar="SECONDS", help="Seconds between two polls."
+    "--every",
+    type=options.SECONDS,
+    default=EVERY_S,
+    metavar="SECONDS",
+    help="Seconds between two polls.",
 )
-@click.option("--once", is_flag=True, help="Poll once, then end.")
-@click.option("--to", metavar="ADDRESS", help="Publish at this address instead of printing.")
-@click.option(
-    "--publisher", metavar="NAME", help="Publisher of the entries; default: a random name."
-)
-@click.option("--names", is_flag=True, help="Send all names to naming services, for patterns.")
-@click.option("--absent", metavar="TEXT", multiple=True, help="Text that means no value.")
-@click.option("--add", metavar="NAME=VALUE", multiple=True, help="Constant attribute.")
-@click.option("--time", metavar="NAME", help="Attribute with the time of the envelope.")
-@document_options
-@naming_options
+@options.flag("--once", "Poll once, then end.")
+@options.text("--to", "ADDRESS", "Publish at this address instead of printing.")
+@options.text("--publisher", "NAME", "Publisher of the entries; default: a random name.")
+@options.flag("--names", "Send all names to naming services, for patterns.")
+@entry_options
 @approach_options
 @log_option
 def feed(
@@ -85,9 +69,8 @@ def feed(
     to: str | None,
     publisher: str | None,
     names: bool,
-    add: tuple[str, ...],
     approach: ConnectOptions,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Poll feeds in files or at HTTP addresses; print each new or changed entry.
 
@@ -112,19 +95,13 @@ def feed(
             raise click.UsageError(f"found {source!r}, which is no file and no http(s) address")
     if to is None and (publisher is not None or names or approach != TCP):
         raise click.UsageError("--publisher, --names, --tls-… and tokens are for --to ADDRESS")
-    reading = reading_of(add=constants(add), **options)
+    reading = reading_of(**given)
     check_named(reading, names)
     poller = FeedPoller(sources, reading, states=FeedStates(state), identity=identity, edits=edits)
     report = _PollReport(again_s=None if once else every)
-    service = (
-        None
-        if to is None
-        else connect(
-            to, publisher=publisher, reconnect=not once, tls=approach.tls, token=approach.token
-        )
-    )
-    sender = None
-    if service is not None:
+    service = sender = None
+    if to is not None:
+        service = connect(to, approach, publisher=publisher, reconnect=not once)
         is_named = names or reading.strategy == "daemon"
         sender = Sender(service, Names(service) if is_named else None, all_names=names)
     try:
@@ -178,12 +155,7 @@ class _PollReport:
             click.echo(f"{each.error()}{hint_for(each)}", err=True)
         if bad:
             self.status = self.status or EXIT_BAD_INPUT
-        counts = {
-            "new": poll.new,
-            "changed": poll.changed,
-            "unchanged": poll.unchanged,
-            "bad": poll.bad,
-        }
+        counts = {name: getattr(poll, name) for name in _COUNTED}
         self._counts.update(counts)
         click.echo(f"{poll.source}: {_counted(counts)}", err=True)
 
@@ -195,6 +167,8 @@ class _PollReport:
             click.echo(f"{line}, {failed} polls failed" if failed else line, err=True)
 
 
+_COUNTED: Final = ("new", "changed", "unchanged", "bad")
+
+
 def _counted(counts: dict[str, int]) -> str:
-    names = ("new", "changed", "unchanged", "bad")
-    return ", ".join(f"{counts.get(name, 0)} {name}" for name in names)
+    return ", ".join(f"{counts.get(name, 0)} {name}" for name in _COUNTED)

@@ -3,18 +3,17 @@
 import asyncio
 import secrets
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
-from contrada.cli.limited_connect import connect
+from contrada.cli.broker_access import connect
 from contrada.cli.log_output import log_option
 from contrada.cli.publication_source import LineRecords, arriving
-from contrada.cli.shared_options import ADDRESS_DEFAULT, COUNT, FILE_NAME, extension_option
 from contrada.cli.sub import as_json_line, print_each, print_losses
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
@@ -41,8 +40,6 @@ from contrada.service.loop_guards import first_of
 _IP: Final = "ip"
 _PORT_BITS: Final = 16
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 @click.group()
 def gossip() -> None:
@@ -62,7 +59,7 @@ def gossip() -> None:
 
 
 @gossip.command()
-@click.argument("file", required=False, type=FILE_NAME, metavar="[FILE]")
+@click.argument("file", required=False, type=options.FILE_NAME, metavar="[FILE]")
 def key(file: str | None) -> None:
     """Create a random key: print it, or write it to a FILE that only you can read.
 
@@ -75,7 +72,7 @@ def key(file: str | None) -> None:
         made.write(file)
 
 
-_GROUP_OPTIONS: Final = (
+_group_options: Final = options.joined(
     click.option("--protocol", type=click.Choice(sorted(PROTOCOLS)), default="hpmcast"),
     click.option(
         "--period",
@@ -99,28 +96,28 @@ _GROUP_OPTIONS: Final = (
 )
 """Group options, the same for all participants."""
 
-_OWN_OPTIONS: Final = (
+_own_options: Final = options.joined(
     click.option(
         "--key",
         "key_file",
         required=True,
-        type=FILE_NAME,
+        type=options.FILE_NAME,
         metavar="FILE",
         help="Key of the group, from `contrada gossip key FILE`.",
     ),
-    click.option(
+    options.text(
         "--at",
-        metavar="HOST:PORT",
-        help="IP address of this machine and port for other participants. Default: the address "
+        "HOST:PORT",
+        "IP address of this machine and port for other participants. Default: the address "
         "used to reach the group, and a free port.",
     ),
-    click.option(
+    options.text(
         "--address",
-        metavar="DIGITS",
-        help="Position in the hierarchy: l digits joined by dots, or `ip` at all participants for "
+        "DIGITS",
+        "Position in the hierarchy: l digits joined by dots, or `ip` at all participants for "
         "their IP address and port (l = 6, a = 256). Default: random.",
     ),
-    click.option("--publisher", metavar="NAME", help="Name of the publisher; default: random."),
+    options.text("--publisher", "NAME", "Name of the publisher; default: random."),
     click.option(
         "--wait",
         default=GossipLimits().group_join_wait_s,
@@ -130,29 +127,20 @@ _OWN_OPTIONS: Final = (
     ),
     log_option,
 )
-_SUBSCRIPTION_OPTIONS: Final = (
-    click.option("--subscribe", metavar="FILTER", help="Print matching events as JSON lines."),
-    click.option("--publish", is_flag=True, help="Publish the JSON lines of standard input."),
-    click.option("--count", type=COUNT, metavar="N", help="End after N printed events."),
-    click.option("--envelope", is_flag=True, help="Print @id, @publisher and @time too."),
-    extension_option,
+_subscription_options: Final = options.joined(
+    options.text("--subscribe", "FILTER", "Print matching events as JSON lines."),
+    options.flag("--publish", "Publish the JSON lines of standard input."),
+    click.option("--count", type=options.COUNT, metavar="N", help="End after N printed events."),
+    options.flag("--envelope", "Print @id, @publisher and @time too."),
+    options.extension_option,
 )
 
 
-def _options(*several: tuple[Callable[[F], F], ...]) -> Callable[[F], F]:
-    """Decorates with several options, in their order in the help."""
-
-    def decorate(function: F) -> F:
-        for each in reversed([option for options in several for option in options]):
-            function = each(function)
-        return function
-
-    return decorate
-
-
 @gossip.command()
-@_options(_SUBSCRIPTION_OPTIONS, _OWN_OPTIONS, _GROUP_OPTIONS)
-def start(**options: Any) -> None:
+@_subscription_options
+@_own_options
+@_group_options
+def start(**given: Any) -> None:
     """Start a group with one participant, on port 7656 of 127.0.0.1 or at --at.
 
     Its address is printed on standard error. It leaves at Ctrl-C; the group continues without it.
@@ -160,14 +148,16 @@ def start(**options: Any) -> None:
     \b
     contrada gossip start --key group.key --at 10.0.0.7:7656
     """  # noqa: D301 - click reads the escape
-    options["at"] = options["at"] or f"127.0.0.1:{GOSSIP_PORT_DEFAULT}"
-    _participate((), **options)
+    given["at"] = given["at"] or f"127.0.0.1:{GOSSIP_PORT_DEFAULT}"
+    _participate((), **given)
 
 
 @gossip.command()
 @click.argument("places", nargs=-1, required=True, metavar="HOST:PORT...")
-@_options(_SUBSCRIPTION_OPTIONS, _OWN_OPTIONS, _GROUP_OPTIONS)
-def join(places: tuple[str, ...], **options: Any) -> None:
+@_subscription_options
+@_own_options
+@_group_options
+def join(places: tuple[str, ...], **given: Any) -> None:
     """Join the group of the participant at HOST:PORT; of several, one must answer.
 
     It leaves at Ctrl-C. With --publish and without --subscribe it leaves when standard input has
@@ -176,11 +166,11 @@ def join(places: tuple[str, ...], **options: Any) -> None:
     \b
     contrada gossip join 10.0.0.7:7656 --key group.key --subscribe "symbol = 'DIS'"
     """  # noqa: D301 - click reads the escape
-    _participate(places, **options)
+    _participate(places, **given)
 
 
 @gossip.command()
-@click.option("--broker", default=ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--broker", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option(
     "--group",
     "places",
@@ -189,16 +179,13 @@ def join(places: tuple[str, ...], **options: Any) -> None:
     metavar="HOST:PORT",
     help="Address of a participant.",
 )
-@click.option("--to-group", metavar="FILTER", help="Filter for notifications sent to the group.")
-@click.option("--to-broker", metavar="FILTER", help="Filter for events sent to the broker.")
-@_options(_OWN_OPTIONS, _GROUP_OPTIONS)
-@extension_option
+@options.text("--to-group", "FILTER", "Filter for notifications sent to the group.")
+@options.text("--to-broker", "FILTER", "Filter for events sent to the broker.")
+@_own_options
+@_group_options
+@options.extension_option
 def bridge(
-    broker: str,
-    places: tuple[str, ...],
-    to_group: str | None,
-    to_broker: str | None,
-    **options: Any,
+    broker: str, places: tuple[str, ...], to_group: str | None, to_broker: str | None, **given: Any
 ) -> None:
     """Forward notifications between a broker and a group, until Ctrl-C.
 
@@ -213,7 +200,7 @@ def bridge(
     for text in (to_group, to_broker):
         if text is not None:
             filters_of(text)  # Raises for a wrong filter before connecting.
-    run(_bridge(broker, _node_of(places, **options), to_group, to_broker))
+    run(_bridge(broker, _node_of(places, **given), to_group, to_broker))
 
 
 async def _bridge(
@@ -309,12 +296,12 @@ def _participate(
     publish: bool,
     count: int | None,
     envelope: bool,
-    **options: Any,
+    **given: Any,
 ) -> None:
     if subscribe is None and (count is not None or envelope):
         raise click.UsageError("--count and --envelope are for --subscribe FILTER")
     printing = partial(as_json_line, envelope=envelope)
-    run(_take_part(_node_of(places, **options), subscribe, publish, count, printing))
+    run(_take_part(_node_of(places, **given), subscribe, publish, count, printing))
 
 
 async def _take_part(

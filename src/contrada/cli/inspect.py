@@ -6,11 +6,11 @@ import click
 import msgspec
 from rich.table import Table
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
-from contrada.cli.shared_options import ADDRESS_DEFAULT
+from contrada.cli.broker_access import approach_options
 from contrada.cli.stats import answered
 from contrada.cli.table_output import output
-from contrada.cli.tls_options import approach_options
 from contrada.integrations.files import BadRecord, notification_of_shown
 from contrada.integrations.files.record import record_of
 from contrada.net.client.tcp_service import TcpService
@@ -20,9 +20,9 @@ from contrada.net.wire.payload_codec import encode_content
 
 
 @click.command()
-@click.argument("address", default=ADDRESS_DEFAULT, metavar="[ADDRESS]")
-@click.option("--notification", metavar="JSON", help="Show the route of this notification.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.argument("address", default=options.ADDRESS_DEFAULT, metavar="[ADDRESS]")
+@options.text("--notification", "JSON", "Show the route of this notification.")
+@options.flag("--json as_json", "As one JSON object.")
 @approach_options
 def inspect(
     address: str, notification: str | None, as_json: bool, approach: ConnectOptions

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from contrada.cli.shared_options import NEW_FILE
+from contrada.cli import shared_options as options
 from contrada.service.security.signing_keys import (
     new_private_key,
     private_key_in,
@@ -12,7 +12,7 @@ from contrada.service.security.signing_keys import (
     write_private_key,
 )
 
-_KEY_FILE = click.argument("path", metavar="FILE", type=NEW_FILE)
+_KEY_FILE = click.argument("path", metavar="FILE", type=options.NEW_FILE)
 
 
 @click.group()

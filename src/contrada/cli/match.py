@@ -12,17 +12,17 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from contrada.cli import shared_options as options
 from contrada.cli.lazy_group import EXIT_BAD_INPUT, EXIT_UNMET
 from contrada.cli.read_flags import (
     cell_options,
-    constants,
     document_options,
     hint_for,
     naming_options,
     reading_of,
+    stamp_options,
 )
-from contrada.cli.shared_options import extension_option
-from contrada.cli.table_output import progress_of
+from contrada.cli.table_output import progress_of, table
 from contrada.errors import InputError
 from contrada.integrations.files import (
     FORMATS,
@@ -63,32 +63,28 @@ ERRORS_SHOWN_MAX: Final = 20
 @click.option(
     "--format", "format_name", type=click.Choice(FORMATS), help="Format; default: by the suffix."
 )
-@click.option(
-    "--entries",
-    metavar="NAME",
-    help="XML: elements NAME; JSON: array NAME, or `.` for the whole document.",
+@options.text(
+    "--entries", "NAME", "XML: elements NAME; JSON: array NAME, or `.` for the whole document."
 )
 @cell_options
 @naming_options
 @document_options
-@click.option("--add", metavar="NAME=VALUE", multiple=True, help="Constant attribute.")
-@click.option("--time", metavar="NAME", help="Attribute with the time of the envelope.")
-@click.option("--mark", metavar="TYPE", multiple=True, help="Type mark; most general first.")
+@stamp_options
+@options.repeated("--mark", "TYPE", "Type mark; most general first.")
 @click.option("--output", type=click.File("w"), default="-", help="File for the matches.")
-@click.option("--count", is_flag=True, help="Print only a table of matches per subscription.")
-@click.option("--json", "as_json", is_flag=True, help="With --count: as JSON.")
-@extension_option
+@options.flag("--count", "Print only a table of matches per subscription.")
+@options.flag("--json as_json", "With --count: as JSON.")
+@options.extension_option
 def match(
     subscriptions: Path,
     files: tuple[Path, ...],
     dialect: str | None,
     format_name: str | None,
-    add: tuple[str, ...],
     mark: tuple[str, ...],
     output: IO[str],
     count: bool,
     as_json: bool,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Match the records of FILES against a file of SUBSCRIPTIONS.
 
@@ -115,7 +111,7 @@ def match(
     """  # noqa: D301 - click reads the escape
     if as_json and not count:
         raise click.UsageError("--json is for --count; matches are JSON always")
-    reading = reading_of(add=constants(add), marks=mark, **options)
+    reading = reading_of(marks=mark, **given)
     with _uncollected():
         wanted, refused = _wanted(subscriptions, dialect)
         inputs = [_input(path, format_name, reading) for path in files]
@@ -259,9 +255,8 @@ class _MatchReport:
 
     def table(self) -> Table:
         """Returns a table of the matches of each subscription."""
-        table = Table("subscription", "filter", title=f"{self.read} records")
-        table.add_column("matches", justify="right")
+        made = table("subscription", "filter", right=("matches",), title=f"{self.read} records")
         for name, wish in self._wanted.items():
             shown = str(wish.filters if isinstance(wish, Rule) else wish)
-            table.add_row(name, shown, str(self.matches[name]))
-        return table
+            made.add_row(name, shown, str(self.matches[name]))
+        return made

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import click
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
-from contrada.cli.limited_connect import connect
+from contrada.cli.broker_access import approach_options, connect
 from contrada.cli.log_output import log
-from contrada.cli.shared_options import ADDRESS_DEFAULT, FILE_NAME, NEW_FILE
-from contrada.cli.tls_options import approach_options
 from contrada.errors import InputError
 from contrada.integrations.mqtt.mqtt_bridge import MqttBridge
 from contrada.integrations.mqtt.mqtt_messages import TopicTemplate
@@ -33,42 +32,27 @@ PASSWORD_VARIABLE: Final = "CONTRADA_MQTT_PASSWORD"
 @click.option(
     "--broker", required=True, metavar="ADDRESS", help="The MQTT broker: mqtt(s)://[USER@]HOST."
 )
-@click.option("--to", default=ADDRESS_DEFAULT, metavar="ADDRESS")
-@click.option(
-    "--in",
-    "filters",
-    multiple=True,
-    metavar="TOPICS",
-    help="MQTT topic filter for incoming messages.",
-)
-@click.option("--out", metavar="FILTER", help="Contrada filter for outgoing notifications.")
+@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@options.repeated("--in filters", "TOPICS", "MQTT topic filter for incoming messages.")
+@options.text("--out", "FILTER", "Contrada filter for outgoing notifications.")
 @click.option(
     "--topic",
     default="{topic}",
     metavar="TEMPLATE",
     help="Topic of outgoing messages; {name} is an attribute's value.",
 )
-@click.option("--retain", is_flag=True, help="Set the retain flag of outgoing messages.")
+@options.flag("--retain", "Set the retain flag of outgoing messages.")
 @click.option("--name", default=NAME_DEFAULT, help="Name of this bridge at both brokers; unique.")
 @click.option(
     "--password-file",
-    type=NEW_FILE,
+    type=options.NEW_FILE,
     metavar="FILE",
     help=f"Password of USER; default: the variable {PASSWORD_VARIABLE}.",
 )
-@click.option(
-    "--mqtt-authority", type=FILE_NAME, metavar="PEM", help="Trusted authority for the MQTT broker."
-)
-@click.option(
-    "--mqtt-certificate",
-    type=FILE_NAME,
-    metavar="PEM",
-    help="Certificate to present to the MQTT broker.",
-)
-@click.option(
-    "--mqtt-key", type=FILE_NAME, metavar="PEM", help="Key of that certificate, if in another file."
-)
-@click.option("-v", "--verbose", is_flag=True, help="Log connections too.")
+@options.file("--mqtt-authority", "PEM", "Trusted authority for the MQTT broker.")
+@options.file("--mqtt-certificate", "PEM", "Certificate to present to the MQTT broker.")
+@options.file("--mqtt-key", "PEM", "Key of that certificate, if in another file.")
+@options.flag("-v --verbose", "Log connections too.")
 @approach_options
 def mqtt(
     broker: str,
@@ -82,7 +66,7 @@ def mqtt(
     mqtt_key: str | None,
     verbose: bool,
     approach: ConnectOptions,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Bridge messages of an MQTT 5 broker and notifications, until Ctrl-C.
 
@@ -104,7 +88,7 @@ def mqtt(
         --to contrada://10.0.0.7 --in 'sensors/+/temperature' --out "topic prefix 'commands/'"
     contrada sub "topic prefix 'sensors/' and temperature > 30"
     """  # noqa: D301 - click reads the escape
-    if not options["filters"] and out is None:
+    if not given["filters"] and out is None:
         raise click.UsageError("give a direction: --in TOPICS, --out FILTER, or both")
     has_tls = mqtt_certificate or mqtt_key or mqtt_authority
     place = parse_mqtt_address(broker, _password(password_file))
@@ -112,10 +96,10 @@ def mqtt(
         raise click.UsageError(f"certificates are for mqtts://, and this is {place}")
     tls = Tls(mqtt_certificate, mqtt_key, mqtt_authority).client_context() if place.is_tls else None
     # Raises for wrong options before connecting.
-    options |= {"topic": TopicTemplate(topic), "out": None if out is None else filters_of(out)}
+    given |= {"topic": TopicTemplate(topic), "out": None if out is None else filters_of(out)}
     log(1 if verbose else 0, as_json=False)
-    service = connect(to, publisher=name, tls=approach.tls, token=approach.token)
-    run(_carry(place, service, tls, name=name, **options), is_endless=True)
+    service = connect(to, approach, publisher=name)
+    run(_carry(place, service, tls, name=name, **given), is_endless=True)
 
 
 async def _carry(
@@ -125,12 +109,12 @@ async def _carry(
     *,
     name: str,
     filters: tuple[str, ...],
-    **options: Any,
+    **given: Any,
 ) -> None:
     session = MqttSession(place, name, filters, tls=tls)
     async with service:
         await session.open()
-        bridge = MqttBridge(service, session, name=name, filters=filters, **options)
+        bridge = MqttBridge(service, session, name=name, filters=filters, **given)
         try:
             await bridge.run(lambda: _print_ready(place, service))
         finally:

@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
+from contrada.cli import shared_options as options
 from contrada.cli.broker_settings import settings_of_network
 from contrada.cli.processes import Processes
-from contrada.cli.shared_options import FILE_NAME
 
 BROKER_END_WAIT_S: Final = 15.0
 """Seconds for a broker to end when its network is stopped: longer than HANDOVER_WAIT_S and
@@ -49,7 +49,7 @@ def network() -> None:
 
 
 @network.command()
-@click.argument("file", type=FILE_NAME, metavar="TOML")
+@click.argument("file", type=options.FILE_NAME, metavar="TOML")
 def check(file: str) -> None:
     """Check a network file, and start nothing."""
     brokers = settings_of_network(Path(file))
@@ -58,7 +58,7 @@ def check(file: str) -> None:
 
 
 @network.command()
-@click.argument("file", type=FILE_NAME, metavar="TOML")
+@click.argument("file", type=options.FILE_NAME, metavar="TOML")
 @click.option(
     "-v",
     "--verbose",

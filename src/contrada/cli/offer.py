@@ -8,17 +8,10 @@ from typing import Any, Final, get_args
 import click
 import msgspec
 
+from contrada.cli import shared_options as options
 from contrada.cli.adv import show
 from contrada.cli.async_command import lost, run
-from contrada.cli.limited_connect import connect
-from contrada.cli.shared_options import (
-    ADDRESS_DEFAULT,
-    SECONDS,
-    extension_option,
-    seconds_option,
-    without_password,
-)
-from contrada.cli.tls_options import approach_options
+from contrada.cli.broker_access import approach_options, connect
 from contrada.integrations.sources.file_source import FileFormat, FileSource
 from contrada.integrations.sources.table_source import TableSource
 from contrada.net.wire.endpoint import ConnectOptions
@@ -36,19 +29,16 @@ _EVERYTHING: Final = SourceQuery("everything")
 
 
 @click.command()
-@click.option("--at", default=ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option(
     "--table",
     nargs=2,
     metavar="DATABASE TABLE",
-    callback=without_password,
+    callback=options.without_password,
     help="Rows of a table of SQLite (a file) or PostgreSQL (postgresql://…).",
 )
-@click.option(
-    "--files",
-    multiple=True,
-    metavar="GLOB",
-    help="Rows or objects of files; a folder or a quoted pattern. Repeatable.",
+@options.repeated(
+    "--files", "GLOB", "Rows or objects of files; a folder or a quoted pattern. Repeatable."
 )
 @click.option(
     "--format",
@@ -56,25 +46,23 @@ _EVERYTHING: Final = SourceQuery("everything")
     type=click.Choice(get_args(FileFormat)),
     help="Format of the files; default: by the first name.",
 )
-@click.option(
-    "--describe",
-    "described",
-    multiple=True,
-    metavar="FILTER",
-    help="Description of present and future data; several are alternatives. Default: computed "
+@options.repeated(
+    "--describe described",
+    "FILTER",
+    "Description of present and future data; several are alternatives. Default: computed "
     "from the data.",
 )
 @click.option(
     "--fresh",
-    type=SECONDS,
+    type=options.SECONDS,
     metavar="S",
     help=f"Recompute the description every S seconds; default {FRESH_S:g}.",
 )
-@click.option("--name", default="", show_default=False, help="Name of the source; default: random.")
-@seconds_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@options.text("--name", None, "Name of the source; default: random.", default="")
+@options.seconds_option
+@options.flag("--json as_json", "One JSON object per line.")
 @approach_options
-@extension_option
+@options.extension_option
 def offer(
     at: str,
     table: tuple[str, str] | None,
@@ -114,7 +102,7 @@ def offer(
         source = TableSource(table[0], table[1].split(".", 1), fresh_s=0)
     else:
         source = FileSource(files, file_format, fresh_s=0)
-    service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
+    service = connect(at, approach, reconnect=False)
     reported = _ReportingSource(source, checked_timeout(fresh, "fresh") or FRESH_S)
     offered = service.offer(list(described) or None, reported, name=name)
     _check(source)

@@ -16,10 +16,11 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from contrada.cli import shared_options as options
 from contrada.cli.lazy_group import EXIT_UNMET
 from contrada.cli.literals import named_text
 from contrada.cli.log_output import log_option
-from contrada.cli.shared_options import COUNT, FILE, FOLDER, extension_option
+from contrada.cli.table_output import table
 from contrada.errors import InputError
 from contrada.integrations.spark.spark_address import check_form
 from contrada.integrations.spark.spark_session import (
@@ -49,22 +50,22 @@ def pipeline() -> None:
 
 
 @pipeline.command()
-@click.argument("description", type=FILE)
+@click.argument("description", type=options.FILE)
+@options.repeated("--set settings", "NAME=VALUE", "Parameter of the description.")
+@options.text("--publish", "ADDRESS", "Publish matched notifications at this address.")
+@options.flag("--resume", "Continue an interrupted run.")
+@options.flag("--dry-run", "Check everything and print the plan.")
 @click.option(
-    "--set", "settings", metavar="NAME=VALUE", multiple=True, help="Parameter of the description."
+    "--report", type=options.FOLDER, metavar="DIR", help="Write the report to this folder too."
 )
-@click.option("--publish", metavar="ADDRESS", help="Publish matched notifications at this address.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted run.")
-@click.option("--dry-run", is_flag=True, help="Check everything and print the plan.")
-@click.option("--report", type=FOLDER, metavar="DIR", help="Write the report to this folder too.")
-@click.option("--cores", type=COUNT, help="Cores to use; default: all.")
-@click.option("--master", metavar="URL", help="Master of a cluster, such as spark://host:7077.")
-@click.option("--remote", metavar="URL", help="Server of Spark Connect, such as sc://host:15002.")
-@click.option("--conf", metavar="KEY=VALUE", multiple=True, help="Setting of Spark.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-@extension_option
+@click.option("--cores", type=options.COUNT, help="Cores to use; default: all.")
+@options.text("--master", "URL", "Master of a cluster, such as spark://host:7077.")
+@options.text("--remote", "URL", "Server of Spark Connect, such as sc://host:15002.")
+@options.repeated("--conf", "KEY=VALUE", "Setting of Spark.")
+@options.flag("--json as_json", "Print the summary as JSON.")
+@options.extension_option
 @log_option
-def run(description: Path, settings: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def run(description: Path, settings: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Run the pipeline of a TOML file DESCRIPTION, over present data or as a stream.
 
     Writes matches, matches of patterns and unreadable records as Parquet, which replace those of
@@ -82,7 +83,7 @@ def run(description: Path, settings: tuple[str, ...], as_json: bool, **options: 
     contrada pipeline run operations.toml --master spark://10.0.0.1:7077 --dry-run
     contrada pipeline run events.toml --conf spark.jars.packages=GROUP:ARTIFACT:VERSION
     """  # noqa: D301 - click reads the escape
-    asked = _RunOptions(**options)
+    asked = _RunOptions(**given)
     if asked.master and asked.remote:
         raise click.UsageError("--master and --remote are two places: expected one of them")
     check_form(asked.master, asked.remote)
@@ -135,7 +136,7 @@ def _run(
     from contrada.integrations.spark.pipeline.run_report import write_report
 
     address = asked.publish or described.publish
-    options: dict[str, Any] = {"publish": asked.publish, "on_progress": show}
+    given: dict[str, Any] = {"publish": asked.publish, "on_progress": show}
 
     def check(stop: threading.Event) -> tuple[list[str], list[str]]:
         with asked.session(described) as session:
@@ -152,13 +153,13 @@ def _run(
     def work(stop: threading.Event) -> "PipelineSummary | dict[str, int]":
         with asked.session(described) as session:
             if described.is_stream:
-                return run_stream(session, described, **options, stop=stop)
+                return run_stream(session, described, **given, stop=stop)
             if asked.resume:
                 check_places(session, described)
                 if is_done():
                     assert address is not None
                     return publish_rest(session, described, address, show, stop)
-            return run_pipeline(session, described, **options, stop=stop, resume=asked.resume)
+            return run_pipeline(session, described, **given, stop=stop, resume=asked.resume)
 
     if asked.dry_run:
         lines, found = run_interruptibly(check)
@@ -171,16 +172,12 @@ def _run(
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     summary = run_interruptibly(work, is_endless=described.is_stream)
     if isinstance(summary, dict):
-        _print_published(summary, as_json=as_json)
+        counts = msgspec.json.encode({"published": summary}).decode()
+        click.echo(counts if as_json else f"published {sum(summary.values())}")
         return
     if asked.report:
         write_report(summary, asked.report)
     _print_summary(summary, as_json=as_json)
-
-
-def _print_published(published: dict[str, int], *, as_json: bool) -> None:
-    counts = msgspec.json.encode({"published": published}).decode()
-    click.echo(counts if as_json else f"published {sum(published.values())}")
 
 
 def _print_summary(summary: "PipelineSummary", *, as_json: bool) -> None:
@@ -188,8 +185,8 @@ def _print_summary(summary: "PipelineSummary", *, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(summary).decode())
     else:
-        for table in _tables(summary):
-            Console(markup=False, emoji=False).print(table)
+        for each in _tables(summary):
+            Console(markup=False, emoji=False).print(each)
         click.echo(f"matches and quarantine: {summary.output}")
     _exit_with_problems([*_problems(summary)])
 
@@ -234,21 +231,18 @@ def _rate(per_s: float) -> float:
 
 
 def _tables(summary: "PipelineSummary") -> Iterator[Table]:
-    sources = Table("source")
-    for heading in ("read", "bad", "matched", "published", "records/s"):
-        sources.add_column(heading, justify="right")
+    sources = table("source", right=("read", "bad", "matched", "published", "records/s"))
     for each in summary.sources:
         figures = (each.read, each.bad, each.matched, each.published, _rate(each.rows_per_s))
         sources.add_row(each.source, *(f"{figure:,}" for figure in figures))
     yield sources
     if any(each.bad for each in summary.sources):
-        reasons = Table("source", "bad because", "records")
+        reasons = table("source", "bad because", "records")
         for each in summary.sources:
             for reason, count in each.reasons.items():
                 reasons.add_row(each.source, reason, f"{count:,}")
         yield reasons
-    matches = Table("subscription")
-    matches.add_column("matches", justify="right")
+    matches = table("subscription", right=("matches",))
     listed = list(summary.matches.items())
     if len(listed) > SUBSCRIPTIONS_LISTED_MAX:
         listed = sorted(listed, key=lambda each: -each[1])[:SUBSCRIPTIONS_LISTED_MAX]
@@ -257,8 +251,7 @@ def _tables(summary: "PipelineSummary") -> Iterator[Table]:
         matches.add_row(name, f"{count:,}")
     yield matches
     if summary.patterns:
-        patterns = Table("pattern")
-        patterns.add_column("matches", justify="right")
+        patterns = table("pattern", right=("matches",))
         for name, count in summary.patterns.items():
             patterns.add_row(name, f"{count:,}")
         yield patterns

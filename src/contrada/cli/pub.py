@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
-from contrada.cli.limited_connect import connect
+from contrada.cli.broker_access import approach_options, connect
 from contrada.cli.literals import attributes_of
 from contrada.cli.publication_source import (
     LineRecords,
@@ -21,9 +22,7 @@ from contrada.cli.publication_source import (
     size_of_stream,
 )
 from contrada.cli.read_flags import cell_options, hint_for, naming_options, reading_of
-from contrada.cli.shared_options import ADDRESS_DEFAULT, FILE_NAME
 from contrada.cli.table_output import progress_of_bytes
-from contrada.cli.tls_options import approach_options
 from contrada.integrations.files import (
     BadRecord,
     ReadOptions,
@@ -41,17 +40,16 @@ from contrada.service.security.signatures import Signer
 
 @click.command()
 @click.argument("attributes", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--to", default=ADDRESS_DEFAULT, metavar="ADDRESS")
-@click.option("--json", "objects", metavar="FILE", help="Publish a file of JSON lines.")
-@click.option("--csv", "rows", metavar="FILE", help="Publish the rows of a CSV file with a header.")
-@click.option("--publisher", metavar="NAME", help="Name of the publisher; default: random.")
-@click.option(
+@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@options.text("--json objects", "FILE", "Publish a file of JSON lines.")
+@options.text("--csv rows", "FILE", "Publish the rows of a CSV file with a header.")
+@options.text("--publisher", "NAME", "Name of the publisher; default: random.")
+@options.file(
     "--sign",
-    metavar="KEYFILE",
-    type=FILE_NAME,
-    help="Sign with this key under the name of --publisher; see `contrada key make`.",
+    "KEYFILE",
+    "Sign with this key under the name of --publisher; see `contrada key make`.",
 )
-@click.option("--keep", is_flag=True, help="Keep each JSON line as the body too.")
+@options.flag("--keep", "Keep each JSON line as the body too.")
 @click.option(
     "--ttl",
     metavar="SECONDS",
@@ -75,7 +73,7 @@ def pub(
     ttl: float | None,
     priority: int | None,
     approach: ConnectOptions,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Publish one notification, or one for each JSON line or CSV row of a file.
 
@@ -102,35 +100,28 @@ def pub(
         raise click.UsageError("give NAME=VALUE arguments, --json FILE or --csv FILE, one of them")
     if keep and objects is None:
         raise click.UsageError("--keep is for --json FILE")
-    reading = reading_of(**options)
+    reading = reading_of(**given)
     if source is None and reading != ReadOptions():
         raise click.UsageError("options of reading are for --json FILE and --csv FILE")
     is_timed = ttl is not None or priority is not None
     timed = partial(with_transmission, ttl_s=ttl, priority=priority) if is_timed else None
-    identity = _signer(publisher, sign) if sign is not None else publisher
-    service = connect(
-        to, publisher=identity, reconnect=False, tls=approach.tls, token=approach.token
-    )
+    identity: str | Signer | None = publisher
+    if sign is not None:
+        if publisher is None:
+            raise click.UsageError("--sign signs for a name: give it with --publisher NAME")
+        identity = Signer.of_file(publisher, sign)
+    service = connect(to, approach, publisher=identity, reconnect=False)
     if source is None:
         one = Notification(attributes_of(attributes))
         counts = run(_publish_one(service, timed(one) if timed else one))
     else:
         named = "standard input" if source == STANDARD_INPUT else source
-        recording: RecordingSource
+        recording: RecordingSource = LineRecords(named, _maker(reading, keep=keep), timed)
         if rows is not None:
             recording = RowRecords(named, reading, timed)
-        else:
-            recording = LineRecords(named, _maker(reading, keep=keep), timed)
         counts = run(_publish_records(service, source, recording))
     for reason, lost in counts.dropped.items():
         click.echo(f"{lost} dropped: {reason}", err=True)
-
-
-def _signer(publisher: str | None, path: str) -> Signer:
-    """Returns the signer of a key file. Raises InputError."""
-    if publisher is None:
-        raise click.UsageError("--sign signs for a name: give it with --publisher NAME")
-    return Signer.of_file(publisher, path)
 
 
 def _maker(reading: ReadOptions, *, keep: bool) -> Make:
@@ -152,11 +143,12 @@ async def _publish_one(service: Service, notification: Notification) -> ServiceS
 async def _publish_records(
     service: Service, source: str, recording: RecordingSource
 ) -> ServiceStatistics:
+    size, blocks = _opened(source)
     async with service:
         try:
-            with progress_of_bytes(_size_of(source), "published") as show:
+            with progress_of_bytes(size, "published") as show:
                 read = 0
-                async for block in _blocks_of(source):
+                async for block in blocks:
                     await _publish_some(service, recording, block)
                     read += len(block.data)
                     show(read, service.statistics().published)
@@ -166,21 +158,18 @@ async def _publish_records(
         return service.statistics()
 
 
-async def _blocks_of(source: str) -> AsyncIterator[Block]:
+def _opened(source: str) -> tuple[int | None, AsyncIterator[Block]]:
+    """Returns the number of bytes to read, where that is known, and their lines."""
     if source == STANDARD_INPUT:
-        async for block in arriving(sys.stdin.buffer):
-            yield block
-    else:
-        for block in open_blocks(Path(source)):
-            yield block
-
-
-def _size_of(source: str) -> int | None:
-    """Returns the bytes to read, where that is known."""
-    if source == STANDARD_INPUT:
-        return size_of_stream(sys.stdin.buffer)
+        return size_of_stream(sys.stdin.buffer), arriving(sys.stdin.buffer)
     path = Path(source)
-    return path.stat().st_size if path.is_file() and path.suffix != ".gz" else None
+
+    async def blocks() -> AsyncIterator[Block]:
+        for block in open_blocks(path):
+            yield block
+
+    is_known = path.is_file() and path.suffix != ".gz"
+    return path.stat().st_size if is_known else None, blocks()
 
 
 async def _publish_some(service: Service, recording: RecordingSource, block: Block | None) -> None:

@@ -1,85 +1,74 @@
 """The options for reading records, the `ReadOptions` of their values, and hints."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
+from contrada.cli import shared_options as options
 from contrada.cli.literals import literal, named_text
-from contrada.cli.shared_options import FILE
 from contrada.integrations.documents.naming_strategies import STRATEGIES, is_escaping
 from contrada.integrations.files import BadRecord, ReadOptions
 from contrada.integrations.files.read_options import CONVERTERS, TIME_WITH_ZONE
-from contrada.model import Value
 from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED
 from contrada.service.settings import read_bytes
 
-C = TypeVar("C", bound=Callable[..., Any])
-
 _TYPES: Final = ", ".join(CONVERTERS)
 
-_NAMES: Final = (
-    click.option("--types", metavar="NAME=TYPE,…", help=f"Types of attributes: {_TYPES}."),
-    click.option("--rename", metavar="NAME=NEW,…", help="New names of attributes."),
-    click.option(
-        "--drop", metavar="NAME,…", help="Attributes to leave out, with those below them."
-    ),
-    click.option("--zone", metavar="ZONE", help="Zone of times without one, such as Europe/Rome."),
+naming_options: Final = options.joined(
+    options.text("--types", "NAME=TYPE,…", f"Types of attributes: {_TYPES}."),
+    options.text("--rename", "NAME=NEW,…", "New names of attributes."),
+    options.text("--drop", "NAME,…", "Attributes to leave out, with those below them."),
+    options.text("--zone", "ZONE", "Zone of times without one, such as Europe/Rome."),
 )
+"""The options for objects."""
 
+absent_option: Final = options.repeated("--absent", "TEXT", "Text that means no value.")
 
-_CELLS: Final = (
+cell_options: Final = options.joined(
     click.option("--delimiter", default=",", help="CSV: delimiter of cells."),
     click.option("--quote", default='"', help="CSV: quote character; may be empty."),
-    click.option("--absent", metavar="TEXT", multiple=True, help="Text that means no value."),
+    absent_option,
+)
+"""The options for rows of cells."""
+
+stamp_options: Final = options.joined(
+    options.repeated("--add", "NAME=VALUE", "Constant attribute."),
+    options.text("--time", "NAME", "Attribute with the time of the envelope."),
 )
 
-
-def cell_options(command: C) -> C:
-    """Adds the options for rows of cells."""
-    for option in reversed(_CELLS):
-        command = option(command)
-    return command
-
-
-def naming_options(command: C) -> C:
-    """Adds the options for objects."""
-    for option in reversed(_NAMES):
-        command = option(command)
-    return command
-
-
-_DOCUMENTS: Final = (
+document_options: Final = options.joined(
     click.option(
         "--strategy",
         type=click.Choice(STRATEGIES),
         default="multi",
         help="XML, JSON: treatment of repeated elements.",
     ),
-    click.option("--stylesheet", metavar="FILE", type=FILE, help="XML: XSLT to apply first."),
+    click.option(
+        "--stylesheet", metavar="FILE", type=options.FILE, help="XML: XSLT to apply first."
+    ),
     click.option(
         "--schema",
         metavar="FILE",
-        type=FILE,
+        type=options.FILE,
         help="XML: DTD, XML Schema or RELAX NG of the document.",
     ),
 )
+"""The options for documents."""
 
-
-def document_options(command: C) -> C:
-    """Adds the options for documents."""
-    for option in reversed(_DOCUMENTS):
-        command = option(command)
-    return command
+entry_options: Final = options.joined(
+    absent_option, stamp_options, document_options, naming_options
+)
+"""The options for entries of documents."""
 
 
 def reading_of(
     types: str | None,
     rename: str | None,
     drop: str | None,
-    zone: str | None,
     absent: Iterable[str] = (),
+    add: Iterable[str] = (),
     stylesheet: Path | None = None,
     schema: Path | None = None,
     **others: Any,
@@ -89,8 +78,8 @@ def reading_of(
         types=_pairs(_listed(types)),
         rename=_pairs(_listed(rename), empty=True),
         drop=frozenset(_listed(drop)),
-        zone=zone,
         absent=frozenset(absent),
+        add={name: literal(value) for name, value in _pairs(add).items()},
         stylesheet=None if stylesheet is None else read_bytes(stylesheet),
         schema=None if schema is None else read_bytes(schema),
         **others,
@@ -101,11 +90,6 @@ def check_named(reading: ReadOptions, names: bool) -> None:
     """Raises UsageError for --names with a strategy whose names do not identify a document."""
     if names and not is_escaping(reading.strategy):
         raise click.UsageError("--names is for --strategy index, pattern or daemon")
-
-
-def constants(texts: Iterable[str]) -> dict[str, Value]:
-    """Returns the attributes of `name=value` options."""
-    return {name: literal(value) for name, value in _pairs(texts).items()}
 
 
 def hint_for(bad: BadRecord) -> str:

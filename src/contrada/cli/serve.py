@@ -18,12 +18,12 @@ import msgspec
 from click.core import ParameterSource
 from msgspec import structs
 
+from contrada.cli import shared_options as options
+from contrada.cli.broker_access import tls_files, token_from
 from contrada.cli.broker_settings import LEVELS, BrokerSettings, settings_of
 from contrada.cli.lazy_group import EXIT_INTERRUPTED
 from contrada.cli.log_output import log, log_line
 from contrada.cli.publication_source import arriving
-from contrada.cli.shared_options import FILE_NAME, PORT, extension_option, without_password
-from contrada.cli.tls_options import tls_files, token_from
 from contrada.errors import ContradaError
 from contrada.matching.kernels import jit
 from contrada.model.extensions.extension_loader import load
@@ -51,79 +51,58 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option(
-    "--config", type=FILE_NAME, metavar="TOML", help="Read the settings from this file; see below."
-)
+@options.file("--config", "TOML", "Read the settings from this file; see below.")
 @click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option(
-    "--port", default=PORT_DEFAULT, type=PORT, help="Port to listen on; 0 chooses a free one."
+    "--port",
+    default=PORT_DEFAULT,
+    type=options.PORT,
+    help="Port to listen on; 0 chooses a free one.",
 )
-@click.option("--name", default="", show_default=False, help="Name of this broker in its network.")
-@click.option(
-    "--neighbour",
-    "neighbours",
-    multiple=True,
-    metavar="ADDRESS",
-    help="Broker to link to. Repeatable.",
-)
-@click.option("--parent", metavar="ADDRESS", help="Broker above this one, in a hierarchy.")
-@click.option("--general", is_flag=True, help="Allow cycles of links between peers.")
+@options.text("--name", None, "Name of this broker in its network.", default="")
+@options.repeated("--neighbour neighbours", "ADDRESS", "Broker to link to. Repeatable.")
+@options.text("--parent", "ADDRESS", "Broker above this one, in a hierarchy.")
+@options.flag("--general", "Allow cycles of links between peers.")
 @click.option(
     "--trees",
     default=1,
     type=click.IntRange(0, TREES_MAX),
     help="With --general: number of shared trees; 0 uses shortest paths, for few brokers.",
 )
-@click.option(
+@options.flag(
     "--advertisements",
-    is_flag=True,
-    help="Forward subscriptions only to relevant advertisements; publishing needs an "
-    "advertisement.",
+    "Forward subscriptions only to relevant advertisements; publishing needs an advertisement.",
 )
-@click.option(
+@options.text(
     "--sequencer",
+    "NAME",
+    "Broker that assigns total order; must be the same on all brokers.",
     default="",
-    show_default=False,
-    metavar="NAME",
-    help="Broker that assigns total order; must be the same on all brokers.",
 )
 @click.option(
     "--store",
     metavar="PLACE",
-    callback=without_password,
+    callback=options.without_password,
     help="Store of durable subscriptions and certified notifications: a file, "
     "postgresql://user@host/database, or memory:. Default: contrada.db, or "
     "contrada-NAME.db with a name, created at first use.",
 )
-@click.option(
-    "--merging", is_flag=True, help="Merge forwarded subscriptions when the result is exact."
-)
-@click.option(
+@options.flag("--merging", "Merge forwarded subscriptions when the result is exact.")
+@options.text(
     "--http",
-    metavar="[HOST:]PORT",
-    help="Port for CloudEvents over HTTP; see docs/http.md. Default host: 127.0.0.1.",
+    "[HOST:]PORT",
+    "Port for CloudEvents over HTTP; see docs/http.md. Default host: 127.0.0.1.",
 )
 @tls_files
-@click.option(
+@options.flag(
     "--tls-require-certificate",
-    is_flag=True,
-    help="Require a certificate of the authority from clients and neighbours.",
+    "Require a certificate of the authority from clients and neighbours.",
 )
-@click.option(
-    "--users",
-    type=FILE_NAME,
-    metavar="FILE",
-    help="Users that may connect, with their permissions; see contrada user --help.",
+@options.file(
+    "--users", "FILE", "Users that may connect, with their permissions; see contrada user --help."
 )
-@click.option(
-    "--anyone", is_flag=True, help="Allow all clients to do everything, also from other machines."
-)
-@click.option(
-    "--token-file",
-    type=FILE_NAME,
-    metavar="FILE",
-    help="Token to present to neighbours that have users.",
-)
+@options.flag("--anyone", "Allow all clients to do everything, also from other machines.")
+@options.file("--token-file", "FILE", "Token to present to neighbours that have users.")
 @click.option(
     "-v",
     "--verbose",
@@ -131,17 +110,14 @@ _LOG: Final = logging.getLogger(__name__)
     show_default=False,
     help="Log connections and refusals; -vv: subscriptions too.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Log JSON lines.")
-@click.option(
+@options.flag("--json as_json", "Log JSON lines.")
+@options.flag(
     "--tracing",
-    is_flag=True,
-    help="Record spans of notifications with a sampled traceparent; OTEL_… variables "
+    "Record spans of notifications with a sampled traceparent; OTEL_… variables "
     "configure the exporter.",
 )
-@click.option(
-    "--until-input-ends", is_flag=True, help="End as at SIGTERM when standard input closes."
-)
-@extension_option
+@options.flag("--until-input-ends", "End as at SIGTERM when standard input closes.")
+@options.extension_option
 @click.pass_context
 def serve(
     ctx: click.Context, /, config: str | None, tracing: bool, until_input_ends: bool, **_: Any

@@ -28,20 +28,52 @@ SECONDS: Final = click.FloatRange(0, min_open=True)
 ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
 
 
-def seconds_option(command: F) -> F:
-    """Adds the option --seconds."""
-    added = click.option("--seconds", type=SECONDS, metavar="S", help="End after S seconds.")
-    return added(command)
+def joined(*several: Callable[[F], F]) -> Callable[[F], F]:
+    """Returns a decorator that adds several options, in their order in the help."""
+
+    def decorate(command: F) -> F:
+        for each in reversed(several):
+            command = each(command)
+        return command
+
+    return decorate
 
 
-def end_options(command: F) -> F:
-    """Adds the options --count, --timeout and --seconds to commands that print notifications."""
-    silent = "End after S seconds without a notification."
-    command = click.option("--timeout", type=SECONDS, metavar="S", help=silent)(
-        seconds_option(command)
+def text(
+    names: str, metavar: str | None, help_text: str, default: str | None = None
+) -> Callable[[F], F]:
+    """Returns an option with a text. `names` are the flag and, if it has another, its parameter."""
+    return click.option(
+        *names.split(), default=default, show_default=False, metavar=metavar, help=help_text
     )
-    most = "End after N notifications."
-    return click.option("--count", type=COUNT, metavar="N", help=most)(command)
+
+
+def repeated(names: str, metavar: str, help_text: str) -> Callable[[F], F]:
+    """Returns an option with any number of texts; `names` as of `text`."""
+    return click.option(*names.split(), multiple=True, metavar=metavar, help=help_text)
+
+
+def file(names: str, metavar: str, help_text: str) -> Callable[[F], F]:
+    """Returns an option with the name of a file; `names` as of `text`."""
+    return click.option(*names.split(), type=FILE_NAME, metavar=metavar, help=help_text)
+
+
+def flag(names: str, help_text: str) -> Callable[[F], F]:
+    """Returns an option without a value; `names` as of `text`."""
+    return click.option(*names.split(), is_flag=True, help=help_text)
+
+
+seconds_option: Final = click.option(
+    "--seconds", type=SECONDS, metavar="S", help="End after S seconds."
+)
+end_options: Final = joined(
+    click.option("--count", type=COUNT, metavar="N", help="End after N notifications."),
+    click.option(
+        "--timeout", type=SECONDS, metavar="S", help="End after S seconds without a notification."
+    ),
+    seconds_option,
+)
+"""The options of commands that print notifications."""
 
 
 def _load(ctx: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> Any:

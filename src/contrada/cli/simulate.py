@@ -9,10 +9,10 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.shared_options import COUNT, FILE
+from contrada.cli import shared_options as options
 from contrada.cli.simulate_gossip import gossip
 from contrada.cli.simulate_overlay import overlay
-from contrada.cli.table_output import output, progress_bar
+from contrada.cli.table_output import output, progress_bar, table
 from contrada.lab.simulation.script_steps import from_text
 from contrada.lab.simulation.world import run
 from contrada.lab.simulation.worlds import WORLDS_DEFAULT, WorldResult, kinds, run_worlds, shortest
@@ -34,13 +34,11 @@ simulate.add_command(gossip)
 
 
 @simulate.command()
-@click.option("--count", default=WORLDS_DEFAULT, type=COUNT)
+@click.option("--count", default=WORLDS_DEFAULT, type=options.COUNT)
 @click.option("--seed", default=0, help="First seed.")
-@click.option("--jobs", default=os.cpu_count() or 1, type=COUNT)
-@click.option(
-    "--only", default="", show_default=False, help="Only kinds with this text in their name."
-)
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON per kind.")
+@click.option("--jobs", default=os.cpu_count() or 1, type=options.COUNT)
+@options.text("--only", None, "Only kinds with this text in their name.", default="")
+@options.flag("--json as_json", "One line of JSON per kind.")
 def worlds(count: int, seed: int, jobs: int, only: str, as_json: bool) -> None:
     """Run seeded worlds of every kind of network, with COUNT seeds each.
 
@@ -104,22 +102,20 @@ class _Summary(msgspec.Struct, frozen=True):
 
 
 def _table(summaries: Iterable[_Summary]) -> Table:
-    table = Table("kind", title="Worlds")
-    for name in ("worlds", "overlapping", "brokers", "published", "must", "given"):
-        table.add_column(name, justify="right")
-    for name in ("matches must", "given", "s", "failed"):
-        table.add_column(name, justify="right")
+    counted = ("worlds", "overlapping", "brokers", "published", "must", "given")
+    figures_of = (*counted, "matches must", "given", "s", "failed")
+    made = table("kind", right=figures_of, title="Worlds")
     for each in summaries:
         figures = (each.worlds, each.overlapping, each.brokers_max, each.published, each.must)
         matches = each.matches_must, each.matches
-        table.add_row(
+        made.add_row(
             each.kind,
             *(f"{figure:,}" for figure in (*figures, each.delivered, *matches)),
             f"{round(each.seconds):,}",
             str(len(each.failed)),
             style="bold red" if each.failed else None,
         )
-    return table
+    return made
 
 
 def _report(failed: list[WorldResult]) -> NoReturn:
@@ -133,7 +129,7 @@ def _report(failed: list[WorldResult]) -> NoReturn:
 
 
 @simulate.command()
-@click.argument("script", type=FILE)
+@click.argument("script", type=options.FILE)
 def replay(script: Path) -> None:
     """Run the SCRIPT of a world again, a JSON file, and print its violations."""
     outcome = run(from_text(script.read_text(encoding="utf-8"), str(script)))

@@ -1,7 +1,6 @@
 """`contrada simulate gossip`: the thesis' figures of gossip, reproduced."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -9,8 +8,8 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.shared_options import COUNT, FOLDER
-from contrada.cli.sweep_runner import sweep_spread, wants_spark
+from contrada.cli import shared_options as options
+from contrada.cli.sweep_runner import engine_options, explain_columns, sweep_results
 from contrada.cli.table_output import output, progress_bar
 from contrada.lab.gossip_rounds.gossip_charts import draw_figure
 from contrada.lab.gossip_rounds.gossip_figures import (
@@ -25,7 +24,7 @@ from contrada.lab.gossip_rounds.gossip_figures import (
     rows_of,
     write_csv,
 )
-from contrada.lab.gossip_rounds.gossip_runs import GossipOutcome, GossipPlan, disseminate_all
+from contrada.lab.gossip_rounds.gossip_runs import disseminate_all
 
 POINT_RUNS_MAX: Final = 100_000
 """Runs of each point of a figure. Beyond it: the command is refused."""
@@ -42,12 +41,7 @@ COLUMNS: Final = {
 """The columns of a figure; the first one is the parameter that the figure varies."""
 
 
-def _explained() -> str:
-    lines = (f"  {name:12}  {meaning}" for name, meaning in COLUMNS.items())
-    return "\n".join(("\b", "The columns:", *lines))
-
-
-@click.command(epilog=_explained())
+@click.command(epilog=explain_columns("The columns", COLUMNS, 12))
 @click.option(
     *("--figure", "names"),
     multiple=True,
@@ -58,24 +52,18 @@ def _explained() -> str:
     "--runs", default=30, type=click.IntRange(1, POINT_RUNS_MAX), help="Runs of each point."
 )
 @click.option("--seed", default=0, help="Seed of the random numbers.")
+@engine_options
 @click.option(
-    "--engine",
-    type=click.Choice(("auto", "spark", "embedded")),
-    default="auto",
-    help="Where to run; auto: on Spark if it is installed.",
-)
-@click.option(
-    "--jobs", default=os.cpu_count() or 1, type=COUNT, help="Processes, or cores of Spark."
-)
-@click.option(
-    "--out", type=FOLDER, help="Folder for tables and charts; existing ones are overwritten."
+    "--out",
+    type=options.FOLDER,
+    help="Folder for tables and charts; existing ones are overwritten.",
 )
 @click.option("--form", type=click.Choice(("png", "svg")), default="png")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON per point.")
-@click.option("--branching", type=COUNT, help="a, instead of a figure's own.")
-@click.option("--levels", type=COUNT, help="l, likewise.")
-@click.option("--redundancy", type=COUNT, help="R, likewise.")
-@click.option("--fanout", type=COUNT, help="F, likewise.")
+@options.flag("--json as_json", "One line of JSON per point.")
+@click.option("--branching", type=options.COUNT, help="a, instead of a figure's own.")
+@click.option("--levels", type=options.COUNT, help="l, likewise.")
+@click.option("--redundancy", type=options.COUNT, help="R, likewise.")
+@click.option("--fanout", type=options.COUNT, help="F, likewise.")
 @click.option("--loss", type=float, help="ε, share of lost messages.")
 @click.option("--crashes", type=float, help="τ, share of participants that crash.")
 @click.option(
@@ -115,7 +103,8 @@ def gossip(
     analysed: dict[GossipPoint, AnalysedPoint] = {}
     with progress_bar() as progress:
         task = progress.add_task("runs", total=len(plans))
-        outcomes = _outcomes(plans, engine, jobs, lambda: progress.advance(task))
+        ran = sweep_results(plans, disseminate_all, engine, jobs, lambda: progress.advance(task))
+        outcomes = {outcome.plan: outcome for outcome in ran}
         task = progress.add_task("analysis", total=len(points))
         for each in analyse_all(chosen, jobs):
             analysed[each.point] = each
@@ -128,37 +117,10 @@ def gossip(
         else:
             output().print(_table(figure, rows))
         if out is not None:
-            for file in _written(figure, rows, out, form):
-                click.echo(str(file), err=True)
-
-
-def _outcomes(
-    plans: Sequence[GossipPlan], engine: str, jobs: int, advance: Callable[[], None]
-) -> dict[GossipPlan, GossipOutcome]:
-    """Returns the outcomes of all runs."""
-    outcomes: dict[GossipPlan, GossipOutcome] = {}
-
-    def take(outcome: GossipOutcome) -> None:
-        outcomes[outcome.plan] = outcome
-        advance()
-
-    if wants_spark(engine):
-        from contrada.integrations.spark.sweeps import GOSSIPS
-
-        sweep_spread(plans, GOSSIPS, jobs, take)
-    else:
-        for outcome in disseminate_all(plans, jobs):
-            take(outcome)
-    return outcomes
-
-
-def _written(
-    figure: GossipFigure, rows: Sequence[FigureRow], folder: Path, form: str
-) -> list[Path]:
-    table, chart = (folder / f"figure-{figure.name}.{each}" for each in ("csv", form))
-    write_csv(rows, table)
-    draw_figure(figure, rows, chart)
-    return [table, chart]
+            table, chart = (out / f"figure-{figure.name}.{each}" for each in ("csv", form))
+            write_csv(rows, table)
+            draw_figure(figure, rows, chart)
+            click.echo(f"{table}\n{chart}", err=True)
 
 
 def _table(figure: GossipFigure, rows: Sequence[FigureRow]) -> Table:

@@ -1,18 +1,17 @@
 """`contrada simulate overlay`: comparison of the costs of topologies and strategies."""
 
-import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 
-from contrada.cli.shared_options import COUNT, FILE, FOLDER
-from contrada.cli.sweep_runner import sweep_spread, wants_spark
-from contrada.cli.table_output import output, progress_bar
+from contrada.cli import shared_options as options
+from contrada.cli.sweep_runner import engine_options, explain_columns, sweep_results
+from contrada.cli.table_output import output, progress_bar, table
 from contrada.integrations.files.subscription_files import load_subscriptions
 from contrada.lab.simulation.covering_savings import Saved, saved
 from contrada.lab.simulation.overlay_charts import draw
@@ -20,7 +19,6 @@ from contrada.lab.simulation.overlay_cost import (
     OBJECTS_MAX,
     PARTIES_MAX,
     Cost,
-    Plan,
     filter_of,
     plans,
     sweep,
@@ -57,14 +55,10 @@ COLUMNS_OF_SAVINGS: Final = {
 """The columns of the savings."""
 
 
-def _explained() -> str:
-    """Returns the explanation of all columns, for the end of the help."""
-    tables = (("The costs", COLUMNS), ("The savings", COLUMNS_OF_SAVINGS))
-    parts = []
-    for title, columns in tables:
-        lines = (f"  {name:16}  {meaning}" for name, meaning in columns.items())
-        parts.append("\n".join(("\b", f"{title}:", *lines)))
-    return "\n\n".join(parts)
+_EXPLAINED: Final = "\n\n".join(
+    explain_columns(title, columns, 16)
+    for title, columns in (("The costs", COLUMNS), ("The savings", COLUMNS_OF_SAVINGS))
+)
 
 
 class _Numbers(click.ParamType):  # type: ignore[type-arg]
@@ -84,22 +78,21 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
         return numbers
 
 
-@click.command(epilog=_explained())
+@click.command(epilog=_EXPLAINED)
 @click.option("--network", default="random", help="random, transit-stub, or a key of topohub.")
 @click.option("--sites", default=16, type=click.IntRange(1, BROKERS_MAX))
 @click.option("--parties", default="1,10,100,300", type=_Numbers())
 @click.option("--objects", default=20, type=click.IntRange(1, OBJECTS_MAX))
 @click.option("--notifications", default=5, type=click.IntRange(1, 1000))
-@click.option(
-    "--only", default="", show_default=False, help="Only kinds with this text in their name."
-)
+@options.text("--only", None, "Only kinds with this text in their name.", default="")
 @click.option("--seed", default=0)
-@click.option("--engine", type=click.Choice(("auto", "spark", "embedded")), default="auto")
-@click.option("--jobs", default=os.cpu_count() or 1, type=COUNT)
-@click.option("--plots", type=FOLDER, help="Folder for the results.")
+@engine_options
+@click.option("--plots", type=options.FOLDER, help="Folder for the results.")
 @click.option("--form", type=click.Choice(("svg", "png")), default="svg")
-@click.option("--filters", multiple=True, type=FILE, help="File of subscriptions, as for `match`.")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON per run.")
+@click.option(
+    "--filters", multiple=True, type=options.FILE, help="File of subscriptions, as for `match`."
+)
+@options.flag("--json as_json", "One line of JSON per run.")
 def overlay(
     network: str,
     sites: int,
@@ -143,9 +136,10 @@ def overlay(
     sets = {"made": [filter_of(chance) for _ in range(parties[-1])], **sets}
     with progress_bar() as progress:
         task = progress.add_task("runs", total=len(chosen))
-        costs = _costs(chosen, engine, jobs, lambda: progress.advance(task))
+        costs = sweep_results(chosen, sweep, engine, jobs, lambda: progress.advance(task))
         task = progress.add_task("savings", total=len(SAVINGS) * sum(map(len, sets.values())))
         savings = [saved(name, each, lambda: progress.advance(task)) for name, each in sets.items()]
+    costs.sort(key=lambda cost: chosen.index(cost.plan))
     if as_json:
         for record in (*costs, *savings):
             click.echo(msgspec.json.encode(record).decode())
@@ -156,27 +150,6 @@ def overlay(
         for file in draw(costs, plots, form):
             click.echo(str(file), err=True)
     _check(costs)
-
-
-def _costs(
-    chosen: Sequence[Plan], engine: str, jobs: int, advance: Callable[[], None]
-) -> list[Cost]:
-    """Returns the costs of all plans, in their order."""
-    place = {plan: number for number, plan in enumerate(chosen)}
-    costs: list[Cost] = []
-
-    def take(cost: Cost) -> None:
-        costs.append(cost)
-        advance()
-
-    if wants_spark(engine):
-        from contrada.integrations.spark.sweeps import OVERLAYS
-
-        sweep_spread(chosen, OVERLAYS, jobs, take)
-    else:
-        for cost in sweep(chosen, jobs):
-            take(cost)
-    return sorted(costs, key=lambda cost: place[cost.plan])
 
 
 def _check(costs: Sequence[Cost]) -> None:
@@ -193,11 +166,8 @@ def _check(costs: Sequence[Cost]) -> None:
 def _table(costs: Sequence[Cost]) -> Table:
     plan = costs[0].plan
     title = f"{plan.network}, {plan.sites} sites, {plan.objects} objects, seed {plan.seed}"
-    table = Table(title=title)
     kind, *figures = COLUMNS
-    table.add_column(kind, no_wrap=True)
-    for heading in figures:
-        table.add_column(heading, justify="right")
+    made = table(Column(kind, no_wrap=True), right=figures, title=title)
     plain = {
         (cost.plan.kind.name.rpartition(", ")[0], cost.plan.parties): cost.per_subscription
         for cost in costs
@@ -206,7 +176,7 @@ def _table(costs: Sequence[Cost]) -> Table:
     for cost in costs:
         family = cost.plan.kind.name.rpartition(", ")[0]
         compared = plain.get((family, cost.plan.parties))
-        table.add_row(
+        made.add_row(
             cost.plan.kind.name,
             f"{cost.plan.parties:,}",
             f"{cost.delivered:,}",
@@ -219,16 +189,14 @@ def _table(costs: Sequence[Cost]) -> Table:
             f"{cost.table_mean:.1f}",
             f"{cost.table_max:,}",
         )
-    return table
+    return made
 
 
 def _table_of_savings(savings: Sequence[Saved]) -> Table:
-    table = Table(title="Savings of covering and merging: filters held by a neighbour (messages)")
+    title = "Savings of covering and merging: filters held by a neighbour (messages)"
     name, *figures = COLUMNS_OF_SAVINGS
-    table.add_column(name, overflow="fold")
-    for heading in figures:
-        table.add_column(heading, justify="right")
+    made = table(Column(name, overflow="fold"), right=figures, title=title)
     for each in savings:
         held = (f"{a:,} ({b:,})" for a, b in zip(each.filters, each.messages, strict=True))
-        table.add_row(each.name, f"{each.subscriptions:,}", f"{each.refused:,}", *held)
-    return table
+        made.add_row(each.name, f"{each.subscriptions:,}", f"{each.refused:,}", *held)
+    return made

@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
+from contrada.cli import shared_options as options
 from contrada.cli.processes import Processes
-from contrada.cli.shared_options import COUNT, PORT
 from contrada.integrations.spark import class_archive, cluster
 from contrada.integrations.spark.spark_session import check_requirements
 
@@ -27,10 +27,12 @@ def spark() -> None:
 
 @spark.command()
 @click.option("--workers", type=click.IntRange(1, WORKERS_MAX), default=2)
-@click.option("--cores", type=COUNT, default=1, help="Cores of each worker.")
+@click.option("--cores", type=options.COUNT, default=1, help="Cores of each worker.")
 @click.option("--memory", default="1g", help="Memory of each worker, such as 512m or 2g.")
-@click.option("--port", type=PORT, default=7077, help="Port of the master; 0 chooses a free one.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the logs of master and workers.")
+@click.option(
+    "--port", type=options.PORT, default=7077, help="Port of the master; 0 chooses a free one."
+)
+@options.flag("-v --verbose", "Show the logs of master and workers.")
 def up(workers: int, cores: int, memory: str, port: int, verbose: bool) -> None:
     """Start Spark's own master and workers here, and stop them at Ctrl-C or SIGTERM.
 

@@ -8,10 +8,10 @@ import click
 import msgspec
 from rich.table import Table
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
-from contrada.cli.shared_options import ADDRESS_DEFAULT
+from contrada.cli.broker_access import approach_options
 from contrada.cli.table_output import output
-from contrada.cli.tls_options import approach_options
 from contrada.errors import ConnectionFailedError
 from contrada.model.domains.values import datetime_of
 from contrada.net.client.client_limits import ClientLimits
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 
 @click.command()
-@click.argument("address", default=ADDRESS_DEFAULT, metavar="[ADDRESS]")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.argument("address", default=options.ADDRESS_DEFAULT, metavar="[ADDRESS]")
+@options.flag("--json as_json", "As one JSON object.")
 @approach_options
 def stats(address: str, as_json: bool, approach: ConnectOptions) -> None:
     """Print the counters of the broker at ADDRESS: connections, subscriptions, notifications.

@@ -7,8 +7,8 @@ from typing import Final
 import click
 from rich.table import Table
 
+from contrada.cli import shared_options as options
 from contrada.cli.broker_settings import MEMORY
-from contrada.cli.shared_options import NEW_FILE, without_password
 from contrada.cli.table_output import output
 from contrada.errors import InputError
 from contrada.service.stores.store_copies import (
@@ -39,8 +39,8 @@ def store() -> None:
 
 
 @store.command()
-@click.argument("place", callback=without_password)
-@click.argument("file", type=NEW_FILE)
+@click.argument("place", callback=options.without_password)
+@click.argument("file", type=options.NEW_FILE)
 def backup(place: str, file: Path) -> None:
     """Copy the store at PLACE to FILE, while a broker may run on it.
 
@@ -51,8 +51,8 @@ def backup(place: str, file: Path) -> None:
 
 
 @store.command("restore")
-@click.argument("file", type=NEW_FILE)
-@click.argument("place", callback=without_password)
+@click.argument("file", type=options.NEW_FILE)
+@click.argument("place", callback=options.without_password)
 def restore_(file: Path, place: str) -> None:
     """Create a store at PLACE, where there is none, from the copy FILE.
 
@@ -66,7 +66,7 @@ def restore_(file: Path, place: str) -> None:
 
 
 @store.command()
-@click.argument("place", callback=without_password)
+@click.argument("place", callback=options.without_password)
 def check(place: str) -> None:
     """Check everything in the store at PLACE, or in a copy.
 
@@ -81,8 +81,8 @@ def check(place: str) -> None:
 
 
 @store.command()
-@click.argument("place", callback=without_password)
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.argument("place", callback=options.without_password)
+@options.flag("--json as_json", "As one JSON object.")
 def show(place: str, as_json: bool) -> None:
     """Show the logs in the store at PLACE, or in a copy: names, positions, sizes.
 

@@ -9,11 +9,10 @@ from typing import Any, TypeAlias, get_args
 
 import click
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
-from contrada.cli.limited_connect import connect
+from contrada.cli.broker_access import approach_options, connect
 from contrada.cli.notification_output import ENVELOPE, json_line, parts_of
-from contrada.cli.shared_options import ADDRESS_DEFAULT, FILE_NAME, end_options, extension_option
-from contrada.cli.tls_options import approach_options
 from contrada.integrations.files import plain_time
 from contrada.model import Notification
 from contrada.net.wire.endpoint import ConnectOptions
@@ -29,31 +28,30 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
 
 @click.command()
 @click.argument("filter_text", metavar="FILTER", required=False)
-@click.option("--to", default=ADDRESS_DEFAULT, metavar="ADDRESS")
-@end_options
-@click.option(
+@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@options.end_options
+@options.text(
     "--durable",
-    metavar="NAME",
-    help="Name of a durable subscription: continue after its last reader; the broker keeps "
+    "NAME",
+    "Name of a durable subscription: continue after its last reader; the broker keeps "
     "notifications meanwhile.",
 )
-@click.option("--end", is_flag=True, help="End the durable subscription, and delete its log.")
+@options.flag("--end", "End the durable subscription, and delete its log.")
 @click.option(
     "--when-full",
     type=click.Choice(get_args(WhenFull)),
     default=BLOCK,
     help="Behaviour of a full queue: publishers wait, or notifications are dropped.",
 )
-@click.option(
+@options.file(
     "--verify",
-    metavar="KEYS",
-    type=FILE_NAME,
-    help='Print only notifications signed by keys of this file, with lines `desk = "KEY"`.',
+    "KEYS",
+    'Print only notifications signed by keys of this file, with lines `desk = "KEY"`.',
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
-@click.option("--envelope", is_flag=True, help="Print @id, @publisher and @time too.")
+@options.flag("--json as_json", "One JSON object of attributes per line.")
+@options.flag("--envelope", "Print @id, @publisher and @time too.")
 @approach_options
-@extension_option
+@options.extension_option
 def sub(
     filter_text: str | None,
     to: str,
@@ -94,7 +92,9 @@ def sub(
     if filter_text is None and verify is not None:
         raise click.UsageError("--verify needs the FILTER, also of an existing subscription")
     show = as_json_line if as_json else _line
-    service = _service_at(to, approach, reconnect=durable is not None)
+    service = connect(
+        to, approach, reconnect=durable is not None, on_connection=_ConnectionReport()
+    )
     if end:
         run(_end(service, str(durable)))
         return
@@ -110,16 +110,6 @@ def sub(
         subject = Verifier.of_file(verify).only(filter_text or "")
     asked = partial(service.subscribe, subject, when_full=when_full, **named)
     run(_subscribe(service, asked, checked_timeout(seconds, "seconds"), printing))
-
-
-def _service_at(to: str, approach: ConnectOptions, *, reconnect: bool) -> Service:
-    return connect(
-        to,
-        reconnect=reconnect,
-        on_connection=_ConnectionReport(),
-        tls=approach.tls,
-        token=approach.token,
-    )
 
 
 class _ConnectionReport:

@@ -1,23 +1,79 @@
 """Sweeps of simulations over all cores: on Spark if it is installed, else in processes."""
 
+import os
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
+import click
+
+from contrada.cli import shared_options as options
 from contrada.errors import MissingRequirementError
-
-if TYPE_CHECKING:
-    from contrada.integrations.spark.sweeps import Sweep
 
 P = TypeVar("P")
 R = TypeVar("R")
 
+engine_options: Final = options.joined(
+    click.option(
+        "--engine",
+        type=click.Choice(("auto", "spark", "embedded")),
+        default="auto",
+        help="Where to run; auto: on Spark if it is installed.",
+    ),
+    click.option(
+        "--jobs",
+        default=os.cpu_count() or 1,
+        type=options.COUNT,
+        help="Processes, or cores of Spark.",
+    ),
+)
 
-def wants_spark(engine: str) -> bool:
-    """Whether the engine auto, spark or embedded means Spark on this machine.
+
+def explain_columns(title: str, columns: dict[str, str], width: int) -> str:
+    """Returns the explanation of the columns of a table, for the end of the help."""
+    lines = (f"  {name:{width}}  {meaning}" for name, meaning in columns.items())
+    return "\n".join(("\b", f"{title}:", *lines))
+
+
+def sweep_results(
+    chosen: Sequence[P],
+    in_processes: Callable[[Sequence[P], int], Iterable[R]],
+    engine: str,
+    jobs: int,
+    advance: Callable[[], None],
+) -> list[R]:
+    """Runs plans, and returns the results as completed; an interrupt ends it.
 
     Raises MissingRequirementError if Spark is requested and not installed.
     """
+    results: list[R] = []
+
+    def take(result: R) -> None:
+        results.append(result)
+        advance()
+
+    if not _wants_spark(engine):
+        for each in in_processes(chosen, jobs):
+            take(each)
+        return results
+    from contrada.integrations.spark.spark_session import run_interruptibly, spark_session
+    from contrada.integrations.spark.sweeps import GOSSIPS, OVERLAYS, sweep_on_spark
+
+    sweep = OVERLAYS if isinstance(chosen[0], OVERLAYS.plan) else GOSSIPS
+
+    def work(stop: threading.Event) -> None:
+        with spark_session(jobs) as session:
+            for each in sweep_on_spark(session, chosen, sweep):  # type: ignore[misc]
+                if stop.is_set():
+                    return
+                take(each)
+
+    run_interruptibly(work)
+    return results
+
+
+def _wants_spark(engine: str) -> bool:
+    """Whether the engine auto, spark or embedded means Spark on this machine."""
     if engine == "embedded":
         return False
     try:
@@ -29,20 +85,3 @@ def wants_spark(engine: str) -> bool:
             raise
         return False
     return True
-
-
-def sweep_spread(
-    chosen: Sequence[P], sweep: "Sweep[P, R]", cores: int, take: Callable[[R], None]
-) -> None:
-    """Runs plans on Spark; `take` gets each result. An interrupt ends it."""
-    from contrada.integrations.spark.spark_session import run_interruptibly, spark_session
-    from contrada.integrations.spark.sweeps import sweep_on_spark
-
-    def work(stop: threading.Event) -> None:
-        with spark_session(cores) as session:
-            for result in sweep_on_spark(session, chosen, sweep):
-                if stop.is_set():
-                    return
-                take(result)
-
-    run_interruptibly(work)

@@ -1,9 +1,9 @@
 """Consoles for tables, and progress bars."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import (
@@ -15,6 +15,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Column, Table
 
 PIPED_COLUMNS: Final = 160
 """Columns of a table that is written to a file."""
@@ -26,6 +27,14 @@ def output(*, errors: bool = False) -> Console:
     if not console.is_terminal:
         console.width = PIPED_COLUMNS
     return console
+
+
+def table(*left: str | Column, right: Iterable[str] = (), **look: Any) -> Table:
+    """Returns a table with columns of texts, and behind them columns of numbers."""
+    made = Table(*left, **look)
+    for heading in right:
+        made.add_column(heading, justify="right")
+    return made
 
 
 def progress_bar() -> Progress:

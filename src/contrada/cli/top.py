@@ -10,14 +10,13 @@ import click
 import msgspec
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
+from contrada.cli.broker_access import approach_options
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
-from contrada.cli.shared_options import ADDRESS_DEFAULT, COUNT
 from contrada.cli.stats import answered
-from contrada.cli.table_output import output
-from contrada.cli.tls_options import approach_options
+from contrada.cli.table_output import output, table
 from contrada.errors import ServiceError
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.endpoint import ConnectOptions
@@ -48,8 +47,8 @@ _OF_THE_FIRST: Final = ("link_sent", "subscription_dropped")
     metavar="S",
     help="Seconds between two refreshes.",
 )
-@click.option("--count", type=COUNT, metavar="N", help="End after N refreshes.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per broker and refresh.")
+@click.option("--count", type=options.COUNT, metavar="N", help="End after N refreshes.")
+@options.flag("--json as_json", "One JSON object per broker and refresh.")
 @approach_options
 def top(
     addresses: tuple[str, ...],
@@ -69,7 +68,7 @@ def top(
     contrada top contrada://10.0.0.7:7655 contrada://10.0.0.8:7655 --interval 1
     contrada top --json --count 10 | jq .published_per_s
     """  # noqa: D301 - click reads the escape
-    watched = [_Watched(each, approach) for each in addresses or (ADDRESS_DEFAULT,)]
+    watched = [_Watched(each, approach) for each in addresses or (options.ADDRESS_DEFAULT,)]
     pictures = run(_watch(watched, interval, count, as_json=as_json))
     if all("error" in each for each in pictures):
         raise click.exceptions.Exit(EXIT_UNREACHABLE)
@@ -163,10 +162,10 @@ async def _pictures(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
 
 def _shown(pictures: Sequence[Mapping[str, Any]]) -> Group:
     """Returns the tables: brokers, links, and the subscriptions with the longest queues."""
-    brokers = _table("broker", *_HEADINGS)
-    links = _table("link", "sent/s", "waiting")
-    subscriptions = _table("subscription", "waiting", "dropped/s")
-    away = Table("no picture of", "why")
+    brokers = table("broker", right=_HEADINGS)
+    links = table("link", right=("sent/s", "waiting"))
+    subscriptions = table("subscription", right=("waiting", "dropped/s"))
+    away = table("no picture of", "why")
     for each in pictures:
         address = each["address"]
         if "error" in each:
@@ -195,10 +194,3 @@ _HEADINGS: Final = (
     "subscriptions",
     "held bytes",
 )
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(first)
-    for each in others:
-        table.add_column(each, justify="right")
-    return table

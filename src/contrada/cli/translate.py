@@ -1,7 +1,6 @@
 """`contrada translate`: rules of other dialects as filters, and the refused rules."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,10 +10,10 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from contrada.cli import shared_options as options
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
 from contrada.cli.match import PLACES
-from contrada.cli.shared_options import FILE, extension_option
-from contrada.cli.table_output import progress_of
+from contrada.cli.table_output import progress_of, table
 from contrada.errors import InputError
 from contrada.integrations.files.rule_files import (
     DIALECTS,
@@ -27,7 +26,7 @@ from contrada.integrations.files.rule_files import (
     rule_files,
     rules_in,
 )
-from contrada.model.rule import ReadRules, RefusedRule, Rule
+from contrada.model.rule import RefusedRule, Rule
 from contrada.model.syntax.parser import TEXT_CHARACTERS_MAX
 
 PROGRESS_RULES: Final = 100
@@ -39,19 +38,15 @@ PROGRESS_RULES: Final = 100
     "--from", "dialect", type=click.Choice([*DIALECTS]), required=True, help="Dialect of the rules."
 )
 @click.argument("files", type=PLACES, nargs=-1, required=True)
-@click.option(
-    "--json", "as_json", is_flag=True, help="One line of JSON per rule, also refused ones."
-)
-@click.option("--rows", is_flag=True, help="prometheus: a notification has several metrics.")
-@click.option(
-    "--prepared", is_flag=True, help="sigma: file of JSON lines, alternatives of constraints."
-)
+@options.flag("--json as_json", "One line of JSON per rule, also refused ones.")
+@options.flag("--rows", "prometheus: a notification has several metrics.")
+@options.flag("--prepared", "sigma: file of JSON lines, alternatives of constraints.")
 @click.option(
     "--placeholders",
-    type=FILE,
+    type=options.FILE,
     help="sigma: JSON file with the texts of each placeholder of expand.",
 )
-@extension_option
+@options.extension_option
 def translate(
     dialect: str,
     files: tuple[Path, ...],
@@ -96,28 +91,22 @@ def translate(
     _check_options(dialect, {"prepared": prepared, "placeholders": placeholders}, "sigma")
     if prepared and placeholders:
         raise click.UsageError("--placeholders is for rules in YAML, not for --prepared")
-    options: dict[str, Any] = {"rows": True} if rows else {}
+    given: dict[str, Any] = {"rows": True} if rows else {}
     if placeholders:
-        options["placeholders"] = _placeholders(placeholders)
+        given["placeholders"] = _placeholders(placeholders)
     source = PREPARED if prepared else DIALECTS[dialect]
     report = _TranslationReport(as_json=as_json)
-    _report_all(report, rule_files(files, source.suffixes), source.reader(), options)
-    Console(stderr=True, markup=False, emoji=False).print(report.table(dialect))
-    if report.refused:
-        raise click.exceptions.Exit(EXIT_BAD_INPUT)
-
-
-def _report_all(
-    report: "_TranslationReport", files: Iterator[Path], read: ReadRules, options: dict[str, Any]
-) -> None:
-    """Reads and reports every rule of the files, and shows the progress."""
+    read = source.reader()
     with progress_of("rules") as show:
-        for path in files:
+        for path in rule_files(files, source.suffixes):
             show(report.read, str(path))
-            for rule in rules_in(path, read, options):
+            for rule in rules_in(path, read, given):
                 report.take(str(path), rule)
                 if report.read % PROGRESS_RULES == 0:
                     show(report.read, str(path))
+    Console(stderr=True, markup=False, emoji=False).print(report.table(dialect))
+    if report.refused:
+        raise click.exceptions.Exit(EXIT_BAD_INPUT)
 
 
 def _check_options(dialect: str, given: dict[str, object], only: str) -> None:
@@ -155,7 +144,8 @@ class _TranslationReport:
         if isinstance(rule, RefusedRule):
             self.refused += 1
             self._reasons[reason_of(rule)] += 1
-            _print_error(": ".join(filter(None, (file, rule.name, message_of(rule)))))
+            refusal = ": ".join(filter(None, (file, rule.name, message_of(rule))))
+            click.echo(_in_one_line(refusal), err=True)
         else:
             self._counts["filters of these"] += len(rule.filters)
             self._counts["with a residue"] += bool(rule.residue)
@@ -183,21 +173,21 @@ class _TranslationReport:
 
     def table(self, dialect: str) -> Table:
         """Returns a table of the translated rules, and of the refused ones by reason."""
-        table = Table("rules", title=f"{self.read:,} {dialect} rules", show_header=False)
-        table.add_column(justify="right")
-        table.add_row("translated", f"{self.read - self.refused:,}")
+        title = f"{self.read:,} {dialect} rules"
+        made = table("rules", right=("",), title=title, show_header=False)
+        made.add_row("translated", f"{self.read - self.refused:,}")
         for name in ("filters of these", "with a residue"):
-            table.add_row(f"  {name}", f"{self._counts[name]:,}")
+            made.add_row(f"  {name}", f"{self._counts[name]:,}")
         for name in ("that nothing can match", "too long for a line"):
             if self._counts[name]:
-                table.add_row(f"  {name}", f"{self._counts[name]:,}")
+                made.add_row(f"  {name}", f"{self._counts[name]:,}")
         for reason, count in self._notes.most_common():
-            table.add_row(f"  with {reason}", f"{count:,}")
-        table.add_section()
-        table.add_row("refused", f"{self.refused:,}")
+            made.add_row(f"  with {reason}", f"{count:,}")
+        made.add_section()
+        made.add_row("refused", f"{self.refused:,}")
         for reason, count in self._reasons.most_common():
-            table.add_row(f"  {reason}", f"{count:,}")
-        return table
+            made.add_row(f"  {reason}", f"{count:,}")
+        return made
 
 
 def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
@@ -228,10 +218,6 @@ def _metadata(rule: Rule) -> str:
         if each != rule.name
     )
     return _in_one_line("; ".join(members))
-
-
-def _print_error(message: str) -> None:
-    click.echo(_in_one_line(message), err=True)
 
 
 def _in_one_line(text: str) -> str:

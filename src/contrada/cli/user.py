@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 from tomlkit.exceptions import TOMLKitError
 
+from contrada.cli import shared_options as options
 from contrada.cli.shared_file import changing, write_anew
-from contrada.cli.shared_options import FILE_NAME
 from contrada.cli.table_output import output
 from contrada.errors import InputError
 from contrada.net.broker.users import Users, UserSettings
@@ -32,7 +32,12 @@ _PERIOD: Final = re.compile(r"(\d{1,5})([hdw])")
 _HOURS: Final = {"h": 1, "d": 24, "w": 168}
 
 users_option = click.option(
-    "--users", "path", default=USERS_FILE, type=FILE_NAME, metavar="FILE", help="File of users."
+    "--users",
+    "path",
+    default=USERS_FILE,
+    type=options.FILE_NAME,
+    metavar="FILE",
+    help="File of users.",
 )
 
 
@@ -53,58 +58,32 @@ def user() -> None:
 @user.command()
 @click.argument("name")
 @users_option
-@click.option(
-    "--publish",
-    multiple=True,
-    metavar="FILTER",
-    help="Filter of permitted publications. Repeatable.",
+@options.repeated("--publish", "FILTER", "Filter of permitted publications. Repeatable.")
+@options.repeated("--subscribe", "FILTER", "Filter of permitted subscriptions. Repeatable.")
+@options.flag("--everything", "Permit all publications and subscriptions.")
+@options.repeated(
+    "--publisher publishers",
+    "NAME",
+    "Permitted publisher name, with the names below it; * is any. Default: the user's name.",
 )
-@click.option(
-    "--subscribe",
-    multiple=True,
-    metavar="FILTER",
-    help="Filter of permitted subscriptions. Repeatable.",
+@options.repeated("--durable", "NAME", "Permitted name of durable subscriptions, likewise.")
+@options.flag(
+    "--narrow", "Grant the permitted part of a wider subscription instead of refusing it."
 )
-@click.option("--everything", is_flag=True, help="Permit all publications and subscriptions.")
-@click.option(
-    "--publisher",
-    "publishers",
-    multiple=True,
-    metavar="NAME",
-    help="Permitted publisher name, with the names below it; * is any. Default: the user's name.",
-)
-@click.option(
-    "--durable",
-    multiple=True,
-    metavar="NAME",
-    help="Permitted name of durable subscriptions, likewise.",
-)
-@click.option(
-    "--narrow",
-    is_flag=True,
-    help="Grant the permitted part of a wider subscription instead of refusing it.",
-)
-@click.option("--link", is_flag=True, help="Permit to link as a neighbour.")
-@click.option(
-    "--inspect", is_flag=True, help="Permit to inspect the state and counters of a broker."
-)
-@click.option(
+@options.flag("--link", "Permit to link as a neighbour.")
+@options.flag("--inspect", "Permit to inspect the state and counters of a broker.")
+@options.text(
     "--certificate",
+    "NAME",
+    "Identify the user by this name in a certificate of the broker's authority, without a token.",
     default="",
-    show_default=False,
-    metavar="NAME",
-    help="Identify the user by this name in a certificate of the broker's authority, without "
-    "a token.",
 )
-@click.option(
-    "--expires", metavar="TIME", help="End of the user: 2027-01-31T00:00:00Z, 12h, 30d, 8w."
-)
-@click.option("--replace", is_flag=True, help="Replace an existing user, with a new token.")
-@click.option(
+@options.text("--expires", "TIME", "End of the user: 2027-01-31T00:00:00Z, 12h, 30d, 8w.")
+@options.flag("--replace", "Replace an existing user, with a new token.")
+@options.file(
     "--token-file",
-    type=FILE_NAME,
-    metavar="FILE",
-    help="Write the token to this new file, readable by its owner only, instead of printing it.",
+    "FILE",
+    "Write the token to this new file, readable by its owner only, instead of printing it.",
 )
 def add(
     name: str, path: str, everything: bool, replace: bool, token_file: str | None, **given: Any
@@ -159,7 +138,7 @@ def add(
 
 @user.command(name="list")
 @users_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, without tokens.")
+@options.flag("--json as_json", "One JSON object per line, without tokens.")
 def list_(path: str, as_json: bool) -> None:
     """List the users of a file, and their permissions."""
     _, known = _read(Path(path))

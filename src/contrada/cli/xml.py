@@ -11,30 +11,16 @@ import click
 import msgspec
 from rich.table import Table
 
+from contrada.cli import shared_options as options
 from contrada.cli.async_command import lost, run
+from contrada.cli.broker_access import approach_options, connect
 from contrada.cli.broker_settings import MEMORY
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
-from contrada.cli.limited_connect import connect
 from contrada.cli.log_output import log
 from contrada.cli.notification_output import json_line, parts_of
-from contrada.cli.read_flags import (
-    check_named,
-    constants,
-    document_options,
-    hint_for,
-    naming_options,
-    reading_of,
-)
-from contrada.cli.shared_options import (
-    ADDRESS_DEFAULT,
-    SECONDS,
-    end_options,
-    seconds_option,
-    without_password,
-)
+from contrada.cli.read_flags import check_named, entry_options, hint_for, reading_of
 from contrada.cli.sub import print_losses
 from contrada.cli.table_output import output
-from contrada.cli.tls_options import approach_options
 from contrada.errors import InputError, ServiceClosedError
 from contrada.integrations.documents import document_of
 from contrada.integrations.documents.naming_table import NamingTable
@@ -61,30 +47,16 @@ def xml() -> None:
     """Convert documents, XML or JSON, to notifications; send and receive them."""
 
 
-def _reading_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options for converting documents."""
-    for option in reversed(
-        (
-            click.option(
-                "--entries", metavar="NAME", help="Make a notification of each element NAME."
-            ),
-            click.option(
-                "--format",
-                "format_name",
-                type=click.Choice(["xml", "json"]),
-                help="Format; default: by the name, else XML.",
-            ),
-            click.option(
-                "--absent", metavar="TEXT", multiple=True, help="Text that means no value."
-            ),
-            click.option("--add", metavar="NAME=VALUE", multiple=True, help="Constant attribute."),
-            click.option("--time", metavar="NAME", help="Attribute with the time of the envelope."),
-            document_options,
-            naming_options,
-        )
-    ):
-        command = option(command)
-    return command
+_reading_options: Final = options.joined(
+    options.text("--entries", "NAME", "Make a notification of each element NAME."),
+    click.option(
+        "--format",
+        "format_name",
+        type=click.Choice(["xml", "json"]),
+        help="Format; default: by the name, else XML.",
+    ),
+    entry_options,
+)
 
 
 class _Rendering:
@@ -142,20 +114,18 @@ class _Rendering:
 
 
 def _rendering(
-    sources: tuple[str, ...], format_name: str | None, add: tuple[str, ...], options: dict[str, Any]
+    sources: tuple[str, ...], format_name: str | None, given: dict[str, Any]
 ) -> _Rendering:
     for source in sources:
         if not is_address(source) and not Path(source).is_file():
             raise click.UsageError(f"found {source!r}, which is no file and no http(s) address")
-    return _Rendering(reading_of(add=constants(add), **options), format_name)
+    return _Rendering(reading_of(**given), format_name)
 
 
 @xml.command()
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|URL...")
 @_reading_options
-def render(
-    sources: tuple[str, ...], format_name: str | None, add: tuple[str, ...], **options: Any
-) -> None:
+def render(sources: tuple[str, ...], format_name: str | None, **given: Any) -> None:
     """Print the notifications of documents, one line of JSON each.
 
     Standard error lists the repeated elements, with the largest number in one place; other
@@ -167,7 +137,7 @@ def render(
     contrada xml render slashdot.xml --strategy index
     contrada xml render slashdot.xml --strategy xslt --stylesheet stories.xsl
     """  # noqa: D301 - click reads the escape
-    rendering = _rendering(sources, format_name, add, options)
+    rendering = _rendering(sources, format_name, given)
 
     async def show() -> None:
         async for records in rendering.each(sources):
@@ -183,9 +153,9 @@ def render(
 
 @xml.command()
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|URL...")
-@click.option("--to", default=ADDRESS_DEFAULT, metavar="ADDRESS")
-@click.option("--publisher", metavar="NAME", help="Name of the publisher; default: random.")
-@click.option("--names", is_flag=True, help="Send all names to naming services, for patterns.")
+@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@options.text("--publisher", "NAME", "Name of the publisher; default: random.")
+@options.flag("--names", "Send all names to naming services, for patterns.")
 @_reading_options
 @approach_options
 def send(
@@ -194,9 +164,8 @@ def send(
     publisher: str | None,
     names: bool,
     format_name: str | None,
-    add: tuple[str, ...],
     approach: ConnectOptions,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Publish the notifications of documents.
 
@@ -209,12 +178,10 @@ def send(
     contrada xml send slashdot.xml --strategy daemon
     contrada xml send https://example.org/slashdot.xml --strategy index --names
     """  # noqa: D301 - click reads the escape
-    rendering = _rendering(sources, format_name, add, options)
+    rendering = _rendering(sources, format_name, given)
     check_named(rendering.reading, names)
-    service = connect(
-        to, publisher=publisher, reconnect=False, tls=approach.tls, token=approach.token
-    )
-    is_named = names or options["strategy"] == "daemon"
+    service = connect(to, approach, publisher=publisher, reconnect=False)
+    is_named = names or given["strategy"] == "daemon"
 
     async def publish() -> None:
         async with service:
@@ -237,17 +204,13 @@ def send(
 
 @xml.command()
 @click.argument("filter_text", metavar="FILTER")
-@click.option("--at", default=ADDRESS_DEFAULT, metavar="ADDRESS")
-@click.option("--names", is_flag=True, help="Print original names, from naming services.")
-@click.option(
-    "--patterns", is_flag=True, help="Names in FILTER, in backticks, are patterns: `a.*.b`."
-)
-@click.option(
-    "--known", multiple=True, metavar="NAME", help="Name that patterns can match. Repeatable."
-)
-@click.option("--document", is_flag=True, help="Print the original document.")
-@end_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
+@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@options.flag("--names", "Print original names, from naming services.")
+@options.flag("--patterns", "Names in FILTER, in backticks, are patterns: `a.*.b`.")
+@options.repeated("--known", "NAME", "Name that patterns can match. Repeatable.")
+@options.flag("--document", "Print the original document.")
+@options.end_options
+@options.flag("--json as_json", "One JSON object of attributes per line.")
 @approach_options
 def receive(
     filter_text: str,
@@ -277,7 +240,7 @@ def receive(
         raise click.UsageError("--document shows no names: leave --names and --json out")
     if known and not patterns:
         raise click.UsageError("--known is for --patterns")
-    service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
+    service = connect(at, approach, reconnect=False)
     asked = Names(service)
     receiver = Receiver(
         service,
@@ -328,17 +291,15 @@ def _document(found: Notification) -> str:
 
 
 @xml.command()
-@click.option("--at", default=ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
 @click.option(
     "--store",
     metavar="PLACE",
-    callback=without_password,
+    callback=options.without_password,
     help="Store of the names: a file, postgresql://user@host/name, or memory:.",
 )
-@click.option(
-    "--name", default="", show_default=False, help="Name of the service; default: random."
-)
-@seconds_option
+@options.text("--name", None, "Name of the service; default: random.", default="")
+@options.seconds_option
 @click.option("-v", "--verbose", count=True, show_default=False, help="Log more.")
 @approach_options
 def daemon(
@@ -360,7 +321,7 @@ def daemon(
     contrada xml daemon --at contrada://10.0.0.7:7655 --name north
     """  # noqa: D301 - click reads the escape
     log(verbose, as_json=False)
-    service = connect(at, tls=approach.tls, token=approach.token)
+    service = connect(at, approach)
     kept = NamingService(service, None if store == MEMORY else store, name=name)
 
     async def work() -> None:
@@ -383,18 +344,18 @@ def daemon(
 
 
 @xml.command("names")
-@click.option("--at", default=ADDRESS_DEFAULT, metavar="ADDRESS")
-@click.option("--kind", metavar="KIND", help="Kind of document, such as {urn:x}feed.")
-@click.option("--original", metavar="NAME", help="List the names generated for this one.")
-@click.option("--generated", metavar="NAME", help="List the original of this name.")
+@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@options.text("--kind", "KIND", "Kind of document, such as {urn:x}feed.")
+@options.text("--original", "NAME", "List the names generated for this one.")
+@options.text("--generated", "NAME", "List the original of this name.")
 @click.option(
     "--timeout",
-    type=SECONDS,
+    type=options.SECONDS,
     default=NAMES_WAIT_S,
     metavar="S",
     help="Wait at most S seconds for naming services.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@options.flag("--json as_json", "One JSON object per line.")
 @approach_options
 def list_names(
     at: str,
@@ -414,7 +375,7 @@ def list_names(
     """  # noqa: D301 - click reads the escape
     asked = {"kind": kind, "original": original, "generated": generated}
     where = Filter({name: text for name, text in asked.items() if text is not None})
-    service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
+    service = connect(at, approach, reconnect=False)
 
     async def ask() -> NamingTable:
         async with service:
