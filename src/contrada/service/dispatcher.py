@@ -17,10 +17,10 @@ Source: PODC 2000 §2 (clients and their access point).
 import asyncio
 import dataclasses
 import itertools
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from msgspec import structs
@@ -30,7 +30,6 @@ from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOper
 from contrada.matching import Index
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
-from contrada.patterns import Match
 from contrada.routing import router_messages as messages
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router import Router, RouterStatistics
@@ -57,8 +56,6 @@ UPKEEP_UNITS_OF_NOTIFICATION: Final = 2
 
 NOTIFICATIONS_PER_UPKEEP: Final = 16
 """Notifications with a common upkeep: the call costs more than a unit."""
-
-_LOG: Final = logging.getLogger(__name__)
 
 WAITS_PER_TURN: Final = 256
 """Full queues that a publisher begins to wait for in one go. Beyond it: other tasks get a turn."""
@@ -155,7 +152,7 @@ class Dispatcher:
         if isinstance(request, messages.Subscribe):
             for operator in request.filters.unknown():
                 raise UnknownOperatorError(operator)
-        self._ask(route.client, structs.replace(request, identity=name))
+        self.request(route.client, structs.replace(request, identity=name))
         route.names += (name,)
 
     def draft(self, route: Route[P]) -> Route[P]:
@@ -198,10 +195,6 @@ class Dispatcher:
         """Tells patterns that no earlier notification will be published."""
         return self._carry_out(self._router.handle(messages.TimePassed(time_us), time_us))[0]
 
-    def _route_of(self, effect: messages.DeliverMatch) -> Route[Any] | None:
-        """The route of a match; None if it is no longer in force."""
-        return self._routes[effect.client.name].get(effect.match.key)
-
     def _place(
         self,
         route: Route[P] | LinkRoute,
@@ -239,7 +232,7 @@ class Dispatcher:
         if route.names:
             withdrawal = UnsubscribePattern if route.is_pattern else messages.Unsubscribe
             name, route.names = route.names[-1], route.names[:-1]
-            self._ask(route.client, withdrawal(name))
+            self.request(route.client, withdrawal(name))
             # In pieces: clearing everything at once would block the loop.
             self._router.maintain(UPKEEP_UNITS)
         return bool(route.names)
@@ -304,9 +297,11 @@ class Dispatcher:
                 else:
                     link.say(effect.message)
             elif isinstance(effect, messages.DeliverMatch):
-                watching = self._route_of(effect)
+                match = effect.match
+                watching = self._routes[effect.client.name].get(match.key)
                 if watching is not None:
-                    filled.setdefault(watching, []).append([_entry_of_match(effect.match)])
+                    size = size_of_all(match.notifications)
+                    filled.setdefault(watching, []).append([(match, size, None)])
             elif isinstance(effect, messages.Refused):
                 refused.append(effect)
             elif isinstance(effect, messages.OfferChanged):
@@ -368,19 +363,18 @@ class Dispatcher:
             link.refuse(each)
         return pending
 
-    def advertise(
-        self,
-        client: messages.Client,
-        message: messages.Advertise
-        | messages.Unadvertise
-        | messages.Describe
-        | messages.Undescribe,
-    ) -> None:
-        """Puts an advertisement or a source in force, or withdraws one.
+    def request(self, client: messages.Client, message: messages.Message) -> None:
+        """Passes any other request of a client to the router, and its effects to neighbours.
 
-        Raises LimitError, UnsatisfiableFilterError, ServiceError.
+        Raises the error of a refusal: LimitError, UnsatisfiableFilterError, ServiceError. Messages
+        about a query, from a client that listens, are never refused.
         """
-        self._ask(client, message)
+        effects = self._router.handle(messages.Received(client, message), _now_us_for(message))
+        pending, refused = self._carry_out(effects)
+        if pending:
+            _count_lost(pending)
+        if refused:
+            raise _error_of(refused[0])
 
     # --- questions ----------------------------------------------------------------------------
 
@@ -397,15 +391,9 @@ class Dispatcher:
 
         The client must listen. Raises LimitError, UnsatisfiableFilterError, ServiceError.
         """
-        self._ask(client, question)
+        self.request(client, question)
         self._router.maintain_descriptions(4 * UPKEEP_UNITS)  # The query looks at all of them.
         self._deadlines.look()
-
-    def say(
-        self, client: messages.Client, message: messages.Answer | messages.More | messages.Cancel
-    ) -> None:
-        """Handles a message of a listening client about a query; none is refused."""
-        self._ask(client, message)
 
     def _expire_questions(self) -> None:
         self._carry_out(self._router.handle(messages.DeadlinePassed(), time.monotonic_ns() // 1000))
@@ -470,18 +458,6 @@ class Dispatcher:
             dict(failures),
         )
 
-    def _ask(self, client: messages.Client, message: messages.Message) -> None:
-        """Passes a client's request to the router, and its effects to neighbours.
-
-        Raises the error of a refusal.
-        """
-        effects = self._router.handle(messages.Received(client, message), _now_us_for(message))
-        pending, refused = self._carry_out(effects)
-        if pending:
-            _count_lost(pending)
-        if refused:
-            raise _error_of(refused[0])
-
 
 class Deadlines:
     """A timer for the next deadline, `due_us` by the monotonic clock; `expire` removes it."""
@@ -537,17 +513,9 @@ def _count_lost(pending: Iterable[Pending[Any]]) -> None:
         route.count_lost(QUEUE_FULL, len(entries))
 
 
-def _entry_of_match(match: Match[str]) -> QueueEntry[Match[str]]:
-    return match, size_of_all(match.notifications), None
-
-
 def new_router(**options: Any) -> Router:
     """A router that compiles indexes in the background and reports changes on offer."""
-    return Router(index=_new_index, tells_offers=True, **options)
-
-
-def _new_index() -> "Index[int]":
-    return Index(load=load_beside)
+    return Router(index=partial(Index[int], load=load_beside), tells_offers=True, **options)
 
 
 def _error_of(refused: messages.Refused) -> ContradaError:

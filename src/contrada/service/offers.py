@@ -60,12 +60,12 @@ class LocalOfferBoard:
         """Puts an advertisement in force."""
         self._require_open()
         identity = str(next(self._identities))
-        self._exchange.advertise(self._client, Advertise(identity, offer))
+        self._exchange.request(self._client, Advertise(identity, offer))
         return identity
 
     async def unadvertise(self, identity: str) -> None:
         """Withdraws an advertisement in force."""
-        self._exchange.advertise(self._client, Unadvertise(identity))
+        self._exchange.request(self._client, Unadvertise(identity))
 
     async def follow(self, following: "FollowedOffers") -> None:
         """Reports each change from now on."""

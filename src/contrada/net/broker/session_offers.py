@@ -45,7 +45,7 @@ class SessionOffers:
             case Advertise():
                 self._advertise(message)
             case Unadvertise():
-                self._dispatcher.advertise(self._client, message)
+                self._dispatcher.request(self._client, message)
                 self._identities.discard(message.identity)
             case Follow():
                 if self._queue is not None:
@@ -63,7 +63,7 @@ class SessionOffers:
     def withdraw_some(self) -> bool:
         """Withdraws one of the advertisements. Returns whether there are more."""
         if self._identities:
-            self._dispatcher.advertise(self._client, Unadvertise(self._identities.pop()))
+            self._dispatcher.request(self._client, Unadvertise(self._identities.pop()))
         return bool(self._identities)
 
     def _advertise(self, message: Advertise) -> None:
@@ -74,7 +74,7 @@ class SessionOffers:
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             if self._connection.permit is not None:
                 message = replace(message, offer=self._connection.permit.allow_offer(message.offer))
-            self._dispatcher.advertise(self._client, message)
+            self._dispatcher.request(self._client, message)
         self._identities.add(message.identity)
 
     def _unfollow(self) -> None:

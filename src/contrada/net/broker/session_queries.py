@@ -69,10 +69,10 @@ class SessionQueries:
                         _check_limit(
                             "sources_per_client_max", limits.sources_per_client_max, self._sources
                         )
-                    self._dispatcher.advertise(self._client, message)
+                    self._dispatcher.request(self._client, message)
                     self._sources.add(message.identity)
                 case Undescribe():
-                    self._dispatcher.advertise(self._client, message)
+                    self._dispatcher.request(self._client, message)
                     self._sources.discard(message.identity)
                 case Ask():
                     self._ask(message)
@@ -109,7 +109,7 @@ class SessionQueries:
                     if message.is_last:
                         self._item_counts.pop((message.asker, message.identity), None)
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                    self._dispatcher.say(self._client, message)
+                    self._dispatcher.request(self._client, message)
             except ContradaError as error:
                 self._connection.fail(failure := FrameError("malformed", f"of a question: {error}"))
                 raise failure from None
@@ -176,7 +176,7 @@ class SessionQueries:
             state, why = SourceState.FAILED, _MAY_NOT_COMBINE
             failed = tuple([SourceReport(name, state, 0, why) for name in effect.sources])
             refused = Answer(question.asker, question.identity, (), failed, is_last=True)
-            self._connection.soon(self._dispatcher.say, self._client, refused)
+            self._connection.soon(self._dispatcher.request, self._client, refused)
         else:
             if permit is not None:
                 self._item_counts[question.asker, question.identity] = dict.fromkeys(

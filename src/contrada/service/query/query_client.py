@@ -214,7 +214,7 @@ class LocalQueryClient(QueryClient):
 
     async def describe(self, message: Describe | Undescribe) -> None:
         """Puts a source in force, or withdraws it."""
-        self._dispatcher.advertise(self._client, message)
+        self._dispatcher.request(self._client, message)
 
     async def ask(self, question: Ask) -> None:
         """Sends a query."""
@@ -222,7 +222,7 @@ class LocalQueryClient(QueryClient):
 
     def send(self, message: Answer | More | Cancel) -> None:
         """Sends a message about a query."""
-        self._dispatcher.say(self._client, message)
+        self._dispatcher.request(self._client, message)
 
     def _on_effect(self, effect: DeliverQuestion | NotifyClient) -> None:
         if isinstance(effect, DeliverQuestion):
