@@ -7,7 +7,7 @@ from typing import Any, Final
 from bench.harness import Measurement, figure
 from contrada.model import Envelope, Notification, to_msgpack
 from contrada.model.codec import notification_to_read
-from contrada.service.envelope_factory import envelope_factory_of
+from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.security.signatures import Signer, Verifier, signed_bytes
 from contrada.service.security.signing_keys import new_private_key
 
@@ -78,9 +78,5 @@ def verify() -> Measurement:
 def publish() -> Measurement:
     items = [dict(each.attributes) for each in QUOTES]
     return alternately(
-        envelope_factory_of(SIGNER).packed,
-        items,
-        "unsigned",
-        envelope_factory_of("desk").packed,
-        items,
+        EnvelopeFactory(SIGNER).packed, items, "unsigned", EnvelopeFactory("desk").packed, items
     )

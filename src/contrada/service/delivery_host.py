@@ -9,6 +9,7 @@ Invariant: work that precedes a call of `committed` is on stable storage when th
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -17,7 +18,7 @@ from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
+from contrada.delivery.delivery_server import RETRY_US, DeliveryEffect, DeliveryServer
 from contrada.delivery.durable_log import Retention
 from contrada.delivery.store import Store
 from contrada.delivery.transit import SendMessage
@@ -33,15 +34,23 @@ from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.work_budget import Unbounded
 from contrada.routing.router_messages import Client, Neighbour, Subscribe
 from contrada.service.dispatch_routes import Route
-from contrada.service.dispatcher import Dispatcher
-from contrada.service.group_committer import RETRY_S, GroupCommitter, VisibleEffect
+from contrada.service.dispatcher import Deadlines, Dispatcher
+from contrada.service.loop_guards import off_loop
 from contrada.service.subscription_queue import Passed, SubscriptionQueue
 
 KEPT_AT_ONCE: Final = 1_000
 """Best-effort notifications that are logged for a subscription in one step. Beyond it: the next
 step follows when they are on the disk."""
 
+RETRY_S: Final = RETRY_US / 1e6
+"""Seconds until a failed group is tried again."""
+
+_LOG: Final = logging.getLogger(__name__)
+
 NO_STORE: Final = "this service has no store: connect(store='events.db') gives it one"
+
+
+VisibleEffect: TypeAlias = HandRecords | SendMessage
 
 
 class LogReader(Protocol):
@@ -94,13 +103,10 @@ class LogHost(Protocol):
         ...
 
 
-_HostedRoute: TypeAlias = Route[Passed]
-
-
 class _Keeping(NamedTuple):
     """The route and the task that log best-effort notifications of a durable subscription."""
 
-    route: _HostedRoute
+    route: Route[Passed]
     task: asyncio.Task[None]
 
 
@@ -140,14 +146,13 @@ class DeliveryHost:
         self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
         self._ways: Mapping[str, str] = {}
         self._groups = GroupCommitter(store, self._show)
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed_us: int | None = None
+        self._deadlines = Deadlines(lambda: self.server.due_us, self._tick, now_us)
         try:
             for each in self.server.subscriptions():
                 terms = self.server.logs.terms(each)
                 # Else it is at home elsewhere, or has dead letters alone.
                 if terms is not None and not FilterSet(terms.filters.filters).is_empty:
-                    self._keep_for(each, *self._asked_for(each, terms.filters))
+                    self._keep_for(each, self._asked_for(each, terms.filters))
         except ContradaError:  # An operator of a filter may not be registered this time.
             for each in list(self._keeping):
                 self._forget(each)
@@ -158,8 +163,7 @@ class DeliveryHost:
     def publish(
         self, notifications: Sequence[Notification]
     ) -> asyncio.Future[Sequence[Notification]]:
-        """Publishes notifications of one publisher and class; the result has those that are no
-        duplicates.
+        """Publishes notifications of one publisher and class; the result has the fresh ones.
 
         They are accepted when a later `committed` returns. Fails with CannotPublishError,
         LimitError, InvalidValueError, without an effect.
@@ -170,11 +174,10 @@ class DeliveryHost:
             reason = f"{envelope.delivery!r}: {self._no_store}"
             outcome.set_exception(CannotPublishError("", reason=reason))
             return outcome
-        token = next(self._tokens)
+        token, now_us = next(self._tokens), self._now_us()
         self._publishing[token] = outcome
-        publisher = envelope.publisher
         with Unbounded():  # Half of a step is worse than one that takes long.
-            self._take(self.server.publish(token, publisher, notifications, self._now_us()))
+            self._take(self.server.publish(token, envelope.publisher, notifications, now_us))
         return outcome
 
     def consume(self, client: str, said: messages.Consuming) -> None:
@@ -258,21 +261,18 @@ class DeliveryHost:
         """
         if self.store is None and is_durable:
             raise DeliveryError(f"{name!r}: {self._no_store}")
-        route, queue = self._asked_for(name, filters)
+        route = self._asked_for(name, filters)
         try:
+            wanted, now_us = FilterSet(filters.filters), self._now_us()
             with Unbounded():  # Its cost was asked for, and paid, just before.
                 effects = self.server.create_subscription(
-                    name,
-                    FilterSet(filters.filters),
-                    self._now_us(),
-                    retention,
-                    is_durable=is_durable,
+                    name, wanted, now_us, retention, is_durable=is_durable
                 )
         except ContradaError:
             with Unbounded():
                 self._dispatcher.unsubscribe(route)
             raise
-        self._keep_for(name, route, queue)
+        self._keep_for(name, route)
         self._take(effects)
 
     def end(self, name: str) -> None:
@@ -309,19 +309,17 @@ class DeliveryHost:
 
     # --- best effort --------------------------------------------------------------------------
 
-    def _asked_for(
-        self, name: str, filters: Selection
-    ) -> tuple[_HostedRoute, SubscriptionQueue[Passed]]:
+    def _asked_for(self, name: str, filters: Selection) -> Route[Passed]:
         """Subscribes to the filters with a queue."""
         limits = self._dispatcher.limits
         queue: SubscriptionQueue[Passed] = SubscriptionQueue(
             notifications_max=limits.queue_notifications_max, bytes_max=limits.queue_bytes_max
         )
         request = Subscribe(name, FilterSet(filters.filters))
-        return self._dispatcher.subscribe(self._client, request, queue), queue
+        return self._dispatcher.subscribe(self._client, request, queue)
 
-    def _keep_for(self, name: str, route: _HostedRoute, queue: SubscriptionQueue[Passed]) -> None:
-        self._keeping[name] = _Keeping(route, asyncio.create_task(self._keep(name, queue)))
+    def _keep_for(self, name: str, route: Route[Passed]) -> None:
+        self._keeping[name] = _Keeping(route, asyncio.create_task(self._keep(name, route.queue)))
 
     def _forget(self, name: str) -> None:
         """Ends the best-effort part of a subscription, and its queue."""
@@ -338,23 +336,19 @@ class DeliveryHost:
             batch, _ = queue.take_batch(KEPT_AT_ONCE, self._dispatcher.limits.queue_bytes_max)
             if not batch:
                 return
-            looked_at = [
-                notification_from_msgpack(each) if isinstance(each, bytes) else each
-                for each in batch
-            ]
-            kept = [each for each in looked_at if each.envelope.delivery == BEST_EFFORT]
+            read = (notification_from_msgpack(it) if isinstance(it, bytes) else it for it in batch)
+            kept = [each for each in read if each.envelope.delivery == BEST_EFFORT]
             if not kept:
                 continue
             self._take(self.server.append(name, kept, self._now_us()))
-            while not await self._is_committed() and not self._groups.is_closing:
-                await asyncio.sleep(RETRY_S)
-
-    async def _is_committed(self) -> bool:
-        try:
-            await self.committed()
-        except StoreError:  # Logged where it was found; the group is tried again.
-            return False
-        return True
+            while True:
+                try:
+                    await self.committed()
+                    break
+                except StoreError:  # Logged where it was found; the group is tried again.
+                    if self._groups.is_closing:
+                        break
+                    await asyncio.sleep(RETRY_S)
 
     # --- the disk -----------------------------------------------------------------------------
 
@@ -381,7 +375,7 @@ class DeliveryHost:
             if self.server.logs.terms(name) is None:  # Otherwise the name is in use again.
                 self._forget(name)
         self._groups.add(visible)
-        self._set_timer()
+        self._deadlines.look()
 
     def _answer(self, outcome: Confirmed | Failed) -> None:
         waiting = self._publishing.pop(outcome.token)
@@ -401,21 +395,7 @@ class DeliveryHost:
             elif self._tell is not None:
                 self._tell(each.to, each.message)
 
-    # --- time ---------------------------------------------------------------------------------
-
-    def _set_timer(self) -> None:
-        due_us = self.server.due_us
-        if due_us == self._armed_us:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._armed_us = None, due_us
-        if due_us is not None:
-            wait_s = max(0, due_us - self._now_us()) / 1e6
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._tick)
-
     def _tick(self) -> None:
-        self._armed_us = None
         self._take(self.server.tick(self._now_us()))
 
     # --- the end ------------------------------------------------------------------------------
@@ -435,9 +415,102 @@ class DeliveryHost:
         if tasks:
             await asyncio.wait(tasks)
         self._keeping.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadlines.cancel()
         await self.committed()
+
+
+class GroupCommitter:
+    """Brings the work of a `DeliveryServer` to the disk, a group at a time.
+
+    Work gathers in the store until a thread writes it with one fsync; meanwhile the next group
+    gathers. So the loop never waits for the disk, and concurrent publishers share an fsync. Effects
+    that readers and neighbours can see follow the commit of their group: a crash changes nothing
+    that was seen. Without a store, effects are shown at once.
+
+        publish, append, acknowledge          group 3 gathers
+        store.seal                            group 2 is written (thread)
+        readers, `committed`         <======  group 1 is on the disk
+    """
+
+    def __init__(
+        self, store: Store | None, show: Callable[[Sequence[VisibleEffect]], None]
+    ) -> None:
+        self._store, self._show = store, show
+        self._effects: list[VisibleEffect] = []
+        self._group: asyncio.Future[None] | None = None  # the group that gathers
+        self._previous: asyncio.Future[None] | None = None  # the group that is written
+        self._committing: asyncio.Task[None] | None = None
+        self._is_failing = False
+        self.is_closing = False
+        """Whether a failed group is tried only once more."""
+
+    def add(self, effects: Sequence[VisibleEffect]) -> None:
+        """Adds work that the store has gathered; its effects are shown when it is on the disk."""
+        if self._store is None:
+            self._show(effects)
+            return
+        self._effects += effects
+        if self._group is None:
+            self._group = asyncio.get_running_loop().create_future()
+        self._begin()
+
+    async def committed(self) -> None:
+        """Returns when all work so far is on stable storage.
+
+        Raises StoreError when a group failed; it is tried again.
+        """
+        last = self._group or self._previous
+        if last is not None:
+            await asyncio.shield(last)
+
+    def _begin(self) -> None:
+        if self._committing is None:
+            self._committing = asyncio.create_task(self._commit())
+
+    async def _commit(self) -> None:
+        """Writes one group after the other, until none gathers."""
+        store = self._store
+        assert store is not None, "it has a disk"
+        try:
+            while self._group is not None:
+                group, self._group = self._group, None
+                self._previous = group
+                shown, self._effects = self._effects, []
+                try:
+                    await off_loop(store.seal())
+                except Exception as error:  # noqa: BLE001 - any class may be a store
+                    self._fail(group, shown, error)
+                    if not self.is_closing:
+                        return
+                    continue
+                self._is_failing = False
+                self._show(shown)
+                group.set_result(None)
+        finally:
+            self._committing = self._previous = None
+
+    def _fail(
+        self, group: asyncio.Future[None], shown: list[VisibleEffect], error: Exception
+    ) -> None:
+        """The store keeps the group, and soon tries it again together with the next one."""
+        if not self._is_failing:
+            _LOG.warning("what is promised cannot be written yet: %(reason)s", {"reason": error})
+        self._is_failing = True
+        self._effects[:0] = shown
+        if not isinstance(error, StoreError):
+            error = StoreError(f"the store failed: {error!r}")
+        group.set_exception(error)
+        group.exception()  # Marks it as retrieved: perhaps no caller waits for it.
+        if self.is_closing:
+            return
+        loop = asyncio.get_running_loop()
+        if self._group is None:
+            self._group = loop.create_future()
+        loop.call_later(RETRY_S, self._begin_again)
+
+    def _begin_again(self) -> None:
+        if self._group is not None:
+            self._begin()
 
 
 def _as_known(said: messages.ReadLog, owner: str, filters: Selection) -> FilterSet:

@@ -396,7 +396,7 @@ class Dispatcher:
         self._deadlines.look()
 
     def _expire_questions(self) -> None:
-        self._carry_out(self._router.handle(messages.DeadlinePassed(), time.monotonic_ns() // 1000))
+        self._carry_out(self._router.handle(messages.DeadlinePassed(), _monotonic_us()))
 
     def _report(self, change: messages.OfferChanged) -> None:
         form = form_of(change.offer)
@@ -459,12 +459,20 @@ class Dispatcher:
         )
 
 
-class Deadlines:
-    """A timer for the next deadline, `due_us` by the monotonic clock; `expire` removes it."""
+def _monotonic_us() -> int:
+    return time.monotonic_ns() // 1000
 
-    def __init__(self, due_us: Callable[[], int | None], expire: Callable[[], None]) -> None:
-        self._due_us = due_us
-        self._expire = expire
+
+class Deadlines:
+    """A timer for the next deadline, `due_us` by the clock `now_us`; `expire` removes it."""
+
+    def __init__(
+        self,
+        due_us: Callable[[], int | None],
+        expire: Callable[[], None],
+        now_us: Callable[[], int] = _monotonic_us,
+    ) -> None:
+        self._due_us, self._expire, self._now_us = due_us, expire, now_us
         self._timer: asyncio.TimerHandle | None = None
         self._until_us = 0
 
@@ -476,8 +484,13 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
         self._until_us = due_us
-        wait_s = max(0, due_us - time.monotonic_ns() // 1000) / 1e6
+        wait_s = max(0, due_us - self._now_us()) / 1e6
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._passed)
+
+    def cancel(self) -> None:
+        """Stops the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _passed(self) -> None:
         self._timer = None

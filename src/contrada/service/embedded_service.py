@@ -27,7 +27,7 @@ from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.dispatch_routes import Pending, Route
 from contrada.service.dispatcher import Dispatcher, new_router
-from contrada.service.envelope_factory import envelope_factory_of, runs_of, with_identity
+from contrada.service.envelope_factory import EnvelopeFactory, runs_of, with_identity
 from contrada.service.interface import ConnectionState, ServiceStatistics
 from contrada.service.loop_guards import (
     batches_of,
@@ -100,7 +100,7 @@ class EmbeddedService(BaseService):
         super().__init__(self._limits.service)
         self._states = ConnectionStates(on_connection)
         self._publish_wait_s = checked_wait(publish_wait_s)
-        self._stamp = envelope_factory_of(publisher)
+        self._stamp = EnvelopeFactory(publisher)
         self._stamped = self._stamp.stamped
         self.now_us = self._stamp.now_us
         self.dispatcher = dispatcher or _new_dispatcher(self._limits)

@@ -8,7 +8,7 @@ publisher's name is used again.
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -32,13 +32,15 @@ PUBLISHER_BYTES_MAX: Final = 128
 class EnvelopeFactory:
     """The envelopes of one publisher."""
 
-    def __init__(self, publisher: str | None = None) -> None:
-        """`publisher` is its name; the default is a random name."""
+    def __init__(self, publisher: "str | Signer | None" = None) -> None:
+        """`publisher` is its name, or its signer; the default is a random name."""
         self._token = token = secrets.token_hex(8)
+        self._sign: Callable[[Notification], Notification] | None = None
         if publisher is None:
-            self.publisher = token
-            self._prefix = token
+            self.publisher = self._prefix = token
         else:
+            if not isinstance(publisher, str):
+                self._sign, publisher = publisher.signed, publisher.publisher
             self.publisher = _checked(publisher)
             self._prefix = f"{publisher}.{token}"
         self.stays = False
@@ -61,7 +63,7 @@ class EnvelopeFactory:
             self.publisher = self._prefix = below
 
     def stamped(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
-        """The notifications with complete envelopes; given fields are kept.
+        """The notifications with complete envelopes, signed by a signer; given fields are kept.
 
         A notification with an id was published before; it keeps id, publisher and sequence. Raises
         InvalidValueError for one with another publisher and no number.
@@ -89,14 +91,14 @@ class EnvelopeFactory:
                 force_setattr(envelope, "sequence", self._sequence)
                 force_setattr(envelope, "time_us", time_us)
             stamped.append(each.with_envelope(envelope))
-        return stamped
+        return stamped if self._sign is None else [*map(self._sign, stamped)]
 
     def packed(self, item: Item) -> bytes | Notification:
         """The encoding of the stamped item, if it can be made at once.
 
-        Otherwise the result of `best_effort`. Raises as `notification_of`.
+        Otherwise, and with a signer, the result of `best_effort`. Raises as `notification_of`.
         """
-        if type(item) is dict:
+        if type(item) is dict and self._sign is None:
             number = self._sequence + 1
             name = f"{self._prefix}.{number}"
             packed = packed_at_once(item, name, self.publisher, number, self.now_us())
@@ -135,29 +137,6 @@ class EnvelopeFactory:
         if now_us > self._time_us:
             self._time_us, self._passed_us = now_us, passed_us
         return self._time_us
-
-
-class SigningEnvelopeFactory(EnvelopeFactory):
-    """The signed envelopes of one publisher."""
-
-    def __init__(self, signer: "Signer") -> None:
-        super().__init__(signer.publisher)
-        self._signed = signer.signed
-
-    def stamped(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
-        """As `EnvelopeFactory.stamped`; those of this publisher are signed."""
-        return [*map(self._signed, super().stamped(notifications, now_us))]
-
-    def packed(self, item: Item) -> bytes | Notification:
-        """As `EnvelopeFactory.packed`, never at once."""
-        return self.best_effort(notification_of(item))
-
-
-def envelope_factory_of(publisher: "str | Signer | None") -> EnvelopeFactory:
-    """The envelope factory of a publisher, given by its name or its signer."""
-    if publisher is None or isinstance(publisher, str):
-        return EnvelopeFactory(publisher)
-    return SigningEnvelopeFactory(publisher)
 
 
 def with_identity(notification: Notification) -> Notification:

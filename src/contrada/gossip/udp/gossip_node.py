@@ -73,7 +73,7 @@ from contrada.service import (
 from contrada.service.async_resource import AsyncResource
 from contrada.service.clock import wall_clock_us
 from contrada.service.embedded_service import LocalQueue
-from contrada.service.envelope_factory import envelope_factory_of, with_identity
+from contrada.service.envelope_factory import EnvelopeFactory, with_identity
 from contrada.service.loop_guards import check_loop, checked_when_full, running_loop
 from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.security.signatures import Signer
@@ -160,7 +160,7 @@ class GossipNode(AsyncResource):
         self._address = address
         self.limits = limits
         self._rates = rates or Rates()
-        self._stamp = envelope_factory_of(publisher)
+        self._stamp = EnvelopeFactory(publisher)
         self._seal = GroupSeal(key, self.group.agreed, senders_max=limits.senders_max)
         self._assembling = Reassembly(limits)
         self._inflow = Inflow(self._rates, passed_us(), limits.places_rated_max)

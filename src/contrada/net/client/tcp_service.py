@@ -76,12 +76,7 @@ from contrada.service import (
 )
 from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
-from contrada.service.envelope_factory import (
-    EnvelopeFactory,
-    envelope_factory_of,
-    runs_of,
-    with_identity,
-)
+from contrada.service.envelope_factory import EnvelopeFactory, runs_of, with_identity
 from contrada.service.loop_guards import (
     batches_of,
     check_options,
@@ -500,7 +495,7 @@ def _envelopes_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory
 
     Without a publisher name, the name is below that of the token, or assigned by the broker.
     """
-    stamp = envelope_factory_of(publisher or publisher_under(token))
+    stamp = EnvelopeFactory(publisher or publisher_under(token))
     stamp.stays = bool(publisher)
     return stamp
 
