@@ -22,11 +22,11 @@ import gzip
 import math
 import sys
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from functools import reduce
 from glob import glob
-from operator import or_
+from operator import and_, ge, gt, le, lt, or_
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -34,6 +34,7 @@ import msgspec
 
 from contrada.errors import ContradaError, InputError, MissingRequirementError, ServiceError
 from contrada.integrations.dialects.sql import sql_bounds
+from contrada.integrations.sources.source_pushdown import SqlColumn, column_of
 from contrada.integrations.sources.source_rows import errors_at, items_of, key_in, zone_of
 from contrada.model import Notification, ValueSet
 from contrada.model.algebra.sets import eq
@@ -48,7 +49,6 @@ from contrada.model.domains.values import (
     TEXT,
     TIME,
     check_user_name,
-    is_system_name,
 )
 from contrada.routing.router_messages import Offer
 from contrada.service.query.source_description import (
@@ -217,11 +217,13 @@ def _dataset(paths: Sequence[str], kind: FileFormat) -> Any:
             null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
         )
         format = arrow.dataset.CsvFileFormat(convert_options=options)
-    made = arrow.dataset.dataset(paths, format=format)
-    schemas = [each.physical_schema for each in made.get_fragments()]
-    schema = arrow.unify_schemas(schemas)
+    fragments = arrow.dataset.dataset(paths, format=format).get_fragments()
+    schema = arrow.unify_schemas([each.physical_schema for each in fragments])
     if kind == "csv":
-        schema = arrow.schema([_as_text(each) for each in schema])
+        is_time = arrow.types.is_temporal  # Texts in these files that look like times stay texts.
+        schema = arrow.schema(
+            [each.with_type(arrow.string()) if is_time(each.type) else each for each in schema]
+        )
     return arrow.dataset.dataset(paths, format=format, schema=schema)
 
 
@@ -250,12 +252,6 @@ def _found(pattern: str | Path) -> list[Path]:
     return sorted(each for each in map(Path, glob(str(pattern), recursive=True)) if each.is_file())
 
 
-def _as_text(field: Any) -> Any:
-    """Returns a field of CSV; times stay texts."""
-    arrow = _arrow()
-    return field.with_type(arrow.string()) if arrow.types.is_temporal(field.type) else field
-
-
 def _plain(column: Any) -> Any:
     """Returns a column with values that Python has: times in exact microseconds."""
     arrow = _arrow()
@@ -275,45 +271,37 @@ def _has_objects(kind: Any) -> bool:
 
 def pushed(question: SourceQuery, types: dict[str, Any]) -> Any:
     """Returns the Arrow condition on rows that may match; None for all."""
-    compute = _arrow().dataset
-    alternatives = []
+    columns = {
+        name: SqlColumn(name, kind, _has_objects(kind), not _arrow().types.is_nested(kind))
+        for name, kind in types.items()
+    }
+    alternatives: list[Any] = []
     intervals = 0
     for each in question.filters:
-        sides = []
-        for name, values in each.sets.items():
-            intervals += len(values.line) // 2 + 1
-            side = _side(name, values, types)
-            if side is not None:
-                sides.append(side)
+        intervals += sum(len(values.line) // 2 + 1 for values in each.sets.values())
+        sides = [_side(name, values, columns) for name, values in each.sets.items()]
+        sides = [side for side in sides if side is not None]
         if not sides:
             return None
-        alternatives.append(reduce(lambda a, b: a & b, sides))
+        alternatives.append(reduce(and_, sides))
     if intervals > INTERVALS_PUSHED_MAX:
         return None
-    return reduce(or_, alternatives, compute.scalar(False)) if alternatives else None
+    return reduce(or_, alternatives) if alternatives else None
 
 
-def _side(name: str, values: ValueSet, types: dict[str, Any]) -> Any:
+def _side(name: str, values: ValueSet, columns: Mapping[str, SqlColumn]) -> Any:
     """Returns the condition on one attribute; None for no condition."""
     dataset = _arrow().dataset
-    if is_system_name(name):
-        return None
-    is_absent_good = values.holds(ABSENT_KEY)
-    if name not in types:
-        may_be_inside = any(
-            name.startswith(f"{each}.") and _has_objects(kind) for each, kind in types.items()
-        )
-        return None if is_absent_good or may_be_inside else dataset.scalar(False)
-    kind = types[name]
-    if _has_objects(kind) or _arrow().types.is_nested(kind):
-        return None
+    column = column_of(name, values, columns)
+    if isinstance(column, bool):
+        return None if column else dataset.scalar(False)
     field = dataset.field(name)
     present = values & PRESENT
     there = field.is_valid()
     if present.text is None and present != PRESENT:
-        found = _present(field, kind, present)
+        found = _present(field, column.type, present)
         there = there if found is None else found
-    return there | field.is_null() if is_absent_good else there
+    return there | field.is_null() if values.holds(ABSENT_KEY) else there
 
 
 def _present(field: Any, kind: Any, values: ValueSet) -> Any:
@@ -323,21 +311,16 @@ def _present(field: Any, kind: Any, values: ValueSet) -> Any:
     if types.is_boolean(kind):
         found = [field == truth for truth in (False, True) if values.holds((BOOL, truth))]
     elif types.is_signed_integer(kind):
-        most = 2 ** (kind.bit_width - 1)
-        ends = (_integers(piece, 1, 1) for piece in _pieces(values, NUMBER))
-        found = _between(arrow, field, kind, ends, -most, most - 1)
+        found = list(_integers(field, kind, _bounds(values, NUMBER)))
     elif types.is_timestamp(kind) and kind.tz is not None:
-        over, under = _UNITS[kind.unit]
-        ends = (_integers(piece, over, under) for piece in _pieces(values, TIME))
-        found = _between(arrow, field, kind, ends, -(2**63), 2**63 - 1)
+        found = list(_integers(field, kind, _bounds(values, TIME), *_UNITS[kind.unit]))
     elif types.is_float64(kind):
-        found = [_doubles(field, piece) for piece in _pieces(values, NUMBER)]
+        found = [_doubles(field, *bounds) for bounds in _bounds(values, NUMBER)]
         if values.holds(NAN_KEY):
             found.append(field.is_nan())
     elif types.is_string(kind) or types.is_large_string(kind):
-        found = [
-            each for each in (_texts(field, p) for p in _pieces(values, TEXT)) if each is not None
-        ]
+        texts = (_texts(field, piece) for piece in _pieces(values, TEXT))
+        found = [each for each in texts if each is not None]
     else:
         return None
     return reduce(or_, found, arrow.dataset.scalar(False))
@@ -353,13 +336,24 @@ def _pieces(values: ValueSet, tag: int) -> list[HalfOpen]:
     return list(line.pieces(line.intersection(values.line, domain)))
 
 
-def _integers(piece: HalfOpen, over: int, under: int) -> tuple[int | None, int | None]:
-    """Returns the first and the last integer inside an interval after dividing and multiplying."""
-    low, high = (None if cut is None or len(cut) < 2 else cut[1] for cut in piece)
-    return (
-        None if low is None else _ceiling(low, over, under),
-        None if high is None else _ceiling(high, over, under) - 1,
-    )
+def _bounds(values: ValueSet, tag: int) -> Iterator[tuple[Any, Any]]:
+    """Yields the least and the least greater value of each interval; None for none."""
+    for piece in _pieces(values, tag):
+        low, high = (None if cut is None or len(cut) < 2 else cut[1] for cut in piece)
+        yield low, high
+
+
+def _integers(
+    field: Any, kind: Any, bounds: Iterable[tuple[Any, Any]], over: int = 1, under: int = 1
+) -> Iterator[Any]:
+    """Yields the ranges of integers, times `over` and divided by `under`, in the column's type."""
+    beyond = 2 ** (kind.bit_width - 1)
+    for low, high in bounds:
+        first = -beyond if low is None else max(_ceiling(low, over, under), -beyond)
+        last = beyond - 1 if high is None else min(_ceiling(high, over, under), beyond) - 1
+        if first <= last:
+            least, most = (_arrow().scalar(each, kind) for each in (first, last))
+            yield (field >= least) & (field <= most)
 
 
 def _ceiling(bound: Any, over: int, under: int) -> int:
@@ -371,33 +365,13 @@ def _ceiling(bound: Any, over: int, under: int) -> int:
     return int(-(-math.ceil(bound) * over // under))
 
 
-def _between(
-    arrow: Any,
-    field: Any,
-    kind: Any,
-    ends: Iterable[tuple[int | None, int | None]],
-    least: int,
-    most: int,
-) -> list[Any]:
-    """Returns a range of integers, as values of the column's own type."""
-    found = []
-    for low, high in ends:
-        low = least if low is None else max(low, least)
-        high = most if high is None else min(high, most)
-        if low <= high:
-            first, last = (arrow.scalar(each, kind) for each in (low, high))
-            found.append((field >= first) & (field <= last))
-    return found
-
-
-def _doubles(field: Any, piece: HalfOpen) -> Any:
+def _doubles(field: Any, low: Any, high: Any) -> Any:
     """Returns a range of doubles, which may be a step wider."""
-    low, high = (None if cut is None or len(cut) < 2 else cut[1] for cut in piece)
     first = -math.inf if low is None else float(low)
     last = math.inf if high is None else float(high)
-    if low is not None and first > low:  # type: ignore[operator]
+    if low is not None and first > low:
         first = math.nextafter(first, -math.inf)
-    if high is not None and last < high:  # type: ignore[operator]
+    if high is not None and last < high:
         last = math.nextafter(last, math.inf)
     return (field >= first) & (field <= last if high is None or last != high else field < last)
 
@@ -414,12 +388,7 @@ def _texts(field: Any, piece: HalfOpen) -> Any:
     return found
 
 
-_COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-}
+_COMPARE: Final = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 
 # --- statistics of Parquet --------------------------------------------------------------------
@@ -440,29 +409,18 @@ def _held(found: Any, types: dict[str, Any], zone: Any) -> dict[str, ValueSet]:
     return held
 
 
-def _is_ordered(kind: Any) -> bool:
-    """Whether the statistics of a type are in the order of attribute values."""
-    types = _arrow().types
-    return any(
-        is_one(kind)
-        for is_one in (
-            types.is_integer,
-            types.is_float32,
-            types.is_float64,
-            types.is_boolean,
-            types.is_string,
-            types.is_large_string,
-            types.is_date32,
-            types.is_decimal,
-            types.is_timestamp,
-        )
-    )
+_ORDERED: Final = (
+    *("integer", "float32", "float64", "boolean", "string", "large_string"),
+    *("date32", "decimal", "timestamp"),
+)
+"""Types with statistics in the order of attribute values."""
 
 
 def _of_group(column: Any, kind: Any, zone: Any) -> ValueSet:
     """Returns the values of a column in a row group; everything without statistics."""
     statistics = None if column is None else column.statistics
-    if statistics is None or not _is_ordered(kind):
+    types = _arrow().types
+    if statistics is None or not any(getattr(types, f"is_{each}")(kind) for each in _ORDERED):
         return EVERYTHING
     if not statistics.has_min_max:
         is_empty = statistics.has_null_count and statistics.null_count == column.num_values
@@ -476,4 +434,4 @@ def _of_group(column: Any, kind: Any, zone: Any) -> ValueSet:
     if low[0] != high[0] or high < low:
         return EVERYTHING
     values = within(low, high)
-    return values | eq(math.nan) if _arrow().types.is_floating(kind) else values
+    return values | eq(math.nan) if types.is_floating(kind) else values

@@ -4,7 +4,7 @@ This module needs `psycopg`, and is imported only for such a table.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import psycopg
@@ -12,8 +12,9 @@ import psycopg
 from contrada.integrations.dialects.sql.sql_writer import Clause, quote
 from contrada.integrations.sources.source_pushdown import (
     TABLE_BATCH_ROWS,
+    Pushed,
     SqlColumn,
-    condition,
+    place_of,
     pushed_to_postgres,
 )
 from contrada.integrations.sources.source_rows import key_in
@@ -21,7 +22,6 @@ from contrada.model import ValueSet
 from contrada.model.algebra.value_set import EVERYTHING, NOTHING, of_keys
 from contrada.model.domains.values import NAN
 from contrada.service.query.source_description import DESCRIBED_VALUES_MAX, within
-from contrada.service.query.source_query import SourceQuery
 
 _TEXTS: Final = frozenset(("text", "varchar"))
 _RANGED: Final = _TEXTS | {
@@ -44,7 +44,8 @@ class PostgresTables:
     """A read-only connection to PostgreSQL, in one transaction."""
 
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
-        self._connection = connection
+        self.connection = connection
+        self.pushed: Pushed = pushed_to_postgres
         if connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             connection.autocommit = False
             connection.read_only = True
@@ -57,9 +58,9 @@ class PostgresTables:
 
     def columns(self, table: Sequence[str]) -> list[SqlColumn]:
         """See `Database`. The order of texts in other encodings than UTF-8 is unknown."""
-        encoding = self._connection.info.parameter_status("server_encoding")
+        encoding = self.connection.info.parameter_status("server_encoding")
         unknown = frozenset() if encoding == "UTF8" else _TEXTS
-        rows = self._asked(_CATALOG, (_place(table),))
+        rows = self._asked(_CATALOG, (place_of(table),))
         return [
             SqlColumn(name, "" if kind in unknown else kind, has_objects=kind in _OBJECTS)
             for name, kind in rows
@@ -70,30 +71,21 @@ class PostgresTables:
     ) -> Iterator[Sequence[Any]]:
         """See `Database`. A server-side cursor holds the remaining rows."""
         names = ", ".join(quote(each.name) for each in columns)
-        text = f"SELECT {names} FROM {_place(table)} WHERE {where.text}"
+        text = f"SELECT {names} FROM {place_of(table)} WHERE {where.text}"
         row_factory = psycopg.rows.tuple_row
-        with self._connection.cursor(name="contrada", row_factory=row_factory) as cursor:
+        with self.connection.cursor(name="contrada", row_factory=row_factory) as cursor:
             cursor.itersize = TABLE_BATCH_ROWS
             yield from cursor.execute(_with_places(text), where.parameters)
 
-    def condition(self, question: SourceQuery, columns: Mapping[str, SqlColumn]) -> Clause:
-        """See `Database`."""
-        return condition(question, columns, pushed_to_postgres)
-
-    def described(
-        self, table: Sequence[str], columns: Sequence[SqlColumn], zone: Any
-    ) -> dict[str, ValueSet]:
+    def described(self, table: Sequence[str], column: SqlColumn, zone: Any) -> ValueSet:
         """Returns the values of a column if they are few, else their range.
 
         Everything for types without a known order.
         """
-        return {each.name: self._described(table, each, zone) for each in columns}
-
-    def _described(self, table: Sequence[str], column: SqlColumn, zone: Any) -> ValueSet:
         if column.type not in _COUNTED:
             return EVERYTHING
         name = quote(column.name) + (' COLLATE "C"' if column.type in _TEXTS else "")
-        there = f"FROM {_place(table)} WHERE {quote(column.name)} IS NOT NULL"
+        there = f"FROM {place_of(table)} WHERE {quote(column.name)} IS NOT NULL"
         query = f"SELECT DISTINCT {name} {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
         found = self._asked(_with_places(query), ())
         if len(found) <= DESCRIBED_VALUES_MAX:
@@ -109,16 +101,8 @@ class PostgresTables:
         return within(first, last)
 
     def _asked(self, text: str, parameters: Sequence[Any]) -> list[Sequence[Any]]:
-        with self._connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+        with self.connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
             return list(cursor.execute(text, parameters).fetchall())
-
-    def close(self) -> None:
-        """See `Database`."""
-        self._connection.close()
-
-
-def _place(table: Sequence[str]) -> str:
-    return ".".join(map(quote, table))
 
 
 _PIECE: Final = re.compile(r"""("(?:[^"]|"")*")|('(?:[^']|'')*')|\?|%""")

@@ -28,7 +28,7 @@ Source: CU-CS-948-03 §4 (query application).
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -77,7 +77,7 @@ class SqlColumn:
     """A column: its type, and whether its values may be objects, or of other types."""
 
     name: str
-    type: str
+    type: Any
     has_objects: bool = False
     is_typed: bool = True
 
@@ -100,17 +100,9 @@ def condition(question: SourceQuery, columns: Mapping[str, SqlColumn], pushed: P
 
 def _side(name: str, values: ValueSet, columns: Mapping[str, SqlColumn], pushed: Pushed) -> Clause:
     """Returns the condition on one attribute."""
-    if is_system_name(name):
-        return TRUE
-    column = columns.get(name)
-    is_absent_good = values.holds(ABSENT_KEY)
-    if column is None:
-        may_be_inside = any(
-            each.has_objects and name.startswith(f"{each.name}.") for each in columns.values()
-        )
-        return TRUE if is_absent_good or may_be_inside else FALSE
-    if column.has_objects or not column.is_typed:
-        return TRUE
+    column = column_of(name, values, columns)
+    if isinstance(column, bool):
+        return TRUE if column else FALSE
     present = values & PRESENT
     if present == PRESENT:
         there = Clause(f"{quote(name)} IS NOT NULL")
@@ -119,9 +111,26 @@ def _side(name: str, values: ValueSet, columns: Mapping[str, SqlColumn], pushed:
         there = pushed(column, of_cuts(line.union(present.line, line.ALL_TEXT)))
     else:
         there = pushed(column, present)
-    if not is_absent_good:
+    if not values.holds(ABSENT_KEY):
         return there
     return TRUE if there == TRUE else any_of([Clause(f"{quote(name)} IS NULL"), there])
+
+
+def column_of(name: str, values: ValueSet, columns: Mapping[str, SqlColumn]) -> SqlColumn | bool:
+    """Returns the column for the condition on an attribute; without one, whether rows may match."""
+    if is_system_name(name):
+        return True
+    column = columns.get(name)
+    if column is not None:
+        return column.has_objects or not column.is_typed or column
+    return values.holds(ABSENT_KEY) or any(
+        each.has_objects and name.startswith(f"{each.name}.") for each in columns.values()
+    )
+
+
+def place_of(table: Sequence[str]) -> str:
+    """Returns the quoted name of a table."""
+    return ".".join(map(quote, table))
 
 
 # --- SQLite -----------------------------------------------------------------------------------
@@ -153,8 +162,7 @@ def is_boolean(declared: str) -> bool:
 
 def pushed_to_sqlite(column: SqlColumn, values: ValueSet) -> Clause:
     """See the module."""
-    affinity = affinity_of(column.type)
-    name = quote(column.name)
+    affinity, name = affinity_of(column.type), quote(column.name)
     parts = []
     if affinity != "TEXT":
         parts.append(_of_kind(column.name, values, NUMBER, sqlite=True))
@@ -163,26 +171,20 @@ def pushed_to_sqlite(column: SqlColumn, values: ValueSet) -> Clause:
     texts = _domain(values, TEXT)
     if not texts.is_empty:
         found = _texts(column.name, texts, collation="BINARY", sqlite=True)
-        if affinity not in ("TEXT", "BLOB") and any(map(_spells_number, found.parameters)):
+        if affinity not in ("TEXT", "BLOB") and any(
+            isinstance(each, str) and _SPELLS_NUMBER.fullmatch(each) for each in found.parameters
+        ):
             found = Clause(f"{name} >= ''")  # It would be compared as the number.
         parts += [found, Clause(f"{name} >= x''")]
     return any_of(parts)
-
-
-def _spells_number(parameter: Any) -> bool:
-    return isinstance(parameter, str) and _SPELLS_NUMBER.fullmatch(parameter) is not None
 
 
 # --- PostgreSQL -------------------------------------------------------------------------------
 
 _POSTGRES: Final[Mapping[str, int]] = {
     "bool": BOOL,
-    "int2": NUMBER,
-    "int4": NUMBER,
-    "int8": NUMBER,
-    "float8": NUMBER,
-    "text": TEXT,
-    "varchar": TEXT,
+    **dict.fromkeys(("int2", "int4", "int8", "float8"), NUMBER),
+    **dict.fromkeys(("text", "varchar"), TEXT),
     "timestamptz": TIME,
 }
 
@@ -190,13 +192,12 @@ _POSTGRES: Final[Mapping[str, int]] = {
 def pushed_to_postgres(column: SqlColumn, values: ValueSet) -> Clause:
     """See the module."""
     tag = _POSTGRES.get(column.type)
+    name, any_value = quote(column.name), Clause(f"{quote(column.name)} IS NOT NULL")
     if tag is None:
-        return Clause(f"{quote(column.name)} IS NOT NULL")
+        return any_value
     if tag == TEXT:
-        texts = _domain(values, TEXT)
-        found = _texts(column.name, texts, collation="C", sqlite=False)
-        is_sayable = not any("\0" in str(each) for each in found.parameters)
-        return found if is_sayable else Clause(f"{quote(column.name)} IS NOT NULL")
+        found = _texts(column.name, _domain(values, TEXT), collation="C", sqlite=False)
+        return any_value if any("\0" in str(each) for each in found.parameters) else found
     found = _of_kind(column.name, values, tag, sqlite=False)
     if tag == TIME:
         return Clause(found.text, tuple(map(datetime_of, found.parameters)))  # type: ignore[arg-type]
@@ -204,10 +205,10 @@ def pushed_to_postgres(column: SqlColumn, values: ValueSet) -> Clause:
         return found
     parameters = [_number(each, column.type) for each in found.parameters]
     if None in parameters:
-        return Clause(f"{quote(column.name)} IS NOT NULL")
+        return any_value
     found = Clause(found.text, tuple(parameters))  # type: ignore[arg-type]
     if column.type == "float8" and values.holds(NAN_KEY):
-        return any_of([found, Clause(f"{quote(column.name)} = 'NaN'")])
+        return any_of([found, Clause(f"{name} = 'NaN'")])
     return found
 
 
@@ -229,12 +230,9 @@ def _domain(values: ValueSet, tag: int) -> ValueSet:
     return values & of_cuts(line.domain(tag))
 
 
-_KINDS: Final[Mapping[int, ColumnKind]] = {
-    BOOL: "boolean",
-    NUMBER: "number",
-    TEXT: "text",
-    TIME: "time",
-}
+_KINDS: Final[Mapping[int, ColumnKind]] = dict(
+    zip((BOOL, NUMBER, TEXT, TIME), ("boolean", "number", "text", "time"), strict=True)
+)
 
 
 def _of_kind(name: str, values: ValueSet, tag: int, *, sqlite: bool, collation: str = "") -> Clause:

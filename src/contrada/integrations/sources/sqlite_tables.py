@@ -5,7 +5,7 @@ bytes, as blobs are. In a column declared BOOLEAN 0 and 1 are truth values.
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
@@ -13,16 +13,16 @@ from typing import Any, Final
 from contrada.integrations.dialects.sql.sql_writer import Clause, quote
 from contrada.integrations.sources.source_pushdown import (
     TABLE_BATCH_ROWS,
+    Pushed,
     SqlColumn,
-    condition,
     is_boolean,
+    place_of,
     pushed_to_sqlite,
 )
 from contrada.model import ValueSet
 from contrada.model.algebra.value_set import NOTHING, of_keys
 from contrada.model.domains.values import BOOL, NUMBER, key_of
 from contrada.service.query.source_description import DESCRIBED_VALUES_MAX, within
-from contrada.service.query.source_query import SourceQuery
 
 _KINDS_OF_TABLES: Final = """
 SELECT type FROM pragma_table_list
@@ -41,7 +41,8 @@ class SqliteTables:
         connection.execute("PRAGMA query_only = ON")
         if not connection.in_transaction:
             connection.execute("BEGIN")
-        self._connection = connection
+        self.connection = connection
+        self.pushed: Pushed = pushed_to_sqlite
 
     @classmethod
     def of_file(cls, path: str | Path) -> "SqliteTables":
@@ -54,9 +55,9 @@ class SqliteTables:
         query = "SELECT name, type FROM pragma_table_xinfo(?1, ?2) WHERE hidden <> 1 ORDER BY cid"
         schema = table[-2] if len(table) > 1 else None
         place = table[-1], schema
-        kinds = self._connection.execute(_KINDS_OF_TABLES, place)
+        kinds = self.connection.execute(_KINDS_OF_TABLES, place)
         is_typed = all(kind == "table" for (kind,) in kinds)
-        rows = self._connection.execute(query, place)
+        rows = self.connection.execute(query, place)
         return [SqlColumn(_named(name), kind, is_typed=is_typed) for name, kind in rows]
 
     def rows(
@@ -65,33 +66,24 @@ class SqliteTables:
         """See `Database`."""
         truths = [at for at, each in enumerate(columns) if is_boolean(each.type)]
         names = ", ".join(quote(each.name) for each in columns)
-        text = f"SELECT {names} FROM {_place(table)} WHERE {where.text}"
-        cursor = self._connection.execute(text, where.parameters)
+        text = f"SELECT {names} FROM {place_of(table)} WHERE {where.text}"
+        cursor = self.connection.execute(text, where.parameters)
         while batch := cursor.fetchmany(TABLE_BATCH_ROWS):
             if truths:
                 batch = [_with_truths(row, truths) for row in batch]
             yield from batch
 
-    def condition(self, question: SourceQuery, columns: Mapping[str, SqlColumn]) -> Clause:
-        """See `Database`."""
-        return condition(question, columns, pushed_to_sqlite)
-
-    def described(
-        self, table: Sequence[str], columns: Sequence[SqlColumn], zone: object
-    ) -> dict[str, ValueSet]:
+    def described(self, table: Sequence[str], column: SqlColumn, _: object) -> ValueSet:
         """Returns the values of a column if they are few, else the range of each type."""
-        return {each.name: self._described(table, each) for each in columns}
-
-    def _described(self, table: Sequence[str], column: SqlColumn) -> ValueSet:
-        name, place = quote(column.name), _place(table)
+        name, place = quote(column.name), place_of(table)
         there = f"FROM {place} WHERE {name} IS NOT NULL"
         query = f"SELECT DISTINCT {name} COLLATE BINARY {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
-        values = self._connection.execute(query).fetchall()
+        values = self.connection.execute(query).fetchall()
         if len(values) <= DESCRIBED_VALUES_MAX:
             return self._with_truths_of(column, of_keys([key_of(value) for (value,) in values]))
         kind = f"CASE typeof({name}) WHEN 'real' THEN 'integer' ELSE typeof({name}) END"
         ends = f"min({name} COLLATE BINARY), max({name} COLLATE BINARY)"
-        found = self._connection.execute(f"SELECT {ends} {there} GROUP BY {kind}").fetchall()
+        found = self.connection.execute(f"SELECT {ends} {there} GROUP BY {kind}").fetchall()
         sets = [within(key_of(low), key_of(high)) for low, high in found]
         return self._with_truths_of(column, reduce(ValueSet.__or__, sets, NOTHING))
 
@@ -101,14 +93,6 @@ class SqliteTables:
             return values
         found = [truth for number, truth in _TRUTHS.items() if values.holds((NUMBER, number))]
         return values | of_keys([(BOOL, truth) for truth in found])
-
-    def close(self) -> None:
-        """See `Database`."""
-        self._connection.close()
-
-
-def _place(table: Sequence[str]) -> str:
-    return ".".join(map(quote, table))
 
 
 def _named(name: str | bytes) -> str:

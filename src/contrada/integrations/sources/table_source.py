@@ -9,7 +9,7 @@ Each query reads the columns and their types from the database.
 """
 
 import sqlite3
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 from contrada.errors import InputError, MissingRequirementError, ServiceError
 from contrada.integrations.dialects.sql.sql_writer import Clause
-from contrada.integrations.sources.source_pushdown import SqlColumn
+from contrada.integrations.sources.source_pushdown import Pushed, SqlColumn, condition
 from contrada.integrations.sources.source_rows import errors_at, items_of, zone_of
 from contrada.integrations.sources.sqlite_tables import SqliteTables
 from contrada.model import Notification, ValueSet
@@ -31,29 +31,19 @@ from contrada.service.subjects import Offered
 class Database(Protocol):
     """A connection to a database of some kind."""
 
+    connection: Any
+    pushed: Pushed
+
     def columns(self, table: Sequence[str]) -> list[SqlColumn]:
         """Returns the columns of a table; an empty list if there is no such table."""
-        ...
 
     def rows(
         self, table: Sequence[str], columns: Sequence[SqlColumn], where: Clause
     ) -> Iterator[Sequence[Any]]:
         """Yields the rows for which a condition holds, in batches."""
-        ...
 
-    def condition(self, question: SourceQuery, columns: Mapping[str, SqlColumn]) -> Clause:
-        """Returns the part of a query that the database evaluates."""
-        ...
-
-    def described(
-        self, table: Sequence[str], columns: Sequence[SqlColumn], zone: Any
-    ) -> dict[str, ValueSet]:
-        """Returns the values of the columns."""
-        ...
-
-    def close(self) -> None:
-        """Closes the connection."""
-        ...
+    def described(self, table: Sequence[str], column: SqlColumn, zone: Any) -> ValueSet:
+        """Returns the values of a column."""
 
 
 DatabaseConnector: TypeAlias = Callable[[], Any]
@@ -102,7 +92,7 @@ class TableSource:
         """See `DataSource`. Cost: a connection, and some microseconds for each accepted row."""
         with self._opened() as database:
             columns = self._columns(database)
-            where = database.condition(question, {each.name: each for each in columns})
+            where = condition(question, {each.name: each for each in columns}, database.pushed)
             rows = database.rows(self._table, columns, where)
             names = [each.name for each in columns]
             items = items_of(self.place, names, rows, self._zone)
@@ -115,16 +105,19 @@ class TableSource:
     def _described(self) -> Offer:
         with self._opened() as database:
             columns = self._columns(database)
-            sets = database.described(self._table, columns, self._zone)
-            return description_of_columns(
-                sets, is_whole=not any(each.has_objects for each in columns)
-            )
+            sets = {
+                each.name: database.described(self._table, each, self._zone) for each in columns
+            }
+            is_whole = not any(each.has_objects for each in columns)
+            return description_of_columns(sets, is_whole=is_whole)
 
     @contextmanager
     def _opened(self) -> Iterator[Database]:
         """Opens a connection; its errors are raised with the place."""
-        with errors_at(self.place, _is_of_database), closing(self._open()) as database:
-            yield database
+        with errors_at(self.place, _is_of_database):
+            database = self._open()
+            with closing(database.connection):
+                yield database
 
     def _columns(self, database: Database) -> list[SqlColumn]:
         """Returns the columns that are attributes. Raises InputError for a missing one."""
