@@ -14,11 +14,10 @@ from urllib.parse import quote, unquote_to_bytes
 
 from starlette.datastructures import Headers
 
-from contrada.errors import ContradaError, LimitError, RefusedRequestError
+from contrada.errors import ContradaError, EncodingError, LimitError, RefusedRequestError
+from contrada.integrations.dialects.json_text import decode_json
 from contrada.integrations.http.event_translation import (
     checked_event,
-    event_in,
-    events_in,
     notification_of,
     notification_of_binary,
 )
@@ -51,14 +50,20 @@ def notifications_in(
     kind, _, parameters = given.partition(";")
     kind = kind.strip().lower()
     if not kind.startswith(_FAMILY):
-        yield from notifications_of([_binary(headers, given, body)], limits, _from_binary)
+        event = _binary(headers, given), body
+        yield from notifications_of([event], limits, lambda each: notification_of_binary(*each))
         return
     _check_charset(parameters)
     if kind == STRUCTURED:
-        yield from notifications_of([body], limits, lambda text: notification_of(event_in(text)))
+        yield from notifications_of(
+            [body], limits, lambda text: notification_of(checked_event(decode_json(text)))
+        )
     elif kind == BATCH:
         try:
-            events = events_in(body)
+            events = decode_json(body)
+            if not isinstance(events, list):
+                found = type(events).__name__
+                raise EncodingError("CloudEvents", f"expected an array, found {found}")
         except ContradaError as error:
             raise RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
         yield from notifications_of(events, limits)
@@ -93,7 +98,8 @@ def _check_charset(parameters: str) -> None:
             raise RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
 
 
-def _binary(headers: Headers, content_type: str, body: bytes) -> tuple[dict[str, str], bytes]:
+def _binary(headers: Headers, content_type: str) -> dict[str, str]:
+    """Returns the context attributes of a request in binary mode. Raises RefusedRequestError."""
     attributes: dict[str, str] = {}
     for name, value in headers.items():
         if name.startswith(_PREFIX):
@@ -109,11 +115,7 @@ def _binary(headers: Headers, content_type: str, body: bytes) -> tuple[dict[str,
         raise RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
     if content_type:
         attributes["datacontenttype"] = content_type
-    return attributes, body
-
-
-def _from_binary(event: tuple[dict[str, str], bytes]) -> Notification:
-    return notification_of_binary(*event)
+    return attributes
 
 
 def _decode_header(name: str, value: str) -> str:

@@ -12,7 +12,7 @@ is NOTIFICATION_TYPE, and its data is the output of `sub --json`.
 Source: CloudEvents 1.0.2, JSON Event Format 1.0.2.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
@@ -31,7 +31,6 @@ from contrada.integrations.dialects.cloudevents.cloudevent_json import (
     is_json,
     is_time,
 )
-from contrada.integrations.dialects.json_text import decode_json
 from contrada.integrations.files.json_output import shown_text
 from contrada.model import Notification
 
@@ -107,21 +106,6 @@ def notification_of_binary(attributes: Mapping[str, str], data: bytes) -> Notifi
         return plain
     content_type = attributes.get("datacontenttype", "")
     return cloudevents.with_data(plain, data, content_type or BINARY_TYPE)
-
-
-def events_in(text: bytes) -> Sequence[Any]:
-    """Decodes a batch in the JSON format; its events are not checked. Raises EncodingError,
-    LimitError.
-    """
-    found = decode_json(text)
-    if not isinstance(found, list):
-        raise EncodingError("CloudEvents", f"expected an array, found {type(found).__name__}")
-    return found
-
-
-def event_in(text: bytes) -> Mapping[str, Any]:
-    """Decodes an event in the JSON format. Raises EncodingError, LimitError."""
-    return checked_event(decode_json(text))
 
 
 def checked_event(found: Any) -> Mapping[str, Any]:

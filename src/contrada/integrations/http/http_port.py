@@ -45,19 +45,16 @@ _TOO_LARGE: Final = (
 _FRAMING_PER_BYTE: Final = 8
 """A chunk of one byte has five bytes of framing; some more allow leading zeros in its size."""
 
+_HEAD: Final = "head"
+_UNSENT: Final = "unsent"
+
 _BAD_UPGRADE: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class _TooLargeError(Exception):
-    """Raised through the parser, which turns it into its own error."""
-
-
-class _TooManyError(Exception):
-    """Raised through the parser, for too many pipelined requests."""
-
-
-class _WrongHostError(Exception):
-    """Raised through the parser: RFC 9112 §3.2 requires 400 without exactly one `Host` header."""
+class _RefusedError(Exception):
+    """Raised through the parser, which turns it into its own error: a head is too large, too many
+    requests are pipelined, or there is not exactly one `Host` header (RFC 9112 §3.2).
+    """
 
 
 class BoundedConfig(Config):
@@ -74,8 +71,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._limits = self.config.limits
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._unsent_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        """The time for the next head, and for the client to read its answers."""
         self._head_bytes = 0
         """Parsed bytes of the current head."""
         self._unparsed_bytes = 0
@@ -94,25 +91,24 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.connections) > self._limits.http_connections_max:
             transport.write(_FULL)
             self._close()
-        self._start_head_timer()
+        self._start(_HEAD, self._limits.head_wait_s, self.timeout_keep_alive_handler)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the timers and the running request."""
-        self._stop_head_timer()
-        self._stop_unsent_timer()
+        self._stop(_HEAD, _UNSENT)
         super().connection_lost(exc)
         self._disconnect()
 
     def pause_writing(self) -> None:
         """Starts the time for the client to read."""
         super().pause_writing()
-        self._start_unsent_timer()
+        self._start(_UNSENT, self._limits.unsent_wait_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Stops the time for the client to read."""
         super().resume_writing()
         if not self.transport.is_closing():
-            self._stop_unsent_timer()
+            self._stop(_UNSENT)
 
     def timeout_keep_alive_handler(self) -> None:
         """Closes the connection: the next head is late."""
@@ -166,7 +162,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Counts a part of the request line."""
         self._head_bytes += len(url)
         if self._is_head_too_large():
-            raise _TooLargeError
+            raise _RefusedError
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -176,18 +172,18 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes += len(name) + len(value)
         super().on_header(name, value)
         if self._is_head_too_large():
-            raise _TooLargeError
+            raise _RefusedError
 
     def on_headers_complete(self) -> None:
         """Checks a complete head, and stops its timer; the reader bounds the body."""
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
-            raise _WrongHostError
+            raise _RefusedError
         self._is_in_head = False
-        self._stop_head_timer()
+        self._stop(_HEAD)
         super().on_headers_complete()
         if len(self.pipeline) > self._limits.pipelined_max:
-            raise _TooManyError
+            raise _RefusedError
 
     def on_body(self, body: bytes) -> None:
         """Subtracts the content of a body and its usual framing from the framing bytes."""
@@ -210,7 +206,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self._is_in_message and not self._is_in_head:
             self._close()
         else:
-            self._start_head_timer()
+            self._start(_HEAD, self._limits.head_wait_s, self.timeout_keep_alive_handler)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Starts to answer a request."""
@@ -219,15 +215,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         """Hands the connection to the WebSocket protocol."""
-        self._stop_head_timer()
-        self._stop_unsent_timer()
+        self._stop(_HEAD, _UNSENT)
         super().handle_websocket_upgrade()
 
     def _close(self) -> None:
         """Closes the connection after its last bytes, and cuts a client that does not read them."""
         self.transport.close()
         self._disconnect()
-        self._start_unsent_timer()
+        self._start(_UNSENT, self._limits.unsent_wait_s, self.transport.abort)
 
     def _disconnect(self) -> None:
         """Signals the disconnect to the running request; uvicorn signals only the last received."""
@@ -237,25 +232,15 @@ class BoundedProtocol(HttpToolsProtocol):
                 cycle.disconnected = True
                 cycle.message_event.set()
 
-    def _start_unsent_timer(self) -> None:
-        if self._unsent_timer is None:
-            wait_s = self._limits.unsent_wait_s
-            self._unsent_timer = self.loop.call_later(wait_s, self.transport.abort)
+    def _start(self, timer: str, wait_s: float, act: Callable[[], object]) -> None:
+        """Starts a timer, unless it runs already or has ended."""
+        if timer not in self._timers:
+            self._timers[timer] = self.loop.call_later(wait_s, act)
 
-    def _stop_unsent_timer(self) -> None:
-        if self._unsent_timer is not None:
-            self._unsent_timer.cancel()
-            self._unsent_timer = None
-
-    def _start_head_timer(self) -> None:
-        if self._head_timer is None:
-            wait_s = self._limits.head_wait_s
-            self._head_timer = self.loop.call_later(wait_s, self.timeout_keep_alive_handler)
-
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _stop(self, *timers: str) -> None:
+        for each in timers:
+            if (handle := self._timers.pop(each, None)) is not None:
+                handle.cancel()
 
 
 class BoundedWebSocket(LingeringWebSocket):

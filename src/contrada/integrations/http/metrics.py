@@ -112,15 +112,17 @@ def _of_broker(counts: Mapping[str, Any]) -> Iterator[Metric]:
     for name, (metric, text) in _COUNTERS.items():
         yield CounterMetricFamily(f"contrada_{metric}", text, value=counts.get(name, 0))
     for name, (label, text) in _LABELLED.items():
-        yield _labelled(CounterMetricFamily(f"contrada_{name}", text, labels=[label]), counts, name)
+        yield _labelled(CounterMetricFamily, name, label, text, counts.get(name, {}))
     for name, (label, text) in _LABELLED_GAUGES.items():
-        yield _labelled(GaugeMetricFamily(f"contrada_{name}", text, labels=[label]), counts, name)
+        yield _labelled(GaugeMetricFamily, name, label, text, counts.get(name, {}))
     yield _latencies(counts)
 
 
-def _labelled(family: Any, counts: Mapping[str, Any], name: str) -> Metric:
-    for label, count in counts.get(name, {}).items():
-        family.add_metric([label], count)
+def _labelled(kind: Any, name: str, label: str, text: str, counts: Mapping[str, Any]) -> Metric:
+    """Returns a family of metrics, one for each count."""
+    family = kind(f"contrada_{name}", text, labels=[label])
+    for shown, count in counts.items():
+        family.add_metric([shown], count)
     return family  # type: ignore[no-any-return]
 
 
@@ -147,22 +149,16 @@ def _of_gateway(counts: GatewayCounts, connections: int) -> Iterator[Metric]:
     for (endpoint, status), count in counts.requests.items():
         requests.add_metric([endpoint, str(int(status))], count)
     yield requests
-    yield CounterMetricFamily(
-        "contrada_http_events_published",
-        "Events that were published over HTTP.",
-        value=counts.events,
-    )
-    yield CounterMetricFamily(
-        "contrada_http_events_delivered", "Events written to streams.", value=counts.delivered
-    )
-    for name, text, label, found in (
-        ("dropped", "Events that streams lost.", "reason", counts.dropped),
-        ("pushed", "Events for sinks, by result.", "result", counts.pushed),
+    for name, text, value in (
+        ("published", "Events that were published over HTTP.", counts.events),
+        ("delivered", "Events written to streams.", counts.delivered),
     ):
-        family = CounterMetricFamily(f"contrada_http_events_{name}", text, labels=[label])
-        for shown, count in found.items():
-            family.add_metric([shown], count)
-        yield family
+        yield CounterMetricFamily(f"contrada_http_events_{name}", text, value=value)
+    for name, label, text, found in (
+        ("dropped", "reason", "Events that streams lost.", counts.dropped),
+        ("pushed", "result", "Events for sinks, by result.", counts.pushed),
+    ):
+        yield _labelled(CounterMetricFamily, f"http_events_{name}", label, text, found)
     for name, text, value in (
         ("connections", "Connections of the HTTP port.", connections),
         ("streams", "Open event streams.", counts.streams),

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -52,6 +52,7 @@ from contrada.integrations.http.token_services import TokenService, TokenService
 from contrada.model import Notification
 from contrada.net.broker.broker import Broker
 from contrada.service.backoff import Backoff
+from contrada.service.loop_guards import first_of
 from contrada.service.security.principals import NOT_PERMITTED
 
 _PEER: Final = "sinks"
@@ -220,7 +221,7 @@ class Pushes:
             try:
                 push.renewed.clear()
                 async with self._accesses.use(push.stored.token, _PEER) as access:
-                    await _while_open(access, self._read(push, access, backoff))
+                    await first_of(self._read(push, access, backoff), _fail_at_end(access))
             except Exception as error:  # noqa: BLE001 - logged, and the subscription goes on
                 if not push.in_force.done():
                     push.in_force.set_exception(error)
@@ -337,21 +338,12 @@ class Pushes:
         return answer.status
 
 
-async def _while_open(access: TokenService, work: Coroutine[Any, Any, None]) -> None:
-    """Runs the work until the broker ends the connection, even in the middle of a push. The user
-    may have lost the permission to read the event that is being pushed. Raises ServiceClosedError.
+async def _fail_at_end(access: TokenService) -> None:
+    """Fails when the broker ends the connection, even in the middle of a push: the user may have
+    lost the permission to read the event. Raises ServiceClosedError.
     """
-    working = asyncio.ensure_future(work)
-    ending = asyncio.ensure_future(wait_closed(access.service))
-    try:
-        await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ServiceClosedError("the broker has ended the connection")
-        working.result()
-    finally:
-        working.cancel()
-        ending.cancel()
-        await asyncio.gather(working, ending, return_exceptions=True)
+    await wait_closed(access.service)
+    raise ServiceClosedError("the broker has ended the connection")
 
 
 def _is_final(status: int) -> bool:

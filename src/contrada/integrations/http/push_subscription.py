@@ -115,6 +115,11 @@ class Push:
     def __init__(self, stored: StoredPush, rule: Any, turns: asyncio.Semaphore) -> None:
         """`turns` bounds the concurrent pushes of its owner, over all of the owner's sinks."""
         self.stored = stored
+        self.id, self.sink = stored.id, str(stored.wanted["sink"])
+        self.owner = owner_of(stored.token)
+        """The user of its token, also of one that replaces it."""
+        self.durable = f"{self.owner}/http-{self.id}"
+        """The name of its durable subscription, below that of its owner."""
         self.rule = rule
         self.turns = turns
         self.progress = PushProgress()
@@ -123,26 +128,6 @@ class Push:
         """Done when the subscription is in force for the first time, or has failed."""
         self.renewed = asyncio.Event()
         """Set when its token was replaced."""
-
-    @property
-    def id(self) -> str:
-        """Its identifier in the API."""
-        return self.stored.id
-
-    @property
-    def owner(self) -> str:
-        """The user of its token."""
-        return owner_of(self.stored.token)
-
-    @property
-    def sink(self) -> str:
-        """The address of the sink."""
-        return str(self.stored.wanted["sink"])
-
-    @property
-    def durable(self) -> str:
-        """The name of its durable subscription, below that of its owner."""
-        return f"{self.owner}/http-{self.id}"
 
     def renew(self, token: str) -> None:
         """Replaces its token with the new token of its owner."""

@@ -77,14 +77,14 @@ class Sinks:
                 raise ValueError
             if any(each.isspace() or not each.isprintable() for each in sink):
                 raise ValueError
-        except ValueError:
+            address = _address_in(host)
+            if address is None:
+                check_host(host)
+        except (ValueError, AddressError):
             raise InvalidValueError(sink, _EXPECTED) from None
         if parts.username is not None or parts.password is not None:
             raise InvalidValueError("sink", "no user and password in an address: send headers")
-        address = _address_in(host)
-        if address is None:
-            _check_name(sink, host)
-        elif not self._is_allowed(address):
+        if address is not None and not self._is_allowed(address):
             raise InvalidValueError(sink, "sinks at private addresses are not allowed here")
 
     def _is_allowed(self, address: IPv4Address | IPv6Address) -> bool:
@@ -110,7 +110,8 @@ class Sinks:
                     read += len(part)
                     if read > limits.push_answer_bytes_max:
                         break
-                return PushAnswer(answer.status, retry_after=_retry_after(answer.headers))
+                given = {name.lower(): value.decode("latin-1") for name, value in answer.headers}
+                return PushAnswer(answer.status, retry_after=given.get(b"retry-after", ""))
         except TimeoutError:
             return PushAnswer(0, f"no answer within {limits.push_wait_s:g} s")
         except _BAD as error:
@@ -120,13 +121,6 @@ class Sinks:
         """Closes all connections."""
         if self._pool is not None:
             await self._pool.aclose()
-
-
-def _retry_after(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    for name, value in headers:
-        if name.lower() == b"retry-after":
-            return value.decode("latin-1")
-    return ""
 
 
 def _address_in(host: str) -> IPv4Address | IPv6Address | None:
@@ -142,13 +136,6 @@ def _address_in(host: str) -> IPv4Address | IPv6Address | None:
         return IPv4Address(socket.inet_aton(plain))
     except OSError:
         return None
-
-
-def _check_name(sink: str, host: str) -> None:
-    try:
-        check_host(host)
-    except AddressError:
-        raise InvalidValueError(sink, _EXPECTED) from None
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -214,17 +201,8 @@ def check_headers(given: Mapping[str, str]) -> None:
 
 
 _OWN: Final = {
-    "host",
-    "connection",
-    "content-length",
-    "content-type",
-    PUSHED_BY.lower(),
-    "expect",
-    "keep-alive",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
+    *("host", "connection", "content-length", "content-type", PUSHED_BY.lower(), "expect"),
+    *("keep-alive", "proxy-authorization", "proxy-connection", "te", "trailer"),
+    *("transfer-encoding", "upgrade"),
 }
+"""Headers that a push has of its own, or that concern its connection."""

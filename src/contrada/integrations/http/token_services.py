@@ -15,22 +15,13 @@ import hmac
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Any
 
 from contrada.errors import ConnectionFailedError, LimitError, ServiceClosedError
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.local_client import ServiceOfToken
 from contrada.net.client.tcp_service import TcpService
 from contrada.service.security.principals import NOT_PERMITTED
-
-
-class CuttableStream(Protocol):
-    """An event stream that another request can end."""
-
-    ended: asyncio.Event
-
-    def cut(self) -> None:
-        """Ends it now."""
 
 
 class TokenService:
@@ -45,8 +36,8 @@ class TokenService:
         self.idle: asyncio.TimerHandle | None = None
         self.publishing = asyncio.Lock()
         """Held during a publication, so that refused indices belong to one request."""
-        self.streams: dict[str, set[CuttableStream]] = {}
-        """The open streams of durable subscriptions, by name."""
+        self.streams: dict[str, set[Any]] = {}
+        """Each open `EventStream` of a durable subscription, by its name."""
 
 
 async def wait_closed(service: TcpService) -> None:
