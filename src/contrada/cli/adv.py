@@ -1,7 +1,7 @@
 """`contrada adv`: advertise from the command line, and list advertisements."""
 
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import click
 import msgspec
@@ -12,7 +12,7 @@ from contrada.cli.broker_access import approach_options, connect
 from contrada.model import Filter
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.router_messages import Offer
-from contrada.service import Advertisements, Service
+from contrada.service import Service
 from contrada.service.loop_guards import checked_timeout, next_of
 
 
@@ -66,20 +66,14 @@ async def _advertise(
             await stack.enter_async_context(each)
         if follow:
             found = await stack.enter_async_context(service.advertisements())
-            await _print(found, timeout_s, as_json)
+            with suppress(TimeoutError):
+                while True:
+                    change = await next_of(found, timeout_s)
+                    show(change.offer, change.is_on_offer, as_json=as_json)
         else:
             for each in offerings:
                 show(each.offer, True, as_json=as_json)
             await lost(service)
-
-
-async def _print(found: Advertisements, timeout_s: float | None, as_json: bool) -> None:
-    while True:
-        try:
-            change = await next_of(found, timeout_s)
-        except TimeoutError:
-            return
-        show(change.offer, change.is_on_offer, as_json=as_json)
 
 
 def show(offer: Offer, is_on_offer: bool, *, as_json: bool) -> None:

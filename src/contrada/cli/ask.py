@@ -11,7 +11,7 @@ from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
 from contrada.cli.broker_access import approach_options, connect
 from contrada.cli.lazy_group import EXIT_INCOMPLETE
-from contrada.cli.notification_output import group_lines, json_group, json_line, parts_of
+from contrada.cli.notification_output import group_text, json_group, json_line, parts_of
 from contrada.cli.table_output import output, table
 from contrada.model import Notification
 from contrada.net.wire.endpoint import ConnectOptions
@@ -20,7 +20,7 @@ from contrada.routing.router_messages import SourceReport, SourceState
 from contrada.service import Answers, Service
 from contrada.service.query_interface import QUESTION_WAIT_S
 
-Show = Callable[[Any], Iterable[str]]
+Show = Callable[[Any], str]
 
 _OF_ATTRIBUTES: Final = ("sum", "min", "max", "mean", "distinct")
 _OF_ITEMS: Final = ("top", "bottom")
@@ -120,7 +120,7 @@ def ask(
     show: Show
     if aggregates:
         answers = service.compute(aggregates, question, by=by, timeout_s=timeout)
-        show = _json_group if as_json else group_lines
+        show = json_group if as_json else group_text
     else:
         collated: Any = {} if limit is None else {"limit": limit}
         answers = service.query(question, timeout_s=timeout, sort=sort, distinct=unique, **collated)
@@ -137,7 +137,7 @@ async def _ask(service: Service, answers: Answers[Any], show: Show) -> int:
     try:
         async with service, answers:
             async for each in answers:
-                sys.stdout.writelines(f"{line}\n" for line in show(each))
+                sys.stdout.write(f"{show(each)}\n")
                 sys.stdout.flush()
                 count += 1
     finally:  # Also by Ctrl-C.
@@ -163,10 +163,6 @@ def _plain(received: str) -> str:
     return received if received.isprintable() else repr(received)
 
 
-def _shown(answer: Notification, *, as_json: bool) -> tuple[str]:
+def _shown(answer: Notification, *, as_json: bool) -> str:
     members = ("@publisher",) if answer.envelope.publisher else ()
-    return (json_line(answer, members) if as_json else "  ".join(parts_of(answer, members)),)
-
-
-def _json_group(group: Any) -> tuple[str]:
-    return (json_group(group),)
+    return json_line(answer, members) if as_json else "  ".join(parts_of(answer, members))

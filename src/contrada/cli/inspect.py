@@ -9,11 +9,10 @@ from rich.table import Table
 from contrada.cli import shared_options as options
 from contrada.cli.async_command import run
 from contrada.cli.broker_access import approach_options
-from contrada.cli.stats import answered
+from contrada.cli.stats import ask_broker
 from contrada.cli.table_output import output
 from contrada.integrations.files import BadRecord, notification_of_shown
 from contrada.integrations.files.record import record_of
-from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.inspection import HeldText, Inspection
 from contrada.net.wire.payload_codec import encode_content
@@ -38,27 +37,19 @@ def inspect(
     contrada inspect contrada://10.0.0.7:7655
     contrada inspect --notification '{"symbol": "DIS", "price": 61.5}'
     """  # noqa: D301 - click reads the escape
-    packed = b"" if notification is None else _packed(notification)
-    found = run(_asked(address, packed, approach))
+    packed = b""
+    if notification is not None:
+        record = record_of(notification_of_shown, "--notification", 1, notification)
+        if isinstance(record, BadRecord):
+            raise record.error()
+        packed = encode_content(record.notification)
+    found = run(ask_broker(address, approach, lambda service: service.inspection(packed)))
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
     elif notification is None:
         _show_held(found)
     else:
         _show_journey(found)
-
-
-def _packed(text: str) -> bytes:
-    """Encodes a notification. Raises InputError for other input."""
-    record = record_of(notification_of_shown, "--notification", 1, text)
-    if isinstance(record, BadRecord):
-        raise record.error()
-    return encode_content(record.notification)
-
-
-async def _asked(address: str, packed: bytes, approach: ConnectOptions) -> Inspection:
-    async with TcpService(address, reconnect=False, options=approach) as service:
-        return await answered(address, service.inspection(packed))
 
 
 def _show_held(found: Inspection) -> None:

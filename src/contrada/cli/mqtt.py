@@ -116,16 +116,12 @@ async def _carry(
         await session.open()
         bridge = MqttBridge(service, session, name=name, filters=filters, **given)
         try:
-            await bridge.run(lambda: _print_ready(place, service))
+            await bridge.run(lambda: click.echo(f"{place} and {service.connection.address}"))
         finally:
             await session.aclose()
             for name, count in sorted({**bridge.counts, DROPPED: session.dropped}.items()):
                 if count:
                     click.echo(f"{count} {name}", err=True)
-
-
-def _print_ready(place: MqttAddress, service: Service) -> None:
-    click.echo(f"{place} and {service.connection.address}")
 
 
 def _password(path: Path | None) -> str:

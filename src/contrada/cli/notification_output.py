@@ -1,6 +1,6 @@
 """Output of notifications and aggregates, one line each."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -53,8 +53,8 @@ def _shown(value: Any) -> Any:
     return value if isinstance(value, dict) else json_values(value)
 
 
-def group_lines(group: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a line for the aggregates of a group, then a line for each item of a list."""
+def group_text(group: Mapping[str, Any]) -> str:
+    """Returns a line for the aggregates of a group, then a line for each item of a list."""
     plain = {name: value for name, value in group.items() if not isinstance(value, dict | list)}
     remarks = [
         f"{label} {name}: {_remark(each)}"
@@ -62,10 +62,11 @@ def group_lines(group: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(several, dict)
         for name, each in several.items()
     ]
-    yield "  ".join([*(f"{name}={_plain(value)}" for name, value in plain.items()), *remarks])
+    lines = ["  ".join([*(f"{name}={_plain(value)}" for name, value in plain.items()), *remarks])]
     for name, items in group.items():
         if isinstance(items, list):
-            yield from (f"  {name}:  {'  '.join(parts_of(each))}" for each in items)
+            lines += (f"  {name}:  {'  '.join(parts_of(each))}" for each in items)
+    return "\n".join(lines)
 
 
 def _plain(value: Any) -> str:

@@ -105,14 +105,10 @@ def offer(
     service = connect(at, approach, reconnect=False)
     reported = _ReportingSource(source, checked_timeout(fresh, "fresh") or FRESH_S)
     offered = service.offer(list(described) or None, reported, name=name)
-    _check(source)
-    run(_offer(service, offered, reported, checked_timeout(seconds, "seconds"), as_json))
-
-
-def _check(source: Any) -> None:
-    """Reads the first row, so that a wrong name is an error before the offer."""
-    with closing(source.answer(_EVERYTHING)) as rows:
+    rows: Any = source.answer(_EVERYTHING)
+    with closing(rows):  # Reads the first row: a wrong name is an error before the offer.
         next(rows, None)
+    run(_offer(service, offered, reported, checked_timeout(seconds, "seconds"), as_json))
 
 
 class _ReportingSource:
@@ -123,17 +119,13 @@ class _ReportingSource:
         self.fresh_s = fresh_s
         self.count = 0
         self._source = source
-        self._asked: asyncio.Queue[SourceQuery] = asyncio.Queue(1)
+        self.asked: asyncio.Queue[SourceQuery] = asyncio.Queue(1)
 
     async def answer(self, question: SourceQuery) -> Any:
         """See `DataSource`."""
         self.count += 1
-        await self._asked.put(question)
+        await self.asked.put(question)
         return self._source.answer(question)
-
-    async def next(self) -> SourceQuery:
-        """Returns the next question."""
-        return await self._asked.get()
 
 
 async def _offer(
@@ -155,7 +147,7 @@ async def _offer(
 
 async def _print(source: _ReportingSource, as_json: bool) -> None:
     while True:
-        text = str(await source.next())
+        text = str(await source.asked.get())
         line = msgspec.json.encode({"question": text}).decode() if as_json else f"? {text}"
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

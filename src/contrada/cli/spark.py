@@ -85,12 +85,9 @@ class _Cluster:
         if name == "master" and (found := cluster.MASTER_AT.search(line)):
             self._master = found[1]
             for each in sorted(self._waited_for):
-                self._work.add(asyncio.create_task(self._start_worker(each)))
+                command = cluster.worker_command(self._master, *self._offers, self._folder / each)
+                self._work.add(asyncio.create_task(self.processes.start(each, command)))
         elif cluster.REGISTERED in line and name in self._waited_for:
             self._waited_for.discard(name)
             if not self._waited_for:
                 self.processes.print_line(self._master, err=False)
-
-    async def _start_worker(self, name: str) -> None:
-        command = cluster.worker_command(self._master, *self._offers, self._folder / name)
-        await self.processes.start(name, command)

@@ -1,7 +1,7 @@
 """`contrada stats`: the counters of a broker."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -35,16 +35,19 @@ def stats(address: str, as_json: bool, approach: ConnectOptions) -> None:
     contrada stats
     contrada stats contrada://10.0.0.7:7655 --json | jq .dropped
     """  # noqa: D301 - click reads the escape
-    counts = run(_asked(address, approach))
+    counts = run(ask_broker(address, approach, TcpService.broker_statistics))
     if as_json:
         click.echo(msgspec.json.encode(counts).decode())
     else:
         output().print(_table(address, counts))
 
 
-async def _asked(address: str, approach: ConnectOptions) -> dict[str, Any]:
+async def ask_broker(
+    address: str, approach: ConnectOptions, question: Callable[[TcpService], Awaitable[T]]
+) -> T:
+    """Connects to a broker for one question. Raises as `answered`."""
     async with TcpService(address, reconnect=False, options=approach) as service:
-        return await answered(address, service.broker_statistics())
+        return await answered(address, question(service))
 
 
 async def answered(address: str, question: Awaitable[T]) -> T:
