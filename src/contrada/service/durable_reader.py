@@ -11,16 +11,16 @@ unreadable records beyond `unreadable_max`.
 """
 
 import asyncio
-import itertools
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from heapq import heappop, heappush
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from contrada.delivery import delivery_messages as messages
 from contrada.delivery.durable_log import Retention
+from contrada.delivery.positions import Positions
 from contrada.errors import (
     ContradaError,
     DeliveryError,
@@ -153,7 +153,9 @@ class DurableReader(DurableSubscription[T]):
             raise ServiceClosedError("this reader is closed; subscribe anew")
         if self._host is not None:
             return
-        begin, retention = self._begin(), self._options.get("retention")
+        time, retention = self._options.get("from_time"), self._options.get("retention")
+        time_us = time_us_of(time) if isinstance(time, datetime) else time
+        begin = self._options.get("from_position"), time_us
         self._host = host = self._service.delivery()
         self._client = self._service.name_of_request()
         self._loop = asyncio.get_running_loop()
@@ -174,12 +176,6 @@ class DurableReader(DurableSubscription[T]):
         if self._filters is None:
             self._filters = standing
         self._renew()
-
-    def _begin(self) -> tuple[int | None, int | None]:
-        """The position and the time from which it is read again."""
-        time = self._options.get("from_time")
-        time_us = time_us_of(time) if isinstance(time, datetime) else time
-        return self._options.get("from_position"), time_us
 
     async def __aexit__(self, kind: object = None, *_: object) -> None:
         if kind is None:
@@ -378,7 +374,9 @@ class DurableReader(DurableSubscription[T]):
         if self._host is not None and self._done and not self._has_ended:
             done, self._done = self._done, []
             if self._failure is None:
-                said = messages.Ack(self._name, self._client, tuple(_intervals(done)))
+                # A set of positions, as few intervals.
+                intervals = tuple(Positions((each, each + 1) for each in sorted(done)))
+                said = messages.Ack(self._name, self._client, intervals)
                 self._host.consume(self._client, said)
 
     def _renew(self) -> None:
@@ -386,14 +384,6 @@ class DurableReader(DurableSubscription[T]):
         if self._host is not None and 2 * self._read >= self._prefetch and self._failure is None:
             credit, self._read = self._read, 0
             self._host.consume(self._client, messages.Grant(self._name, self._client, credit))
-
-
-def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The positions as few intervals, each from its first to before its end."""
-    numbered = enumerate(sorted(set(positions)))
-    for _, run in itertools.groupby(numbered, key=lambda each: each[1] - each[0]):
-        found = [position for _, position in run]
-        yield found[0], found[-1] + 1
 
 
 def durable_reader_of(

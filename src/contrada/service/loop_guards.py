@@ -96,11 +96,8 @@ def queue_settings_of(options: Mapping[str, Any]) -> QueueSettings:
         given = options.get(name)
         if given is not None and (type(given) is not int or given < 1):
             raise ServiceError(f"{name} = {given!r}: expected a number from 1")
-    return QueueSettings(
-        checked_when_full(options.get("when_full", BLOCK)),
-        options.get("queue_max"),
-        options.get("queue_bytes"),
-    )
+    when_full = checked_when_full(options.get("when_full", BLOCK))
+    return QueueSettings(when_full, options.get("queue_max"), options.get("queue_bytes"))
 
 
 def checked_timeout(timeout_s: float | None, name: str = "timeout_s") -> float | None:
@@ -114,8 +111,7 @@ def checked_timeout(timeout_s: float | None, name: str = "timeout_s") -> float |
 
 
 async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
-    """The next object. An object that arrives after the timeout is not lost: a later call returns
-    it.
+    """The next object. One that arrives after the timeout is returned by a later call.
 
     Raises TimeoutError, ServiceClosedError when the iterator has ended, ServiceError for an invalid
     timeout.

@@ -20,7 +20,7 @@ from contrada.service.requests import filters_of, narrowing_of, reader_of, resid
 from contrada.service.subscription_queue import QueueSettings, SubscriptionQueue, entry_of
 
 _DISSEMINATED: Final = Filter({"@is.Disseminated": eq(True)})
-"""The notifications of the class `Disseminated`."""
+"""The notifications of the class `Disseminated`: obvents with a dissemination."""
 
 MERGED_WAITING_MAX: Final = 256
 """Notifications of all ways that wait for one reader. Beyond it: they wait on their ways, where
@@ -100,7 +100,7 @@ class MergedSubscription(QueuedSubscription[Any]):
         assert self._next is not None, "it is updated"
         await self._own.update(self._next)
         for each in self._carried:
-            await each.update(_narrowed(self._next))
+            await each.update(self._next & _DISSEMINATED)
 
     async def _leave(self) -> None:
         for work in self._works:
@@ -128,17 +128,9 @@ def merged_subscription(
     """
     where = narrowing_of(subject, where)
     filters = filters_of(subject, where)
-    elsewhere = _narrowed(filters)
+    elsewhere = filters & _DISSEMINATED
     when_full = "drop-newest" if queue.when_full == "block" else queue.when_full
-    carried = [
-        each.subscribe(elsewhere, when_full=when_full)
-        for each in disseminations
-        if not elsewhere.is_empty
-    ]
+    ways = () if elsewhere.is_empty else disseminations
+    carried = [each.subscribe(elsewhere, when_full=when_full) for each in ways]
     own = subscribe(filters, None, queue)
     return MergedSubscription(own, carried, filters, reader_of(subject), residue_of(subject, where))
-
-
-def _narrowed(filters: Filter | FilterSet) -> Filter | FilterSet:
-    """Filters narrowed to obvents with a dissemination."""
-    return filters & _DISSEMINATED

@@ -102,7 +102,9 @@ class QueuedSubscription(Subscription[T]):
     ) -> None:
         """Replaces the filters without a gap; see `Subscription.update`."""
         if where is None and is_predicate(subject):
-            subject, where = _subject_of(self._reader), subject
+            # The reader is a method of the present subject.
+            present: Any = getattr(self._reader, "__self__", None)
+            subject, where = present, subject
         subject, where = cast(Subscribable, subject), narrowing_of(subject, where)
         if reader_of(subject) != self._reader:
             raise ServiceError(
@@ -164,8 +166,7 @@ class QueuedSubscription(Subscription[T]):
     def statistics(self) -> SubscriptionStatistics:
         """The counts so far."""
         full, expired = self._lost_before()
-        before = Counter({QUEUE_FULL: full, EXPIRED: expired})
-        dropped = before + (self._dropped or Counter())
+        dropped = Counter({QUEUE_FULL: full, EXPIRED: expired}) + (self._dropped or Counter())
         return SubscriptionStatistics(
             self._delivered, len(self.queue), dict(dropped), self._failed, self._reconnects
         )
@@ -185,9 +186,7 @@ class QueuedSubscription(Subscription[T]):
 
     def is_asked(self, found: Notification) -> bool:
         """Whether a filter matches a notification that was not decided elsewhere."""
-        return self._filters.matches(found) or (
-            self._next is not None and self._next.matches(found)
-        )
+        return any(each.matches(found) for each in (self._filters, self._next) if each is not None)
 
     async def __anext__(self) -> T:
         queue, reader = self.queue, self._reader
@@ -202,7 +201,11 @@ class QueuedSubscription(Subscription[T]):
                     if reader is not None:
                         item = reader(item)
                 except Exception as error:  # noqa: BLE001 - the subscriber's own code
-                    self._tell_unreadable(error)
+                    reason = why_dropped(error)
+                    is_first = not (self._dropped and self._dropped[reason])
+                    self.count_dropped(reason, 1)
+                    told = "a notification for %(filters)s is unreadable: %(reason)r"
+                    self._tell(is_first, told, error)
                     continue
                 self._delivered += 1
                 found: T = item
@@ -237,17 +240,10 @@ class QueuedSubscription(Subscription[T]):
                 try:
                     await called(on_error, error, item)
                 except Exception as further:  # noqa: BLE001 - the subscriber's own code
-                    self._tell(
-                        True, "on_error of a handler of %(filters)s raised: %(reason)r", further
-                    )
+                    told = "on_error of a handler of %(filters)s raised: %(reason)r"
+                    self._tell(True, told, further)
 
         await handle_all(self, function, concurrency, failed)
-
-    def _tell_unreadable(self, error: Exception) -> None:
-        reason = why_dropped(error)
-        is_first = not (self._dropped and self._dropped[reason])
-        self.count_dropped(reason, 1)
-        self._tell(is_first, "a notification for %(filters)s is unreadable: %(reason)r", error)
 
     def _tell(self, is_first: bool, what: str, error: Exception) -> None:
         """Logs an exception of the subscriber's code; after the first one for debugging only."""
@@ -278,11 +274,6 @@ class QueuedSubscription(Subscription[T]):
 def why_dropped(error: Exception) -> str:
     """The reason of a drop for an exception of a reader."""
     return error.reason if isinstance(error, NotVerifiedError) else UNREADABLE
-
-
-def _subject_of(reader: Callable[[Any], Any] | None) -> Any:
-    """The subject of a subscription: its reader is a method of it."""
-    return getattr(reader, "__self__", None)
 
 
 def _holding(

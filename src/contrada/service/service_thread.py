@@ -55,7 +55,8 @@ class ServiceThread:
             )
             self._thread.start()
             try:
-                self._wait_for(self._service.open(), self._loop)
+                opening = asyncio.run_coroutine_threadsafe(self._service.open(), self._loop)
+                self._result_of(opening)
             except BaseException:
                 self._stop()
                 self._process = 0  # The next use tries again.
@@ -91,30 +92,27 @@ class ServiceThread:
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine on the service's loop and wait for its result."""
-        if self.is_forked:  # Asked first: another thread may have held the lock.
+        try:
+            future = self._begun(work)
+        except BaseException:
             work.close()
+            raise
+        return self._result_of(future)
+
+    def _begun(self, work: Coroutine[Any, Any, R]) -> Future[R]:
+        if self.is_forked:  # Asked first: another thread may have held the lock.
             raise ServiceError(
                 "this process was forked from the one in which the service was opened, and has "
                 "none of its threads; connect anew here"
             )
         if threading.current_thread() is self._thread:
-            work.close()
             raise ServiceError("called on the service's own thread, which cannot wait for itself")
         if not self._process:
-            try:
-                self.open()
-            except BaseException:
-                work.close()
-                raise
+            self.open()
         with self._lock:
             if self._loop is None:
-                work.close()
                 raise ServiceClosedError("the service is closed")
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return self._result_of(future)
-
-    def _wait_for(self, work: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) -> R:
-        return self._result_of(asyncio.run_coroutine_threadsafe(work, loop))
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _result_of(self, future: Future[R]) -> R:
         try:
@@ -160,24 +158,20 @@ class ServiceThread:
             self._loop = None
         if loop is None or thread is None:
             return
-        try:
-            self._stop_thread(loop, thread)
-        finally:
-            self._has_stopped.set()
-
-    def _stop_thread(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-        late: str | None = None
+        late = ""
         try:
             asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(self._wait_s)
         except TimeoutError:
             late = "a task on its event loop"
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(self._wait_s)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(self._wait_s)
+            self._has_stopped.set()
         if thread.is_alive():
             late = "its thread"
         else:
             loop.close()
-        if late is not None:
+        if late:
             raise ServiceError(
                 f"{late} did not end within thread_wait_s = {self._wait_s:g} s and is left behind"
             )
