@@ -24,7 +24,7 @@ ORDERS = st.builds(
 @given(st.lists(ORDERS), st.integers(0, 5))
 def test_notifications_in_time_are_released_in_order(orders: list[Order], slack_us: int) -> None:
     """A notification would be lost, repeated, early, or out of order."""
-    buffer: ReorderBuffer[int] = ReorderBuffer()
+    buffer: ReorderBuffer[int] = ReorderBuffer(100_000)
     taken: list[Order] = []
     released: list[Order] = []
     largest = TIME_MIN_US
@@ -49,7 +49,7 @@ def test_notifications_in_time_are_released_in_order(orders: list[Order], slack_
 
 def test_of_equal_orders_the_lower_rank_is_first_then_the_elder() -> None:
     """A notification would fill two places of a run, or a later arrival be taken for the first."""
-    buffer: ReorderBuffer[str] = ReorderBuffer()
+    buffer: ReorderBuffer[str] = ReorderBuffer(100_000)
     for rank, item in ((0, "b"), (0, "c"), (-2, "a")):
         buffer.hold(place(1, "p", 1), item, rank)
     assert sorted(buffer) == ["a", "b", "c"]
@@ -59,7 +59,7 @@ def test_of_equal_orders_the_lower_rank_is_first_then_the_elder() -> None:
 
 def test_the_watermark_never_falls() -> None:
     """Late notifications would be accepted, out of order."""
-    buffer: ReorderBuffer[str] = ReorderBuffer()
+    buffer: ReorderBuffer[str] = ReorderBuffer(100_000)
     buffer.raise_watermark(10)
     buffer.raise_watermark(5)
     assert buffer.watermark_us == 10
@@ -82,7 +82,7 @@ def test_one_too_many_forces_the_watermark_or_drops_the_newest() -> None:
 @given(st.lists(TIMES), st.integers(2, 4))
 def test_taking_out_keeps_the_rest_in_order(times: list[int], modulus: int) -> None:
     """A removed item would be held twice, or the rest be out of order."""
-    buffer: ReorderBuffer[int] = ReorderBuffer()
+    buffer: ReorderBuffer[int] = ReorderBuffer(100_000)
     for time_us in times:
         buffer.hold(place(time_us), time_us)
     taken = buffer.take_out(lambda time_us: time_us % modulus == 0)

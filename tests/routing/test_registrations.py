@@ -3,7 +3,7 @@
 from contrada.errors import LimitError
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import Client, Neighbour, NextHop, Reason
-from contrada.routing.tables.registrations import Registrations, RegistrationStatistics
+from contrada.routing.tables.interest_table import Registrations, RegistrationStatistics
 from tests.routing.refused import refused
 
 

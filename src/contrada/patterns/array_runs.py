@@ -145,7 +145,9 @@ class ArrayRuns:
         waits = held.waits & (held.times >= self.watermark_us)
         found = self._found(held, matches)
         self.matched += len(found.patterns)
-        self._runs = self._apply_limits(runs)
+        spans = self._patterns[1][runs[0] % self._count]
+        runs = _select_runs(runs, (spans < 0) | (runs[1] + spans >= self.watermark_us))
+        self._runs = self._drop_oldest(self._drop_groups(runs))
         self._keep(held, waits)
         return found
 
@@ -232,23 +234,8 @@ class ArrayRuns:
         pattern_kernels.follow(entries, self._runs, self._patterns, capacity, out, counts)
         if counts[pattern_kernels.DROPPED]:
             self.dropped[GROUP_FULL] += int(counts[pattern_kernels.DROPPED])
-        ends = counts[
-            [
-                pattern_kernels.RUNS,
-                pattern_kernels.RUN_REFS,
-                pattern_kernels.MATCHES,
-                pattern_kernels.MATCH_REFS,
-            ]
-        ]
+        ends = counts[: pattern_kernels.DROPPED]  # of the runs, their rows, the matches, and theirs
         return _used_part(out[0], *ends[:2]), _used_part(out[1], *ends[2:])
-
-    def _apply_limits(self, runs: Any) -> Any:
-        """Returns the runs within their span, and within the limits of groups and of all."""
-        automata, starts = runs[0], runs[1]
-        patterns = automata % self._count
-        spans = self._patterns[1][patterns]
-        runs = _select_runs(runs, (spans < 0) | (starts + spans >= self.watermark_us))
-        return self._drop_oldest(self._drop_groups(runs))
 
     def _drop_groups(self, runs: Any) -> Any:
         """Drops the groups of a pattern beyond the limit: those that opened a run longest ago."""

@@ -26,23 +26,6 @@ def regroup(order: Any, groups: Any, places: Any, out: Any) -> None:
 
 
 @kernel
-def new_table(room: Any, longest: Any) -> Any:
-    """Returns the runs of one automaton: (starts, notifications, ends, (head, tail))."""
-    starts = np.empty(room, dtype=np.int64)
-    rows = np.empty((room, longest), dtype=np.int64)
-    return starts, rows, np.zeros(longest + 1, dtype=np.int64), np.zeros(2, dtype=np.int64)
-
-
-@kernel
-def longest(lengths: Any) -> Any:
-    """Returns the largest of some numbers."""
-    most = 0
-    for length in lengths:
-        most = max(most, length)
-    return most
-
-
-@kernel
 def most_of_one(automata: Any) -> Any:
     """Returns the largest number of runs of one automaton."""
     most = count = 0
@@ -181,7 +164,13 @@ def follow(entries: Any, runs: Any, patterns: Any, capacity: Any, out: Any, coun
     automata, times, steps, rows = entries
     of_runs, lengths = runs[0], patterns[0]
     room = 2 * (min(capacity, len(automata)) + most_of_one(of_runs) + 1)
-    table = new_table(room, longest(lengths))
+    longest = lengths.max()
+    table = (  # the runs of one automaton: starts, notifications, ends, (head, tail)
+        np.empty(room, dtype=np.int64),
+        np.empty((room, longest), dtype=np.int64),
+        np.zeros(longest + 1, dtype=np.int64),
+        np.zeros(2, dtype=np.int64),
+    )
     entry = run = 0
     while entry < len(automata) or run < len(of_runs):
         if run < len(of_runs) and (entry == len(automata) or of_runs[run] <= automata[entry]):

@@ -19,7 +19,7 @@ Source: PODC 2000 §2 (timestamps account for latency within certain limits).
 
 import heapq
 from collections.abc import Callable, Iterator
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from contrada.errors import InvalidValueError
 from contrada.model import Notification
@@ -30,11 +30,6 @@ T = TypeVar("T")
 Order: TypeAlias = tuple[int, str, int, str, bytes, bytes, str]
 """A notification's place in the one order of all: timestamp, publisher, its sequence number; then,
 for unknown sources or ones without sequence numbers, id, attributes, body and its type."""
-
-PENDING_MAX: Final = 100_000
-"""Notifications that wait for the watermark, in a network those of one pattern. Beyond it: the
-watermark is forced, counted; while a pattern is handed over or recalled, the newest takes no part,
-counted."""
 
 
 def order_of(notification: Notification) -> Order:
@@ -64,7 +59,7 @@ def check_slack(slack_us: int) -> int:
 class ReorderBuffer(Generic[T]):
     """Items in the order of their notifications, held until no earlier one can arrive."""
 
-    def __init__(self, pending_max: int = PENDING_MAX) -> None:
+    def __init__(self, pending_max: int) -> None:
         self._pending_max = pending_max
         # The count of arrivals separates equal orders, so that items are never compared.
         self._heap: list[tuple[Order, int, int, T]] = []

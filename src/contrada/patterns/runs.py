@@ -71,7 +71,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from contrada.errors import InvalidValueError
 from contrada.model import Envelope, Filter, Notification, Pattern, Value
 from contrada.model.domains.values import ABSENT_KEY, Key
-from contrada.patterns.reorder_buffer import PENDING_MAX, Order, order_of
+from contrada.patterns.reorder_buffer import Order, order_of
 
 Run: TypeAlias = tuple[Notification, ...]
 Stages: TypeAlias = dict[int, list[Run]]
@@ -81,61 +81,39 @@ Group: TypeAlias = tuple[Key, ...]
 
 K = TypeVar("K", bound=Hashable)
 
-RUNS_PER_GROUP_MAX: Final = 1_024
-"""Runs of one group of a pattern. Beyond it: the oldest is dropped, counted; a delegate opens
-none, counted, and hands the pattern back."""
-
-GROUPS_PER_PATTERN_MAX: Final = 100_000
-"""Groups of a pattern; in a network also groups with a remembered end of the last match. Beyond it:
-the group that opened a run longest ago is dropped, counted, or the pattern handed back; a start
-that may lie before a forgotten end opens no run, counted."""
-
-RUNS_MAX: Final = 1_000_000
-"""Runs of all patterns. Beyond it: the pattern's oldest is dropped, or none opened, counted, or
-the pattern handed back."""
-
-COMBINATIONS_MAX: Final = 4_096
-"""Groups of one notification, by several values of the attributes of `by`. Beyond it: the first in
-the order of values are used, the others counted."""
-
-NOTIFICATION_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of a notification for patterns. Beyond it: it takes part in none, counted."""
-
+# The reasons of losses; `PatternLimits` has the limits.
 GROUP_FULL: Final = "runs of a group"
-"""The reason that a run is dropped: RUNS_PER_GROUP_MAX."""
-
 PATTERN_FULL: Final = "groups of a pattern"
-"""The reason that runs are dropped: GROUPS_PER_PATTERN_MAX."""
-
 TABLE_FULL: Final = "runs"
-"""The reason that a run is dropped or not opened: RUNS_MAX."""
-
 TOO_LARGE: Final = "too large for patterns"
-"""The reason that a notification takes no part: NOTIFICATION_BYTES_MAX."""
-
-REFUSED: Final = "starts of a delegate"
-"""The reason that a run is not opened: a table of a delegate is full. It hands its sub-pattern
-back."""
-
-ENDS_FULL: Final = "ends of matches"
-"""The reason that a start is not opened: it may lie before the forgotten end of a match. The ends
-of `groups_per_pattern_max` groups are remembered."""
-
-COMBINATIONS: Final = "combinations of by"
-"""The reason that a notification takes no part in a group: COMBINATIONS_MAX. Counted once for all
-patterns with the same `by` that one buffer feeds."""
+COMBINATIONS: Final = "combinations of by"  # Once for all patterns with this `by` of one buffer.
+REFUSED: Final = "starts of a delegate"  # A table of a delegate is full: it hands its pattern back.
+ENDS_FULL: Final = "ends of matches"  # A start that may lie before the forgotten end of a match.
 
 
 @dataclass(frozen=True, slots=True)
 class PatternLimits:
-    """The limits of patterns that are matched together; each default documents its effect."""
+    """The limits of patterns that are matched together."""
 
-    pending_max: int = PENDING_MAX
-    runs_per_group_max: int = RUNS_PER_GROUP_MAX
-    groups_per_pattern_max: int = GROUPS_PER_PATTERN_MAX
-    runs_max: int = RUNS_MAX
-    combinations_max: int = COMBINATIONS_MAX
-    notification_bytes_max: int = NOTIFICATION_BYTES_MAX
+    pending_max: int = 100_000
+    """Notifications that wait for the watermark, in a network those of one pattern. Beyond it: the
+    watermark is forced, counted; while a pattern is handed over or recalled, the newest takes no
+    part, counted."""
+    runs_per_group_max: int = 1_024
+    """Runs of one group of a pattern. Beyond it: the oldest is dropped, counted; a delegate opens
+    none, counted, and hands the pattern back."""
+    groups_per_pattern_max: int = 100_000
+    """Groups of a pattern; in a network also groups with a remembered end of the last match. Beyond
+    it: the group that opened a run longest ago is dropped, counted, or the pattern handed back; a
+    start that may lie before a forgotten end opens no run, counted."""
+    runs_max: int = 1_000_000
+    """Runs of all patterns. Beyond it: the pattern's oldest is dropped, or none opened, counted, or
+    the pattern handed back."""
+    combinations_max: int = 4_096
+    """Groups of one notification, by several values of the attributes of `by`. Beyond it: the first
+    in the order of values are used, the others counted."""
+    notification_bytes_max: int = 16 * 2**20
+    """Bytes of a notification for patterns. Beyond it: it takes part in none, counted."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -303,7 +281,9 @@ class Runs:
             if self._is_void(group, start) or (stages and start <= _newest(stages)):
                 return ()
             if len(chain) == len(self.pattern.filters):
-                return self._end(group, chain) if _within(self.pattern, chain) else ()
+                within_us = self.pattern.within_us
+                took_us = chain[-1].envelope.at_us - chain[0].envelope.at_us
+                return self._end(group, chain) if within_us is None or took_us <= within_us else ()
         if self._make_room(group):
             stages = self._groups.setdefault(group, {})
             self._groups.move_to_end(group)
@@ -333,14 +313,11 @@ class Runs:
 
     # --- limits -------------------------------------------------------------------------------
 
-    def _held_in(self, group: Group) -> int:
-        """Returns the number of runs a group has."""
-        return sum(map(len, self._groups.get(group, {}).values()))
-
     def _make_room(self, group: Group) -> bool:
         """Keeps the limits for one more run of the group; returns whether there is room."""
         budget, limits, groups = self._budget, self._budget.limits, self._groups
-        is_group_full = self._held_in(group) >= limits.runs_per_group_max
+        held = sum(map(len, groups.get(group, {}).values()))
+        is_group_full = held >= limits.runs_per_group_max
         is_pattern_full = group not in groups and len(groups) >= limits.groups_per_pattern_max
         if self._refuses:
             if not (is_group_full or is_pattern_full or budget.held >= limits.runs_max):
@@ -525,8 +502,7 @@ class Runs:
 def groups_of(notification: Notification, by: By, budget: RunBudget) -> list[Group]:
     """Returns the groups of a notification, in the order of values.
 
-    None if one of the attributes is absent; beyond COMBINATIONS_MAX the first ones, and the others
-    are counted.
+    None if one of the attributes is absent; beyond `combinations_max` the first ones.
     """
     if not by:
         return [()]
@@ -550,9 +526,3 @@ def _end_of(run: Run) -> Order:
 def _newest(stages: Stages) -> Order:
     """Returns the newest start of a group."""
     return order_of(stages[min(stages)][-1][0])
-
-
-def _within(pattern: Pattern, match: Run) -> bool:
-    """Whether a match that arrived as one chain keeps the span."""
-    within_us = pattern.within_us
-    return within_us is None or match[-1].envelope.at_us - match[0].envelope.at_us <= within_us

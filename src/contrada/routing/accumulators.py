@@ -20,23 +20,8 @@ import msgspec
 from contrada.errors import EncodingError, MissingRequirementError
 from contrada.model import Notification, to_msgpack
 from contrada.model.codec import notification_from_msgpack
-from contrada.model.domains.values import (
-    ABSENT,
-    ABSENT_KEY,
-    BOOL,
-    INT_MAX,
-    INT_MIN,
-    NAN,
-    NULL,
-    NUMBER,
-    TEXT,
-    TIME,
-    TIME_MAX_US,
-    TIME_MIN_US,
-    Key,
-    plain_number,
-    value_of,
-)
+from contrada.model.domains import values
+from contrada.model.domains.values import Key
 
 TOTAL_BYTES_MAX: Final = 272
 """Bytes of a decoded exact sum: 2^63 of the largest doubles need so many. Beyond it:
@@ -77,10 +62,8 @@ class Accumulator(ABC):
     def result(self) -> Any:
         """Returns the result; None without a value."""
 
-    @property
-    def skipped(self) -> int:
-        """The number of values that it could not take."""
-        return 0
+    skipped: int = 0
+    """The number of values that it could not take."""
 
     @property
     def bounds(self) -> tuple[int, int] | None:
@@ -88,7 +71,7 @@ class Accumulator(ABC):
         return None
 
 
-_Natural = Annotated[int, msgspec.Meta(ge=0, le=INT_MAX)]
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=values.INT_MAX)]
 _PackedKey = tuple[_Natural, bool | int | float | bytes]
 
 
@@ -135,6 +118,9 @@ class _PackedTotal(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     parts: Annotated[bytes, msgspec.Meta(max_length=TOTAL_BYTES_MAX)]
 
 
+_COUNTS: Final = ("_integers", "_doubles", "_highest", "_lowest", "skipped")
+
+
 class Total(Accumulator):
     """The sum or the mean of numbers, exact until rounded.
 
@@ -143,69 +129,49 @@ class Total(Accumulator):
     an infinity beyond the doubles. A mean always is such a double.
     """
 
-    __slots__ = (
-        "_doubles",
-        "_highest",
-        "_integers",
-        "_is_mean",
-        "_lowest",
-        "_parts",
-        "_skipped",
-        "_whole",
-    )
+    __slots__ = ("_doubles", "_highest", "_integers", "_is_mean", "_lowest", "_sums", "skipped")
 
     def __init__(self, *, is_mean: bool = False) -> None:
         self._is_mean = is_mean
-        self._integers = self._doubles = self._highest = self._lowest = self._skipped = 0
-        self._whole = self._parts = 0
+        self._integers = self._doubles = self._highest = self._lowest = self.skipped = 0
+        self._sums = [0, 0]  # of the integers, and of the doubles in units of 2^-1074
 
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
         """Counts each value. Cost: about a microsecond for a double that is no integer."""
         for tag, number in keys:
-            if tag != NUMBER:
-                self._skipped += 1
+            if tag != values.NUMBER:
+                self.skipped += 1
             elif type(number) is int:
                 self._integers += 1
-                self._whole += number
+                self._sums[0] += number
             elif math.isinf(number):  # type: ignore[arg-type]
                 self._highest += number > 0  # type: ignore[operator]
                 self._lowest += number < 0  # type: ignore[operator]
             else:
                 over, under = number.as_integer_ratio()  # type: ignore[union-attr]
                 self._doubles += 1
-                self._parts += over << (_SCALE + 1 - under.bit_length())
+                self._sums[1] += over << (_SCALE + 1 - under.bit_length())
         return 0
 
     def combine(self, other: Self) -> int:
         """See `Accumulator`."""
-        self._integers += other._integers
-        self._doubles += other._doubles
-        self._highest += other._highest
-        self._lowest += other._lowest
-        self._skipped += other._skipped
-        self._whole += other._whole
-        self._parts += other._parts
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self._sums = [a + b for a, b in zip(self._sums, other._sums, strict=True)]
         return 0
 
     def packed(self) -> _PackedTotal:
         """Returns the counts, and both sums."""
-        return _PackedTotal(
-            self._integers,
-            self._doubles,
-            self._highest,
-            self._lowest,
-            self._skipped,
-            _bytes_of(self._whole),
-            _bytes_of(self._parts),
-        )
+        counts = [getattr(self, name) for name in _COUNTS]
+        return _PackedTotal(*counts, *map(_bytes_of, self._sums))
 
     def restore(self, packed: msgspec.Raw) -> int:
         """See `Accumulator`."""
         held = msgspec.msgpack.decode(packed, type=_PackedTotal)
-        self._integers, self._doubles = held.integers, held.doubles
-        self._highest, self._lowest, self._skipped = held.highest, held.lowest, held.skipped
-        self._whole = int.from_bytes(held.whole, "little", signed=True)
-        self._parts = int.from_bytes(held.parts, "little", signed=True)
+        for name in _COUNTS:
+            setattr(self, name, getattr(held, name.removeprefix("_")))
+        sums = held.whole, held.parts
+        self._sums = [int.from_bytes(each, "little", signed=True) for each in sums]
         return 0
 
     def result(self) -> int | float | None:
@@ -218,17 +184,12 @@ class Total(Accumulator):
         if self._highest or self._lowest:
             return math.inf if self._highest else -math.inf
         if not self._is_mean and not self._doubles:
-            return self._whole
-        exact = (self._whole << _SCALE) + self._parts
+            return self._sums[0]
+        exact = (self._sums[0] << _SCALE) + self._sums[1]
         try:
             return exact / ((count if self._is_mean else 1) << _SCALE)  # Correctly rounded.
         except OverflowError:
             return math.inf if exact > 0 else -math.inf
-
-    @property
-    def skipped(self) -> int:
-        """The number of values that are no numbers."""
-        return self._skipped
 
 
 class Extreme(Accumulator):
@@ -267,13 +228,13 @@ class Extreme(Accumulator):
         """See `Accumulator`."""
         held = msgspec.msgpack.decode(packed, type=_PackedKey | None)
         self._key = None if held is None else read_key(held)
-        if held is not None and held[0] == ABSENT:
+        if held is not None and held[0] == values.ABSENT:
             raise EncodingError("a partial result", "an extreme value that is absent")
         return 0
 
     def result(self) -> Any:
         """Returns the value."""
-        return None if self._key is None else value_of(self._key)
+        return None if self._key is None else values.value_of(self._key)
 
 
 class Best(Accumulator):
@@ -302,28 +263,28 @@ class Best(Accumulator):
             return 0
         packed = bytes(to_msgpack(item))
         self._held.append((key, packed))
-        return len(packed) + self._trim_in_time()
+        return len(packed) + self._trim(2 * self._items_max)
 
     def _key(self, keys: tuple[Key, ...]) -> Key:
-        return (min if self._least else max)(keys) if keys else ABSENT_KEY
+        return (min if self._least else max)(keys) if keys else values.ABSENT_KEY
 
     def combine(self, other: Self) -> int:
         """See `Accumulator`."""
         self._held += other._held
-        return sum(len(packed) for _, packed in other._held) + self._trim_in_time()
+        added = sum(len(packed) for _, packed in other._held)
+        return added + self._trim(2 * self._items_max)
 
-    def _trim_in_time(self) -> int:
-        return self._trim() if len(self._held) >= 2 * self._items_max else 0
-
-    def _trim(self) -> int:
-        """Keeps only the best, in order. Returns its growth in bytes."""
+    def _trim(self, held_max: int = 0) -> int:
+        """Keeps only the best, in order, if more are held. Returns its growth in bytes."""
         held = self._held
+        if len(held) < held_max:
+            return 0
         held.sort(key=lambda each: each[1])
         held.sort(key=lambda each: each[0], reverse=not self._least)
-        held.sort(key=lambda each: each[0] == ABSENT_KEY)
+        held.sort(key=lambda each: each[0] == values.ABSENT_KEY)
         left = held[self._items_max :]
         del held[self._items_max :]
-        if len(held) == self._items_max and held[-1][0] != ABSENT_KEY:
+        if len(held) == self._items_max and held[-1][0] != values.ABSENT_KEY:
             self._bound = held[-1][0]
         return -sum(len(packed) for _, packed in left)
 
@@ -415,22 +376,24 @@ class Distinct(Accumulator):
 def present_keys(item: Notification, name: str) -> tuple[Key, ...]:
     """Returns the values of an attribute; none if it is absent."""
     keys = item.keys_of(name)
-    return () if keys[0][0] == ABSENT else keys
+    return () if keys[0][0] == values.ABSENT else keys
 
 
 def read_key(packed: tuple[int, Any]) -> Key:
     """Returns a decoded key in the form of `key_of`. Raises EncodingError."""
     tag, at = packed
     kind = type(at)
-    if tag in (ABSENT, NULL, NAN):
+    if tag in (values.ABSENT, values.NULL, values.NAN):
         good = kind is int and at == 0
-    elif tag == NUMBER:
-        good = (kind is int and INT_MIN <= at <= INT_MAX) or (kind is float and at == at)
-        at = plain_number(at) if kind is float else at
-    elif tag == TIME:
-        good = kind is int and TIME_MIN_US <= at <= TIME_MAX_US
+    elif tag == values.NUMBER:
+        good = (kind is int and values.INT_MIN <= at <= values.INT_MAX) or (
+            kind is float and at == at
+        )
+        at = values.plain_number(at) if kind is float else at
+    elif tag == values.TIME:
+        good = kind is int and values.TIME_MIN_US <= at <= values.TIME_MAX_US
     else:
-        good = (tag, kind) in ((BOOL, bool), (TEXT, bytes))
+        good = (tag, kind) in ((values.BOOL, bool), (values.TEXT, bytes))
     if not good:
         raise EncodingError("a partial result", f"no value: domain {tag} with {kind.__name__}")
     return tag, at

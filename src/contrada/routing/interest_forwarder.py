@@ -17,34 +17,25 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding).
 
 from collections.abc import Callable, Iterable, Set
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from contrada.errors import UnsatisfiableFilterError
 from contrada.model import Filter, Product, Selection
 from contrada.model.algebra.product import product_meets
 from contrada.model.languages.work_budget import spend
+from contrada.routing import router_messages as messages
 from contrada.routing.links.topology import Topology
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
-    Adjacency,
-    Advertise,
     Client,
-    Describe,
-    Effect,
-    Message,
     Neighbour,
     NextHop,
     Offer,
     Party,
     Reason,
-    Refused,
     RefusedError,
     Role,
-    Send,
-    Subscribe,
-    Unadvertise,
-    Undescribe,
-    Unsubscribe,
 )
 from contrada.routing.tables.covering_index import (
     FilterCoveringIndex,
@@ -95,6 +86,11 @@ class InterestForwarder:
         self.descriptions: InterestTable[Offer] = InterestTable(
             index(), OfferCoveringIndex(index) if covering else None, limits
         )
+        self.tables: tuple[InterestTable[Any], ...] = (
+            self.subscriptions,
+            self.offers,
+            self.descriptions,
+        )
         self.merging = FilterMerger() if merging else None
         self.changed_offers: list[Node[Offer]] | None = None
         """The changed advertisements, if the router reports offers."""
@@ -102,12 +98,12 @@ class InterestForwarder:
 
     # --- subscriptions ------------------------------------------------------------------------
 
-    def subscribe(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
+    def subscribe(self, party: Party, identity: str, filters: Selection) -> list[messages.Effect]:
         """Registers a subscription. Raises RefusedError."""
         spend(entry_work(filters.filters))
         return self.add_filters(party, identity, filters)
 
-    def add_filters(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
+    def add_filters(self, party: Party, identity: str, filters: Selection) -> list[messages.Effect]:
         """As `subscribe`, without charging work: the caller has charged it."""
         distinct: Iterable[Filter] = filters.filters
         if len(filters.filters) > 1:
@@ -117,19 +113,19 @@ class InterestForwarder:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(filters))
         return self._route_filters(self.subscriptions.register(party, identity, wanted))
 
-    def unsubscribe(self, party: Party, identity: str) -> list[Effect]:
+    def unsubscribe(self, party: Party, identity: str) -> list[messages.Effect]:
         """Withdraws a subscription. Raises RefusedError."""
         nodes = self.subscriptions.withdraw(party, identity)
         if nodes is None:
             raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
         return self._route_filters(nodes)
 
-    def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[Effect]:
+    def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[messages.Effect]:
         """Forwards new filters, then withdraws those no longer needed."""
         changes = self.subscriptions.update({node: self._next_hops(node) for node in nodes})
         if self.merging is not None:
             changes = self.merging.update(changes)
-        return self._to_messages(changes, Subscribe, Unsubscribe)
+        return self._to_messages(changes, messages.Subscribe, messages.Unsubscribe)
 
     def _next_hops(self, node: Node[Filter]) -> Set[NextHop]:
         """Returns the next hops that must know a filter."""
@@ -159,7 +155,7 @@ class InterestForwarder:
 
     # --- advertisements -----------------------------------------------------------------------
 
-    def advertise(self, party: Party, identity: str, offer: Offer) -> list[Effect]:
+    def advertise(self, party: Party, identity: str, offer: Offer) -> list[messages.Effect]:
         """Registers an advertisement. Raises RefusedError."""
         spend(entry_work([offer]))
         if offer.is_empty:
@@ -167,14 +163,14 @@ class InterestForwarder:
         nodes = self.offers.register(party, identity, (offer,))
         return self._route_offers(nodes) + self._reroute_filters(party, nodes)
 
-    def unadvertise(self, party: Party, identity: str) -> list[Effect]:
+    def unadvertise(self, party: Party, identity: str) -> list[messages.Effect]:
         """Withdraws an advertisement. Raises RefusedError."""
         nodes = self.offers.withdraw(party, identity)
         if nodes is None:
             raise RefusedError(Reason.UNKNOWN_ADVERTISEMENT)
         return self._route_offers(nodes) + self._reroute_filters(party, nodes)
 
-    def _route_offers(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
+    def _route_offers(self, nodes: Iterable[Node[Offer]]) -> list[messages.Effect]:
         """As `_route_filters`. Only advertisement forwarding forwards advertisements."""
         if self.changed_offers is not None:
             nodes = list(nodes)
@@ -186,9 +182,11 @@ class InterestForwarder:
                 for node in nodes
             }
         )
-        return self._to_messages(changes, Advertise, Unadvertise)
+        return self._to_messages(changes, messages.Advertise, messages.Unadvertise)
 
-    def _reroute_filters(self, party: Party, offers: Iterable[Node[Offer]]) -> list[Effect]:
+    def _reroute_filters(
+        self, party: Party, offers: Iterable[Node[Offer]]
+    ) -> list[messages.Effect]:
         """Forwards the filters that new advertisements of a neighbour meet, and only those."""
         if isinstance(party, Client) or not self.uses_advertisements:
             return []
@@ -198,7 +196,9 @@ class InterestForwarder:
 
     # --- descriptions of data -----------------------------------------------------------------
 
-    def describe(self, party: Party, identity: str, offers: Iterable[Offer]) -> list[Effect]:
+    def describe(
+        self, party: Party, identity: str, offers: Iterable[Offer]
+    ) -> list[messages.Effect]:
         """Replaces the descriptions of a party under an identity.
 
         Raises RefusedError; then the former descriptions remain.
@@ -213,23 +213,23 @@ class InterestForwarder:
         nodes = self.descriptions.register(party, identity, described.values())
         return self._route_descriptions(dict.fromkeys((*nodes, *before)))
 
-    def undescribe(self, party: Party, identity: str) -> list[Effect]:
+    def undescribe(self, party: Party, identity: str) -> list[messages.Effect]:
         """Withdraws descriptions. Raises RefusedError."""
         nodes = self.descriptions.withdraw(party, identity)
         if nodes is None:
             raise RefusedError(Reason.UNKNOWN_SOURCE)
         return self._route_descriptions(nodes)
 
-    def _route_descriptions(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
+    def _route_descriptions(self, nodes: Iterable[Node[Offer]]) -> list[messages.Effect]:
         next_hops = self._topology.next_hops_of_offers
         changes = self.descriptions.update(
             {node: next_hops(() if self.floods else node.subscribers.keys()) for node in nodes}
         )
-        return self._to_messages(changes, _describe_message, Undescribe)
+        return self._to_messages(changes, _describe_message, messages.Undescribe)
 
     # --- clients ------------------------------------------------------------------------------
 
-    def remove_client(self, client: Client) -> list[Effect]:
+    def remove_client(self, client: Client) -> list[messages.Effect]:
         """Withdraws all registrations of a client."""
         effects = self._route_filters(dict.fromkeys(self.subscriptions.withdraw_all(client)))
         effects += self._route_offers(dict.fromkeys(self.offers.withdraw_all(client)))
@@ -238,15 +238,12 @@ class InterestForwarder:
 
     # --- links --------------------------------------------------------------------------------
 
-    def link_up(self, neighbour: Neighbour, link: Adjacency) -> list[Effect]:
-        """Adds a link and sends the new neighbour its filters; a parent receives and offers
-        everything.
-        """
+    def link_up(self, neighbour: Neighbour, link: messages.Adjacency) -> list[messages.Effect]:
+        """Adds a link and sends its filters; a parent receives and offers everything."""
         self._topology.check(link)
-        self.subscriptions.check_room()
-        self.offers.check_room()
-        self.descriptions.check_room()
-        effects: list[Effect] = [*self._topology.add(link), *self.reroute()]
+        for table in self.tables:
+            table.check_room()
+        effects: list[messages.Effect] = [*self._topology.add(link), *self.reroute()]
         if link.role is Role.PARENT:
             parent = NextHop(neighbour)
             effects += self.subscribe(parent, _IMPLIED, EVERYTHING)
@@ -254,31 +251,28 @@ class InterestForwarder:
             effects += self.describe(parent, _IMPLIED, (EVERYTHING,))
         return effects
 
-    def link_down(self, neighbour: Neighbour) -> list[Effect]:
+    def link_down(self, neighbour: Neighbour) -> list[messages.Effect]:
         """Removes a link and all registrations behind it."""
         if neighbour not in self._topology:
             raise RefusedError(Reason.UNKNOWN_NEIGHBOUR)
         effects = self._topology.remove(neighbour)
-        filters: list[Node[Filter]] = []
-        offers: list[Node[Offer]] = []
-        described: list[Node[Offer]] = []
+        withdrawn: tuple[list[Node[Any]], ...] = ([], [], [])
         for next_hop in self.next_hops_of(neighbour):
-            filters += self.subscriptions.withdraw_all(next_hop)
-            offers += self.offers.withdraw_all(next_hop)
-            described += self.descriptions.withdraw_all(next_hop)
-        return [*effects, *self.reroute(filters, offers, described)]
+            for nodes, table in zip(withdrawn, self.tables, strict=True):
+                nodes += table.withdraw_all(next_hop)
+        return [*effects, *self.reroute(*withdrawn)]
 
     def reroute(
         self,
         filters: Iterable[Node[Filter]] = (),
         offers: Iterable[Node[Offer]] = (),
         described: Iterable[Node[Offer]] = (),
-    ) -> list[Effect]:
+    ) -> list[messages.Effect]:
         """Routes these nodes, and all others with changed next hops."""
         before = self._topology.looped
         owners = self._topology.choose_next_hops()
-        effects: list[Effect] = [
-            Refused(self._topology.link_up(each), Reason.LOOP)
+        effects: list[messages.Effect] = [
+            messages.Refused(self._topology.link_up(each), Reason.LOOP)
             for each in sorted(self._topology.looped - before)
         ]
         # Advertisements first: they decide the next hops of subscriptions.
@@ -300,37 +294,30 @@ class InterestForwarder:
 
     def next_hops_of(self, neighbour: Neighbour) -> set[NextHop]:
         """Returns the next hops with registrations of a neighbour: one for each owner."""
-        tables: tuple[InterestTable[Any], ...] = (
-            self.subscriptions,
-            self.offers,
-            self.descriptions,
-        )
-        return {next_hop for each in tables for next_hop in each.registrations.next_hops(neighbour)}
+        held = (each.registrations.next_hops(neighbour) for each in self.tables)
+        return set(chain.from_iterable(held))
 
     def _to_messages(
         self,
         changes: Iterable[ForwardingChange[Any]],
-        begin: Callable[[str, Any, str], Message],
-        end: Callable[[str, str], Message],
-    ) -> list[Effect]:
+        begin: Callable[[str, Any, str], messages.Message],
+        end: Callable[[str, str], messages.Message],
+    ) -> list[messages.Effect]:
         """Returns the messages of changes, without those for links that are down."""
-        effects: list[Effect] = []
+        effects: list[messages.Effect] = []
         for change in changes:
             neighbour, owner = change.next_hop.neighbour, change.next_hop.owner
             if neighbour in self._topology:
-                message = (
-                    begin(change.identity, change.product, owner)
-                    if change.begins
-                    else end(change.identity, owner)
-                )
-                effects.append(Send(neighbour, message))
+                message = end(change.identity, owner)
+                if change.begins:
+                    message = begin(change.identity, change.product, owner)
+                effects.append(messages.Send(neighbour, message))
         return effects
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError names the broken one. Cost: all tables."""
-        self.subscriptions.validate()
-        self.offers.validate()
-        self.descriptions.validate()
+        for table in self.tables:
+            table.validate()
         for node in self.subscriptions.poset:
             assert node.wanted == self._next_hops(node), f"{node.product} is wanted elsewhere"
         if self.merging is not None:
@@ -343,5 +330,5 @@ class InterestForwarder:
             assert self.merging.roots() == roots, "what is merged is not what is forwarded"
 
 
-def _describe_message(identity: str, offer: Offer, owner: str) -> Describe:
-    return Describe(identity, (offer,), owner)
+def _describe_message(identity: str, offer: Offer, owner: str) -> messages.Describe:
+    return messages.Describe(identity, (offer,), owner)

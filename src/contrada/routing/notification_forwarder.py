@@ -14,7 +14,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from contrada.matching.packed import Bundle
-from contrada.model import Notification
 from contrada.model.algebra.product import product_covers
 from contrada.model.languages.work_budget import spend
 from contrada.routing.admission import Admission
@@ -173,9 +172,7 @@ class NotificationForwarder:
     def _find_unadvertised(
         self, publisher: Client, notifications: Notifications
     ) -> dict[int, RefusedError]:
-        """Returns refusals of the notifications outside the publisher's advertisements, by
-        number.
-        """
+        """Returns refusals of notifications outside the publisher's advertisements, by number."""
         offers = [node.product for node in self._forwarding.offers.nodes(publisher)]
         spend(_COVER_WORK * len(offers) * len(notifications))
         return {
@@ -244,10 +241,6 @@ def _drop_expired(notifications: Notifications, now_us: int) -> Notifications:
         return notifications
     for each in notifications:
         if each.envelope.ttl_us is not None:
-            return tuple(each for each in notifications if not _is_expired(each, now_us))
+            ends = [(it, it.envelope.expires_us) for it in notifications]
+            return tuple(it for it, end_us in ends if end_us is None or now_us < end_us)
     return notifications  # The usual case: the same tuple.
-
-
-def _is_expired(notification: Notification, now_us: int) -> bool:
-    expires_us = notification.envelope.expires_us
-    return expires_us is not None and now_us >= expires_us

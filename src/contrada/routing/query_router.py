@@ -95,8 +95,11 @@ class _OpenQuery:
 
     origin: Origin
     request: Ask
+    key: _QueryKey
     deadline_us: int
     credit: int
+    window: int
+    """Items that a branch may send at first: none where results are combined."""
     partial: Partial | None
     branches: dict[Origin, _QueryBranch] = field(default_factory=dict)
     pending: deque[tuple[Origin, Notification | SourceReport]] = field(default_factory=deque)
@@ -108,21 +111,6 @@ class _OpenQuery:
     """Sources that were asked, here or according to branches."""
     failure: str = ""
     """Why the combined result is invalid; then none is sent."""
-    key: _QueryKey = field(init=False)
-    window: int = field(init=False)
-    """Items that a branch may send at first: none where results are combined."""
-
-    def __post_init__(self) -> None:
-        self.key = (self.request.asker, self.request.identity)
-        self.window = ANSWER_WINDOW if self.partial is None else 0
-
-
-@dataclass(slots=True)
-class _ReadyAnswer:
-    """The items and reports of one answer."""
-
-    items: list[Notification] = field(default_factory=list)
-    reports: list[SourceReport] = field(default_factory=list)
 
 
 class QueryRouter:
@@ -145,7 +133,6 @@ class QueryRouter:
         self._descriptions = forwarding.descriptions
         self._open: dict[_QueryKey, _OpenQuery] = {}
         # Queries by asker and by branch, to find them when a connection is lost.
-        # gone.
         self._by_origin: dict[Origin, dict[_QueryKey, None]] = {}
         self._due: list[tuple[int, _QueryKey]] = []
 
@@ -169,9 +156,7 @@ class QueryRouter:
             if isinstance(origin, Client) or origin not in self._topology:
                 raise
             reports: tuple[SourceReport, ...] = ()
-            if (
-                refusal.reason is not Reason.DUPLICATE
-            ):  # The first copy is answered on its own path.
+            if refusal.reason is not Reason.DUPLICATE:  # Its first copy is answered on its path.
                 reports = (self._report_of(self._name, SourceState.FAILED, refusal.reason),)
             last = Answer(message.asker, message.identity, reports=reports, is_last=True)
             refused = Refused(Received(origin, message), refusal.reason, refusal.error)
@@ -184,7 +169,10 @@ class QueryRouter:
             raise RefusedError(Reason.DUPLICATE)
         self._admission.check_duplicate(Ask, *key)
         check_limit(self._limits, "questions_max", len(self._open) + 1)
-        partial = _empty_partial(message)
+        try:
+            partial = None if message.combination is None else Partial(message.combination)
+        except MissingRequirementError as error:
+            raise RefusedError(Reason.WRONG_QUESTION, error) from None
         looks = len(self._descriptions.poset) // _DESCRIPTIONS_PER_STEP
         queries = [each.query for each in message.alternatives]
         spend(entry_work(queries) + looks * len(queries))
@@ -192,15 +180,13 @@ class QueryRouter:
         count = sum(map(len, sources.values()))
         check_limit(self._limits, "question_sources_max", count)
         left_us = message.timeout_us - max(message.timeout_us // 20, HOP_MARGIN_US)
+        credit = min(message.window, self._limits.items_granted_max)
+        window = ANSWER_WINDOW if partial is None else 0
         question = _OpenQuery(
-            origin,
-            message,
-            now_us + left_us,
-            min(message.window, self._limits.items_granted_max),
-            partial,
+            *(origin, message, key, now_us + left_us, credit, window, partial),
             items_left=message.limit,
+            source_count=count,
         )
-        question.source_count = count
         onward: list[Neighbour] = []
         if message.hops < message.hops_max and self._topology.adjacencies:
             wanting = None if self._floods else next_hops
@@ -256,26 +242,25 @@ class QueryRouter:
         if question is None or branch is None:
             self.late += 1
             return []
-        if len(message.items) > branch.granted:
-            self._give_up(question, origin, SourceState.FAILED, "it sent more than was asked for")
-            return [_to(origin, _cancel(question)), *self._advance(question)]
+        is_too_much = len(message.items) > branch.granted
+        fault = "it sent more than was asked for" if is_too_much else ""
         if isinstance(origin, Neighbour):  # The sources of a client are counted already.
-            question.source_count += sum(
-                each.state is SourceState.ASKED for each in message.reports
-            )
+            states = [each.state for each in message.reports]
+            question.source_count += states.count(SourceState.ASKED)
         if question.source_count > REPORTS_MAX:
-            self._give_up(question, origin, SourceState.FAILED, f"more than {REPORTS_MAX} sources")
-            return [_to(origin, _cancel(question)), *self._advance(question)]
+            fault = fault or f"more than {REPORTS_MAX} sources"
+        if fault:
+            self._give_up(question, origin, SourceState.FAILED, fault)
+            return [_to(origin, Cancel(*question.key)), *self._advance(question)]
         branch.granted -= len(message.items)
         question.pending.extend(zip(repeat(origin), message.items, strict=False))
         reports = self._combine_partial(question, message)
         for report in reports:
             self._record_report(question, origin, branch, report)
         if message.is_last:
+            reason = "nothing was said of its end"
             for name in branch.sources.elements():
-                report = SourceReport(
-                    name, SourceState.FAILED, reason="nothing was said of its end"
-                )
+                report = SourceReport(name, SourceState.FAILED, reason=reason)
                 question.pending.append((origin, report))
             self._end_branch(question, origin)
         if question.failure:
@@ -321,9 +306,8 @@ class QueryRouter:
         if question is None or question.origin != origin:
             self.late += 1
             return []
-        question.credit = min(
-            question.credit + max(message.count, 0), self._limits.items_granted_max
-        )
+        credit = question.credit + max(message.count, 0)
+        question.credit = min(credit, self._limits.items_granted_max)
         return self._advance(question)
 
     def cancel(self, origin: Origin, message: Cancel) -> list[Effect]:
@@ -342,7 +326,7 @@ class QueryRouter:
         for key in list(self._by_origin.get(origin, ())):
             question = self._open[key]
             if question.origin == origin:
-                effects += [each for each in self._cancel(question) if _addressee(each) != origin]
+                effects += self._cancel(question, but=origin)
             else:
                 self._give_up(question, origin, SourceState.LOST, "its connection was lost")
                 effects += self._advance(question)
@@ -365,19 +349,18 @@ class QueryRouter:
 
     def _stop(self, question: _OpenQuery, state: SourceState, reason: str = "") -> list[Effect]:
         """Ends a query early: the sources of its open branches are reported in this state."""
-        stopped: list[Effect] = [_to(each, _cancel(question)) for each in question.branches]
+        stopped: list[Effect] = [_to(each, Cancel(*question.key)) for each in question.branches]
         for each in list(question.branches):
             self._give_up(question, each, state, reason)
-        gone = self._take_ready(question)
+        items, reports = self._take_ready(question)
         # Items without credit are dropped here. So the source that such a report names did not
         # answer in full.
-        rest = [each for _, each in question.pending if isinstance(each, SourceReport)]
-        gone.reports += [
-            replace(each, state=state) if each.state is SourceState.ANSWERED else each
-            for each in rest
-        ]
+        for _, report in question.pending:
+            if isinstance(report, SourceReport):
+                is_answered = report.state is SourceState.ANSWERED
+                reports.append(replace(report, state=state) if is_answered else report)
         question.pending.clear()
-        return [*stopped, *self._answer_origin(question, gone, is_last=True)]
+        return [*stopped, *self._answer_origin(question, items, reports, is_last=True)]
 
     def _give_up(
         self, question: _OpenQuery, origin: Origin, state: SourceState, reason: str = ""
@@ -397,13 +380,11 @@ class QueryRouter:
 
     def _advance(self, question: _OpenQuery) -> list[Effect]:
         """Sends the ready part upstream, and grants branches more."""
-        going = self._take_ready(question)
+        items, reports = self._take_ready(question)
         is_done = question.request.limit > 0 and not question.items_left
         if is_done and (question.branches or question.pending):
-            return [
-                *self._answer_origin(question, going),
-                *self._stop(question, SourceState.STOPPED),
-            ]
+            answer = self._answer_origin(question, items, reports)
+            return [*answer, *self._stop(question, SourceState.STOPPED)]
         effects: list[Effect] = []
         for origin, branch in question.branches.items():
             if branch.forwarded >= ANSWER_WINDOW // 2:
@@ -411,51 +392,48 @@ class QueryRouter:
                 effects.append(_to(origin, More(*question.key, branch.forwarded)))
                 branch.forwarded = 0
         is_last = not question.branches and not question.pending
-        return [*effects, *self._answer_origin(question, going, is_last=is_last)]
+        return [*effects, *self._answer_origin(question, items, reports, is_last=is_last)]
 
     @staticmethod
-    def _take_ready(question: _OpenQuery) -> "_ReadyAnswer":
-        """Removes and returns the items and reports that are ready, in order; only items need
-        credit.
-        """
-        going, waiting = _ReadyAnswer(), question.pending
+    def _take_ready(question: _OpenQuery) -> tuple[list[Notification], list[SourceReport]]:
+        """Removes and returns the ready items and reports, in order; only items need credit."""
+        items, reports, waiting = list[Notification](), list[SourceReport](), question.pending
         has_limit = question.request.limit > 0
         while waiting:
             origin, each = waiting[0]
             if isinstance(each, SourceReport):
-                going.reports.append(each)
+                reports.append(each)
             elif question.credit and (question.items_left or not has_limit):
                 question.credit -= 1
                 question.items_left -= has_limit
-                going.items.append(each)
+                items.append(each)
                 if origin in question.branches:
                     question.branches[origin].forwarded += 1
             else:
                 break
             waiting.popleft()
-        return going
+        return items, reports
 
     def _answer_origin(
-        self, question: _OpenQuery, going: "_ReadyAnswer", *, is_last: bool = False
+        self,
+        question: _OpenQuery,
+        items: list[Notification],
+        reports: list[SourceReport],
+        *,
+        is_last: bool = False,
     ) -> list[Effect]:
         """Sends an answer upstream; the last one ends the query here."""
         partial = b""
-        if (
-            question.partial is not None
-        ):  # An ended source is reported with the result that contains it.
-            question.final_reports += [
-                it for it in going.reports if it.state is not SourceState.ASKED
-            ]
-            going.reports = [it for it in going.reports if it.state is SourceState.ASKED]
+        if question.partial is not None:  # It contains the sources that are reported as ended.
+            question.final_reports += [it for it in reports if it.state is not SourceState.ASKED]
+            reports = [it for it in reports if it.state is SourceState.ASKED]
             if is_last:
                 partial = self._encode_partial(question, question.partial)
                 ended = question.final_reports
-                going.reports += failed(ended, question.failure) if question.failure else ended
+                reports += failed(ended, question.failure) if question.failure else ended
         effects: list[Effect] = []
-        if going.items or going.reports or is_last:
-            answer = Answer(
-                *question.key, (*going.items,), (*going.reports,), partial, is_last=is_last
-            )
+        if items or reports or is_last:
+            answer = Answer(*question.key, (*items,), (*reports,), partial, is_last=is_last)
             effects.append(_to(question.origin, answer))
         if is_last:
             self._remove(question)
@@ -490,8 +468,9 @@ class QueryRouter:
         if origin != question.origin:
             self._unlink(question, origin)
 
-    def _cancel(self, question: _OpenQuery) -> list[Effect]:
-        effects: list[Effect] = [_to(each, _cancel(question)) for each in question.branches]
+    def _cancel(self, question: _OpenQuery, but: Origin | None = None) -> list[Effect]:
+        message = Cancel(*question.key)
+        effects: list[Effect] = [_to(it, message) for it in question.branches if it != but]
         self._remove(question)
         return effects
 
@@ -517,28 +496,10 @@ class QueryRouter:
                 assert held == question.window, f"{origin} has another window"
             for origin in (question.origin, *question.branches):
                 linked.setdefault(origin, set()).add(key)
-        assert linked == {origin: {*keys} for origin, keys in self._by_origin.items()}, (
-            "not found by whom"
-        )
+        held_by = {origin: {*keys} for origin, keys in self._by_origin.items()}
+        assert linked == held_by, "not found by whom"
         assert {key for _, key in self._due} >= self._open.keys(), "a question has no deadline"
-
-
-def _empty_partial(message: Ask) -> Partial | None:
-    """Returns a partial result without items. Raises RefusedError if it cannot be computed here."""
-    try:
-        return None if message.combination is None else Partial(message.combination)
-    except MissingRequirementError as error:
-        raise RefusedError(Reason.WRONG_QUESTION, error) from None
-
-
-def _cancel(question: _OpenQuery) -> Cancel:
-    return Cancel(*question.key)
 
 
 def _to(origin: Origin, message: Answer | More | Cancel) -> Send | NotifyClient:
     return Send(origin, message) if isinstance(origin, Neighbour) else NotifyClient(origin, message)
-
-
-def _addressee(effect: Effect) -> Origin:
-    assert isinstance(effect, Send | NotifyClient), "an ending query sends only these"
-    return effect.to if isinstance(effect, Send) else effect.client

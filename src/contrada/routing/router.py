@@ -23,6 +23,7 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding, downst
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 
 from contrada.errors import InvalidValueError
@@ -31,6 +32,7 @@ from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.languages.work_budget import spend
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
+from contrada.routing import router_messages as messages
 from contrada.routing.admission import Admission, OwnerMessage, StateMessage
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.delegated_segments import (
@@ -47,50 +49,20 @@ from contrada.routing.notification_forwarder import NotificationForwarder
 from contrada.routing.query_router import QueryRouter
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
-    AckLinks,
-    Adjacency,
-    Advertise,
-    AnnounceLinks,
-    Answer,
-    Ask,
-    Cancel,
     Client,
-    ClientGone,
-    DeadlinePassed,
-    Deliver,
-    DeliverMatch,
-    DeliverQuestion,
-    Describe,
-    Effect,
-    Event,
-    LinkDown,
-    LinkUp,
-    Message,
-    More,
     Neighbour,
     NextHop,
     Offer,
-    OfferChanged,
     Origin,
     Party,
-    Publish,
-    QuestionMessage,
     Reason,
-    Received,
-    Refused,
     RefusedError,
-    Send,
-    Subscribe,
-    TimePassed,
-    Unadvertise,
-    Undescribe,
-    Unsubscribe,
 )
 from contrada.routing.tables.covering_index import MakeIndex
 from contrada.routing.tables.filter_merger import FilterMergerStatistics
+from contrada.routing.tables.interest_table import RegistrationStatistics
 from contrada.routing.tables.next_hop_cache import ITSELF
 from contrada.routing.tables.poset import PosetStatistics, entry_work, form_of
-from contrada.routing.tables.registrations import RegistrationStatistics
 
 __all__ = ["Router", "RouterStatistics", "Strategy"]
 
@@ -188,12 +160,12 @@ class Router:
         self._queries = QueryRouter(name, self._topology, self._admission, self._forwarding, limits)
         self._next_hops = self._notifications.next_hops
         self._passed_us = TIME_MIN_US
-        self._received: Counter[type[Message]] = Counter()
+        self._received: Counter[type[messages.Message]] = Counter()
         self._sent: Counter[str] = Counter()
         self._refused: Counter[Reason] = Counter()
         self._delivered = 0
 
-    def handle(self, event: Event, now_us: int) -> list[Effect]:
+    def handle(self, event: messages.Event, now_us: int) -> list[messages.Effect]:
         """Returns the effects of an event, in order. `now_us` is the wall clock.
 
         Expired notifications are dropped and counted. Patterns ignore a timestamp more than
@@ -203,13 +175,13 @@ class Router:
         """
         self._assembler.clock_us = now_us
         try:
-            if isinstance(event, Received):  # The most frequent event: tested first.
+            if isinstance(event, messages.Received):  # The most frequent event: tested first.
                 origin, message = event.origin, event.message
-                if isinstance(message, Publish):
+                if isinstance(message, messages.Publish):
                     effects, actions = self._notifications.publish(origin, message, now_us)
                     if actions:
                         effects += self._perform(actions)
-                elif isinstance(message, QuestionMessage):
+                elif isinstance(message, messages.QuestionMessage):
                     effects = self._handle_query(origin, message, now_us)
                     self._received[type(message)] += 1
                 else:
@@ -222,69 +194,70 @@ class Router:
                 effects = self._handle(event, now_us) + self._offer_changes()
         except RefusedError as refusal:
             self._refused[refusal.reason] += 1
-            return [Refused(event, refusal.reason, refusal.error)]
+            return [messages.Refused(event, refusal.reason, refusal.error)]
         for effect in effects:
-            if isinstance(effect, Deliver):
+            if isinstance(effect, messages.Deliver):
                 self._delivered += len(effect.notifications)
-            elif isinstance(effect, Send):
+            elif isinstance(effect, messages.Send):
                 self._sent[type(effect.message).__name__] += _size(effect.message)
-            elif isinstance(effect, DeliverMatch | DeliverQuestion):
+            elif isinstance(effect, messages.DeliverMatch | messages.DeliverQuestion):
                 self._delivered += 1
-            elif isinstance(effect, Refused):
+            elif isinstance(effect, messages.Refused):
                 self._refused[effect.reason] += 1
         return effects
 
     def _handle(
-        self, event: LinkUp | LinkDown | ClientGone | TimePassed | DeadlinePassed, now_us: int
-    ) -> list[Effect]:
+        self,
+        event: messages.LinkUp
+        | messages.LinkDown
+        | messages.ClientGone
+        | messages.TimePassed
+        | messages.DeadlinePassed,
+        now_us: int,
+    ) -> list[messages.Effect]:
         match event:
-            case LinkUp(neighbour, role, cost):
-                link = Adjacency(neighbour.name, role, cost)
+            case messages.LinkUp(neighbour, role, cost):
+                link = messages.Adjacency(neighbour.name, role, cost)
                 effects = self._forwarding.link_up(neighbour, link)
                 return effects + self._perform(self._assembler.replan())
-            case LinkDown(neighbour):
+            case messages.LinkDown(neighbour):
                 effects = self._forwarding.link_down(neighbour)
                 effects += self._perform(self._assembler.link_down(neighbour))
                 effects += self._perform(self._assembler.replan())
                 return effects + self._queries.remove_origin(neighbour)
-            case ClientGone(client):
-                return self._remove_client(client)
-            case TimePassed(time_us):
-                return self._advance_time(time_us)
-            case DeadlinePassed():
+            case messages.ClientGone(client):
+                if client.name == ITSELF.name or not self.knows(client):
+                    raise RefusedError(Reason.UNKNOWN_CLIENT)
+                effects = self._forwarding.remove_client(client)
+                effects += self._perform(self._assembler.forget(client))
+                effects += self._perform(self._assembler.replan())
+                return effects + self._queries.remove_origin(client)
+            case messages.TimePassed(time_us):
+                latest_us = now_us + self._assembler.ahead_max_us
+                if not self._passed_us <= time_us <= latest_us:
+                    raise RefusedError(Reason.CLOCK_JUMPED)
+                self._passed_us = time_us
+                return self._perform(self._assembler.learn(time_us))
+            case messages.DeadlinePassed():
                 return self._queries.expire(now_us)
 
-    def _advance_time(self, time_us: int) -> list[Effect]:
-        latest_us = self._assembler.clock_us + self._assembler.ahead_max_us
-        if not self._passed_us <= time_us <= latest_us:
-            raise RefusedError(Reason.CLOCK_JUMPED)
-        self._passed_us = time_us
-        return self._perform(self._assembler.learn(time_us))
-
-    def _remove_client(self, client: Client) -> list[Effect]:
-        if client.name == ITSELF.name or not self.knows(client):
-            raise RefusedError(Reason.UNKNOWN_CLIENT)
-        effects = self._forwarding.remove_client(client) + self._perform(
-            self._assembler.forget(client)
-        )
-        effects += self._perform(self._assembler.replan())
-        return effects + self._queries.remove_origin(client)
-
-    def _handle_query(self, origin: Origin, message: QuestionMessage, now_us: int) -> list[Effect]:
-        if isinstance(message, Ask):
+    def _handle_query(
+        self, origin: Origin, message: messages.QuestionMessage, now_us: int
+    ) -> list[messages.Effect]:
+        if isinstance(message, messages.Ask):
             return self._queries.ask(origin, message, now_us)
         self._admission.check_reply(origin, message)
         match message:
-            case Answer():
+            case messages.Answer():
                 return self._queries.answer(origin, message)
-            case More():
+            case messages.More():
                 return self._queries.more(origin, message)
-            case Cancel():
+            case messages.Cancel():
                 return self._queries.cancel(origin, message)
 
-    def _handle_message(self, origin: Origin, message: StateMessage) -> list[Effect]:
+    def _handle_message(self, origin: Origin, message: StateMessage) -> list[messages.Effect]:
         if not isinstance(message, OwnerMessage):
-            if isinstance(message, AnnounceLinks | AckLinks):
+            if isinstance(message, messages.AnnounceLinks | messages.AckLinks):
                 return self._learn_links(origin, message)
             return self._handle_pattern(origin, message)
         # The one object in the tables: `NextHopCache` compares next hops by identity.
@@ -294,56 +267,54 @@ class Router:
             else self._subscriptions.registrations.next_hop(origin, message.owner)
         )
         match message:
-            case Subscribe(identity, filters):
+            case messages.Subscribe(identity, filters):
                 if isinstance(origin, Client) and self._assembler.knows(origin, identity):
                     raise RefusedError(Reason.IDENTITY_IN_USE)
                 return self._forwarding.subscribe(party, identity, filters)
-            case Unsubscribe(identity):
+            case messages.Unsubscribe(identity):
                 return self._forwarding.unsubscribe(party, identity)
-            case Advertise(identity, offer):
-                assert isinstance(offer, Advertisement | Filter), (
-                    "an offer is an advertisement or a filter"
-                )
+            case messages.Advertise(identity, offer):
+                assert isinstance(offer, Advertisement | Filter), "no advertisement, no filter"
                 effects = self._forwarding.advertise(party, identity, offer)
                 return effects + self._perform(self._assembler.replan(offer))
-            case Unadvertise(identity):
+            case messages.Unadvertise(identity):
                 known = self._offers.nodes_of(party, identity) or ()
                 effects = self._forwarding.unadvertise(party, identity)
                 for node in known:
                     effects += self._perform(self._assembler.replan(node.product))
                 return effects
-            case Describe(identity, offers):
+            case messages.Describe(identity, offers):
                 described = [it for it in offers if isinstance(it, Advertisement | Filter)]
-                assert len(described) == len(offers), (
-                    "a description is an advertisement or a filter"
-                )
+                assert len(described) == len(offers), "no advertisement, no filter"
                 return self._forwarding.describe(party, identity, described)
-            case Undescribe(identity):
+            case messages.Undescribe(identity):
                 return self._forwarding.undescribe(party, identity)
 
-    def _offer_changes(self) -> list[Effect]:
+    def _offer_changes(self) -> list[messages.Effect]:
         """Returns the offers that have appeared or disappeared."""
         changed, reported = self._forwarding.changed_offers, self._reported_offers
         if not changed:
             return []
-        changes: list[Effect] = []
+        changes: list[messages.Effect] = []
         for form, offer in {form_of(node.product): node.product for node in changed}.items():
             is_on_offer = self.is_on_offer(offer)
             if is_on_offer != (form in reported):
-                changes.append(OfferChanged(offer, is_on_offer))
+                changes.append(messages.OfferChanged(offer, is_on_offer))
                 reported.symmetric_difference_update((form,))
         changed.clear()
         return changes
 
-    def _learn_links(self, origin: Origin, message: AnnounceLinks | AckLinks) -> list[Effect]:
+    def _learn_links(
+        self, origin: Origin, message: messages.AnnounceLinks | messages.AckLinks
+    ) -> list[messages.Effect]:
         if isinstance(origin, Client):
             raise RefusedError(Reason.WRONG_LINK_STATE)
-        if isinstance(message, AckLinks):
+        if isinstance(message, messages.AckLinks):
             return [*self._topology.continue_announcing(origin)]
         sends, refused = self._topology.learn(origin, message.states)
-        event = Received(origin, message)
-        effects: list[Effect] = [*sends]
-        effects += [Refused(event, each.reason, each.error) for each in refused]
+        event = messages.Received(origin, message)
+        effects: list[messages.Effect] = [*sends]
+        effects += [messages.Refused(event, each.reason, each.error) for each in refused]
         if self._topology.has_changed:
             effects += self._forwarding.reroute()
             effects += self._perform(self._assembler.replan())
@@ -351,22 +322,20 @@ class Router:
 
     # --- patterns -----------------------------------------------------------------------------
 
-    def _handle_pattern(self, origin: Origin, message: PatternMessage) -> list[Effect]:
+    def _handle_pattern(self, origin: Origin, message: PatternMessage) -> list[messages.Effect]:
         if (
             isinstance(message, SubscribePattern)
             and isinstance(origin, Client)
             and self._subscriptions.registrations.get(origin, message.identity) is not None
         ):
             raise RefusedError(Reason.IDENTITY_IN_USE)
-        if isinstance(
-            message, SubscribePattern
-        ):  # Charged first: a subscription must not stop halfway.
-            spend(entry_work(message.pattern.filters))
+        if isinstance(message, SubscribePattern):
+            spend(entry_work(message.pattern.filters))  # First: it must not stop halfway.
         return self._perform(self._assembler.receive(origin, message))
 
-    def _perform(self, actions: Iterable[Action]) -> list[Effect]:
+    def _perform(self, actions: Iterable[Action]) -> list[messages.Effect]:
         """Performs actions of the assembler. A segment that does not fit a table is counted."""
-        effects: list[Effect] = []
+        effects: list[messages.Effect] = []
         for action in actions:
             match action:
                 case SubscribeSegment(number, part):
@@ -416,14 +385,11 @@ class Router:
 
     def knows(self, client: Client) -> bool:
         """Whether a client has registrations or open queries here."""
-        tables = (self._subscriptions, self._offers, self._forwarding.descriptions)
-        holders = (*(each.registrations for each in tables), self._assembler, self._queries)
-        return any(client in each for each in holders)
+        held = any(client in each.registrations for each in self._forwarding.tables)
+        return held or client in self._assembler or client in self._queries
 
-    def links(self) -> list[tuple[Adjacency, Reason | None]]:
-        """Returns the links in order of their names, each with the reason for its disuse, or
-        None.
-        """
+    def links(self) -> list[tuple[messages.Adjacency, Reason | None]]:
+        """Returns the links by name, each with the reason for its disuse, or None."""
         return self._topology.links()
 
     def subscriptions(self) -> Iterator[tuple[Filter, Iterable[Party]]]:
@@ -445,12 +411,10 @@ class Router:
         self, notification: Notification
     ) -> tuple[list[tuple[Filter, Iterable[Party]]], list[Neighbour]]:
         """Returns the matching filters and the next neighbours, without publishing."""
-        nodes = sorted(
-            map(self._subscriptions.poset.node, self._subscriptions.index.match(notification))
-        )
-        next_hops = {
-            each for node in nodes for each in node.subscribers if isinstance(each, NextHop)
-        }
+        numbers = self._subscriptions.index.match(notification)
+        nodes = sorted(map(self._subscriptions.poset.node, numbers))
+        parties = chain.from_iterable(node.subscribers for node in nodes)
+        next_hops = {each for each in parties if isinstance(each, NextHop)}
         wanting = None if self._forwarding.floods else next_hops
         onward = self._topology.next_neighbours(ITSELF, "", wanting)
         return [(node.product, node.subscribers) for node in nodes], onward
@@ -481,8 +445,7 @@ class Router:
 
     def maintain(self, units: int = 64) -> bool:
         """Does a bounded part of the indexes' maintenance. Returns whether more is left."""
-        tables = (self._subscriptions, self._offers, self._forwarding.descriptions)
-        waiting = [each.maintain(units) for each in tables]
+        waiting = [each.maintain(units) for each in self._forwarding.tables]
         return any(waiting)
 
     def maintain_descriptions(self, units: int) -> None:
@@ -494,7 +457,7 @@ class Router:
         links, merging = self._topology, self._forwarding.merging
         received = {kind.__name__: count for kind, count in self._received.items()}
         if self._notifications.admitted:
-            received[Publish.__name__] = self._notifications.admitted
+            received[messages.Publish.__name__] = self._notifications.admitted
         return RouterStatistics(
             neighbours=len(links),
             links_used=links.used,
@@ -523,6 +486,6 @@ class Router:
         self._queries.validate()
 
 
-def _size(message: Message) -> int:
+def _size(message: messages.Message) -> int:
     """The weight of a message in the counters: its notifications, or 1."""
-    return len(message.notifications) if isinstance(message, Publish) else 1
+    return len(message.notifications) if isinstance(message, messages.Publish) else 1

@@ -36,22 +36,9 @@ from contrada.net.broker.latencies import Latencies
 from contrada.net.broker.server_connection import ConnectionHost, ServerConnection
 from contrada.net.broker.session_offers import SessionOffers
 from contrada.net.broker.session_queries import SessionQueries
+from contrada.net.wire import frames
 from contrada.net.wire.durable_messages import refusal
-from contrada.net.wire.frames import (
-    AboutQuestions,
-    Credit,
-    CutOff,
-    Delivery,
-    Frame,
-    InspectReply,
-    InspectRequest,
-    LogRequest,
-    MatchDelivery,
-    Reply,
-    Request,
-    StatisticsReply,
-    StatisticsRequest,
-)
+from contrada.net.wire.frames import Frame
 from contrada.net.wire.inspection import Inspection
 from contrada.net.wire.message_codec import PackedSubscribe, decode_request
 from contrada.net.wire.payload_codec import encode_match, encoding_of, notifications_from
@@ -90,7 +77,7 @@ class _SessionQueue(SubscriptionQueue[Passed]):
 
     route: Route[Passed]
 
-    def __init__(self, session: "ClientSession", request: Request) -> None:
+    def __init__(self, session: "ClientSession", request: frames.Request) -> None:
         """Raises ServiceError."""
         asked: Any = request.when_full
         when_full = checked_when_full(asked) if asked else BLOCK
@@ -106,7 +93,7 @@ class _SessionQueue(SubscriptionQueue[Passed]):
         """Ends the subscription, which does not keep up."""
         self._session.cut_off(self)
 
-    def next_frame(self) -> Delivery | MatchDelivery | None:
+    def next_frame(self) -> frames.Delivery | frames.MatchDelivery | None:
         """Returns the next Delivery, within the credit; None where there is nothing to send."""
         most = min(self.credit, DELIVER_BYTES_MAX)
         batch, size = self.take_batch(DELIVER_NOTIFICATIONS_MAX, most)
@@ -115,7 +102,7 @@ class _SessionQueue(SubscriptionQueue[Passed]):
         self.credit -= size
         return self._frame_of(batch)
 
-    def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
+    def _frame_of(self, batch: Sequence[Any]) -> frames.Delivery | frames.MatchDelivery:
         packed = list(map(encoding_of, batch))
         self._session.latencies.observe(packed[0])
         is_undecided = UndecidedNotification in map(type, packed)
@@ -125,7 +112,7 @@ class _SessionQueue(SubscriptionQueue[Passed]):
         if trace_spans.is_on:
             node = self._session.connection.broker.dispatcher.router.name
             trace_spans.trace_departures("deliver", node, route.client.name, packed)
-        return Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
+        return frames.Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
 
     def _is_readable(self, packed: Sequence[bytes]) -> bool:
         """Returns whether the user may read notifications that were undecided at the router."""
@@ -144,7 +131,7 @@ class _MatchQueue(_SessionQueue):
 
     __slots__ = ()
 
-    def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
+    def _frame_of(self, batch: Sequence[Any]) -> frames.Delivery | frames.MatchDelivery:
         is_undecided = any(
             type(each.packed) is UndecidedNotification
             for match in batch
@@ -155,7 +142,9 @@ class _MatchQueue(_SessionQueue):
         route = self.route
         matches = [*map(encode_match, batch)]
         self._session.latencies.observe(matches[0][1][0])
-        return MatchDelivery(route.identity, route.dropped, matches, is_undecided, route.expired)
+        return frames.MatchDelivery(
+            route.identity, route.dropped, matches, is_undecided, route.expired
+        )
 
 
 class SessionHost(ConnectionHost, Protocol):
@@ -209,17 +198,17 @@ class ClientSession:
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Handles a frame; a returned generator has the remaining steps, one for each turn."""
         match frame:
-            case Request():
+            case frames.Request():
                 return self._handle_request(frame)
-            case LogRequest():
+            case frames.LogRequest():
                 return self._handle_durable(frame)
-            case Credit():
+            case frames.Credit():
                 self._add_credit(frame)
-            case AboutQuestions():
+            case frames.AboutQuestions():
                 return self._query_session().handle_frame(frame)
-            case StatisticsRequest():
+            case frames.StatisticsRequest():
                 self._send_statistics(frame.number)
-            case InspectRequest():
+            case frames.InspectRequest():
                 return self._inspect(frame)
         return None
 
@@ -228,7 +217,7 @@ class ClientSession:
             self._queries = SessionQueries(self.connection, self._dispatcher, self._client)
         return self._queries
 
-    def _handle_durable(self, request: LogRequest) -> Generator[None] | None:
+    def _handle_durable(self, request: frames.LogRequest) -> Generator[None] | None:
         if self._durable is None:
             try:
                 self._durable = DurableSession(self.connection, self._client, self._broker.logs)
@@ -242,11 +231,11 @@ class ClientSession:
         try:
             if self.connection.permit is not None:
                 self.connection.permit.check_inspect()
-            self.connection.send(StatisticsReply(number, self._broker.counts()))
+            self.connection.send(frames.StatisticsReply(number, self._broker.counts()))
         except ContradaError as error:
             self._refuse(number, error)
 
-    def _inspect(self, request: InspectRequest) -> Generator[None]:
+    def _inspect(self, request: frames.InspectRequest) -> Generator[None]:
         router = self._dispatcher.router
         try:
             if self.connection.permit is not None:
@@ -256,14 +245,14 @@ class ClientSession:
                     router, self._broker.logs, request.page_from, self._broker.limits
                 )
                 nothing = Inspection(router.name, {}, [], {}, [], [])
-                self.connection.send(InspectReply(request.number, nothing, page))
+                self.connection.send(frames.InspectReply(request.number, nothing, page))
                 return
             notification = None
             if request.notification:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     (notification,) = notifications_from([request.notification])
             held = yield from inspect_router(router, self._broker.clients(), notification)
-            self.connection.send(InspectReply(request.number, held))
+            self.connection.send(frames.InspectReply(request.number, held))
         except ContradaError as error:
             self._refuse(request.number, error)
 
@@ -277,7 +266,7 @@ class ClientSession:
         """The number of subscriptions."""
         return len(self._queues)
 
-    def _handle_request(self, request: Request) -> Generator[None]:
+    def _handle_request(self, request: frames.Request) -> Generator[None]:
         """Handles a request in steps; other connections may have a turn at each `yield`."""
         try:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
@@ -305,7 +294,7 @@ class ClientSession:
                 raise  # The fault has ended the whole connection.
             self._refuse(request.number, error)
 
-    def _subscribe(self, request: Request, message: PackedSubscribe) -> Generator[None]:
+    def _subscribe(self, request: frames.Request, message: PackedSubscribe) -> Generator[None]:
         if message.identity in self._queues:
             route = self._queues[message.identity].route
             if route.is_pattern:
@@ -322,9 +311,9 @@ class ClientSession:
         self._leaving.pop()
         self._dispatcher.begin(queue.route)
         self._queues[message.identity] = queue
-        self.connection.send(Reply(request.number))
+        self.connection.send(frames.Reply(request.number))
 
-    def _subscribe_pattern(self, request: Request, message: SubscribePattern) -> None:
+    def _subscribe_pattern(self, request: frames.Request, message: SubscribePattern) -> None:
         """Adds a pattern subscription."""
         if message.identity in self._queues:
             raise FrameError("repeated", f"subscription {message.identity} is in force already")
@@ -342,10 +331,10 @@ class ClientSession:
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             queue.route = self._dispatcher.subscribe(self._client, message, queue)
         self._queues[message.identity] = queue
-        self.connection.send(Reply(request.number))
+        self.connection.send(frames.Reply(request.number))
 
     def _update(
-        self, request: Request, route: Route[Passed], message: PackedSubscribe
+        self, request: frames.Request, route: Route[Passed], message: PackedSubscribe
     ) -> Generator[None]:
         """Replaces the filters of a subscription; the old ones are withdrawn afterwards."""
         draft = self._dispatcher.draft(route)
@@ -355,7 +344,7 @@ class ClientSession:
                 yield
             raise _not_in_force(message.identity)
         self._dispatcher.replace(route, draft)
-        self.connection.send(Reply(request.number))
+        self.connection.send(frames.Reply(request.number))
         while self._withdraw_some(self._leaving):
             yield
 
@@ -404,7 +393,7 @@ class ClientSession:
         if nothing is not None and not route.names:
             raise nothing
 
-    def _unsubscribe(self, request: Request, identity: str) -> Generator[None]:
+    def _unsubscribe(self, request: frames.Request, identity: str) -> Generator[None]:
         queue = self._queues.pop(identity, None)
         if queue is None:
             raise _not_in_force(identity)
@@ -414,7 +403,7 @@ class ClientSession:
         while self._withdraw_some(self._leaving):
             yield
         route = queue.route
-        self.connection.send(Reply(request.number, route.dropped, expired=route.expired))
+        self.connection.send(frames.Reply(request.number, route.dropped, expired=route.expired))
 
     def cut_off(self, queue: _SessionQueue) -> None:
         """Ends a subscription that does not keep up; its filters are withdrawn in turns."""
@@ -423,7 +412,7 @@ class ClientSession:
         self.connection.forget_feed(queue)
         lost = self._end_queue(queue, TOO_SLOW)
         self._cut.append(route)
-        self.connection.send(CutOff(route.identity, route.dropped + lost, route.expired))
+        self.connection.send(frames.CutOff(route.identity, route.dropped + lost, route.expired))
         self.connection.write()
         self.connection.soon(self._withdraw_cut_off)
 
@@ -482,7 +471,7 @@ class ClientSession:
             leaving.pop()
         return bool(leaving)
 
-    def _add_credit(self, frame: Credit) -> None:
+    def _add_credit(self, frame: frames.Credit) -> None:
         queue = self._queues.get(frame.subscription)
         if queue is None:
             return  # The client sent it before it had the answer to its unsubscribe.
@@ -490,7 +479,7 @@ class ClientSession:
         if queue:
             self.connection.mark_ready(queue)
 
-    def _enqueue(self, request: Request, message: Publish) -> None:
+    def _enqueue(self, request: frames.Request, message: Publish) -> None:
         if self._broker.is_stopping:
             return  # Left unanswered: after the goodbye its client counts it as unknown.
         if not isinstance(message.notifications, Bundle):  # A bundle is best effort.
@@ -528,7 +517,7 @@ class ClientSession:
         if isinstance(answer, ContradaError):
             self._refuse(number, answer)
         else:
-            self.connection.send(Reply(number, answer))
+            self.connection.send(frames.Reply(number, answer))
         self.connection.write()
 
     def _refuse(self, number: int, error: ContradaError) -> None:
@@ -545,7 +534,7 @@ class ClientSession:
             },
         )
         refused = [*error.refused] if isinstance(error, NotPermittedError) else []
-        self.connection.send(Reply(number, code=code, reason=reason, refused=refused))
+        self.connection.send(frames.Reply(number, code=code, reason=reason, refused=refused))
 
 
 def _not_in_force(identity: str) -> FrameError:

@@ -15,19 +15,8 @@ from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import AboutQuestions, Frame, QuestionDelivery, Reply
 from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.query_codec import ANSWER_BYTES_MAX, decode_query_message, split_answer
-from contrada.routing.router_messages import (
-    Answer,
-    Ask,
-    Cancel,
-    Client,
-    DeliverQuestion,
-    Describe,
-    More,
-    NotifyClient,
-    SourceReport,
-    SourceState,
-    Undescribe,
-)
+from contrada.routing import router_messages as messages
+from contrada.routing.router_messages import Client, SourceReport, SourceState
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
@@ -55,12 +44,14 @@ class SessionQueries:
         self._queue = _QueryQueue(connection)
         dispatcher.listen(client, self._on_effect)
 
-    def handle(self, number: int, message: Describe | Undescribe | Ask) -> None:
+    def handle(
+        self, number: int, message: messages.Describe | messages.Undescribe | messages.Ask
+    ) -> None:
         """Handles a request, and answers it. Raises LimitError, ServiceError, FrameError."""
         permit, limits = self._connection.permit, self._connection.broker.limits
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             match message:
-                case Describe():
+                case messages.Describe():
                     if permit is not None:
                         permit.check_publisher(message.identity, "answer")
                         offers = tuple(map(permit.allow_offer, message.offers))
@@ -71,14 +62,14 @@ class SessionQueries:
                         )
                     self._dispatcher.request(self._client, message)
                     self._sources.add(message.identity)
-                case Undescribe():
+                case messages.Undescribe():
                     self._dispatcher.request(self._client, message)
                     self._sources.discard(message.identity)
-                case Ask():
+                case messages.Ask():
                     self._ask(message)
         self._connection.send(Reply(number))
 
-    def _ask(self, question: Ask) -> None:
+    def _ask(self, question: messages.Ask) -> None:
         if question.hops or question.source:
             raise FrameError("options", "a question of a client has come over no link yet")
         if self._connection.permit is not None:
@@ -104,7 +95,7 @@ class SessionQueries:
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     message = decode_query_message(each)
-                if isinstance(message, Answer) and self._connection.permit is not None:
+                if isinstance(message, messages.Answer) and self._connection.permit is not None:
                     message = yield from self._answerable(self._connection.permit, message)
                     if message.is_last:
                         self._item_counts.pop((message.asker, message.identity), None)
@@ -113,11 +104,13 @@ class SessionQueries:
             except ContradaError as error:
                 self._connection.fail(failure := FrameError("malformed", f"of a question: {error}"))
                 raise failure from None
-            if isinstance(message, Cancel):
+            if isinstance(message, messages.Cancel):
                 self._asked.discard((message.asker, message.identity))
             yield
 
-    def _answerable(self, permit: Permit, message: Answer) -> Generator[None, None, Answer]:
+    def _answerable(
+        self, permit: Permit, message: messages.Answer
+    ) -> Generator[None, None, messages.Answer]:
         """Returns an answer without items that the client may not publish; their sources have
         failed.
 
@@ -143,7 +136,7 @@ class SessionQueries:
         if dropped := len(message.items) - len(kept):
             self._connection.broker.dropped[NOT_PERMITTED] += dropped
             # These items reach no reader, so the asker never grants their room again.
-            more = More(message.asker, message.identity, dropped)
+            more = messages.More(message.asker, message.identity, dropped)
             self._queue.add(AboutQuestions([encode_message(more)]))
         if failed:
             sources = shortened(", ".join(each.name for each in failed))
@@ -152,10 +145,10 @@ class SessionQueries:
         heard = (each for each in message.reports if given.get(each.name, 0) is not None)
         return replace(message, items=tuple(kept), reports=(*heard, *failed))
 
-    def _on_effect(self, effect: DeliverQuestion | NotifyClient) -> None:
-        if isinstance(effect, DeliverQuestion):
+    def _on_effect(self, effect: messages.DeliverQuestion | messages.NotifyClient) -> None:
+        if isinstance(effect, messages.DeliverQuestion):
             self._ask_sources(effect)
-        elif isinstance(effect.message, Answer):
+        elif isinstance(effect.message, messages.Answer):
             answer = effect.message
             if self._connection.permit is not None:
                 readable = self._connection.permit.readable(answer.items)
@@ -165,17 +158,17 @@ class SessionQueries:
             if answer.is_last:
                 self._asked.discard((answer.asker, answer.identity))
         else:
-            if isinstance(effect.message, Cancel):
+            if isinstance(effect.message, messages.Cancel):
                 self._item_counts.pop((effect.message.asker, effect.message.identity), None)
             self._queue.add(AboutQuestions([encode_message(effect.message)]))
 
-    def _ask_sources(self, effect: DeliverQuestion) -> None:
+    def _ask_sources(self, effect: messages.DeliverQuestion) -> None:
         """Asks sources. A combined query fails at sources whose items the broker must check."""
         permit, question = self._connection.permit, effect.question
         if question.combination and permit and not permit.principal.publishes_all:
             state, why = SourceState.FAILED, _MAY_NOT_COMBINE
             failed = tuple([SourceReport(name, state, 0, why) for name in effect.sources])
-            refused = Answer(question.asker, question.identity, (), failed, is_last=True)
+            refused = messages.Answer(question.asker, question.identity, (), failed, is_last=True)
             self._connection.soon(self._dispatcher.request, self._client, refused)
         else:
             if permit is not None:

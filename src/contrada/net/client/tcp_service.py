@@ -38,26 +38,10 @@ from contrada.net.client.tcp_subscription import (
     new_subscription,
     request_again,
 )
+from contrada.net.wire import frames
 from contrada.net.wire.address import Address, parse_addresses
 from contrada.net.wire.endpoint import TCP, ConnectOptions
-from contrada.net.wire.frames import (
-    AboutQuestions,
-    Credit,
-    CutOff,
-    Delivery,
-    Frame,
-    InspectReply,
-    InspectRequest,
-    LogDelivery,
-    LogReply,
-    MatchDelivery,
-    Offers,
-    QuestionDelivery,
-    Reply,
-    Request,
-    StatisticsReply,
-    StatisticsRequest,
-)
+from contrada.net.wire.frames import Frame, Reply
 from contrada.net.wire.inspection import Inspection
 from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import encode_content, encoding_of
@@ -348,7 +332,7 @@ class TcpService(BaseService):
 
     def grant(self, identity: str, credit: int) -> None:
         """Grants credit for a subscription."""
-        self._reconnection.send(Credit(identity, credit))
+        self._reconnection.send(frames.Credit(identity, credit))
 
     # ------------------------------------------------------------------------ the connection
 
@@ -365,11 +349,13 @@ class TcpService(BaseService):
         self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
     ) -> asyncio.Future[Reply]:
         """Sends a request to the broker."""
-        return self.call(lambda number: Request(number, message, credit, when_full=when_full))
+        return self.call(
+            lambda number: frames.Request(number, message, credit, when_full=when_full)
+        )
 
     def request_unanswered(self, message: msgspec.Raw) -> None:
         """Sends a request without an answer."""
-        self._reconnection.send(Request(0, message))
+        self._reconnection.send(frames.Request(0, message))
 
     def _send(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
         """Queues stamped notifications; counts them by batch."""
@@ -392,14 +378,14 @@ class TcpService(BaseService):
     async def broker_statistics(self) -> dict[str, Any]:
         """Returns the fields of the broker's `BrokerStatistics` by name."""
         await self.ready()
-        return (await self.call(StatisticsRequest)).statistics  # type: ignore[no-any-return]
+        return (await self.call(frames.StatisticsRequest)).statistics  # type: ignore[no-any-return]
 
     async def inspection(self, notification: bytes = b"") -> Inspection:
         """Returns the inspection of the broker, with the route of a notification. Raises
         ServiceError.
         """
         await self.ready()
-        answer = self.call(lambda number: InspectRequest(number, notification))
+        answer = self.call(lambda number: frames.InspectRequest(number, notification))
         return (await answer).held  # type: ignore[no-any-return]
 
     def call(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
@@ -413,23 +399,23 @@ class TcpService(BaseService):
     def on_frame(self, frame: Frame) -> None:
         """Handles a frame."""
         match frame:
-            case Delivery() | MatchDelivery():
+            case frames.Delivery() | frames.MatchDelivery():
                 if subscription := self._subscriptions.get(frame.subscription):
                     subscription.on_delivery(frame)
             case Reply():
                 self._on_reply(frame)
-            case CutOff():
+            case frames.CutOff():
                 if cut := self._subscriptions.pop(frame.subscription, None):
                     cut.on_cut_off(frame)
-            case Offers():
+            case frames.Offers():
                 self._offers.on_offers(frame)
-            case QuestionDelivery() | AboutQuestions():
+            case frames.QuestionDelivery() | frames.AboutQuestions():
                 self._query_client().on_frame(frame)
-            case LogReply() if self._durable is not None:
+            case frames.LogReply() if self._durable is not None:
                 self._durable.on_reply(frame)
-            case LogDelivery() if self._durable is not None:
+            case frames.LogDelivery() if self._durable is not None:
                 self._durable.on_delivery(frame)
-            case StatisticsReply() | InspectReply():
+            case frames.StatisticsReply() | frames.InspectReply():
                 self._answer(frame.number, frame)
 
     def _answer(self, number: int, frame: Frame, error: ServiceError | None = None) -> None:

@@ -13,20 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from contrada import errors
-from contrada.delivery.delivery_messages import (
-    Ack,
-    AnnounceOwner,
-    Closed,
-    CloseLog,
-    DeliveryMessage,
-    Grant,
-    Nack,
-    ReadLog,
-    Records,
-    Sequenced,
-    StreamAck,
-    Transfer,
-)
+from contrada.delivery import delivery_messages
 from contrada.errors import (
     ContradaError,
     EncodingError,
@@ -143,11 +130,11 @@ class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="acknowledge
 LogRequested: TypeAlias = (
     Publications
     | PublisherHello
-    | ReadLog
-    | Grant
-    | Ack
-    | Nack
-    | CloseLog
+    | delivery_messages.ReadLog
+    | delivery_messages.Grant
+    | delivery_messages.Ack
+    | delivery_messages.Nack
+    | delivery_messages.CloseLog
     | AskLog
     | AskRecordBatch
     | Acknowledge
@@ -201,9 +188,15 @@ def _read_of(expected: type, data: Any) -> Any:
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_bytes_of)
 _REQUESTS: Final = msgspec.msgpack.Decoder(LogRequested, dec_hook=_thing_of)
-_DELIVERIES: Final = msgspec.msgpack.Decoder(Records | Closed, dec_hook=_read_of)
+_DELIVERIES: Final = msgspec.msgpack.Decoder(
+    delivery_messages.Records | delivery_messages.Closed, dec_hook=_read_of
+)
 _LINK_MESSAGES: Final = msgspec.msgpack.Decoder(
-    AnnounceOwner | Sequenced | Transfer | StreamAck, dec_hook=_thing_of
+    delivery_messages.AnnounceOwner
+    | delivery_messages.Sequenced
+    | delivery_messages.Transfer
+    | delivery_messages.StreamAck,
+    dec_hook=_thing_of,
 )
 
 
@@ -217,12 +210,12 @@ def decode_publications(message: Publications) -> tuple[Notification, ...]:
     return notifications_from(message.notifications)
 
 
-def decode_delivery(data: msgspec.Raw) -> Records | Closed:
+def decode_delivery(data: msgspec.Raw) -> delivery_messages.Records | delivery_messages.Closed:
     """Returns records or a close for a reader. Raises EncodingError."""
     return decode_with(_DELIVERIES, data)  # type: ignore[no-any-return]
 
 
-def decode_log_hop(data: msgspec.Raw) -> DeliveryMessage:
+def decode_log_hop(data: msgspec.Raw) -> delivery_messages.DeliveryMessage:
     """Returns a message of another broker. Raises EncodingError, LimitError."""
     return decode_with(_LINK_MESSAGES, data)  # type: ignore[no-any-return]
 

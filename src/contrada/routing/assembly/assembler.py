@@ -28,6 +28,7 @@ from contrada.model.algebra.product import product_meets
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.pattern_assembly import Piece
 from contrada.patterns.pattern_engine import LATE, PATTERNS_MAX, check_pattern
+from contrada.routing import delegation
 from contrada.routing.assembly.delegated_segments import (
     Action,
     SubscribeSegment,
@@ -36,20 +37,6 @@ from contrada.routing.assembly.delegated_segments import (
 from contrada.routing.assembly.delegation_phase import AT_ASKER, AT_DELEGATE, DelegationPhase
 from contrada.routing.assembly.held_patterns import HeldPatterns, WholePattern
 from contrada.routing.assembly.split_pattern import Segment, Span, SplitPattern, spans_of
-from contrada.routing.delegation import (
-    AcceptPattern,
-    AskWatermark,
-    DelegateMessage,
-    Demand,
-    HandBack,
-    HandOver,
-    PatternMessage,
-    RecallPattern,
-    ReportMatches,
-    ReturnPattern,
-    SubscribePattern,
-    UnsubscribePattern,
-)
 from contrada.routing.router_messages import Client, Neighbour, Origin, Reason, RefusedError, Send
 
 DELEGATIONS_MAX: Final = 255
@@ -92,7 +79,7 @@ class Assembler(HeldPatterns):
         identities[identity] = self._split[number] = split
         actions = self._subscribe_segments(split)
         if isinstance(origin, Neighbour):
-            return [*actions, Send(origin, AcceptPattern(identity))]
+            return [*actions, Send(origin, delegation.AcceptPattern(identity))]
         return [*actions, *self._replan(split), *self._advance(split)]
 
     def unsubscribe(self, origin: Origin, identity: str) -> list[Action]:
@@ -122,22 +109,24 @@ class Assembler(HeldPatterns):
 
     # --- messages -----------------------------------------------------------------------------
 
-    def receive(self, origin: Origin, message: PatternMessage) -> list[Action]:
+    def receive(self, origin: Origin, message: delegation.PatternMessage) -> list[Action]:
         """Handles a message about a pattern that the sender or this server requested.
 
         Raises RefusedError if the pattern is unknown, exceeds a limit, or does not fit its phase:
         nothing has changed then. Answers for withdrawn patterns are counted, and change nothing.
         """
-        if isinstance(message, UnsubscribePattern) and self.knows(origin, message.identity):
+        if isinstance(message, delegation.UnsubscribePattern) and self.knows(
+            origin, message.identity
+        ):
             return self.unsubscribe(origin, message.identity)
         if isinstance(origin, Client):
-            if isinstance(message, SubscribePattern):
+            if isinstance(message, delegation.SubscribePattern):
                 return self._subscribe_client(origin, message)
-            is_gone = isinstance(message, UnsubscribePattern)
+            is_gone = isinstance(message, delegation.UnsubscribePattern)
             raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION if is_gone else Reason.WRONG_PATTERN)
-        if isinstance(message, SubscribePattern):
+        if isinstance(message, delegation.SubscribePattern):
             return self._accept_delegation(origin, message)
-        if isinstance(message, DelegateMessage):
+        if isinstance(message, delegation.DelegateMessage):
             known = self._segments.get(origin, message.identity)
             if known is None:
                 self._stale += 1
@@ -152,7 +141,9 @@ class Assembler(HeldPatterns):
             raise RefusedError(Reason.WRONG_PATTERN)
         return self._handle_demand(split, phase, message)
 
-    def _subscribe_client(self, client: Client, message: SubscribePattern) -> list[Action]:
+    def _subscribe_client(
+        self, client: Client, message: delegation.SubscribePattern
+    ) -> list[Action]:
         """Adds a client's pattern, or refuses it."""
         if message.pattern.is_empty:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(message.pattern))
@@ -168,7 +159,9 @@ class Assembler(HeldPatterns):
         except UnknownOperatorError as error:
             raise RefusedError(Reason.UNKNOWN_OPERATOR, error) from None
 
-    def _accept_delegation(self, neighbour: Neighbour, message: SubscribePattern) -> list[Action]:
+    def _accept_delegation(
+        self, neighbour: Neighbour, message: delegation.SubscribePattern
+    ) -> list[Action]:
         """Adds a neighbour's pattern, or hands it back at once."""
         identity, pattern = message.identity, message.pattern
         if self.knows(neighbour, identity) or pattern.is_empty:
@@ -178,23 +171,23 @@ class Assembler(HeldPatterns):
                 return self.subscribe(neighbour, identity, pattern, message.hops)
             except (LimitError, UnknownOperatorError):
                 pass  # It is handed back, and assembled by the asker.
-        return [Send(neighbour, HandBack(identity))]
+        return [Send(neighbour, delegation.HandBack(identity))]
 
     def _handle_demand(
-        self, split: SplitPattern, phase: DelegationPhase, message: Demand
+        self, split: SplitPattern, phase: DelegationPhase, message: delegation.Demand
     ) -> list[Action]:
         """Handles a demand of the neighbour that delegated a pattern."""
         match message:
-            case HandOver(_, watermark_us, pieces):
+            case delegation.HandOver(_, watermark_us, pieces):
                 _check_places(pieces, range(len(split.pattern.filters)))
                 split.begin(watermark_us, pieces)
                 split.enter(phase)
                 actions = self._learn_watermark(watermark_us)
                 return [*actions, *self._replan(split), *self._advance(split)]
-            case AskWatermark(_, time_us):
+            case delegation.AskWatermark(_, time_us):
                 split.asked_us = max(split.asked_us, time_us - self._slack_us)
                 return [*self.learn(time_us), *self._advance(split)]
-            case RecallPattern():
+            case delegation.RecallPattern():
                 split.enter(phase)
                 actions = []
                 for segment in list(split.segments.values()):
@@ -207,31 +200,31 @@ class Assembler(HeldPatterns):
         split: SplitPattern,
         segment: Segment,
         phase: DelegationPhase,
-        message: DelegateMessage,
+        message: delegation.DelegateMessage,
     ) -> list[Action]:
         """Handles the answer of a delegate."""
         places = range(len(segment.span.places()))
         match message:
-            case AcceptPattern():
+            case delegation.AcceptPattern():
                 segment.phase = phase
                 # Links keep order: all earlier notifications of the delegate have arrived.
                 actions = self._segments.hand_over(split, segment)
                 actions += self._unsubscribe_segments(split, segment.span.places())
                 return [*actions, *self._advance(split)]
-            case ReportMatches(_, matches, watermark_us, waits_us):
+            case delegation.ReportMatches(_, matches, watermark_us, waits_us):
                 if any(len(match.notifications) != len(places) for match in matches):
                     raise RefusedError(Reason.WRONG_PATTERN)
                 self._budget.dropped[LATE] += split.hold_matches(segment, matches)
                 segment.watermark_us = max(segment.watermark_us, watermark_us)
                 segment.waits_us = waits_us
                 return [*self._learn_watermark(watermark_us), *self._advance(split)]
-            case HandBack():
+            case delegation.HandBack():
                 split.refused_by.add(segment.span.neighbour)  # until the link is down: no ping-pong
                 if phase is not DelegationPhase.OVER:
                     return self._recall(split, segment)
                 self._segments.end(split, segment)  # The delegate does not know of it.
                 return []
-            case ReturnPattern(_, watermark_us, pieces):
+            case delegation.ReturnPattern(_, watermark_us, pieces):
                 _check_places(pieces, places)
                 self._segments.end(split, segment)
                 split.hold_pieces(segment.span.first, pieces)
@@ -301,7 +294,7 @@ class Assembler(HeldPatterns):
         neighbour = split.requester
         assert isinstance(neighbour, Neighbour)
         watermark_us, pieces = split.watermark_us, split.take_all()
-        message = ReturnPattern(split.identity, watermark_us, pieces)
+        message = delegation.ReturnPattern(split.identity, watermark_us, pieces)
         return [Send(neighbour, message), *self._remove(split)]
 
     def link_down(self, neighbour: Neighbour) -> list[Action]:

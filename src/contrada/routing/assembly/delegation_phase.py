@@ -17,17 +17,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
-from contrada.routing.delegation import (
-    AcceptPattern,
-    AskWatermark,
-    DelegateMessage,
-    Demand,
-    HandBack,
-    HandOver,
-    RecallPattern,
-    ReportMatches,
-    ReturnPattern,
-)
+from contrada.routing import delegation
 
 
 class DelegationPhase(Enum):
@@ -41,27 +31,27 @@ class DelegationPhase(Enum):
 
 
 Transitions: TypeAlias = Mapping[
-    tuple[DelegationPhase, type[Demand | DelegateMessage]], DelegationPhase
+    tuple[DelegationPhase, type[delegation.Demand | delegation.DelegateMessage]], DelegationPhase
 ]
 """The phase after a message."""
 
 AT_DELEGATE: Final[Transitions] = {
-    (DelegationPhase.OFFERED, HandOver): DelegationPhase.DELEGATED,
-    (DelegationPhase.DELEGATED, AskWatermark): DelegationPhase.DELEGATED,
-    (DelegationPhase.DELEGATED, RecallPattern): DelegationPhase.RETURNING,
-    (DelegationPhase.HANDED_BACK, AskWatermark): DelegationPhase.HANDED_BACK,
-    (DelegationPhase.HANDED_BACK, RecallPattern): DelegationPhase.RETURNING,
-    (DelegationPhase.RETURNING, AskWatermark): DelegationPhase.RETURNING,
+    (DelegationPhase.OFFERED, delegation.HandOver): DelegationPhase.DELEGATED,
+    (DelegationPhase.DELEGATED, delegation.AskWatermark): DelegationPhase.DELEGATED,
+    (DelegationPhase.DELEGATED, delegation.RecallPattern): DelegationPhase.RETURNING,
+    (DelegationPhase.HANDED_BACK, delegation.AskWatermark): DelegationPhase.HANDED_BACK,
+    (DelegationPhase.HANDED_BACK, delegation.RecallPattern): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, delegation.AskWatermark): DelegationPhase.RETURNING,
 }
 
 AT_ASKER: Final[Transitions] = {
-    (DelegationPhase.OFFERED, AcceptPattern): DelegationPhase.DELEGATED,
-    (DelegationPhase.OFFERED, HandBack): DelegationPhase.OVER,
-    (DelegationPhase.DELEGATED, ReportMatches): DelegationPhase.DELEGATED,
-    (DelegationPhase.DELEGATED, HandBack): DelegationPhase.RETURNING,
-    (DelegationPhase.RETURNING, ReportMatches): DelegationPhase.RETURNING,
-    (DelegationPhase.RETURNING, HandBack): DelegationPhase.RETURNING,
-    (DelegationPhase.RETURNING, ReturnPattern): DelegationPhase.OVER,
+    (DelegationPhase.OFFERED, delegation.AcceptPattern): DelegationPhase.DELEGATED,
+    (DelegationPhase.OFFERED, delegation.HandBack): DelegationPhase.OVER,
+    (DelegationPhase.DELEGATED, delegation.ReportMatches): DelegationPhase.DELEGATED,
+    (DelegationPhase.DELEGATED, delegation.HandBack): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, delegation.ReportMatches): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, delegation.HandBack): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, delegation.ReturnPattern): DelegationPhase.OVER,
 }
 
 GATHERING: Final = frozenset({DelegationPhase.OFFERED, DelegationPhase.RETURNING})

@@ -16,7 +16,7 @@ Invariants: a server's own state is the newest known of it; states name each nei
 Source: PODC 2000 §4 (general peer-to-peer: special algorithms choose the best paths).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
@@ -93,7 +93,11 @@ class LinkStates:
             if self._renewals >= RENEWALS_MAX or state.number >= NUMBER_MAX // 2:
                 raise RefusedError(Reason.NAME_IN_USE)
         elif self._limit_exceeded_by(state) is not None:
-            self._forget_unreachable()
+            for origin in self._states.keys() - self._reachable().keys():
+                for edge in self._edges_of(origin):
+                    self.graph.remove(edge)
+                self._named -= len(self._links[origin])
+                del self._states[origin], self._links[origin]
             error = self._limit_exceeded_by(state)
             if error is not None:
                 raise RefusedError(Reason.FULL, error)
@@ -137,13 +141,6 @@ class LinkStates:
             for edge in set(after).difference(before):
                 self.graph.add(edge)
         return state
-
-    def _forget_unreachable(self) -> None:
-        for origin in self._states.keys() - self._reachable().keys():
-            for edge in self._edges_of(origin):
-                self.graph.remove(edge)
-            self._named -= len(self._links[origin])
-            del self._states[origin], self._links[origin]
 
     # --- links --------------------------------------------------------------------------------
 
@@ -200,14 +197,10 @@ class LinkStates:
 def _is_valid(state: LinkState) -> bool:
     names = [link.name for link in state.links]
     return (
-        _are_valid_names([state.origin, *names])
+        all(0 < len(name) <= LABEL_CHARS_MAX for name in (state.origin, *names))
         and 0 <= state.number < NUMBER_MAX
         and len(names) <= LINKS_MAX
         and state.origin not in names
         and all(a < b for a, b in pairwise(names))
         and all(1 <= link.cost <= COST_MAX for link in state.links)
     )
-
-
-def _are_valid_names(names: Collection[str]) -> bool:
-    return all(0 < len(name) <= LABEL_CHARS_MAX for name in names)

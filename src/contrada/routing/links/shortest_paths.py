@@ -169,8 +169,14 @@ def weights_of(edges: Iterable[ConfirmedLink]) -> Weights:
     return weights
 
 
-def distances(weights: Weights, start: str) -> dict[str, int]:
-    """Returns the weight of the shortest path to each reachable server."""
+def distances(
+    weights: Weights, start: str, others: Mapping[str, int] | None = None, far: int = 0
+) -> dict[str, int]:
+    """Returns the weight of the shortest path to each reachable server.
+
+    With `others`, only to those that are closer than `far` and their weight in `others`. Where a
+    path does not weigh less, nor does what follows.
+    """
     found: dict[str, int] = {}
     waiting = [(0, start)]
     while waiting:
@@ -179,8 +185,9 @@ def distances(weights: Weights, start: str) -> dict[str, int]:
             continue
         found[server] = distance
         for other, weight in weights.get(server, {}).items():
-            if other not in found:
-                heapq.heappush(waiting, (distance + weight, other))
+            further = distance + weight
+            if other not in found and (others is None or further < far + others[other]):
+                heapq.heappush(waiting, (further, other))
     return found
 
 
@@ -195,25 +202,9 @@ def downstream_neighbours(weights: Weights, here: str) -> dict[str, frozenset[st
     for neighbour, weight in weights.get(here, {}).items():
         if own[neighbour] != weight:
             continue  # A shorter path than the link exists: no path begins with the link.
-        for server in own.keys() - _closer_servers(weights, neighbour, weight, own):
+        for server in own.keys() - distances(weights, neighbour, own, weight).keys():
             found[server].add(neighbour)
     return {server: frozenset(neighbours) for server, neighbours in found.items()}
-
-
-def _closer_servers(weights: Weights, start: str, far: int, own: Mapping[str, int]) -> set[str]:
-    """Returns the servers that are closer to `start` than by way of the start of `own`."""
-    found: set[str] = set()
-    waiting = [(0, start)]
-    while waiting:
-        distance, server = heapq.heappop(waiting)
-        if server in found:
-            continue
-        found.add(server)
-        for other, weight in weights[server].items():
-            # Where a path does not weigh less, nor does what follows.
-            if other not in found and distance + weight < far + own[other]:
-                heapq.heappush(waiting, (distance + weight, other))
-    return found
 
 
 def first_hops(weights: Weights, own: Mapping[str, int], here: str) -> dict[str, str]:

@@ -189,9 +189,7 @@ class Topology:
         return sends + self._flood(passed_on, but=origin) + self._flood(replies), refused
 
     def continue_announcing(self, neighbour: Neighbour) -> list[Send]:
-        """Returns the next link states for a neighbour that acknowledged some. Raises
-        RefusedError.
-        """
+        """Returns the next link states for one that acknowledged some. Raises RefusedError."""
         if not self._unacknowledged.get(neighbour):
             raise RefusedError(Reason.WRONG_LINK_STATE)
         self._unacknowledged[neighbour] -= 1
@@ -206,8 +204,7 @@ class Topology:
         ]
 
     def _announce(self, neighbour: Neighbour, states: Iterable[LinkState]) -> list[Send]:
-        """Sends link states to a neighbour, or keeps them while too many messages are
-        unacknowledged.
+        """Sends link states, or keeps them while too many messages are unacknowledged.
 
         So link states travel together during bursts, and only the newest of each server.
         """
@@ -252,9 +249,7 @@ class Topology:
         return self._refusals.get(neighbour)
 
     def links(self) -> list[tuple[Adjacency, Reason | None]]:
-        """Returns the links in order of their names, each with the reason for its disuse, or
-        None.
-        """
+        """Returns the links by name, each with the reason for its disuse, or None."""
         return [(link, self.refusal(each)) for each, link in sorted(self.adjacencies.items())]
 
     @property
@@ -361,8 +356,7 @@ class Topology:
         return isinstance(party, Client) or bool(party.owner) or not self.refusal(party.neighbour)
 
     def next_hops(self, parties: Collection[Party]) -> Set[NextHop]:
-        """Returns the next hops of these parties' subscriptions: not to children, nor to the only
-        party.
+        """Returns the next hops of subscriptions: not to children, nor to the only party.
 
         Source: PODC 2000 §4: neighbours less those on no spanning tree of a subscriber.
         """
@@ -389,15 +383,11 @@ class Topology:
             return up.union(*(self._trees.get(owner, _NOWHERE) for owner in owners))
         found = set(up)
         for label, tree in self._trees.items():
-            along = [
-                each
-                for each in parties
-                if (
-                    each.owner == label
-                    if isinstance(each, NextHop) and each.owner
-                    else label in own
-                )
-            ]
+            along = []
+            for each in parties:
+                owner = each.owner if isinstance(each, NextHop) else ""
+                if owner == label or (not owner and label in own):
+                    along.append(each)
             if along:
                 found |= tree.difference(along) if len(along) == 1 else tree
         return found
@@ -478,9 +468,8 @@ class Topology:
         """Checks the invariants; AssertionError names the broken one. Cost: all link states."""
         parents = [each for each, link in self.adjacencies.items() if link.role is Role.PARENT]
         assert len(parents) <= 1, "two parents"
-        assert self._refusals.keys() <= self.adjacencies.keys(), (
-            "a link is refused that is not there"
-        )
+        refused = self._refusals.keys()
+        assert refused <= self.adjacencies.keys(), "a link is refused that is not there"
         if self._states is None:
             return
         self._states.validate()

@@ -260,7 +260,9 @@ class Poset(Generic[P]):
         below = node.below.pop(next_hop, {})
         above = node.above.get(next_hop)
         if above is not None:
-            _detach(node, above, next_hop)
+            del node.above[next_hop], above.below[next_hop][node]
+            if not above.below[next_hop]:
+                del above.below[next_hop]
             for child in below:
                 _attach(child, above, next_hop)
             return
@@ -336,15 +338,12 @@ class Poset(Generic[P]):
             for next_hop, above in node.above.items():
                 assert node in above.below[next_hop], f"{node.product} is no child of its parent"
                 assert next_hop in above.wanted, f"{node.product} has an unwanted parent"
-                assert product_covers(above.product, node.product), (
-                    "a parent does not cover its child"
-                )
+                is_covered = product_covers(above.product, node.product)
+                assert is_covered, "a parent does not cover its child"
                 _check_path_to_root(node, next_hop)
             for next_hop, below in node.below.items():
                 assert below, "an empty branch is held"
-                assert all(child.above[next_hop] is node for child in below), (
-                    "a branch is misplaced"
-                )
+                assert all(it.above[next_hop] is node for it in below), "a branch is misplaced"
         if self._covering is not None:
             self._covering.validate()
 
@@ -382,14 +381,6 @@ def _attach(node: Node[P], above: Node[P], next_hop: NextHop) -> None:
     above.below.setdefault(next_hop, {})[node] = None
 
 
-def _detach(node: Node[P], above: Node[P], next_hop: NextHop) -> None:
-    del node.above[next_hop]
-    below = above.below[next_hop]
-    del below[node]
-    if not below:
-        del above.below[next_hop]
-
-
 def _check_path_to_root(node: Node[P], next_hop: NextHop) -> None:
     """Checks that a node's parents end at a root."""
     seen = {node}
@@ -417,10 +408,7 @@ def _pair_by_covering(nodes: list[Node[P]], next_hop: NextHop) -> list[Node[P]]:
 
 
 def _attach_covered(a: Node[P], b: Node[P], next_hop: NextHop) -> list[Node[P]]:
-    """Attaches one node below the other if it covers it.
-
-    Returns the nodes without a parent.
-    """
+    """Attaches one node below the other if it covers it. Returns the nodes without a parent."""
     if product_covers(a.product, b.product):
         _attach(b, a, next_hop)
         return [a]
@@ -433,19 +421,12 @@ def _attach_covered(a: Node[P], b: Node[P], next_hop: NextHop) -> list[Node[P]]:
 def _changes(before: Mapping[Node[P], frozenset[NextHop]]) -> list[ForwardingChange[P]]:
     """Returns the forwarding that begins, then the forwarding that ends."""
     nodes = sorted(before)
-    begins = [
-        (next_hop, node, True)
-        for node in nodes
-        for next_hop in sorted(node.forwarded - before[node])
-    ]
-    ends = [
-        (next_hop, node, False)
-        for node in nodes
-        for next_hop in sorted(before[node] - node.forwarded)
-    ]
+    begins = [(node, node.forwarded - before[node], True) for node in nodes]
+    ends = [(node, before[node] - node.forwarded, False) for node in nodes]
     return [
         ForwardingChange(next_hop, node.identity, node.product, is_begun)
-        for next_hop, node, is_begun in begins + ends
+        for node, next_hops, is_begun in begins + ends
+        for next_hop in sorted(next_hops)
     ]
 
 
