@@ -8,21 +8,22 @@ still read if the document around them is readable or only truncated.
 Source: Erenkrantz 2001 §5 (parsing), §8.2 (one event per story).
 """
 
-import gzip
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from lxml import etree
 
 from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
 from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
-from contrada.integrations.documents.element_tree import Element, parse_document, tree_of
+from contrada.integrations.documents.element_tree import Element, parsed, tree_of
 from contrada.integrations.documents.text_names import Texts, named_texts
 from contrada.integrations.files.file_limits import FileLimits
-from contrada.integrations.files.lines import DataFile, readable
+from contrada.integrations.files.lines import DataFile, unpacked
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
 from contrada.model import Notification, Value
+
+T = TypeVar("T")
 
 NumberedEntry: TypeAlias = tuple[int, Texts]
 """The number of an entry, and its texts."""
@@ -32,9 +33,8 @@ def open_document(path: DataFile, limits: FileLimits = FileLimits()) -> bytes:
     """Returns the bytes of a document, decompressed if it is `.gz`. Raises InputError and
     LimitError.
     """
-    with readable(path), path.open("rb") as stream:
-        unpacked = gzip.GzipFile(fileobj=stream) if path.suffix == ".gz" else stream
-        data: bytes = unpacked.read(limits.document_bytes_max + 1)
+    with unpacked(path) as stream:
+        data: bytes = stream.read(limits.document_bytes_max + 1)
     if len(data) > limits.document_bytes_max:
         raise LimitError("document_bytes_max", limits.document_bytes_max)
     return data
@@ -62,26 +62,39 @@ def entries_of_document(
     data: bytes, source: str, options: ReadOptions, see: Callable[[Element], None] | None = None
 ) -> Iterator[NumberedEntry | BadRecord]:
     """Yields the entries of a document, and its unreadable pieces as bad records."""
-    faults: list[DamagedPiece] = []
-    root: etree._Element | None = None
-    tree: Element | None = None
     try:
-        tree = parse_document(data)
-    except ParseError as error:
-        if options.entries:
-            faults, root = without_damage(data, options.entries)
-        if not faults or root is None:
-            faults = [(error, data)]
+        tree, bad = intact_part(data, source, options.entries, tree_of)
     except ContradaError as error:
-        yield bad_record(source, error, None, beginning(data))
-    for fault, piece in faults:
-        yield bad_record(source, fault, None, beginning(piece))
-    if root is not None:
-        tree = tree_of(root)
+        tree, bad = None, [bad_record(source, error, None, beginning(data))]
+    yield from bad
     if tree is not None:
         if see is not None:
             see(tree)
         yield from _entries_of_tree(tree, len(data), source, options)
+
+
+def intact_part(
+    data: bytes,
+    source: str,
+    entries: str | None,
+    make: Callable[[etree._Element], T],
+    *,
+    instructions: bool = False,
+) -> tuple[T | None, list[BadRecord]]:
+    """Returns what `make` makes of a document, or of its part around damaged entries, and the bad
+    records. `instructions` keeps processing instructions. Raises LimitError.
+    """
+    faults: list[DamagedPiece] = []
+    root: etree._Element | None = None
+    try:
+        return make(parsed(data, instructions=instructions)), []
+    except ParseError as error:
+        if entries:
+            faults, root = without_damage(data, entries, instructions=instructions)
+        if not faults or root is None:
+            faults = [(error, data)]
+    bad = [bad_record(source, fault, None, beginning(piece)) for fault, piece in faults]
+    return None if root is None else make(root), bad
 
 
 def _entries_of_tree(

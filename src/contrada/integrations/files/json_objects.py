@@ -29,7 +29,7 @@ from contrada.integrations.documents.naming_strategies import (
     named,
 )
 from contrada.integrations.files.csv_rows import is_blank
-from contrada.integrations.files.lines import printable
+from contrada.integrations.files.lines import Block, blocks_of, printable
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import (
     BAD_TEXT_CHARS_MAX,
@@ -204,37 +204,38 @@ def _encode(content: Any) -> bytes:
 def read_objects(
     lines: Iterable[str], source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
+    """Yields the records of JSON lines, given as texts; see `read_object_blocks`."""
+    return read_object_blocks(blocks_of(lines), source, options)
+
+
+def read_object_blocks(
+    blocks: Iterable[Block], source: str, options: ReadOptions
+) -> Iterator[Record | BadRecord]:
     """Yields the records of JSON lines, numbered by line; blank lines are skipped.
 
-    With the strategy `split` a line may have several records.
+    With the strategy `split` a line may have several records, all with its number.
     """
+    make = partial(notification_of_object, options=options)
     try:
-        for number, text in enumerate(lines, start=1):
-            yield from records_of_line(text, source, number, options)
+        for block in blocks:
+            for number, text in map(block.numbered, range(len(block))):
+                if is_blank(text):
+                    continue
+                if not options.splits:
+                    yield record_of(make, source, number, text, options.limits)
+                    continue
+                try:
+                    check_line(text, options.limits)
+                except ContradaError as error:
+                    yield bad_record(source, error, number, text)
+                    continue
+                for each in records_of_object(text.encode(), source, options):
+                    if isinstance(each, BadRecord):
+                        yield replace(each, line=number)
+                    else:
+                        yield replace(each, number=number)
     except ContradaError as error:
         yield bad_record(source, error, None)
-
-
-def records_of_line(
-    text: str, source: str, number: int, options: ReadOptions
-) -> Iterator[Record | BadRecord]:
-    """Yields the records of a line, all with its number: none, one, or those that `split` finds."""
-    if is_blank(text):
-        return
-    if not options.splits:
-        make = partial(notification_of_object, options=options)
-        yield record_of(make, source, number, text, options.limits)
-        return
-    try:
-        check_line(text, options.limits)
-    except ContradaError as error:
-        yield bad_record(source, error, number, text)
-        return
-    for each in records_of_object(text.encode(), source, options):
-        if isinstance(each, BadRecord):
-            yield replace(each, line=number)
-        else:
-            yield replace(each, number=number)
 
 
 def _put(

@@ -211,6 +211,13 @@ def readable(path: DataFile, read: list[int] | None = None) -> Iterator[None]:
         raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
 
 
+@contextmanager
+def unpacked(path: DataFile) -> Iterator[Any]:
+    """Opens a file, decompressed if it is `.gz`. Raises InputError."""
+    with readable(path), path.open("rb") as stream:
+        yield gzip.GzipFile(fileobj=stream) if path.suffix == ".gz" else stream
+
+
 def _pieces(path: DataFile, part: Part, block_bytes: int) -> Iterator[bytes]:
     """Yields the bytes of a file in pieces, and at last an empty one."""
     if path.suffix != ".gz":

@@ -7,8 +7,8 @@ from typing import Final
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.files.csv_rows import read_row_blocks
 from contrada.integrations.files.document_records import open_document
-from contrada.integrations.files.json_objects import read_array, read_objects
-from contrada.integrations.files.lines import open_blocks, open_lines, printable
+from contrada.integrations.files.json_objects import read_array, read_object_blocks
+from contrada.integrations.files.lines import WHOLE, DataFile, Part, open_blocks, printable
 from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record
 from contrada.integrations.files.renderer import Renderer
@@ -47,19 +47,24 @@ def check_name_of(path: Path) -> None:
 
 
 def read_file(
-    path: Path, format_name: str, options: ReadOptions, source: str | None = None
+    path: DataFile,
+    format_name: str,
+    options: ReadOptions,
+    source: str | None = None,
+    part: Part = WHOLE,
 ) -> Iterator[Record | BadRecord]:
     """Yields the records of a file, including bad ones; `source` names the file in them.
 
     Rows and JSON lines are read one by one, a document whole, except for large ones with entries.
-    An unreadable file is one bad record. Cost: proportional to the file.
+    Only JSON lines have a `part`. An unreadable file is one bad record. Cost: proportional to the
+    file.
     """
     source = str(path) if source is None else source
     format_name, options = plain_format(format_name, options)
     if format_name == "csv":
         yield from read_row_blocks(open_blocks(path, limits=options.limits), source, options)
     elif format_name == "json" and not options.entries:
-        yield from read_objects(open_lines(path, options.limits), source, options)
+        yield from read_object_blocks(open_blocks(path, part, options.limits), source, options)
     elif format_name == "xml":
         yield from Renderer(options).render_file(path, source)
     else:

@@ -11,7 +11,7 @@ matched lines. Both give the same results, in the order of the file.
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -28,15 +28,12 @@ from contrada.integrations.files.document_records import (
     record_of_entry,
 )
 from contrada.integrations.files.file_limits import FileLimits
-from contrada.integrations.files.json_objects import (
-    notification_of_object,
-    read_array,
-    records_of_line,
-)
+from contrada.integrations.files.json_objects import notification_of_object
 from contrada.integrations.files.lines import WHOLE, Block, DataFile, Part, open_blocks
 from contrada.integrations.files.read_options import AllowedNames, ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record, record_of
-from contrada.integrations.files.renderer import Renderer, is_large
+from contrada.integrations.files.record_files import read_file
+from contrada.integrations.files.renderer import is_large
 from contrada.matching import Index
 from contrada.matching.arrow_pack import Blobs, blobs_of, join_blobs
 from contrada.matching.index import Residues
@@ -168,11 +165,9 @@ class Matcher:
         if format_name == "xml":
             yield from self._document(path, source)
             return
-        if format_name == "json" and options.entries:
-            yield from self._array(path, source)
-            return
-        if format_name == "json" and not options.is_multi:
-            yield from self._by_strategy(path, source, part)
+        if format_name == "json" and (options.entries or not options.is_multi):
+            for found in read_file(path, format_name, options, source, part):
+                yield self._outcome(source, found)
             return
         lines = self._json_lines(source) if format_name == "json" else None
         matched = _MatchedLines(options.limits) if self.packs else None
@@ -195,27 +190,6 @@ class Matcher:
         if bad is not None:
             yield Outcomes(source, 0, [bad])
 
-    def _array(self, path: DataFile, source: str) -> Iterator[Outcomes]:
-        """Yields the outcomes of the elements of an array in a JSON document."""
-        try:
-            data = open_document(path, self._options.limits)
-        except ContradaError as error:
-            yield Outcomes(source, 0, [bad_record(source, error, None)])
-            return
-        for found in read_array(data, source, self._options):
-            yield self._outcome(source, found)
-
-    def _by_strategy(self, path: DataFile, source: str, part: Part) -> Iterator[Outcomes]:
-        """Yields the outcomes of JSON lines that another strategy names or splits."""
-        try:
-            for block in open_blocks(path, part, self._options.limits):
-                for at in range(len(block)):
-                    number, line = block.numbered(at)
-                    for found in records_of_line(line, source, number, self._options):
-                        yield self._outcome(source, found)
-        except ContradaError as error:
-            yield Outcomes(source, 0, [bad_record(source, error, None)])
-
     def _outcome(self, source: str, found: Record | BadRecord) -> Outcomes:
         if isinstance(found, BadRecord):
             return Outcomes(source, 0, [found])
@@ -230,7 +204,7 @@ class Matcher:
         limits = self._options.limits
         try:
             if not self._options.is_flat or (self._options.entries and is_large(path, limits)):
-                for each in self._renderer.render_file(path, source):
+                for each in read_file(path, "xml", self._options, source):
                     yield self._outcome(source, each)
                 return
             data = open_document(path, limits)
@@ -269,10 +243,6 @@ class Matcher:
             return False
         most = max(map(len, texts.values()), default=0)
         return most <= VALUES_MAX and not self._index.match(held)
-
-    @cached_property
-    def _renderer(self) -> Renderer:
-        return Renderer(self._options)
 
     def _note_time(self, time_us: int | None) -> None:
         if time_us is not None and (self.latest_us is None or time_us > self.latest_us):

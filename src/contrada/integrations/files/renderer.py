@@ -5,24 +5,22 @@ It is the XML part of the paper's system. It knows no service, as no sender know
 Source: Erenkrantz 2001 §4.1.5 (SienaXMLRenderer), §6.
 """
 
-import gzip
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from lxml import etree
 
-from contrada.errors import ContradaError, InputError, LimitError, ParseError
-from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
+from contrada.errors import ContradaError, InputError, LimitError
 from contrada.integrations.documents.document_schema import validate
 from contrada.integrations.documents.document_shape import (
     SHAPE_TYPE,
     AboutDocument,
     shape_of_element,
 )
-from contrada.integrations.documents.element_tree import Element, element_name, parsed
+from contrada.integrations.documents.element_tree import Element, element_name
 from contrada.integrations.documents.entry_splitter import DocumentEntry, entries_in, entries_of
 from contrada.integrations.documents.naming_strategies import Original, base_of, is_escaping, named
 from contrada.integrations.documents.stylesheet import transformed
@@ -31,6 +29,7 @@ from contrada.integrations.documents.xml_slots import ElementPath, Walk, kind_of
 from contrada.integrations.files.document_records import (
     bad_entry,
     beginning,
+    intact_part,
     open_document,
     read_flat,
     record_of_entry,
@@ -38,7 +37,7 @@ from contrada.integrations.files.document_records import (
 from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object
-from contrada.integrations.files.lines import DataFile, readable
+from contrada.integrations.files.lines import DataFile, unpacked
 from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record
 from contrada.integrations.files.slot_reader import SlotReader
@@ -103,9 +102,8 @@ class Renderer:
         """Yields records as `render` does, for a path or similar file."""
         try:
             if self._is_xml and self._can_split and is_large(path, self.options.limits):
-                with readable(path), path.open("rb") as stream:
-                    unpacked: Any = gzip.GzipFile(fileobj=stream) if _is_packed(path) else stream
-                    yield from self._render_entries(_pieces(unpacked), source)
+                with unpacked(path) as stream:
+                    yield from self._render_entries(_pieces(stream), source)
             else:
                 yield from self._render_whole(open_document(path, self.options.limits), source)
         except ContradaError as error:
@@ -130,18 +128,9 @@ class Renderer:
         if self.options.is_flat:
             yield from read_flat(data, source, self.options, self._note_repeated)
             return
-        entries = self.options.entries
-        faults: list[DamagedPiece] = []
-        root: etree._Element | None = None
-        try:
-            root = parsed(data, instructions=self._keeps)
-        except ParseError as error:
-            if entries:
-                faults, root = without_damage(data, entries, instructions=self._keeps)
-            if not faults or root is None:
-                faults = [(error, data)]
-        for fault, piece in faults:
-            yield bad_record(source, fault, None, beginning(piece))
+        entries, keeps = self.options.entries, self._keeps
+        root, bad = intact_part(data, source, entries, lambda found: found, instructions=keeps)
+        yield from bad
         if root is not None:
             try:
                 yield from self._render_root(root, source, len(data))
@@ -175,18 +164,14 @@ class Renderer:
         found = entries_in(pieces, entries, self._walk, exact=self._keeps)
         kind: str | None = None
         try:
-            flat = (
-                FlatEntries(self.options, self._values, self._walk.note)
-                if self.options.is_flat
-                else None
-            )
+            flat: FlatEntries | None = None
+            if self.options.is_flat:
+                flat = FlatEntries(self.options, self._values, self._walk.note)
             for number, entry in enumerate(found, start=1):
-                made = None if flat is None else flat.notification(entry)
-                if made is not None:
-                    yield Record(source, number, made)
-                    continue
                 if flat is not None:
-                    yield self._flat_record(source, number, entry)
+                    made = flat.notification(entry)
+                    plain = None if made is None else Record(source, number, made)
+                    yield plain or self._flat_record(source, number, entry)
                     continue
                 if kind is None:
                     kind = kind_of(entry.node.getroottree().getroot())
@@ -247,21 +232,18 @@ def _pieces(stream: BinaryIO) -> Iterator[bytes]:
         yield piece
 
 
-def _is_packed(path: DataFile) -> bool:
-    return path.suffix == ".gz"
-
-
 def is_large(path: DataFile, limits: FileLimits) -> bool:
     """Whether a document has more than `document_bytes_max`; False if the size is unknown.
 
     Raises InputError where it cannot be read.
     """
-    with readable(path), path.open("rb") as stream:
-        if not _is_packed(path):
-            return stream.seekable() and stream.seek(0, os.SEEK_END) > limits.document_bytes_max
-        unpacked = gzip.GzipFile(fileobj=stream)
+    with unpacked(path) as stream:
+        if path.suffix != ".gz":
+            return bool(
+                stream.seekable() and stream.seek(0, os.SEEK_END) > limits.document_bytes_max
+            )
         size = 0
-        while piece := unpacked.read(PIECE_BYTES):
+        for piece in _pieces(stream):
             size += len(piece)
             if size > limits.document_bytes_max:
                 return True
