@@ -96,10 +96,10 @@ def one_of(elements: Sequence[CesqlValue | None]) -> TruthSets:
     """
     true, false = NOTHING, NOTHING
     for kind, domain in _DOMAINS.items():
-        values, complete = _cast_all(kind, elements)
+        values = _cast_all(kind, elements)
         equal = union(map(_with_text, values) if kind is Type.STRING else map(sets.eq, values))
         true |= equal & domain
-        if complete:
+        if len(values) == len(elements):
             false |= domain - equal
     return TruthSets(true, false, true | false)
 
@@ -146,21 +146,14 @@ class _DomainTexts(NamedTuple):
         return all(is_like(each, pattern) for each in self.examples) and self.texts.issubset(like)
 
 
+_TIMES_SHOWN: Final = ("2000-01-01T00:00:00Z", "1999-12-31T23:59:59.999999Z")
+_NUMBER_TEXTS: Final = sets.matches(rf"\A({_NUMBER})\z")
+_TIME_TEXTS: Final = sets.matches(rf"\A({_TIME})\z")
+_IN_NUMBERS: Final = frozenset("0123456789+-.einf")
+_IN_TIMES: Final = frozenset("0123456789-:.TZ")
 _SHAPES: Final = (
-    _DomainTexts(
-        NUMBERS,
-        sets.matches(rf"\A({_NUMBER})\z"),
-        frozenset("0123456789+-.einf"),
-        math.inf,
-        ("0", "-inf"),
-    ),
-    _DomainTexts(
-        TIMES,
-        sets.matches(rf"\A({_TIME})\z"),
-        frozenset("0123456789-:.TZ"),
-        len("2000-01-01T00:00:00.000000Z"),
-        ("2000-01-01T00:00:00Z", "1999-12-31T23:59:59.999999Z"),
-    ),
+    _DomainTexts(NUMBERS, _NUMBER_TEXTS, _IN_NUMBERS, math.inf, ("0", "-inf")),
+    _DomainTexts(TIMES, _TIME_TEXTS, _IN_TIMES, len(_TIMES_SHOWN[1]), _TIMES_SHOWN),
 )
 
 NUMBER_CHARACTERS_MAX: Final = 40
@@ -177,17 +170,17 @@ _DOMAINS: Final = {
 """The values of each type."""
 
 
-def _cast_all(kind: Type, elements: Sequence[CesqlValue | None]) -> tuple[list[CesqlValue], bool]:
-    """Returns the elements cast to a type, up to the first error, and whether there is none."""
+def _cast_all(kind: Type, elements: Sequence[CesqlValue | None]) -> list[CesqlValue]:
+    """Returns the elements cast to a type, up to the first error."""
     values: list[CesqlValue] = []
     for element in elements:
         try:
             if element is None:
-                return values, False
+                break
             values.append(cast_to(kind, element))
         except Interruption:
-            return values, False
-    return values, True
+            break
+    return values
 
 
 def _with_text(value: CesqlValue) -> ValueSet:
@@ -242,42 +235,29 @@ def integer_texts(low: int, high: int) -> ValueSet:
 
 def _digits(low: int, high: int) -> str:
     """Returns a regular expression of the numbers in a range, without leading zeros."""
-    shapes = []
-    while low <= high:
-        last = 10 ** len(str(low)) - 1
-        if set(str(low)[1:]) <= {"0"} and str(low)[0] == "1" and last <= high:
-            longest = len(str(high + 1)) - 1
-            shapes.append(f"[1-9]{_any_digits(len(str(low)) - 1, longest - 1)}")
-            low = 10**longest
-        else:
-            shapes.append(_digits_of_length(str(low), str(min(high, last))))
-            low = last + 1
-    return "|".join(shapes)
-
-
-def _any_digits(least: int, most: int) -> str:
-    if most == 0:
-        return ""
-    count = f"{{{least},{most}}}" if least < most else f"{{{most}}}" if most > 1 else ""
-    return f"[0-9]{count}"
+    sizes = range(len(str(low)), len(str(high)) + 1)
+    return "|".join(
+        _digits_of_length(str(max(low, 10 ** (size - 1))), str(min(high, 10**size - 1)))
+        for size in sizes
+    )
 
 
 def _digits_of_length(low: str, high: str) -> str:
     """As `_digits`, for two numbers with the same number of digits."""
     if low == high:
         return low
-    a, b, rest = low[0], high[0], len(low) - 1
-    if a == b:
-        return a + f"({_digits_of_length(low[1:], high[1:])})"
+    first, last, rest = int(low[0]), int(high[0]), len(low) - 1
+    if first == last:
+        return f"{first}({_digits_of_length(low[1:], high[1:])})"
     shapes = []
     if low[1:].strip("0"):
-        shapes.append(f"{a}({_digits_of_length(low[1:], '9' * rest)})")
-        a = str(int(a) + 1)
+        shapes.append(f"{first}({_digits_of_length(low[1:], '9' * rest)})")
+        first += 1
     if high[1:].strip("9"):
-        shapes.append(f"{b}({_digits_of_length('0' * rest, high[1:])})")
-        b = str(int(b) - 1)
-    if a <= b:
-        shapes.append((a if a == b else f"[{a}-{b}]") + _any_digits(rest, rest))
+        shapes.append(f"{last}({_digits_of_length('0' * rest, high[1:])})")
+        last -= 1
+    if first <= last:
+        shapes.append(f"[{first}-{last}][0-9]{{{rest}}}")
     return "|".join(shapes)
 
 

@@ -9,7 +9,7 @@ Source: CloudEvents, CESQL 1.0.0 §1 (no data), §2 (the syntax; names), §3.6 (
 """
 
 from functools import cache
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, v_args
 from lark.exceptions import UnexpectedToken
@@ -17,6 +17,7 @@ from lark.exceptions import UnexpectedToken
 from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.integrations.dialects.cesql import expression_tree as tree
 from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INTEGER_LAST
+from contrada.integrations.dialects.cesql.expression_tree import Expression
 from contrada.integrations.dialects.cesql.like_patterns import texts_like
 from contrada.integrations.dialects.dialect_grammar import parser_of
 from contrada.model.domains.values import NAME_BYTES_MAX
@@ -32,16 +33,21 @@ RESERVED: Final = "data"
 """The reserved name of the data, which is no attribute and invisible to CESQL."""
 
 
-def parse(text: str) -> tree.Expression:
+def parse(text: str) -> Expression:
     """Returns the expression of a text.
 
     Cost: linear in the text. Raises ParseError and LimitError.
     """
     if len(text) > CESQL_CHARACTERS_MAX:
         raise LimitError("CESQL_CHARACTERS_MAX", CESQL_CHARACTERS_MAX, len(text))
-    _check_characters(text)
     try:
-        expression = cast(tree.Expression, _parser().parse(text))
+        text.encode()
+    except UnicodeEncodeError as error:
+        line, column = _end_of(text[: error.start])
+        found = repr(text[error.start])
+        raise ParseError(line, column, found, "text; a lone surrogate is none") from None
+    try:
+        expression = cast(Expression, _parser().parse(text))
     except UnexpectedInput as error:
         raise _explain(text, error) from None
     _check_depth(expression)
@@ -52,30 +58,26 @@ def parse(text: str) -> tree.Expression:
 class _ExpressionBuilder(Transformer[Token, Any]):
     """Builds expressions, bottom up, while lark parses."""
 
-    def logic(self, first: tree.Expression, *rest: Any) -> tree.Expression:
+    def logic(self, first: Expression, *rest: Any) -> Expression:
         left, run = "", [first]
         for operator, operand in zip(map(str.upper, rest[::2]), rest[1::2], strict=True):
             if operator != left and left:
-                run = [_join_operands(left, run)]
+                run = [tree.Logic(left, tuple(run))]
             left = operator
             run.append(operand)
-        return _join_operands(left, run)
+        return tree.Logic(left, tuple(run))
 
-    def compared(
-        self, left: tree.Expression, operator: Token, right: tree.Expression
-    ) -> tree.Expression:
+    def compared(self, left: Expression, operator: Token, right: Expression) -> Expression:
         if operator == "=":
             return tree.Equal(left, right)
         if operator in ("!=", "<>"):
             return tree.Not(tree.Equal(left, right))
         return tree.Ordered(str(operator), left, right)
 
-    def arithmetic(
-        self, left: tree.Expression, operator: Token, right: tree.Expression
-    ) -> tree.Expression:
+    def arithmetic(self, left: Expression, operator: Token, right: Expression) -> Expression:
         return tree.Arithmetic(str(operator), left, right)
 
-    def like(self, operand: tree.Expression, pattern: Token) -> tree.Expression:
+    def like(self, operand: Expression, pattern: Token) -> Expression:
         constant = self.string(pattern)
         try:
             texts_like(str(constant.value))
@@ -83,28 +85,28 @@ class _ExpressionBuilder(Transformer[Token, Any]):
             raise _at(pattern, f"a shorter pattern, this one has {error.reason}") from None
         return tree.Like(operand, constant)
 
-    def not_like(self, operand: tree.Expression, pattern: Token) -> tree.Expression:
+    def not_like(self, operand: Expression, pattern: Token) -> Expression:
         return tree.Not(self.like(operand, pattern))
 
-    def among(self, operand: tree.Expression, *elements: tree.Expression) -> tree.Expression:
+    def among(self, operand: Expression, *elements: Expression) -> Expression:
         return tree.In(operand, elements)
 
-    def not_among(self, operand: tree.Expression, *elements: tree.Expression) -> tree.Expression:
+    def not_among(self, operand: Expression, *elements: Expression) -> Expression:
         return tree.Not(tree.In(operand, elements))
 
-    def negation(self, operand: tree.Expression) -> tree.Expression:
+    def negation(self, operand: Expression) -> Expression:
         return tree.Not(operand)
 
-    def negative(self, _: Token, operand: tree.Expression) -> tree.Expression:
+    def negative(self, _: Token, operand: Expression) -> Expression:
         return tree.Negative(operand)
 
-    def call(self, name: Token, *arguments: tree.Expression) -> tree.Expression:
+    def call(self, name: Token, *arguments: Expression) -> Expression:
         return tree.Call(name.upper(), arguments)
 
-    def exists(self, name: Token) -> tree.Expression:
+    def exists(self, name: Token) -> Expression:
         return tree.Exists(_name(name))
 
-    def attribute(self, name: Token) -> tree.Expression:
+    def attribute(self, name: Token) -> Expression:
         return tree.Attribute(_name(name))
 
     def integer(self, digits: Token) -> tree.Constant:
@@ -131,20 +133,6 @@ def _parser() -> Lark:
     return parser_of(__file__, "grammar.lark", _ExpressionBuilder(), start="expression")
 
 
-def _check_characters(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        before = text[: error.start]
-        line, column = _end_of(before)
-        found = repr(text[error.start])
-        raise ParseError(line, column, found, "text; a lone surrogate is none") from None
-
-
-def _join_operands(operator: str, run: list[tree.Expression]) -> tree.Expression:
-    return tree.Logic(cast(Literal["AND", "OR", "XOR"], operator), tuple(run))
-
-
 def _name(token: Token) -> str:
     if len(token) > NAME_BYTES_MAX:
         raise _at(token, f"a name of at most {NAME_BYTES_MAX} characters")
@@ -153,7 +141,7 @@ def _name(token: Token) -> str:
     return token.lower()
 
 
-def _check_depth(expression: tree.Expression) -> None:
+def _check_depth(expression: Expression) -> None:
     """Counts levels without recursion, and refuses an expression that is too deep."""
     level, depth = [expression], 0
     while level:
@@ -177,18 +165,10 @@ _EXPECTED: Final = {
     "COMMA": ",",
     "$END": "the end of the text",
 }
-_VALUE: Final = {
-    "_EXISTS",
-    "_NOT",
-    "FUNCTION",
-    "LPAR",
-    "MINUS",
-    "NAME",
-    "NUMBER",
-    "STRING",
-    "TRUTH",
-}
-_OPERATOR: Final = {"_IN", "_LIKE", "_NOT", "COMPARES", "LOGIC", "SIGN", "TIMES"}
+_VALUE: Final = frozenset(
+    ("_EXISTS", "_NOT", "FUNCTION", "LPAR", "MINUS", "NAME", "NUMBER", "STRING", "TRUTH")
+)
+_OPERATOR: Final = frozenset(("_IN", "_LIKE", "_NOT", "COMPARES", "LOGIC", "SIGN", "TIMES"))
 
 
 def _explain(text: str, error: UnexpectedInput) -> ParseError:
@@ -209,7 +189,7 @@ def _explain(text: str, error: UnexpectedInput) -> ParseError:
 
 def _words_for(wanted: set[str]) -> str:
     """Returns words for the possible tokens; all values, and all operators, are one word."""
-    words: list[str] = []
+    words = []
     for whole, word in ((_VALUE, "a value"), (_OPERATOR, "an operator")):
         if whole <= wanted:
             words.append(word)

@@ -32,7 +32,7 @@ from contrada.model.algebra.expression import MIRRORED
 from contrada.model.algebra.filter import Filter, FilterSet, filter_set
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.value_set import PRESENT
-from contrada.model.domains.values import ABSENT_KEY, Key
+from contrada.model.domains.values import ABSENT_KEY
 from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_text
 
 DIALECT: Final = "cesql"
@@ -95,7 +95,11 @@ def translate(expression: tree.Expression, name: str = "") -> Rule:
         return Rule(name, FilterSet(()))
     parts = list(_conjuncts(expression, True))
     bounds = [outcome(part).when(wanted) for part, wanted in parts]
-    kept = _choose_small(bounds)
+    # The bounds that become filters; if all are too many, the small ones.
+    sizes = [filters_of(bound.condition) for bound in bounds]
+    order = sorted(range(len(bounds)), key=sizes.__getitem__)
+    products = accumulate((sizes[place] for place in order), operator.mul)
+    kept = {place for place, size in zip(order, products, strict=True) if size <= CESQL_FILTERS_MAX}
     filters = filter_set(all_of(bounds[place] for place in kept).condition)
     residue_parts = [
         part if wanted else tree.Not(part)
@@ -106,20 +110,13 @@ def translate(expression: tree.Expression, name: str = "") -> Rule:
         filters = FilterSet(map(Filter.of_sets, boxes.merge_boxes(each.sets for each in filters)))
     if not residue_parts or not filters.filters:
         return Rule(name, filters)
-    residue = _all_true(residue_parts)
-    return Rule(
-        name, filters, str(residue), Residue(expression, residue, tree.names_in(expression))
+    residue = (
+        tree.Logic("AND", tuple(residue_parts)) if len(residue_parts) > 1 else residue_parts[0]
     )
-
-
-def _choose_small(bounds: list[Bound]) -> set[int]:
-    """Returns the positions of the bounds that become filters; if all are too many, the
-    small ones.
-    """
-    sizes = [filters_of(bound.condition) for bound in bounds]
-    order = sorted(range(len(bounds)), key=sizes.__getitem__)
-    products = accumulate((sizes[place] for place in order), operator.mul)
-    return {place for place, size in zip(order, products, strict=True) if size <= CESQL_FILTERS_MAX}
+    if returns(residue) is not values.Type.BOOLEAN:
+        residue = tree.Call("BOOL", (residue,))
+    holds_rest = Residue(expression, residue, tree.names_in(expression))
+    return Rule(name, filters, str(residue), holds_rest)
 
 
 def outcome(expression: tree.Expression) -> Truth:
@@ -161,14 +158,6 @@ def _conjuncts(expression: tree.Expression, wanted: bool) -> Iterator[tuple[tree
             yield expression, wanted
 
 
-def _all_true(expressions: list[tree.Expression]) -> tree.Expression:
-    """Returns one expression that is true if all expressions, cast to Booleans, are true."""
-    if len(expressions) > 1:
-        return tree.Logic("AND", tuple(expressions))
-    only = expressions[0]
-    return only if returns(only) is values.Type.BOOLEAN else tree.Call("BOOL", (only,))
-
-
 def _equal_to(left: tree.Expression, constant: tree.CesqlValue | None) -> Truth:
     """`left = constant`: the left side is cast to the constant's type. None is an error."""
     if constant is None:
@@ -180,8 +169,10 @@ def _equal_to(left: tree.Expression, constant: tree.CesqlValue | None) -> Truth:
     if not isinstance(operand, tree.Attribute):
         return outcomes.within(_needs(left, kind))
     if isinstance(constant, str):
-        return outcomes.of_attribute(operand.name, cesql_casts.equal_to_text(constant))
-    return outcomes.of_attribute(operand.name, cesql_casts.compare("=", values.as_whole(constant)))
+        sides = cesql_casts.equal_to_text(constant)
+    else:
+        sides = cesql_casts.compare("=", values.as_whole(constant))
+    return outcomes.of_attribute(operand.name, sides)
 
 
 def _equal_from(constant: tree.CesqlValue | None, right: tree.Expression) -> Truth:
@@ -253,15 +244,11 @@ def _constant(
     expression: tree.Expression, kind: values.Type | None = None
 ) -> tree.CesqlValue | None:
     """Returns the value of an expression without attributes, cast to a type; None is an error."""
-    value, fault = evaluate_keys(expression, _no_event)
+    value, fault = evaluate_keys(expression, lambda _: (ABSENT_KEY,))
     try:
         return None if fault else value if kind is None else values.cast_to(kind, value)
     except values.Interruption:
         return None
-
-
-def _no_event(_: str) -> tuple[Key, ...]:
-    return (ABSENT_KEY,)
 
 
 def _needs(expression: tree.Expression, kind: values.Type | None = None) -> Bound:

@@ -12,7 +12,7 @@ one.
 Source: CloudEvents, CESQL 1.0.0 §3.3, §3.4, §3.6, §4.1.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice, product
 from typing import Final, NamedTuple
 
@@ -107,14 +107,19 @@ def _value(expression: tree.Expression, event: values.EventKeys) -> tree.CesqlVa
         case tree.Attribute(name):
             return values.value_in(event, name)
         case tree.Logic(operator, operands):
-            return _LOGIC[operator](operands, event)
+            held = (values.as_boolean(_value(each, event)) for each in operands)
+            if operator == "XOR":
+                return sum(held) % 2 == 1
+            return all(held) if operator == "AND" else any(held)
         case tree.Equal(left, right):
             a, b = _value(left, event), _value(right, event)
             return values.cast_to(values.type_of(b), a) == b
         case tree.Like(operand, pattern):
             return is_like(values.as_string(_value(operand, event)), str(pattern.value))
         case tree.In(operand, elements):
-            return _is_in(_value(operand, event), elements, event)
+            a = _value(operand, event)
+            kind = values.type_of(a)
+            return any(values.cast_to(kind, _value(each, event)) == a for each in elements)
         case tree.Exists(name):
             return event(name) != (ABSENT_KEY,)
         case tree.Not(operand):
@@ -126,31 +131,10 @@ def _value(expression: tree.Expression, event: values.EventKeys) -> tree.CesqlVa
             return _call(name, arguments, event)
         case tree.Arithmetic(operator, left, right):
             a, b = _value(left, event), _value(right, event)
-            return _ARITHMETIC[operator](values.as_whole(a), values.as_whole(b))
-        case tree.Negative(operand):
-            return _within("-", -values.as_whole(_value(operand, event)))
-
-
-def _and(operands: tuple[tree.Expression, ...], event: values.EventKeys) -> bool:
-    return all(values.as_boolean(_value(each, event)) for each in operands)
-
-
-def _or(operands: tuple[tree.Expression, ...], event: values.EventKeys) -> bool:
-    return any(values.as_boolean(_value(each, event)) for each in operands)
-
-
-def _xor(operands: tuple[tree.Expression, ...], event: values.EventKeys) -> bool:
-    return sum(values.as_boolean(_value(each, event)) for each in operands) % 2 == 1
-
-
-_LOGIC: Final = {"AND": _and, "OR": _or, "XOR": _xor}
-
-
-def _is_in(
-    value: tree.CesqlValue, elements: tuple[tree.Expression, ...], event: values.EventKeys
-) -> bool:
-    kind = values.type_of(value)
-    return any(values.cast_to(kind, _value(each, event)) == value for each in elements)
+            return _calculate(operator, values.as_whole(a), values.as_whole(b))
+        case _:
+            assert isinstance(expression, tree.Negative), "nothing else is left"
+            return _calculate("-", 0, values.as_whole(_value(expression.operand, event)))
 
 
 def _call(
@@ -160,51 +144,32 @@ def _call(
     if function is None:
         reason = f"there is no {name} of {len(arguments)} arguments"
         raise values.Interruption(values.ErrorKind.MISSING_FUNCTION, reason)
+    given: list[tree.CesqlValue] = []
     try:
-        given = [
-            _argument(_value(each, event), function.parameter(number))
-            for number, each in enumerate(arguments)
-        ]
+        for number, each in enumerate(arguments):
+            value, kind = _value(each, event), function.parameter(number)
+            if kind is values.Type.INTEGER:
+                value = values.as_whole(value)
+            given.append(value if kind is None else values.cast_to(kind, value))
     except values.Interruption as interruption:
         interruption.value = None  # the value that a nested function returns is not this one's
         raise
     return function.run(*given)
 
 
-def _argument(value: tree.CesqlValue, kind: values.Type | None) -> tree.CesqlValue:
-    if kind is None:
-        return value
-    return values.as_whole(value) if kind is values.Type.INTEGER else values.cast_to(kind, value)
+def _calculate(operator: str, a: int, b: int) -> int:
+    """Returns the result of arithmetic. Raises Interruption beyond 32 bits, and for division by 0.
 
-
-def _within(operator: str, number: int) -> int:
-    """Returns the result of arithmetic. Raises Interruption beyond 32 bits."""
-    if values.INTEGER_FIRST <= number <= values.INTEGER_LAST:
-        return number
-    raise values.Interruption(
-        values.ErrorKind.MATH, f"the result of {operator} is beyond 32 bits: {number}"
-    )
-
-
-def _quotient(a: int, b: int) -> int:
-    _check_divisor(a, b)
-    return _within("/", abs(a) // abs(b) * (1 if (a < 0) is (b < 0) else -1))
-
-
-def _remainder(a: int, b: int) -> int:
-    _check_divisor(a, b)
-    return abs(a) % abs(b) * (-1 if a < 0 else 1)
-
-
-def _check_divisor(a: int, b: int) -> None:
-    if b == 0:
-        raise values.Interruption(values.ErrorKind.MATH, f"{a} divided by 0")
-
-
-_ARITHMETIC: Final[dict[str, Callable[[int, int], int]]] = {
-    "+": lambda a, b: _within("+", a + b),
-    "-": lambda a, b: _within("-", a - b),
-    "*": lambda a, b: _within("*", a * b),
-    "/": _quotient,
-    "%": _remainder,
-}
+    Division truncates towards 0, and a remainder has the sign of the dividend.
+    """
+    if operator in ("/", "%"):
+        if b == 0:
+            raise values.Interruption(values.ErrorKind.MATH, f"{a} divided by 0")
+        quotient = abs(a) // abs(b) * (1 if (a < 0) is (b < 0) else -1)
+        result = quotient if operator == "/" else a - quotient * b
+    else:
+        result = {"+": a + b, "-": a - b, "*": a * b}[operator]
+    if values.INTEGER_FIRST <= result <= values.INTEGER_LAST:
+        return result
+    reason = f"the result of {operator} is beyond 32 bits: {result}"
+    raise values.Interruption(values.ErrorKind.MATH, reason)

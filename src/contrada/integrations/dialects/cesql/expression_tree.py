@@ -9,166 +9,149 @@ Source: CloudEvents, CESQL 1.0.0 §2 (the syntax).
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import TypeAlias
 
 CesqlValue: TypeAlias = bool | int | float | str
 """A Boolean, an Integer or a String. A float occurs only as the value of an attribute."""
 
 
+class Expression:
+    """A node of a tree: one of the classes below. Its text is CESQL."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return _text(self)
+
+
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Expression):
     """A literal. `quote` is the one around a text, "" around no text."""
 
     value: CesqlValue
     quote: str = ""
 
-    def __str__(self) -> str:
-        if isinstance(self.value, str):
-            escaped = self.value.replace(self.quote, "\\" + self.quote)
-            return f"{self.quote}{escaped}{self.quote}"
-        return str(self.value).upper()
-
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(Expression):
     """The value of an attribute, named in small letters."""
 
     name: str
 
-    def __str__(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True, slots=True)
-class Exists:
+class Exists(Expression):
     """Whether the event has the attribute."""
 
     name: str
 
-    def __str__(self) -> str:
-        return f"EXISTS {self.name}"
-
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Expression):
     """A function's value. The name is in capitals."""
 
     name: str
-    arguments: tuple["Expression", ...]
-
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(map(str, self.arguments))})"
+    arguments: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(Expression):
     """The opposite of a Boolean."""
 
-    operand: "Expression"
-
-    def __str__(self) -> str:
-        return f"NOT {_inside(self.operand)}"
+    operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Negative:
+class Negative(Expression):
     """Minus an Integer."""
 
-    operand: "Expression"
-
-    def __str__(self) -> str:
-        return f"- {_inside(self.operand)}"
+    operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class Like(Expression):
     """Whether a String is like a pattern of `%`, `_` and characters."""
 
-    operand: "Expression"
+    operand: Expression
     pattern: Constant
 
-    def __str__(self) -> str:
-        return f"{_inside(self.operand)} LIKE {self.pattern}"
-
 
 @dataclass(frozen=True, slots=True)
-class In:
+class In(Expression):
     """Whether a value equals one of several others."""
 
-    operand: "Expression"
-    elements: tuple["Expression", ...]
-
-    def __str__(self) -> str:
-        return f"{_inside(self.operand)} IN ({', '.join(map(str, self.elements))})"
+    operand: Expression
+    elements: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Equal:
+class Equal(Expression):
     """Whether two values are equal, the left one cast to the right one's type."""
 
-    left: "Expression"
-    right: "Expression"
-
-    def __str__(self) -> str:
-        return f"{_inside(self.left)} = {_inside(self.right)}"
+    left: Expression
+    right: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class _BinaryOperation:
-    """Two values with an operator between them."""
-
-    operator: str
-    left: "Expression"
-    right: "Expression"
-
-    def __str__(self) -> str:
-        return f"{_inside(self.left)} {self.operator} {_inside(self.right)}"
-
-
-class Ordered(_BinaryOperation):
+class Ordered(Expression):
     """Whether two Integers are in an order: `<`, `<=`, `>` or `>=`."""
 
-    __slots__ = ()
-
-
-class Arithmetic(_BinaryOperation):
-    """Two Integers joined by `+ - * / %`."""
-
-    __slots__ = ()
+    operator: str
+    left: Expression
+    right: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Logic:
-    """Two or more Booleans joined by one operator, from left to right."""
+class Arithmetic(Expression):
+    """Two Integers joined by `+ - * / %`."""
 
-    operator: Literal["AND", "OR", "XOR"]
-    operands: tuple["Expression", ...]
-
-    def __str__(self) -> str:
-        return f" {self.operator} ".join(map(_inside, self.operands))
+    operator: str
+    left: Expression
+    right: Expression
 
 
-Expression: TypeAlias = (
-    Constant
-    | Attribute
-    | Exists
-    | Call
-    | Not
-    | Negative
-    | Like
-    | In
-    | Equal
-    | Ordered
-    | Arithmetic
-    | Logic
-)
+@dataclass(frozen=True, slots=True)
+class Logic(Expression):
+    """Two or more Booleans joined by one operator, AND, OR or XOR, from left to right."""
 
-_BARE: Final = (Constant, Attribute, Exists, Call)
+    operator: str
+    operands: tuple[Expression, ...]
+
+
+def _text(expression: Expression) -> str:
+    match expression:
+        case Constant(str(value), quote):
+            return quote + value.replace(quote, "\\" + quote) + quote
+        case Constant(value, _):
+            return str(value).upper()
+        case Attribute(name):
+            return name
+        case Exists(name):
+            return f"EXISTS {name}"
+        case Call(name, arguments):
+            return f"{name}({', '.join(map(str, arguments))})"
+        case Not(operand):
+            return f"NOT {_inside(operand)}"
+        case Negative(operand):
+            return f"- {_inside(operand)}"
+        case Like(operand, pattern):
+            return f"{_inside(operand)} LIKE {pattern}"
+        case In(operand, elements):
+            return f"{_inside(operand)} IN ({', '.join(map(str, elements))})"
+        case Equal(left, right):
+            return f"{_inside(left)} = {_inside(right)}"
+        case Ordered(operator, left, right) | Arithmetic(operator, left, right):
+            return f"{_inside(left)} {operator} {_inside(right)}"
+        case Logic(operator, operands):
+            return f" {operator} ".join(map(_inside, operands))
+        case _:
+            raise TypeError(f"found {expression!r}, expected one of the classes of this module")
 
 
 def _inside(expression: Expression) -> str:
     """Returns the text of a part, in parentheses if it would be ambiguous."""
-    return str(expression) if isinstance(expression, _BARE) else f"({expression})"
+    is_bare = isinstance(expression, Constant | Attribute | Exists | Call)
+    return str(expression) if is_bare else f"({expression})"
 
 
 def parts_of(expression: Expression) -> tuple[Expression, ...]:

@@ -64,45 +64,42 @@ def _casts(cast: Callable[[CesqlValue], CesqlValue]) -> Callable[[CesqlValue], b
     return can
 
 
+def _failure(reason: str, value: str | None) -> values.Interruption:
+    return values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason, value)
+
+
 def _join(mark: str, texts: Sequence[str]) -> str:
     size = sum(map(len, texts)) + len(mark) * max(len(texts) - 1, 0)
     if size > CESQL_JOINED_MAX:
-        reason = f"a text of {size} characters, more than CESQL_JOINED_MAX = {CESQL_JOINED_MAX}"
-        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason)
+        limit = f"CESQL_JOINED_MAX = {CESQL_JOINED_MAX}"
+        raise _failure(f"a text of {size} characters, more than {limit}", None)
     return mark.join(texts)
 
 
 def _absolute(number: int) -> int:
     if number == values.INTEGER_FIRST:
-        raise values.Interruption(
-            values.ErrorKind.MATH, f"ABS({number}) is beyond 32 bits", values.INTEGER_LAST
-        )
+        reason = f"ABS({number}) is beyond 32 bits"
+        raise values.Interruption(values.ErrorKind.MATH, reason, values.INTEGER_LAST)
     return abs(number)
 
 
 def _left(text: str, length: int) -> str:
-    _check_length("LEFT", text, length)
+    if length < 0:
+        raise _failure(f"LEFT of {length} characters", text)
     return text[:length]
 
 
 def _right(text: str, length: int) -> str:
-    _check_length("RIGHT", text, length)
-    return text[max(len(text) - length, 0) :]
-
-
-def _check_length(name: str, text: str, length: int) -> None:
     if length < 0:
-        reason = f"{name} of {length} characters"
-        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason, text)
+        raise _failure(f"RIGHT of {length} characters", text)
+    return text[max(len(text) - length, 0) :]
 
 
 def _substring(text: str, position: int, length: int | None = None) -> str:
     if length is not None and length < 0:
-        reason = f"SUBSTRING of {length} characters"
-        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason, "")
+        raise _failure(f"SUBSTRING of {length} characters", "")
     if not -len(text) <= position <= len(text):
-        reason = f"SUBSTRING from {position} of {len(text)} characters"
-        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason, "")
+        raise _failure(f"SUBSTRING from {position} of {len(text)} characters", "")
     if position == 0:
         return ""
     start = position - 1 if position > 0 else len(text) + position
