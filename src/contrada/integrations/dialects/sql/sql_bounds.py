@@ -5,6 +5,7 @@ behind it takes its place.
 """
 
 from bisect import bisect_left
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 from contrada.model.domains import values
@@ -16,6 +17,8 @@ SqlBound: TypeAlias = tuple[str, int | float | str]
 
 NOWHERE: Final[SqlBound] = ("", "")
 """Beyond all text."""
+
+_CODES: Final = 0x110000
 
 
 def lower(start: Cut) -> SqlBound | None:
@@ -34,32 +37,15 @@ def _bound(cut: Cut | None, from_here: str, from_before: str) -> SqlBound | None
         return None
     tag, at = cut
     if not isinstance(at, bytes):
-        return _shorter((from_here, at), (from_before, _before(tag, at)))
-    below = _text_before(at)
-    if below is not None:
-        return from_before, below
+        before = at - 1 if tag == TIME else values.predecessor(at)
+        if before is None or len(repr(before)) >= len(repr(at)):
+            return from_here, at
+        return from_before, before
+    if at.endswith(b"\0"):
+        with suppress(UnicodeDecodeError):
+            return from_before, at[:-1].decode()
     text = _text_from(at)
     return NOWHERE if text is None else (from_here, text)
-
-
-def _before(tag: int, at: int | float) -> int | float | None:
-    """Returns the time or number just before another."""
-    return at - 1 if tag == TIME else values.predecessor(at)
-
-
-def _shorter(first: SqlBound, second: tuple[str, int | float | None]) -> SqlBound:
-    how, value = second
-    if value is None or len(repr(value)) >= len(repr(first[1])):
-        return first
-    return how, value
-
-
-def _text_before(text: bytes) -> str | None:
-    """Returns the text just before a cut, or None."""
-    try:
-        return text[:-1].decode() if text.endswith(b"\0") else None
-    except UnicodeDecodeError:
-        return None
 
 
 def _text_from(bound: bytes) -> str | None:
@@ -68,17 +54,12 @@ def _text_from(bound: bytes) -> str | None:
         return bound.decode()
     except UnicodeDecodeError as error:
         good, rest = bound[: error.start].decode(), bound[error.start :]
-    first = bisect_left(range(_CODES), rest, key=_utf8)
+    # A surrogate becomes the bytes between its neighbours.
+    first = bisect_left(
+        range(_CODES), rest, key=lambda code: chr(code).encode(errors="surrogatepass")
+    )
     while first == _CODES:
         if not good:
             return None
         good, first = good[:-1], ord(good[-1]) + 1
     return good + chr(0xE000 if 0xD800 <= first <= 0xDFFF else first)
-
-
-_CODES: Final = 0x110000
-
-
-def _utf8(code: int) -> bytes:
-    """Encodes a code point; a surrogate becomes the bytes between its neighbours."""
-    return chr(code).encode(errors="surrogatepass")

@@ -2,40 +2,41 @@
 
 The syntax: `= <> != < <= > >=`, `BETWEEN`, `IN`, `LIKE` and `ILIKE` with `ESCAPE`, `IS [NOT] NULL`,
 `TRUE`, `FALSE`, `UNKNOWN` and `DISTINCT FROM`, `AND`, `OR`, `NOT`, and columns of truth values,
-between columns and constants. The filters match if the condition is true, and not if it is unknown
-(see `sql_truth`). `LIKE` distinguishes case and has no escape unless one is named; `ILIKE` folds
-like `nocase`. Text is ordered by code points.
+between columns and constants. `LIKE` distinguishes case and has no escape unless one is named;
+`ILIKE` folds like `nocase`. Text is ordered by code points.
 
 A column is the attribute of its name, as written; a name with dots is one name, and a name in
-double quotes may be any. A time without a zone is UTC.
+double quotes may be any. It is NULL if the attribute is absent, null or NaN. A time without a zone
+is UTC. Every comparison with NULL is unknown. So is a comparison between values of different
+domains, which SQL would refuse. The filters match if the condition is true, and not if it is
+unknown.
 
 This is no general SQL parser: other syntax must be refused, with its place. So are columns compared
 with each other, arithmetic, functions, subqueries, parameters, casts and collations.
+
+Source: ISO/IEC 9075-2, 6.39 (boolean value expression), 8.2 (comparison predicate).
 """
 
+import math
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 
-from contrada.errors import (
-    InvalidFilterError,
-    InvalidNameError,
-    InvalidValueError,
-    LimitError,
-    RefusedRuleError,
-)
+from contrada import errors
+from contrada.errors import InvalidFilterError, InvalidNameError, LimitError, RefusedRuleError
 from contrada.integrations.dialects import dialect_grammar, kleene
 from contrada.integrations.dialects.json_text import exact_number
 from contrada.integrations.dialects.kleene import Truth
-from contrada.integrations.dialects.sql import sql_truth
-from contrada.integrations.dialects.sql.sql_truth import ColumnReference, Operand, SqlLiteral
 from contrada.model.algebra import sets
+from contrada.model.algebra.expression import MIRRORED
 from contrada.model.algebra.filter import FilterSet, filter_set
-from contrada.model.domains.values import check_name, key_of
+from contrada.model.algebra.value_set import ABSENT, NOTHING, ValueSet
+from contrada.model.domains import line, values
+from contrada.model.domains.values import Value, check_name, key_of
 from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_text
 
 DIALECT: Final = "sql"
@@ -69,12 +70,35 @@ refusal: Final = partial(RefusedRuleError, DIALECT)
 """The error that refuses a condition."""
 
 
-def filters(text: str, line: int = 1) -> FilterSet:
+class ColumnReference(NamedTuple):
+    """The attribute of this name."""
+
+    name: str
+
+
+class SqlLiteral(NamedTuple):
+    """A value; None is NULL."""
+
+    value: Value
+
+
+Operand: TypeAlias = ColumnReference | SqlLiteral
+
+_NULL: Final = SqlLiteral(None)
+_NULLS: Final = ABSENT | sets.eq(None) | sets.eq(math.nan)
+_UNKNOWN: Final = kleene.constant(None)
+_DOMAINS: Final = {
+    tag: ValueSet(line.domain(tag)) - sets.eq(math.nan)
+    for tag in (values.BOOL, values.NUMBER, values.TIME, values.TEXT)
+}
+
+
+def filters(text: str, first_line: int = 1) -> FilterSet:
     """Returns the filters that match if a condition, with or without WHERE, is true.
 
-    `line` is the number of the text's first line, for the places of refusals. Cost: linear, plus
-    the filters (see `model.algebra.filter.filter_set`). Raises RefusedRuleError with one of the
-    reasons above, and LimitError.
+    `first_line` is the number of the text's first line, for the places of refusals. Cost: linear,
+    plus the filters (see `model.algebra.filter.filter_set`). Raises RefusedRuleError with one of
+    the reasons above, and LimitError.
     """
     if len(require_text(DIALECT, text)) > CONDITION_CHARACTERS_MAX:
         raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
@@ -83,15 +107,14 @@ def filters(text: str, line: int = 1) -> FilterSet:
     try:
         read: Truth = dialect_grammar.parse_text(_reader(), text)
     except UnexpectedInput as error:
-        raise _unreadable(text, line, dialect_grammar.end_of(text, error)) from None
+        raise _unreadable(text, first_line, dialect_grammar.end_of(text, error)) from None
     return filter_set(read.true.condition)
 
 
 @cache
 def _reader() -> Lark:
-    return dialect_grammar.parser_of(
-        __file__, "where.lark", _TruthReader(), maybe_placeholders=True
-    )
+    reader = _TruthReader()
+    return dialect_grammar.parser_of(__file__, "where.lark", reader, maybe_placeholders=True)
 
 
 @v_args(inline=True)
@@ -118,54 +141,38 @@ class _TruthReader(Transformer[Token, Any]):
     def between(self, value: Any, low: Any, high: Any) -> Truth:
         return kleene.conjunction((_compare(value, ">=", low), _compare(value, "<=", high)))
 
-    def not_between(self, *parts: Any) -> Truth:
-        return self.between(*parts).inverse()
-
     def among(self, value: Any, *others: Any) -> Truth:
         if isinstance(value, Truth | ColumnReference) and all(
-            isinstance(e, SqlLiteral) for e in others
+            isinstance(each, SqlLiteral) for each in others
         ):
-            return sql_truth.among(_operand(value), others)
+            return _among(_operand(value), [each.value for each in others])
         return kleene.disjunction(_compare(value, "=", each) for each in others)
-
-    def not_among(self, *parts: Any) -> Truth:
-        return self.among(*parts).inverse()
 
     def like(self, value: Any, how: Token, pattern: Any, escape: Any) -> Truth:
         operand, shape = _operand(value), _operand(pattern)
-        if shape == SqlLiteral(None) or escape == SqlLiteral(None):
-            return sql_truth.UNKNOWN
+        if _NULL in (shape, escape):
+            return _UNKNOWN
         try:
             accepted = sets.wildcard(_shape(shape, escape), nocase=len(how) > len("like"))
         except InvalidFilterError as error:
             raise refusal(LARGE_PATTERN, shape[0], error.reason) from None
-        return sql_truth.lies_in(operand, accepted, sets.text_not(accepted))
-
-    def not_like(self, *parts: Any) -> Truth:
-        return self.like(*parts).inverse()
+        return _lies_in(operand, accepted, sets.text_not(accepted))
 
     def state(self, read: Any, state: Token) -> Truth:
         word = state.lower()
         if word == "null" and not isinstance(read, Truth):
-            return sql_truth.is_null(read)
+            return _lies_in(read, _NULLS, ~_NULLS)
         held = _truth(read)
         if word in ("null", "unknown"):
             return kleene.certain(held.defined).inverse()
         return kleene.certain(held.when(word == "true"))
 
-    def not_state(self, *parts: Any) -> Truth:
-        return self.state(*parts).inverse()
-
     def not_distinct(self, first: Any, second: Any) -> Truth:
         """Equal, or both NULL; never unknown."""
         a, b = _operand(first), _operand(second)
-        for one, other in ((a, b), (b, a)):
-            if one == SqlLiteral(None):
-                return sql_truth.is_null(other)
+        if _NULL in (a, b):
+            return _lies_in(b if a == _NULL else a, _NULLS, ~_NULLS)
         return kleene.certain(_compare(a, "=", b).true)
-
-    def distinct(self, first: Any, second: Any) -> Truth:
-        return self.not_distinct(first, second).inverse()
 
     def column(self, token: Token) -> ColumnReference:
         parts = _PART.findall(token)
@@ -202,7 +209,7 @@ class _TruthReader(Transformer[Token, Any]):
             zoned_time = time if zoned else time.replace(tzinfo=UTC)
             key_of(zoned_time)
             return SqlLiteral(zoned_time)
-        except (ValueError, OverflowError, InvalidValueError):
+        except (ValueError, OverflowError, errors.InvalidValueError):
             raise refusal(TIME, str(token)) from None
 
     def word(self, token: Token) -> SqlLiteral:
@@ -229,7 +236,7 @@ def _truth(read: Any) -> Truth:
         return read
     if isinstance(read, SqlLiteral) and not isinstance(read.value, bool | None):
         raise refusal(NO_TRUTH, read.value)
-    return sql_truth.lies_in(read, sets.eq(True), sets.eq(False))
+    return _lies_in(read, sets.eq(True), sets.eq(False))
 
 
 def _operand(read: Any) -> Operand:
@@ -238,14 +245,35 @@ def _operand(read: Any) -> Operand:
     return cast(Operand, read)
 
 
+def _lies_in(operand: Operand, true: ValueSet, false: ValueSet) -> Truth:
+    """True if the operand's value is in the first set, false if it is in the second."""
+    if isinstance(operand, ColumnReference):
+        return Truth(*(kleene.member(operand.name, each) for each in (true, false, true | false)))
+    is_known = (true | false).contains(operand.value)
+    return kleene.constant(true.contains(operand.value) if is_known else None)
+
+
 def _compare(first: Any, how: str, second: Any) -> Truth:
+    """Compares two operands by `=`, `<`, `<=`, `>` or `>=`."""
     a, b = _operand(first), _operand(second)
-    found = sql_truth.compare(a, how, b)
-    if found is None:
-        raise refusal(
-            TWO_COLUMNS, f"{cast(ColumnReference, a).name} {how} {cast(ColumnReference, b).name}"
-        )
-    return found
+    if isinstance(b, ColumnReference):
+        if isinstance(a, ColumnReference):
+            raise refusal(TWO_COLUMNS, f"{a.name} {how} {b.name}")
+        return _compare(b, MIRRORED[how], a)
+    if b.value is None:
+        return _UNKNOWN
+    accepted = sets.OPERATORS[how](b.value)
+    return _lies_in(a, accepted, _DOMAINS[key_of(b.value)[0]] - accepted)
+
+
+def _among(operand: Operand, constants: list[Value]) -> Truth:
+    """`IN`: false only if the operand differs from every constant, and none is NULL."""
+    known = [value for value in constants if value is not None]
+    accepted = sets.in_(*known) if known else NOTHING
+    domains = {key_of(value)[0] for value in known}
+    if len(known) < len(constants) or len(domains) > 1:
+        return _lies_in(operand, accepted, NOTHING)
+    return _lies_in(operand, accepted, _DOMAINS[domains.pop()] - accepted)
 
 
 def _shape(pattern: Operand, escape: Any) -> str:
@@ -275,6 +303,7 @@ _PLAIN: Final = {"*": r"\*", "?": r"\?", "\\": r"\\"}
 # --- refusals -----------------------------------------------------------------------------------
 
 _SUBQUERY: Final = "a subquery"
+_OPERATOR: Final = "an operator that is not read"
 _BEFORE: Final = re.compile(
     r"\(\s*(?:select|with|values)\b|\b(?:exists|any|all)\s*\Z", re.IGNORECASE
 )
@@ -286,30 +315,22 @@ _REASONS: Final = tuple(
         (r"::|cast\b|collate\b", "a cast or a collation"),
         (r"select\b", _SUBQUERY),
         (r"(?:case|when|array|row|interval)\b", "an expression that is not read"),
-        (
-            r"(?:regexp|rlike|glob|match|similar|overlaps|is|symmetric)\b",
-            "an operator that is not read",
-        ),
-        (r"[~!]", "an operator that is not read"),
+        (r"(?:regexp|rlike|glob|match|similar|overlaps|is|symmetric)\b|[~!]", _OPERATOR),
         (r"\(", "a function, or a row of values"),
     )
 )
 
 
-def _unreadable(text: str, line: int, at: int) -> RefusedRuleError:
+def _unreadable(text: str, first_line: int, at: int) -> RefusedRuleError:
     """Returns the refusal for a syntax error at a character."""
-    place = f"line {text.count(chr(10), 0, at) + line}"
+    place = f"line {text.count(chr(10), 0, at) + first_line}"
     rest = text[at:]
-    subquery = _BEFORE.search(TOKENS.sub(_blank, text[:at]))
-    if subquery:
+    # Blanks for strings, quoted names and comments; structure stays.
+    blanked = TOKENS.sub(lambda m: m[0] if m[0] in "();" else " " * len(m[0]), text[:at])
+    if subquery := _BEFORE.search(blanked):
         return refusal(_SUBQUERY, text[subquery.start() :], place)
     reason = dialect_grammar.reason_for(rest, _REASONS, NOT_A_CONDITION)
     return refusal(reason, rest or text, place)
-
-
-def _blank(token: re.Match[str]) -> str:
-    """Returns blanks for a string, a quoted name or a comment; structure stays."""
-    return token[0] if token[0] in "();" else " " * len(token[0])
 
 
 NO_CONDITIONS: Final = "no condition in the file"
@@ -320,44 +341,38 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 
     A comment before a condition can give its name, `-- name: cheap`; the default is its line.
     """
-    found, line, at = 0, 1, 0
-    for begin, end in _statements(text):
-        line += text.count("\n", at, begin)
-        name = _name(text[at:begin].removeprefix(";")) or f"line {line}"
+    is_empty = True
+    at, counted, line_number = 0, 0, 1
+    ends = [match.start() for match in TOKENS.finditer(text) if match[0] == ";"]
+    for end in (*ends, len(text)):
+        comments = _COMMENTS.match(text, at, end)
+        assert comments is not None, "it matches the empty text"
+        begin = comments.end()
         if begin < end:
-            found += 1
-            yield read_or_refuse(name, partial(read, text[begin:end], name, line))
-        line += text.count("\n", begin, end)
-        at = end
-    if not found:
+            is_empty = False
+            line_number += text.count("\n", counted, begin)
+            counted = begin
+            name = _name(comments[0]) or f"line {line_number}"
+            yield read_or_refuse(name, partial(read, text[begin:end], name, line_number))
+        at = end + 1
+    if is_empty:
         yield RefusedRule("", RefusedRuleError(DIALECT, NO_CONDITIONS))
 
 
-def read(condition: str, name: str = "", line: int = 1) -> Rule:
+def read(condition: str, name: str = "", first_line: int = 1) -> Rule:
     """Returns the rule of a condition that begins on a line. Places of refusals are lines of the
     file.
 
     Cost and errors: as `filters`.
     """
     try:
-        return Rule(name, filters(condition, line))
+        return Rule(name, filters(condition, first_line))
     except RefusedRuleError as error:
-        place = error.place or f"line {line}"
+        place = error.place or f"line {first_line}"
         raise RefusedRuleError(DIALECT, error.reason, error.found, place) from None
 
 
 _COMMENTS: Final = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)*+", re.DOTALL)
-
-
-def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the begin of each condition, behind comments, and its end; it may be empty."""
-    at = 0
-    ends = [match.start() for match in TOKENS.finditer(text) if match[0] == ";"]
-    for end in (*ends, len(text)):
-        comments = _COMMENTS.match(text, at, end)
-        assert comments is not None, "it matches the empty text"
-        yield comments.end(), end
-        at = end + 1
 
 
 def _name(comments: str) -> str:

@@ -38,12 +38,7 @@ NO_COLUMN: Final = "an attribute without a column"
 OPERATOR: Final = "an operator that SQL has not"
 NOT_TEXT: Final = "bytes that are no text"
 
-_TAGS: Final[dict[ColumnKind, int]] = {
-    "boolean": BOOL,
-    "number": NUMBER,
-    "time": TIME,
-    "text": TEXT,
-}
+_TAGS: Final = {"boolean": BOOL, "number": NUMBER, "time": TIME, "text": TEXT}
 
 
 class Clause(NamedTuple):
@@ -97,8 +92,7 @@ def where(
         name: TypedColumn(quote(name) + suffix * (kind == "text"), _TAGS[kind], sqlite)
         for name, kind in columns.items()
     }
-    filters = of.filters
-    return any_of([_filter(each, known) for each in filters])
+    return any_of([_filter(each, known) for each in of.filters])
 
 
 def quote(name: str) -> str:
@@ -115,24 +109,20 @@ def _filter(of: Filter, columns: Mapping[str, TypedColumn]) -> Clause:
 
 
 def _constraint(column: TypedColumn, held: ValueSet) -> Clause:
-    """Returns the values, or the absence, of one attribute."""
-    present = _present(column, held.canonical())
+    """Returns the values in the column's domain, or the absence, of one attribute."""
+    canonical = held.canonical()
+    if column.tag == TEXT and canonical.text is not None:
+        present = _language(column, canonical.text)
+    else:
+        domain = line.domain(column.tag)
+        if column.tag == NUMBER:
+            domain = line.difference(domain, line.point(values.NAN_KEY))
+        present = _intervals(column, domain, line.intersection(canonical.line, domain))
     if not line.overlaps(held.line, ABSENT.line):
         return present
     if present == column.is_there():
         return TRUE
     return any_of([Clause(f"{column.text} IS NULL"), present])
-
-
-def _present(column: TypedColumn, held: ValueSet) -> Clause:
-    """Returns the values of the column's domain."""
-    tag = column.tag
-    if tag == TEXT and held.text is not None:
-        return _language(column, held.text)
-    domain = line.domain(tag)
-    if tag == NUMBER:
-        domain = line.difference(domain, line.point(values.NAN_KEY))
-    return _intervals(column, domain, line.intersection(held.line, domain))
 
 
 def _language(column: TypedColumn, of: Language) -> Clause:
@@ -149,30 +139,26 @@ def _intervals(column: TypedColumn, domain: Cuts, inside: Cuts) -> Clause:
     """Returns intervals of one domain; single values are grouped, and small complements negated."""
     if inside == domain:
         return column.is_there()
-    held = _with_keys(inside)
-    left_out = _with_keys(line.difference(domain, inside))
-    if len(left_out) < len(held) and all(key is not None for _, key in left_out):
+    pieces = list(line.pieces(inside))
+    left_out = list(line.pieces(line.difference(domain, inside)))
+    if len(left_out) < len(pieces) and all(map(_single, left_out)):
         return _list_values(column, "NOT IN", left_out) or column.is_there()
-    parts = [_interval(column, piece) for piece, key in held if key is None]
-    listed = _list_values(column, "IN", held)
+    parts = [_interval(column, piece) for piece in pieces if not _single(piece)]
+    listed = _list_values(column, "IN", pieces)
     return any_of([*parts, listed] if listed else parts)
 
 
-def _with_keys(cuts: Cuts) -> list[tuple[HalfOpen, Key | None]]:
-    """Returns the pieces, each with its value if it has only one."""
-    return [
-        (piece, line.single(tuple(cut for cut in piece if cut is not None)))
-        for piece in line.pieces(cuts)
-    ]
+def _single(piece: HalfOpen) -> Key | None:
+    """Returns the only value of an interval, None if it has several."""
+    return line.single(tuple(cut for cut in piece if cut is not None))
 
 
-def _list_values(
-    column: TypedColumn, words: str, keyed: list[tuple[HalfOpen, Key | None]]
-) -> Clause | None:
+def _list_values(column: TypedColumn, words: str, pieces: list[HalfOpen]) -> Clause | None:
     """Returns the single values, without bytes that are not text, which no column holds; None if
     empty.
     """
-    held = [found for _, key in keyed if key and (found := _parameter(key)) is not None]
+    keys = [key for piece in pieces if (key := _single(piece))]
+    held = [value for key in keys if (value := _parameter(key)) is not None]
     return column.compare_list(words, held) if held else None
 
 
@@ -182,9 +168,8 @@ def _interval(column: TypedColumn, piece: HalfOpen) -> Clause:
     if low is sql_bounds.NOWHERE:
         return FALSE
     ends = [end for end in (low, high) if end is not None and end is not sql_bounds.NOWHERE]
-    return (
-        all_of([column.compare(how, value) for how, value in ends]) if ends else column.is_there()
-    )
+    compared = [column.compare(how, value) for how, value in ends]
+    return all_of(compared) if ends else column.is_there()
 
 
 def _parameter(key: Key) -> Parameter | None:
@@ -235,9 +220,8 @@ def all_of(parts: list[Clause]) -> Clause:
     held = [part for part in parts if part != TRUE]
     if FALSE in held:
         return FALSE
-    texts = [
-        f"({part.text})" if " OR " in part.text and len(held) > 1 else part.text for part in held
-    ]
+    is_several = len(held) > 1
+    texts = [f"({part.text})" if is_several and " OR " in part.text else part.text for part in held]
     return Clause(" AND ".join(texts), _parameters(held)) if held else TRUE
 
 
