@@ -28,13 +28,8 @@ from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 
-from contrada.errors import (
-    ContradaError,
-    InvalidFilterError,
-    InvalidNameError,
-    LimitError,
-    RefusedRuleError,
-)
+from contrada import errors
+from contrada.errors import InvalidFilterError, InvalidNameError, LimitError, RefusedRuleError
 from contrada.integrations.dialects import dialect_grammar
 from contrada.integrations.dialects.yaml_documents import Document, documents
 from contrada.model.algebra import sets
@@ -155,7 +150,10 @@ def filters(query: str, *, rows: bool = False) -> FilterSet:
     """
     if len(require_text(DIALECT, query)) > QUERY_CHARACTERS_MAX:
         raise LimitError("QUERY_CHARACTERS_MAX", QUERY_CHARACTERS_MAX, len(query))
-    _check_size(query)
+    tokens = [match[0] for match in _TOKENS.finditer(query)]
+    dialect_grammar.check_nesting(tokens, "QUERY_NESTING_MAX", QUERY_NESTING_MAX)
+    if sum(map(repeats_in, tokens)) > QUERY_COUNTS_MAX:
+        raise LimitError("QUERY_COUNTS_MAX", QUERY_COUNTS_MAX)
     try:
         read: Read = dialect_grammar.parse_text(_reader(rows), query)
     except UnexpectedInput as error:
@@ -168,9 +166,11 @@ def filters(query: str, *, rows: bool = False) -> FilterSet:
 
 @v_args(inline=True)
 class _QueryReader(Transformer[Token, Any]):
-    """Builds conditions, bottom up, while lark parses."""
+    """Builds conditions, bottom up, while lark parses. `rows`: for rows, else for samples."""
 
-    rows = False
+    def __init__(self, rows: bool) -> None:
+        super().__init__()
+        self._rows = rows
 
     def alternatives(self, *parts: Read) -> Read:
         conditions = tuple(part.condition for part in parts)
@@ -190,22 +190,23 @@ class _QueryReader(Transformer[Token, Any]):
         """Returns a vector with numbers on both sides; all comparisons must hold."""
         at = 2 if isinstance(parts[2], Selected) else 0
         selected: Selected = parts[at]
-        held = [_compare(MIRRORED[_operator(parts[1])], parts[0])] if at else []
-        behind = parts[at + 1 :]
-        held += map(_compare, map(_operator, behind[::2]), behind[1::2])
-        name = self.value_attribute(selected)
+        held = [_compare(MIRRORED[parts[1].replace("==", "=")], parts[0])] if at else []
+        for how, number in zip(parts[at + 1 :: 2], parts[at + 2 :: 2], strict=True):
+            held.append(_compare(how.replace("==", "="), number))
+        name = self._value_attribute(selected)
         values = tuple(Member(name, each) for each in held)
         metric: tuple[Member, ...] = ()
-        if not self.rows and selected.metric is not None:
+        if not self._rows and selected.metric is not None:
             metric = (Member(NAME, sets.eq(selected.metric)),)
         return Read(And((*metric, *values, *selected.labels)), (selected.metric,))
 
-    def value_attribute(self, selected: Selected) -> str:
+    def _value_attribute(self, selected: Selected) -> str:
         """Returns the attribute with the value, which must not be a label."""
-        name = selected.metric if self.rows else VALUE
-        if name is None or (self.rows and any(each.name == NAME for each in selected.labels)):
+        labels = {each.name for each in selected.labels}
+        name = selected.metric if self._rows else VALUE
+        if name is None or (self._rows and NAME in labels):
             raise _refused(NAMELESS)
-        if any(each.name == name for each in selected.labels):
+        if name in labels:
             raise _refused(LABEL, name)
         return _attribute(name)
 
@@ -234,25 +235,14 @@ class _QueryReader(Transformer[Token, Any]):
         return Member(_attribute(name), label_values(how, text))
 
 
-class _RowReader(_QueryReader):
-    """As `_QueryReader`, for rows."""
-
-    rows = True
-
-
 @cache
 def _reader(rows: bool) -> Lark:
-    reader = _RowReader() if rows else _QueryReader()
-    return dialect_grammar.parser_of(__file__, "query.lark", reader, start="query")
+    return dialect_grammar.parser_of(__file__, "query.lark", _QueryReader(rows), start="query")
 
 
 # --- values -------------------------------------------------------------------------------------
 
 _ALL_NUMBERS: Final = sets.le(math.inf) | sets.eq(math.nan)
-
-
-def _operator(how: Token) -> str:
-    return how.replace("==", "=")
 
 
 def _compare(how: str, number: Token) -> ValueSet:
@@ -270,28 +260,18 @@ _DECIMAL: Final = re.compile(rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:e[+
 
 
 def _number(token: Token) -> float:
-    """Returns the double that Prometheus reads; unusual forms are
-    refused.
-    """
+    """Returns the double that Prometheus reads; unusual forms, and octal digits, are refused."""
     text = "".join(token.lower().split())
     digits = text.lstrip("+-")
-    value = _unsigned(digits)
-    if value is None:
-        raise _refused(NUMBER, str(token))
-    return -value if text[0] == "-" else value
-
-
-def _unsigned(digits: str) -> float | None:
-    """Returns the number without its sign; None for an invalid one and for octal digits."""
-    if digits in ("inf", "nan"):
-        return float(digits)
+    value = math.inf
     if hexadecimal := _HEXADECIMAL.fullmatch(digits):
         whole = int(hexadecimal[1].replace("_", ""), 16)
-        return float(whole) if whole <= INT_MAX else None
-    if _OCTAL.fullmatch(digits) or not _DECIMAL.fullmatch(digits):
-        return None
-    value = float(digits.replace("_", ""))
-    return value if value < math.inf else None
+        value = float(whole) if whole <= INT_MAX else math.inf
+    elif digits == "nan" or (_DECIMAL.fullmatch(digits) and not _OCTAL.fullmatch(digits)):
+        value = float(digits.replace("_", ""))
+    if value == math.inf and digits != "inf":
+        raise _refused(NUMBER, str(token))
+    return -value if text[0] == "-" else value
 
 
 def _attribute(name: str) -> str:
@@ -310,9 +290,8 @@ def _text(token: Token) -> str:
         raise _refused(STRING, body) from None
     if token[0] == "`" or "\\" not in body:
         return body
-    parts = [_character(match) for match in _ESCAPED.finditer(body)]
     try:
-        return b"".join(parts).decode()
+        return b"".join(map(_character, _ESCAPED.finditer(body))).decode()
     except UnicodeDecodeError:
         raise _refused(STRING, str(token)) from None
 
@@ -371,13 +350,6 @@ _TOKENS: Final = re.compile(
 """Whole strings and comments, and the parentheses around them."""
 
 
-def _check_size(query: str) -> None:
-    tokens = [match[0] for match in _TOKENS.finditer(query)]
-    dialect_grammar.check_nesting(tokens, "QUERY_NESTING_MAX", QUERY_NESTING_MAX)
-    if sum(map(repeats_in, tokens)) > QUERY_COUNTS_MAX:
-        raise LimitError("QUERY_COUNTS_MAX", QUERY_COUNTS_MAX)
-
-
 NO_RULES: Final = "no rule in the file"
 
 _QUERIES: Final = ("expr", "query")
@@ -402,7 +374,7 @@ def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]
             for name, query in _queries(document):
                 found += 1
                 yield read_or_refuse(name, partial(read, query, name, rows=rows))
-    except ContradaError as error:
+    except errors.ContradaError as error:
         yield RefusedRule("", error)
         return
     if not found:
