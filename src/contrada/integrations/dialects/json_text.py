@@ -54,9 +54,10 @@ def decode_json(text: str | bytes, *, exact: bool = False) -> Any:
     if len(text) > JSON_CHARACTERS_MAX:
         raise LimitError("JSON_CHARACTERS_MAX", JSON_CHARACTERS_MAX, len(text))
     try:
-        return (_EXACT if exact else _ROUNDING).decode(
-            text if isinstance(text, str) else _str(text)
-        )
+        decoded = text if isinstance(text, str) else text.decode()
+        return (_EXACT if exact else _ROUNDING).decode(decoded)
+    except UnicodeDecodeError as error:
+        raise EncodingError("JSON", f"byte {error.start + 1} is not UTF-8") from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise EncodingError("JSON", f"{place}: {error.msg}") from None
@@ -116,13 +117,6 @@ def exact_number(literal: str) -> int | float | None:
     return number if math.isfinite(number) and Decimal(repr(number)) == exact else None
 
 
-def _str(text: bytes) -> str:
-    try:
-        return text.decode()
-    except UnicodeDecodeError as error:
-        raise EncodingError("JSON", f"byte {error.start + 1} is not UTF-8") from None
-
-
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns an object; a repeated name is refused, since either value would be arbitrary."""
     content = dict(pairs)
@@ -157,7 +151,7 @@ def _to_integer(literal: str) -> int:
 
 
 def _to_exact_integer(literal: str) -> int | Inexact:
-    return Inexact(literal) if len(literal) > _INTEGER_CHARACTERS_MAX else int(literal)
+    return int(literal) if len(literal) <= _INTEGER_CHARACTERS_MAX else Inexact(literal)
 
 
 def strict(

@@ -9,7 +9,7 @@ exact.
 Source: Kleene, Introduction to Metamathematics, 1952, §64 (the strong connectives).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import prod
 from typing import Final, NamedTuple
 
@@ -86,22 +86,18 @@ def member(name: str, values: ValueSet, exact: bool = True) -> Bound:
 
 def all_of(bounds: Iterable[Bound]) -> Bound:
     """Returns the intersection of bounds. The sets of each attribute are joined."""
-    return _join(bounds, And, intersection, NOTHING, EVERYTHING)
+    return _join(bounds, And)
 
 
 def any_of(bounds: Iterable[Bound]) -> Bound:
     """Returns the union of bounds. The sets of each attribute are joined."""
-    return _join(bounds, Or, union, EVERYTHING, NOTHING)
+    return _join(bounds, Or)
 
 
-def _join(
-    bounds: Iterable[Bound],
-    node: type[And] | type[Or],
-    join: Callable[[Iterable[ValueSet]], ValueSet],
-    decisive: ValueSet,
-    idle: ValueSet,
-) -> Bound:
+def _join(bounds: Iterable[Bound], node: type[And] | type[Or]) -> Bound:
     """Joins bounds without neutral sets; a decisive set is the whole result."""
+    decisive, idle = (NOTHING, EVERYTHING) if node is And else (EVERYTHING, NOTHING)
+    join = intersection if node is And else union
     sets: dict[str, dict[object, ValueSet]] = {}
     rest: list[Formula] = []
     exact, size = True, 0

@@ -98,29 +98,24 @@ class _DocumentReader:
         """Returns the node that begins with an event, at a depth of lists and maps."""
         if isinstance(event, yaml.AliasEvent):
             return self._check_repeated(event.anchor or "")
-        assert isinstance(event, yaml.NodeEvent), "nothing else begins a node"
         before = self._nodes
         held: Document
+        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent), "no other is left"
+        if event.tag is not None:
+            self._refuse(event.tag)
+        if depth >= DOCUMENT_NESTING_MAX and not isinstance(event, yaml.ScalarEvent):
+            raise LimitError("DOCUMENT_NESTING_MAX", DOCUMENT_NESTING_MAX)
+        self._count(1)
         if isinstance(event, yaml.ScalarEvent):
-            self._count(1)
             held = self._scalar(event)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            held = []
+            while not isinstance(self._next(), yaml.CollectionEndEvent):
+                held.append(self._node(self._event, depth + 1))
         else:
-            assert isinstance(event, yaml.CollectionStartEvent), "nothing else is left"
-            if event.tag is not None:
-                self._refuse(event.tag)
-            if depth >= DOCUMENT_NESTING_MAX:
-                raise LimitError("DOCUMENT_NESTING_MAX", DOCUMENT_NESTING_MAX)
-            self._count(1)
-            is_list = isinstance(event, yaml.SequenceStartEvent)
-            held = self._list(depth + 1) if is_list else self._map(depth + 1)
+            held = self._map(depth + 1)
         if event.anchor is not None:
             self._anchors[event.anchor] = (held, self._nodes - before)
-        return held
-
-    def _list(self, depth: int) -> Document:
-        held: list[Document] = []
-        while not isinstance(self._next(), yaml.CollectionEndEvent):
-            held.append(self._node(self._event, depth))
         return held
 
     def _map(self, depth: int) -> Document:
@@ -146,8 +141,6 @@ class _DocumentReader:
         return held
 
     def _scalar(self, event: yaml.ScalarEvent) -> JsonScalar:
-        if event.tag is not None:
-            self._refuse(event.tag)
         if not event.implicit[0]:
             return event.value
         tag = _STRICT.resolve(yaml.ScalarNode, event.value, (True, False))  # type: ignore[no-untyped-call]

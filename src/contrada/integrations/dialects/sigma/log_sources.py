@@ -137,9 +137,6 @@ SERVICES: Final[Mapping[str, tuple[str, ...]]] = {
 FIELDS: Final[Mapping[str, str]] = {"Provider_Name": "SourceName"}
 """Fields of Windows rules that events have under another name."""
 
-_WINDOWS: Final = "windows"
-
-
 UNKNOWN: Final = "a log source that constrains nothing"
 """The note of a rule if its log source, or a part of it, is in no table."""
 
@@ -161,7 +158,7 @@ class LogSource:
     @property
     def is_windows(self) -> bool:
         """Whether the tables apply to it."""
-        return self.product == _WINDOWS
+        return self.product == "windows"
 
     def constraints(self) -> Formula:
         """Returns the constraints on its events."""
@@ -175,16 +172,15 @@ class LogSource:
 
     def notes(self) -> tuple[Note, ...]:
         """Returns notes on the parts of a log source that constrain nothing."""
-        idle = {"product": self.product, "category": self.category, "service": self.service}
-        if self.is_windows and (self.category or self.service):
-            del idle["product"]
-            if self.category in CATEGORIES:
-                del idle["category"]
-            if self.service in SERVICES:
-                del idle["service"]
-            if not any(idle.values()):
-                return ()
+        is_known = self.is_windows and bool(self.category or self.service)
+        idle = {
+            "product": "" if is_known else self.product,
+            "category": "" if is_known and self.category in CATEGORIES else self.category,
+            "service": "" if is_known and self.service in SERVICES else self.service,
+        }
         parts = [f"{name} {part}" for name, part in idle.items() if part]
+        if is_known and not parts:
+            return ()
         return (Note(UNKNOWN, ", ".join(parts) or "none is named"),)
 
     def attribute(self, field: str) -> str:

@@ -75,18 +75,13 @@ class _ConjunctionReader:
         for field, operator, constant in constraints:
             if not field:
                 raise refusal(refusals.KEYWORDS, constant)
-            name = self._source.attribute(field)
-            accepted.setdefault(name, []).append(self._set(operator, constant))
+            # The type is in the key since Python calls True and 1 equal.
+            key = (operator, type(constant).__name__, constant)
+            if key not in self._known:
+                values = _value_set(operator.removeprefix(_NOT), constant)
+                self._known[key] = ~values if operator.startswith(_NOT) else values
+            accepted.setdefault(self._source.attribute(field), []).append(self._known[key])
         return {name: intersection(each) for name, each in accepted.items()}
-
-    def _set(self, operator: str, constant: Any) -> ValueSet:
-        # The type is in the key since Python calls True and 1 equal.
-        key = (operator, type(constant).__name__, constant)
-        known = self._known.get(key)
-        if known is None:
-            known = _value_set(operator.removeprefix(_NOT), constant)
-            known = self._known[key] = ~known if operator.startswith(_NOT) else known
-        return known
 
 
 def _value_set(operator: str, constant: Any) -> ValueSet:

@@ -40,27 +40,21 @@ def parse_conditions(
     `names` are those of all selections, `selection` reads one. Raises RefusedRuleError, and
     LimitError.
     """
-    _check_size(texts)
-    reader = _ConditionReader(names, selection)
-    return Or(tuple(_parse(text, reader) for text in texts))
-
-
-def _parse(text: str, reader: "_ConditionReader") -> Formula:
-    try:
-        return reader.transform(_grammar().parse(text))
-    except UnexpectedInput as error:
-        reason = refusals.AGGREGATION if "|" in text else refusals.CONDITION
-        raise refusal(reason, text, f"condition, column {error.column}") from None
-    except VisitError as error:
-        raise error.orig_exc from None
-
-
-def _check_size(texts: Collection[str]) -> None:
     size = sum(map(len, texts))
     if size > SIGMA_CONDITION_CHARACTERS_MAX:
         raise LimitError("SIGMA_CONDITION_CHARACTERS_MAX", SIGMA_CONDITION_CHARACTERS_MAX, size)
+    reader = _ConditionReader(names, selection)
+    parsed: list[Formula] = []
     for text in texts:
         check_nesting(text, "SIGMA_PARENTHESES_MAX", SIGMA_PARENTHESES_MAX)
+        try:
+            parsed.append(reader.transform(_grammar().parse(text)))
+        except UnexpectedInput as error:
+            reason = refusals.AGGREGATION if "|" in text else refusals.CONDITION
+            raise refusal(reason, text, f"condition, column {error.column}") from None
+        except VisitError as error:
+            raise error.orig_exc from None
+    return Or(tuple(parsed))
 
 
 @cache
@@ -108,18 +102,15 @@ class _ConditionReader(Transformer_NonRecursive[Token, Formula]):
 
     def several(self, quantity: Token, pattern: Token) -> Formula:
         if pattern not in self._named:
-            self._named[pattern] = self._matching_names(pattern)
+            self._looked_at += len(self._names)
+            if self._looked_at > NAMES_LOOKED_AT_MAX:
+                raise LimitError("NAMES_LOOKED_AT_MAX", NAMES_LOOKED_AT_MAX)
+            names = [name for name in self._names if name[:1] != "_" and _fits(pattern, name)]
+            if not names:
+                raise refusal(refusals.NO_SELECTION, pattern, "condition")
+            self._named[pattern] = names
         parts = tuple(self._selection(name) for name in self._named[pattern])
         return self._join(And if quantity.lower() == "all" else Or, parts)
-
-    def _matching_names(self, pattern: str) -> list[str]:
-        self._looked_at += len(self._names)
-        if self._looked_at > NAMES_LOOKED_AT_MAX:
-            raise LimitError("NAMES_LOOKED_AT_MAX", NAMES_LOOKED_AT_MAX)
-        names = [name for name in self._names if name[:1] != "_" and _fits(pattern, name)]
-        if not names:
-            raise refusal(refusals.NO_SELECTION, pattern, "condition")
-        return names
 
     def _join(self, kind: type[And | Or], parts: tuple[Formula, ...]) -> Formula:
         form = (kind, tuple(map(id, parts)))

@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import ContradaError, InvalidNameError, RefusedRuleError
-from contrada.integrations.dialects.sigma import sigma_condition
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
+from contrada.integrations.dialects.sigma.sigma_condition import parse_conditions
 from contrada.integrations.dialects.sigma.sigma_refusals import DIALECT, refusal, shorten
 from contrada.integrations.dialects.sigma.sigma_values import (
     Placeholders,
@@ -103,8 +103,7 @@ def _rule(document: Any, placeholders: Placeholders) -> Rule:
         raise refusal(refusals.NO_RULE, name_of(document))
     log_source = LogSource.of(source)
     reader = _SelectionReader(detection, log_source, placeholders)
-    asked = And((log_source.constraints(), reader.condition()))
-    found = filter_set(asked)
+    found = filter_set(And((log_source.constraints(), reader.condition())))
     return Rule(name_of(document), found, notes=log_source.notes(), about=about(document))
 
 
@@ -140,10 +139,7 @@ class _SelectionReader:
                 raise refusal(refusals.NO_CONDITION, text)
             texts.append(text)
         names = {name: each for name, each in self._given.items() if name != "condition"}
-        return sigma_condition.parse_conditions(texts, names, self._selection)
-
-    def _selection(self, name: str) -> Formula:
-        return self._items(self._given[name], name)
+        return parse_conditions(texts, names, lambda name: self._items(names[name], name))
 
     def _items(self, given: Document, place: str) -> Formula:
         if not isinstance(given, list | dict):
@@ -169,15 +165,12 @@ class _SelectionReader:
         values = given if isinstance(given, list) else [given]
         if not values:
             raise refusal(refusals.EMPTY_SELECTION, given, place)
-        name = self._attribute(field, place)
+        try:
+            name = check_user_name(self._source.attribute(field))
+        except InvalidNameError:
+            raise refusal(refusals.NAME, field, place) from None
         changes = [each for each in modifiers if each != "all"]
         found = [accepted_values(value, changes, self._spelling, place) for value in values]
         if "all" in modifiers:
             return And(tuple(Member(name, each) for each in found))
         return Member(name, union(found))
-
-    def _attribute(self, field: str, place: str) -> str:
-        try:
-            return check_user_name(self._source.attribute(field))
-        except InvalidNameError:
-            raise refusal(refusals.NAME, field, place) from None

@@ -17,8 +17,10 @@ Source: Sigma specification 2.1.0, sections on escaping and special values; appe
 import re
 from base64 import b64encode
 from codecs import BOM_UTF16_LE
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from itertools import groupby, product
 from typing import Final, TypeAlias, cast
 
@@ -59,31 +61,17 @@ Placeholders: TypeAlias = Mapping[str, Sequence[str]]
 
 
 class Spelling:
-    """The placeholders of one rule, and the remaining budget of its limits."""
+    """The placeholders of one rule, and the use of each of its limits."""
 
     def __init__(self, placeholders: Placeholders) -> None:
         self.placeholders = placeholders
-        self._characters = 0
-        self._expressions = 0
-        self._bytes = 0
+        self._used: Counter[str] = Counter()
 
-    def value(self, value: Document) -> None:
-        """Counts a value. Raises LimitError."""
-        self._characters += len(value) if isinstance(value, str) else 1
-        if self._characters > VALUES_CHARACTERS_MAX:
-            raise LimitError("VALUES_CHARACTERS_MAX", VALUES_CHARACTERS_MAX)
-
-    def expression(self, text: str) -> None:
-        """Counts a regular expression. Raises LimitError."""
-        self._expressions += len(text) + repeats_in(text)
-        if self._expressions > EXPRESSIONS_SIZE_MAX:
-            raise LimitError("EXPRESSIONS_SIZE_MAX", EXPRESSIONS_SIZE_MAX)
-
-    def further(self, text: WildcardText) -> None:
-        """Counts a text that a modifier made besides the first. Raises LimitError."""
-        self._bytes += sum(len(part) for part in text if isinstance(part, bytes)) + len(text) + 1
-        if self._bytes > SPELLED_BYTES_MAX:
-            raise LimitError("SPELLED_BYTES_MAX", SPELLED_BYTES_MAX)
+    def use(self, limit: str, maximum: int, amount: int) -> None:
+        """Counts an amount. Raises LimitError if all of them together are above the maximum."""
+        self._used[limit] += amount
+        if self._used[limit] > maximum:
+            raise LimitError(limit, maximum)
 
 
 _TextModifier: TypeAlias = Callable[[WildcardText, Placeholders], Iterator[WildcardText]]
@@ -130,7 +118,8 @@ def accepted_values(
     Raises RefusedRuleError, which names `place`, and LimitError.
     """
     try:
-        spelling.value(value)
+        characters = len(value) if isinstance(value, str) else 1
+        spelling.use("VALUES_CHARACTERS_MAX", VALUES_CHARACTERS_MAX, characters)
         return _accept(value, modifiers, spelling)
     except InvalidFilterError as error:
         raise refusal(refusals.PATTERN, f"{error.reason}: {value}", place) from None
@@ -176,19 +165,20 @@ def _shown_value(shown: str) -> int | float | None:
 
 
 def _number(value: object) -> int | float:
-    if not isinstance(value, int | float) or value != value:
-        raise refusal(refusals.VALUE, value)
-    if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
-        raise refusal(refusals.VALUE, value)
-    return value
+    if isinstance(value, float) and value == value:
+        return value
+    if isinstance(value, int) and INT_MIN <= value <= INT_MAX:
+        return value
+    raise refusal(refusals.VALUE, value)
 
 
 def _match_set(text: WildcardText, *, cased: bool) -> ValueSet:
     if text and set(text) == {WildcardSign.ANY}:
         return PRESENT
+    literal = _literal_of(text)
     try:
-        if not any(isinstance(part, WildcardSign) for part in text):
-            return equal(b"".join(_literals(text)).decode(), cased=cased)
+        if literal is not None:
+            return equal(literal.decode(), cased=cased)
         pattern = b"".join(
             part.value.encode() if isinstance(part, WildcardSign) else _ESCAPED.sub(rb"\\\1", part)
             for part in text
@@ -211,20 +201,19 @@ def _modify(text: WildcardText, changes: Sequence[str], spelling: Spelling) -> l
         for each in texts:
             for number, other in enumerate(change(each, spelling.placeholders)):
                 if number:
-                    spelling.further(other)
+                    size = sum(len(part) for part in other if isinstance(part, bytes))
+                    spelling.use("SPELLED_BYTES_MAX", SPELLED_BYTES_MAX, size + len(other) + 1)
                 made.append(other)
         texts = made
     return texts
 
 
-def _surround(*, before: bool, behind: bool) -> _TextModifier:
-    """Returns a modifier that adds any text before the text, or behind it, or both."""
-    stars = (WildcardSign.ANY,) * before, (WildcardSign.ANY,) * behind
-
-    def change(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
-        yield _join((*stars[0], *text, *stars[1]))
-
-    return change
+def _surround(
+    text: WildcardText, _: Placeholders, *, before: bool, behind: bool
+) -> Iterator[WildcardText]:
+    """Yields the text with any text before it, or behind it, or both."""
+    any_text = (WildcardSign.ANY,)
+    yield _join((*any_text * before, *text, *any_text * behind))
 
 
 def _windash(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
@@ -284,26 +273,27 @@ def _base64_anywhere(text: WildcardText, _: Placeholders) -> Iterator[WildcardTe
         yield (seen,)
 
 
-def _utf16(codec: str, mark: bytes = b"") -> _TextModifier:
-    def change(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
-        try:
-            encoded = [p if isinstance(p, WildcardSign) else p.decode().encode(codec) for p in text]
-        except UnicodeDecodeError:
-            raise refusal(refusals.MODIFIERS, codec) from None
-        yield _join((mark, *encoded))
-
-    return change
+def _utf16(
+    text: WildcardText, _: Placeholders, *, codec: str, mark: bytes = b""
+) -> Iterator[WildcardText]:
+    try:
+        encoded = [p if isinstance(p, WildcardSign) else p.decode().encode(codec) for p in text]
+    except UnicodeDecodeError:
+        raise refusal(refusals.MODIFIERS, codec) from None
+    yield _join((mark, *encoded))
 
 
 def _whole(text: WildcardText) -> bytes:
-    """Returns the literal of a text without wildcards."""
-    if any(isinstance(part, WildcardSign) for part in text):
+    literal = _literal_of(text)
+    if literal is None:
         raise refusal(refusals.VALUE)
-    return b"".join(_literals(text))
+    return literal
 
 
-def _literals(text: WildcardText) -> list[bytes]:
-    return [part for part in text if isinstance(part, bytes)]
+def _literal_of(text: WildcardText) -> bytes | None:
+    """Returns the literal of a text without wildcards, else None."""
+    literals = [part for part in text if isinstance(part, bytes)]
+    return b"".join(literals) if len(literals) == len(text) else None
 
 
 def _literal(text: str) -> WildcardText:
@@ -342,18 +332,16 @@ def _regular(value: Document, rest: Sequence[str], spelling: Spelling) -> ValueS
         raise refusal(refusals.MODIFIERS, "|".join(("re", *rest)))
     if not isinstance(value, str):
         raise refusal(refusals.VALUE, value)
-    spelling.expression(value)
+    size = len(value) + repeats_in(value)
+    spelling.use("EXPRESSIONS_SIZE_MAX", EXPRESSIONS_SIZE_MAX, size)
     flags = "".join(sorted(set(rest)))
     return sets.matches(f"(?{flags}){value}" if flags else value)
 
 
-def _order(build: Callable[[int | float], ValueSet]) -> _ValueModifier:
-    def kind(value: Document, *_: object) -> ValueSet:
-        if isinstance(value, bool):
-            raise refusal(refusals.VALUE, value)
-        return build(_number(value))
-
-    return kind
+def _order(build: Callable[[int | float], ValueSet], value: Document, *_: object) -> ValueSet:
+    if isinstance(value, bool):
+        raise refusal(refusals.VALUE, value)
+    return build(_number(value))
 
 
 def _field(value: Document, *_: object) -> ValueSet:
@@ -364,10 +352,10 @@ _KINDS: Final[Mapping[str, _ValueModifier]] = {
     "exists": _exists,
     "cidr": _network,
     "re": _regular,
-    "lt": _order(sets.lt),
-    "lte": _order(sets.le),
-    "gt": _order(sets.gt),
-    "gte": _order(sets.ge),
+    "lt": partial(_order, sets.lt),
+    "lte": partial(_order, sets.le),
+    "gt": partial(_order, sets.gt),
+    "gte": partial(_order, sets.ge),
     "fieldref": _field,
 }
 """Modifiers that determine the kind of a value. They must be first."""
@@ -375,17 +363,17 @@ _KINDS: Final[Mapping[str, _ValueModifier]] = {
 _FLAGS: Final = frozenset("ims")
 
 _CHANGES: Final[Mapping[str, _TextModifier]] = {
-    "contains": _surround(before=True, behind=True),
-    "startswith": _surround(before=False, behind=True),
-    "endswith": _surround(before=True, behind=False),
+    "contains": partial(_surround, before=True, behind=True),
+    "startswith": partial(_surround, before=False, behind=True),
+    "endswith": partial(_surround, before=True, behind=False),
     "windash": _windash,
     "expand": _expand,
     "base64": _base64,
     "base64offset": _base64_anywhere,
-    "utf16le": _utf16("utf-16-le"),
-    "wide": _utf16("utf-16-le"),
-    "utf16be": _utf16("utf-16-be"),
-    "utf16": _utf16("utf-16-le", BOM_UTF16_LE),
+    "utf16le": partial(_utf16, codec="utf-16-le"),
+    "wide": partial(_utf16, codec="utf-16-le"),
+    "utf16be": partial(_utf16, codec="utf-16-be"),
+    "utf16": partial(_utf16, codec="utf-16-le", mark=BOM_UTF16_LE),
 }
 """Modifiers that change texts, in the order of the rule."""
 

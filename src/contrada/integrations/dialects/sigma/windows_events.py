@@ -14,6 +14,7 @@ from contrada.errors import InputError
 from contrada.model.domains.values import Value, is_system_name
 
 EventAttributes: TypeAlias = dict[str, Value | list[Value]]
+_Item: TypeAlias = tuple[str, Value | list[Value]]
 
 _PROVIDER: Final = "Provider_Name"
 _SOURCE: Final = "SourceName"
@@ -56,7 +57,7 @@ def _map(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _header(header: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
+def _header(header: Mapping[str, Any]) -> Iterator[_Item]:
     for name, value in header.items():
         if isinstance(value, dict):
             described = _map(name, value.get(_XML_ATTRIBUTES) or {})
@@ -65,19 +66,16 @@ def _header(header: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value
         yield from _plain({name: value})
 
 
-def _data(data: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
+def _data(data: Mapping[str, Any]) -> Iterator[_Item]:
     """Yields the names and values of event data; for user data, those of its only element."""
     for name, value in data.items():
-        if name == _XML_ATTRIBUTES:
-            continue
-        if isinstance(value, dict) and _XML_TEXT not in value:
-            inner = _map(name, value)
+        if name != _XML_ATTRIBUTES:
+            is_nested = isinstance(value, dict) and _XML_TEXT not in value
+            inner = _map(name, value) if is_nested else {name: value}
             yield from _plain({k: v for k, v in inner.items() if k != _XML_ATTRIBUTES})
-        else:
-            yield from _plain({name: value})
 
 
-def _plain(values: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
+def _plain(values: Mapping[str, Any]) -> Iterator[_Item]:
     for name, value in values.items():
         held = value[_XML_TEXT] if isinstance(value, dict) and _XML_TEXT in value else value
         if held is None or is_system_name(name):
