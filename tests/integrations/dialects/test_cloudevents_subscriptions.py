@@ -163,6 +163,9 @@ def test_conditions_that_are_no_set_stay_as_a_residue() -> None:
     rule = cloudevents.read([{"prefix": {"type": "a"}}, {"not": suffix}])
     assert rule.residue == json.dumps([{"not": suffix}])
     assert cloudevents.read([{"suffix": {"subject": "5"}}]).residue == ""
+    # Here `sql` is an attribute.
+    named = cloudevents.read([{"all": [{"not": suffix}, {"exact": {"sql": "no (CESQL"}}]}])
+    assert named.matches({"sql": "no (CESQL", "ext": 6})
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,7 @@ def test_filters_match_as_the_pattern_does(pattern: dict[str, Any], event: dict[
         ),
         ('{"a": 1e-400}', eventbridge_refusals.FIELD, "a"),
         ('{"a": [' + "9" * 500 + "]}", eventbridge_refusals.INEXACT, "a"),
+        ('{"a": [' + "9" * 350 + "]}", eventbridge_refusals.INEXACT, "a"),
         ('{"a": [NaN]}', eventbridge_refusals.NOT_JSON, ""),
         ('{"a": [1e400]}', eventbridge_refusals.INEXACT, "a"),
         ('{"a": ["\\ud800"]}', eventbridge_refusals.NOT_TEXT, "a"),

@@ -16,21 +16,15 @@ Source: CloudEvents 1.0.2 §3 (context attributes), JSON Event Format 1.0.2 §2 
 """
 
 import base64
-import binascii
 import json
 import re
+from calendar import monthrange
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import date
+from contextlib import suppress
 from typing import Any, Final
 
-from contrada.errors import (
-    ContradaError,
-    EncodingError,
-    InvalidNameError,
-    InvalidNotificationError,
-    InvalidValueError,
-    LimitError,
-)
+from contrada import errors
+from contrada.errors import ContradaError, EncodingError, InvalidNotificationError, LimitError
 from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INTEGER_LAST
 from contrada.integrations.dialects.json_text import check_depth, decode_json
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, Values
@@ -76,7 +70,8 @@ def notification(event: str | bytes | Mapping[str, Any]) -> Notification:
     content = event if isinstance(event, Mapping) else decode_json(event)
     if not isinstance(content, Mapping):
         raise EncodingError("CloudEvent", f"expected an object, found {type(content).__name__}")
-    attributes = dict(_attributes(content))
+    given = {n: v for n, v in content.items() if n not in _DATA and v is not None}
+    attributes = {name: _check(name, value) for name, value in given.items()}
     for name in REQUIRED:
         if name not in attributes:
             raise InvalidNotificationError(name, None, "a CloudEvent needs this attribute")
@@ -103,31 +98,24 @@ def event_of(notification: Notification) -> dict[str, Any]:
     event: dict[str, Any] = {}
     named: dict[str, Values] = {}
     for name, value in notification.attributes.items():
-        if is_system_name(name):
-            continue
         if name == DATA or name.startswith(_BELOW):
             named[name] = value
-            continue
-        try:
-            event[name] = _check(name, value)
-        except ContradaError as error:
-            raise EncodingError("CloudEvent", str(error), writing=True) from None
-    missing = [name for name in REQUIRED if name not in event]
-    if missing:
-        reason = f"the notification has no attribute {missing[0]!r}"
-        raise EncodingError("CloudEvent", reason, writing=True)
+        elif not is_system_name(name):
+            try:
+                event[name] = _check(name, value)
+            except ContradaError as error:
+                raise _unwritable(str(error)) from None
+    for name in REQUIRED:
+        if name not in event:
+            raise _unwritable(f"the notification has no attribute {name!r}")
     member, data = _member(notification, event.get("datacontenttype"))
     if named and not _are_data(named, data):
-        reason = "its attributes below 'data' are not those of its body"
-        raise EncodingError("CloudEvent", reason, writing=True)
+        raise _unwritable("its attributes below 'data' are not those of its body")
     return event | member
 
 
-def _attributes(content: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
-    """Yields the context attributes that are set, checked."""
-    for name, value in content.items():
-        if name not in _DATA and value is not None:
-            yield name, _check(name, value)
+def _unwritable(reason: str) -> EncodingError:
+    return EncodingError("CloudEvent", reason, writing=True)
 
 
 def _check(name: str, value: Values) -> Value:
@@ -152,15 +140,10 @@ def _check(name: str, value: Values) -> Value:
 
 def is_time(text: str) -> bool:
     """Whether a text is a time of RFC 3339 with an existing day; leap seconds are valid."""
-    match = _TIME.fullmatch(text)
-    if match is None:
+    if (match := _TIME.fullmatch(text)) is None:
         return False
-    year, month, day = map(int, match.groups())
-    try:
-        date(year or 2000, month, day)  # the year 0 has a leap day, as 2000
-    except ValueError:
-        return False
-    return True
+    year, month, day = map(int, match.groups())  # the year 0 has a leap day, as 2000
+    return 1 <= month <= 12 and 1 <= day <= monthrange(year or 2000, month)[1]
 
 
 def is_json(content_type: str) -> bool:
@@ -182,10 +165,18 @@ def _data(
         return b"", "", {}
     data = content["data"]
     if declared is None or is_json(declared):
-        return _json(data), declared or JSON_TYPE, _flatten(data)
+        try:
+            dumped = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            return dumped.encode(), declared or JSON_TYPE, _flatten(data)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidNotificationError("data", data, f"no JSON: {error}") from None
     if not isinstance(data, str):
         raise InvalidNotificationError("data", data, f"data of type {declared} are text")
-    return _encode(data, declared), declared, {}
+    try:
+        return data.encode(_charset(declared)), declared, {}
+    except UnicodeEncodeError as error:
+        reason = f"no text of type {declared}: {error.reason}"
+        raise InvalidNotificationError("data", data, reason) from None
 
 
 def _member(notification: Notification, declared: str | None) -> tuple[dict[str, Any], object]:
@@ -193,7 +184,7 @@ def _member(notification: Notification, declared: str | None) -> tuple[dict[str,
     body, content_type = notification.body, notification.content_type
     if not content_type:
         if body:
-            raise EncodingError("CloudEvent", "the body has no content type", writing=True)
+            raise _unwritable("the body has no content type")
         return {}, []
     try:
         if is_json(content_type):
@@ -218,13 +209,6 @@ def _are_data(named: Mapping[str, Values], data: object) -> bool:
     )
 
 
-def _json(data: object) -> bytes:
-    try:
-        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidNotificationError("data", data, f"no JSON: {error}") from None
-
-
 def _json_of(body: bytes) -> object:
     """Returns the JSON of binary data of a JSON type; an empty list for invalid JSON."""
     try:
@@ -234,9 +218,7 @@ def _json_of(body: bytes) -> object:
 
 
 def _json_in(body: bytes) -> object:
-    """Returns decoded JSON. Raises as `decoded`, and EncodingError for text that cannot be
-    encoded.
-    """
+    """Returns decoded JSON. Raises as `decode_json`, also for text that cannot be encoded."""
     data = decode_json(body)
     if _SURROGATE.search(body):  # It may be half of a pair, which cannot be encoded.
         try:
@@ -247,11 +229,9 @@ def _json_in(body: bytes) -> object:
 
 
 def _binary(text: object) -> bytes:
-    try:
+    with suppress(ValueError):
         if isinstance(text, str):
             return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        pass
     raise InvalidNotificationError("data_base64", text, "not Base64")
 
 
@@ -262,14 +242,6 @@ def _charset(content_type: str) -> str:
     if charset not in _CHARSETS:
         raise InvalidNotificationError("datacontenttype", content_type, "an unknown charset")
     return charset
-
-
-def _encode(data: str, content_type: str) -> bytes:
-    try:
-        return data.encode(_charset(content_type))
-    except UnicodeEncodeError as error:
-        reason = f"no text of type {content_type}: {error.reason}"
-        raise InvalidNotificationError("data", data, reason) from None
 
 
 def _flatten(data: object) -> dict[str, list[Value]]:
@@ -300,6 +272,6 @@ def _fits(name: str, value: Value) -> bool:
     try:
         check_name(name)
         key_of(value)
-    except (InvalidNameError, InvalidValueError):
+    except (errors.InvalidNameError, errors.InvalidValueError):
         return False
     return True

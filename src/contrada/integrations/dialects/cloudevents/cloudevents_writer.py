@@ -4,6 +4,7 @@ The result is equivalent for all CloudEvents, with attributes of text, integers 
 each.
 """
 
+from contextlib import suppress
 from typing import Any, Final
 
 from contrada.errors import RefusedRuleError
@@ -60,11 +61,9 @@ def _conjunction(member: Filter) -> list[dict[str, Any]]:
 
 def _attribute(name: str, inside: ValueSet, outside: ValueSet) -> dict[str, Any]:
     """Returns a filter on one attribute, given the values inside and outside."""
-    try:
+    with suppress(NoPartsError):
         if not inside.holds(ABSENT_KEY):
             return _alternatives(name, inside)
-    except NoPartsError:
-        pass
     try:
         return _negation(name, outside)
     except (NoPartsError, RefusedRuleError):
@@ -83,9 +82,7 @@ def _negation(name: str, outside: ValueSet) -> dict[str, Any]:
 
 
 def _exists(name: str) -> dict[str, Any]:
-    """Returns the existence of an attribute, which only CESQL can express, and not for every
-    name.
-    """
+    """Returns the existence of an attribute, which only CESQL has, and not for every name."""
     expression = f"EXISTS {name}"
     if cesql.read(expression).filters != FilterSet([Filter({name: PRESENT})]):
         raise NoPartsError

@@ -14,10 +14,12 @@ Source: CloudEvents Subscriptions 1.0-wip §3.2.4; CloudEvents 1.0.2 §3.1 (type
 """
 
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from typing import Any, Final, NoReturn, TypeAlias
 
 from contrada.errors import EncodingError, InvalidValueError, LimitError, RefusedRuleError
@@ -26,7 +28,7 @@ from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INT
 from contrada.integrations.dialects.cloudevents.cloudevent_json import DATA, NAME, TEXTS
 from contrada.integrations.dialects.json_text import check_depth, decode_json, json_lines
 from contrada.model.algebra import sets
-from contrada.model.algebra.expression import And, Formula, Member, Or
+from contrada.model.algebra.expression import And, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.value_set import NOTHING, ValueSet, union
@@ -56,6 +58,11 @@ _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
 _INTEGER_CHARACTERS: Final = 11
 _BOOLS: Final = (("false", False), ("true", True))
+_COMPARISONS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "exact": operator.eq,
+    "prefix": str.startswith,
+    "suffix": str.endswith,
+}
 INTEGERS: Final = sets.between(INTEGER_FIRST, INTEGER_LAST)
 
 
@@ -71,7 +78,10 @@ def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> 
     `expression.CONJUNCTIONS_MAX`. Raises RefusedRuleError with one of the reasons above, or of
     CESQL's, and LimitError.
     """
-    content = _decode(given) if isinstance(given, str | bytes) else given
+    try:
+        content = decode_json(given) if isinstance(given, str | bytes) else given
+    except EncodingError as error:
+        raise RefusedRuleError(DIALECT, NOT_JSON, error.reason) from None
     before: list[Any] = []
     if isinstance(content, Mapping) and _OF_SUBSCRIPTIONS & content.keys():
         name = str(content.get("id", name))
@@ -79,7 +89,10 @@ def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> 
     listed = [content] if isinstance(content, Mapping) else content
     if not isinstance(listed, list):
         refuse(NO_FILTERS, listed, "")
-    _check_expressions(listed)
+    characters = sum(map(len, _expressions_in(listed)))
+    if characters > EXPRESSIONS_CHARACTERS_MAX:
+        limit = "EXPRESSIONS_CHARACTERS_MAX"
+        raise LimitError(limit, EXPRESSIONS_CHARACTERS_MAX, characters)
     bounds = [_truth(each, f"[{n}]", 1).true for n, each in enumerate(listed)]
     asked = [_truth(each, "", 1).true for each in before]
     found = filter_set(kleene.all_of(asked + bounds).condition)
@@ -145,52 +158,26 @@ class FiltersResidue:
                 return not self._is_true(inner, notification)
             case "sql":
                 return self.expressions[inner].matches(notification)
-        return all(_compares(dialect, text_of(notification, name), inner[name]) for name in inner)
+        compare = _COMPARISONS[dialect]
+        texts = ((text_of(notification, name), wanted) for name, wanted in inner.items())
+        return all(text is not None and compare(text, wanted) for text, wanted in texts)
 
 
 def _residue(filters: list[Any]) -> FiltersResidue:
     """Returns the residue of filters, with their expressions parsed."""
-    expressions: dict[str, Rule] = {}
-    waiting = list(filters)
-    while waiting:
-        [(dialect, inner)] = waiting.pop().items()
-        if dialect == "sql":
-            expressions[inner] = cesql.read(inner)
-        elif dialect == "not":
-            waiting.append(inner)
-        elif dialect in ("all", "any"):
-            waiting += inner
-    return FiltersResidue(filters, expressions)
-
-
-def _compares(dialect: str, text: str | None, wanted: str) -> bool:
-    if text is None:
-        return False
-    if dialect == "exact":
-        return text == wanted
-    return text.startswith(wanted) if dialect == "prefix" else text.endswith(wanted)
+    return FiltersResidue(filters, {text: cesql.read(text) for text in _expressions_in(filters)})
 
 
 def text_of(notification: Notification, name: str) -> str | None:
     """Returns an attribute's text; None if absent, or if no event can have its value."""
-    [key, *more] = notification.keys_of(name)
-    domain, value = key
-    if more or domain not in (TEXT, NUMBER, BOOL) or (domain == NUMBER and not _fits(value)):
+    [(domain, value), *more] = notification.keys_of(name)
+    if more:
         return None
-    if isinstance(value, bytes):
+    if domain == TEXT and isinstance(value, bytes):
         return value.decode(errors="surrogateescape")
-    return str(value).lower()
-
-
-def _fits(number: object) -> bool:
-    return isinstance(number, int) and INTEGER_FIRST <= number <= INTEGER_LAST
-
-
-def _decode(text: str | bytes) -> Any:
-    try:
-        return decode_json(text)
-    except EncodingError as error:
-        raise RefusedRuleError(DIALECT, NOT_JSON, error.reason) from None
+    if domain == NUMBER and isinstance(value, int) and INTEGER_FIRST <= value <= INTEGER_LAST:
+        return str(value)
+    return str(value).lower() if domain == BOOL else None
 
 
 def refuse(reason: str, found: object, place: str) -> NoReturn:
@@ -230,7 +217,10 @@ def _compare(dialect: str, inner: object, place: str) -> kleene.Truth:
     for name, text in inner.items():
         if not NAME.fullmatch(name) or name == DATA or not isinstance(text, str) or not text:
             refuse(ATTRIBUTES, {name: text}, place)
-        _check_text(text, place)
+        try:
+            key_of(text)
+        except InvalidValueError:
+            refuse(ATTRIBUTES, text, place)
         surely, perhaps = _sets(name, dialect, text)
         exact = perhaps is surely
         sides = kleene.member(name, perhaps, exact), kleene.member(name, ~surely, exact)
@@ -252,27 +242,19 @@ def _sets(name: str, dialect: str, text: str) -> "AcceptedSets":
     return surely, surely
 
 
-def _check_text(text: str, place: str) -> None:
-    try:
-        key_of(text)
-    except InvalidValueError:
-        refuse(ATTRIBUTES, text, place)
-
-
-def _check_expressions(content: object) -> None:
-    """Raises LimitError if all expressions together are too long."""
-    characters, waiting = 0, [content]
+def _expressions_in(content: object) -> Iterator[str]:
+    """Yields the texts of all CESQL expressions in filters, also in invalid ones."""
+    waiting = [content]
     while waiting:
         each = waiting.pop()
-        if isinstance(each, dict):
-            if isinstance(expression := each.get("sql"), str):
-                characters += len(expression)
-            waiting += each.values()
-        elif isinstance(each, list):
+        if isinstance(each, list):
             waiting += each
-    if characters > EXPRESSIONS_CHARACTERS_MAX:
-        limit = "EXPRESSIONS_CHARACTERS_MAX"
-        raise LimitError(limit, EXPRESSIONS_CHARACTERS_MAX, characters)
+        elif isinstance(each, dict):
+            for dialect, inner in each.items():
+                if dialect == "sql" and isinstance(inner, str):
+                    yield inner
+                elif dialect in ("all", "any", "not"):
+                    waiting.append(inner)
 
 
 def _expression(inner: object, place: str) -> kleene.Truth:
@@ -284,19 +266,11 @@ def _expression(inner: object, place: str) -> kleene.Truth:
     except RefusedRuleError as error:
         within = f"{place}, {error.place}" if error.place else place
         raise RefusedRuleError(error.dialect, error.reason, error.found, within) from error
-    true = kleene.Bound(_condition(rule.filters))
+    conjunctions = (tuple(starmap(Member, each.sets.items())) for each in rule.filters)
+    true = kleene.Bound(Or(tuple(map(And, conjunctions))))
     if rule.residue_holds is None:
         return kleene.certain(true)
     return kleene.Truth(true.loose(), kleene.ALWAYS.loose(), kleene.ALWAYS)
-
-
-def _condition(filters: FilterSet) -> Formula:
-    return Or(
-        tuple(
-            And(tuple(Member(name, values) for name, values in each.sets.items()))
-            for each in filters
-        )
-    )
 
 
 AcceptedSets: TypeAlias = tuple[ValueSet, ValueSet]
@@ -304,26 +278,25 @@ AcceptedSets: TypeAlias = tuple[ValueSet, ValueSet]
 
 
 def _exact(text: str) -> AcceptedSets:
-    values = union((sets.eq(text), _bools(text == each for each, _ in _BOOLS), _integer(text)))
+    values = union((sets.eq(text), _bools("exact", text), _integer(text)))
     return values, values
 
 
 def _prefix(text: str) -> AcceptedSets:
-    bools = _bools(each.startswith(text) for each, _ in _BOOLS)
-    values = union((sets.prefix(text), bools, *_with_beginning(text)))
+    values = union((sets.prefix(text), _bools("prefix", text), *_with_beginning(text)))
     return values, values
 
 
 def _suffix(text: str) -> AcceptedSets:
     """Only digits end many integers; with a sign before them the text is one whole integer."""
-    bools = _bools(each.endswith(text) for each, _ in _BOOLS)
-    surely = union((sets.suffix(text), bools, _integer(text)))
+    surely = union((sets.suffix(text), _bools("suffix", text), _integer(text)))
     return surely, surely | INTEGERS if _DIGITS.fullmatch(text) else surely
 
 
-def _bools(accepted_values: Iterator[bool]) -> ValueSet:
-    pairs = zip(_BOOLS, accepted_values, strict=True)
-    return union(sets.eq(value) for (_, value), held in pairs if held)
+def _bools(dialect: str, text: str) -> ValueSet:
+    """Returns the bools with such a text."""
+    compare = _COMPARISONS[dialect]
+    return union(sets.eq(value) for shown, value in _BOOLS if compare(shown, text))
 
 
 def _integer(text: str) -> ValueSet:

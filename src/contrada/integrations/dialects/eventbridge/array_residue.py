@@ -62,24 +62,23 @@ class ArrayResidue:
 def residue_of(condition: Formula) -> ArrayResidue | None:
     """Returns the residue of a condition; None if filters are exact."""
     members = {each.name: each for each in _members(condition)}
-    asks_absence = [name for name, each in members.items() if each.values.holds(ABSENT_KEY)]
     # A field without a dot in its name is in no array, unless a constraint is on its content.
     if not any(
         "." in name or any(other.startswith(f"{name}.") for other in members)
-        for name in asks_absence
+        for name, each in members.items()
+        if each.values.holds(ABSENT_KEY)
     ):
         return None
     if filters_of(condition) > CONJUNCTIONS_MAX:
         raise LimitError("CONJUNCTIONS_MAX", CONJUNCTIONS_MAX)
-    alternatives = (sorted(each, key=_name_in_order) for each in _alternatives(condition))
+    alternatives = (
+        # Names are compared as in Java.
+        sorted(each, key=lambda member: member.name.encode("utf-16-be"))
+        for each in _alternatives(condition)
+    )
     return ArrayResidue(
         tuple(tuple((each.name, each.values) for each in asked) for asked in alternatives)
     )
-
-
-def _name_in_order(member: Member) -> bytes:
-    """Names are compared as in Java."""
-    return member.name.encode("utf-16-be")
 
 
 def _members(condition: Formula) -> Iterator[Member]:
@@ -135,13 +134,11 @@ def _holds(asked: FieldConstraints, fields: ValuesByName) -> bool:
 
 
 def _fields_of(notification: Notification) -> ValuesByName:
-    if notification.content_type == JSON_TYPE:
-        fields = _fields_in(notification.body)
-        if fields is not None:
-            return fields
-    return {
-        name: [(key, frozenset()) for key in notification.keys_of(name)] for name in notification
-    }
+    fields = _fields_in(notification.body) if notification.content_type == JSON_TYPE else None
+    if fields is not None:
+        return fields
+    keys = {name: notification.keys_of(name) for name in notification}
+    return {name: [(key, frozenset()) for key in several] for name, several in keys.items()}
 
 
 @lru_cache(maxsize=1)  # An event becomes several notifications, and meets several patterns.
@@ -149,9 +146,7 @@ def _fields_in(body: bytes) -> ValuesByName | None:
     """Returns the values of an event; None if the body is no event."""
     try:
         content = decode_json(body, exact=True)
-        if not isinstance(content, dict):
-            return None
-        return _EventFields(content).by_name
+        return _EventFields(content).by_name if isinstance(content, dict) else None
     except ContradaError:
         return None
 

@@ -27,10 +27,15 @@ Ruler, README.
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final
 
-from contrada.errors import EncodingError, InvalidNameError, LimitError, RefusedRuleError
+from contrada.errors import (
+    ContradaError,
+    EncodingError,
+    InvalidNameError,
+    LimitError,
+    RefusedRuleError,
+)
 from contrada.integrations.dialects.eventbridge import eventbridge_refusals as refusals
 from contrada.integrations.dialects.eventbridge.array_residue import residue_of
 from contrada.integrations.dialects.eventbridge.eventbridge_events import notifications
@@ -43,7 +48,7 @@ from contrada.integrations.dialects.json_text import check_depth, decode_json, j
 from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.domains.values import check_user_name
-from contrada.model.rule import RefusedRule, Rule, read_or_refuse
+from contrada.model.rule import RefusedRule, Rule
 
 OR_WORD: Final = "$or"
 
@@ -86,38 +91,36 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     The output of `aws events list-rules`, which has them under `Rules`, is valid. Other patterns
     have their number from 1 as name, a single one no name.
     """
+    if lines := json_lines(text):
+        for number, line in enumerate(lines, start=1):
+            yield _read_entry(line, str(number), is_text=True)
+        return
     try:
         content = _decode(text)
     except (RefusedRuleError, LimitError) as error:
-        lines = json_lines(text)
-        if not lines:
-            yield RefusedRule("", error)
-        for number, line in enumerate(lines, start=1):
-            yield _read_line(line, str(number))
+        yield RefusedRule("", error)
         return
     several = content.get("Rules") if isinstance(content, dict) else content
     if isinstance(several, list):
-        yield from (_read_entry(each, str(number)) for number, each in enumerate(several, start=1))
+        for number, each in enumerate(several, start=1):
+            yield _read_entry(each, str(number))
     else:
         yield _read_entry(content, "")
 
 
-def _read_line(line: str, name: str) -> Rule | RefusedRule:
-    try:
-        content = _decode(line)
-    except (RefusedRuleError, LimitError) as error:
-        return RefusedRule(name, error)
-    return _read_entry(content, name)
-
-
-def _read_entry(content: Any, name: str) -> Rule | RefusedRule:
+def _read_entry(content: Any, name: str, *, is_text: bool = False) -> Rule | RefusedRule:
     """Returns the rule of a pattern, or of an object with a pattern and its name."""
-    if isinstance(content, dict) and isinstance(content.get("Name"), str):
-        name = content["Name"]
-        if "EventPattern" not in content:
-            return RefusedRule(name, RefusedRuleError(refusals.DIALECT, refusals.NO_PATTERN))
-        content = content["EventPattern"]
-    return read_or_refuse(name, partial(read, content, name))
+    try:
+        if is_text:
+            content = _decode(content)
+        if isinstance(content, dict) and isinstance(content.get("Name"), str):
+            name = content["Name"]
+            if "EventPattern" not in content:
+                raise RefusedRuleError(refusals.DIALECT, refusals.NO_PATTERN)
+            content = content["EventPattern"]
+        return read(content, name)
+    except ContradaError as error:
+        return RefusedRule(name, error)
 
 
 def _decode(text: object) -> Any:
@@ -130,92 +133,74 @@ def _decode(text: object) -> Any:
 
 
 class _NoRelationError(Exception):
-    """A `$or` does not join alternatives."""
-
-    def __init__(self, found: object, path: str | None) -> None:
-        super().__init__(path)
-        self.found = found
-        self.path = path
+    """A `$or` does not join alternatives: the content found, and its path."""
 
 
 def _condition(content: dict[str, Any]) -> Formula:
     """Returns the condition of a pattern: every `$or` joins alternatives, or each is a name."""
     try:
-        return _RuleReader(relations=True).conjunction(content, None, 1)
+        return _PatternReader(relations=True).conjunction(content, "", 1)
     except _NoRelationError as error:
         try:
-            return _RuleReader(relations=False).conjunction(content, None, 1)
+            return _PatternReader(relations=False).conjunction(content, "", 1)
         except RefusedRuleError:
-            refuse(refusals.OR, error.found, error.path or "")
+            refuse(refusals.OR, *error.args)
 
 
-class _RuleReader:
+class _PatternReader:
     """Reads objects. `relations`: whether `$or` joins alternatives, or is a name."""
 
     def __init__(self, *, relations: bool) -> None:
         self._relations = relations
+        self._named: dict[str, None] = {}
+        """The fields of the conjunction so far."""
 
-    def conjunction(self, content: dict[str, Any], path: str | None, depth: int) -> Formula:
-        """Returns the condition of a whole pattern."""
-        return And(tuple(self._parts(content, path, depth, {}, in_or=False)))
-
-    def _parts(
-        self,
-        content: dict[str, Any],
-        path: str | None,
-        depth: int,
-        named: dict[str, None],
-        *,
-        in_or: bool,
-    ) -> Iterator[Formula]:
-        """Yields the conditions of an object. `named` holds the fields of the conjunction so
-        far.
-        """
+    def conjunction(
+        self, content: dict[str, Any], prefix: str, depth: int, *, in_or: bool = False
+    ) -> And:
+        """Returns the condition of an object; `prefix` is its path, with a dot at the end."""
         check_depth(depth)
         if not content:
-            refuse(refusals.EMPTY_OBJECT, content, path or "")
+            refuse(refusals.EMPTY_OBJECT, content, prefix[:-1])
+        parts: list[Formula] = []
         for step, inner in content.items():
+            name = f"{prefix}{step}"
             if self._relations and step == OR_WORD:
-                yield self._alternatives(inner, path, depth + 1, named)
-                continue
-            if in_or and step in OPERATOR_NAMES:
-                raise _NoRelationError(step, path)
-            name = step if path is None else f"{path}.{step}"
-            if isinstance(inner, dict):
-                yield from self._parts(inner, name, depth + 1, named, in_or=in_or)
+                parts.append(self._alternatives(inner, prefix, depth + 1))
+            elif in_or and step in OPERATOR_NAMES:
+                raise _NoRelationError(step, prefix[:-1])
+            elif isinstance(inner, dict):
+                parts += self.conjunction(inner, f"{name}.", depth + 1, in_or=in_or).parts
             elif isinstance(inner, list):
-                yield Member(_new(name, named), accepted_values(inner, name))
+                self._add_name(name)
+                parts.append(Member(name, accepted_values(inner, name)))
             else:
                 refuse(refusals.FIELD, inner, name)
+        return And(tuple(parts))
 
-    def _alternatives(
-        self, content: object, path: str | None, depth: int, named: dict[str, None]
-    ) -> Formula:
+    def _alternatives(self, content: object, prefix: str, depth: int) -> Formula:
         """Returns the union of objects. They may share fields, but not with the objects around
         them.
         """
         if not isinstance(content, list) or len(content) < 2:
-            raise _NoRelationError(content, path)
+            raise _NoRelationError(content, prefix[:-1])
         parts: list[Formula] = []
-        around = len(named)
+        around = len(self._named)
         inside: set[str] = set()
         for each in content:
             if not isinstance(each, dict) or not each:
-                raise _NoRelationError(each, path)
-            parts.append(And(tuple(self._parts(each, path, depth, named, in_or=True))))
-            while len(named) > around:
-                inside.add(named.popitem()[0])
-        named.update(dict.fromkeys(inside))
+                raise _NoRelationError(each, prefix[:-1])
+            parts.append(self.conjunction(each, prefix, depth, in_or=True))
+            while len(self._named) > around:
+                inside.add(self._named.popitem()[0])
+        self._named.update(dict.fromkeys(inside))
         return Or(tuple(parts))
 
-
-def _new(name: str, named: dict[str, None]) -> str:
-    """Returns the field's name, which must be new."""
-    try:
-        check_user_name(name)
-    except InvalidNameError as error:
-        refuse(refusals.NAME, error.reason, name)
-    if name in named:
-        refuse(refusals.TWICE, name, name)
-    named[name] = None
-    return name
+    def _add_name(self, name: str) -> None:
+        try:
+            check_user_name(name)
+        except InvalidNameError as error:
+            refuse(refusals.NAME, error.reason, name)
+        if name in self._named:
+            refuse(refusals.TWICE, name, name)
+        self._named[name] = None

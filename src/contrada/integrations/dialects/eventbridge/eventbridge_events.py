@@ -59,8 +59,15 @@ def notifications(
     if not isinstance(content, dict):
         raise EncodingError("event", f"expected an object, found {type(content).__name__}")
     read = _EventReader(names).part_of_object(content)
-    _check_size(read)
-    body = _body(event)
+    size = read.size()
+    if size > EVENT_VALUES_MAX:
+        raise LimitError("EVENT_VALUES_MAX", EVENT_VALUES_MAX, size)
+    try:
+        if isinstance(event, dict):
+            event = json.dumps(event, ensure_ascii=False, allow_nan=False)
+        body = event if isinstance(event, bytes) else event.encode()
+    except (TypeError, ValueError) as error:
+        raise EncodingError("event", f"no JSON can say it: {error}") from None
     found = (Notification(values, body=body, content_type=JSON_TYPE) for values in read.choices())
     return list(dict.fromkeys(found))
 
@@ -74,26 +81,6 @@ def event_of(notification: Notification) -> dict[str, Any]:
     if notification.content_type != JSON_TYPE or not isinstance(content, dict):
         raise EncodingError("event", "the body is no JSON object")
     return content
-
-
-def _check_size(part: "_EventPart") -> None:
-    size = part.size()
-    if size > EVENT_VALUES_MAX:
-        raise LimitError("EVENT_VALUES_MAX", EVENT_VALUES_MAX, size)
-
-
-def _body(event: str | bytes | dict[str, Any]) -> bytes:
-    if isinstance(event, bytes):
-        return event
-    try:
-        text = (
-            event
-            if isinstance(event, str)
-            else json.dumps(event, ensure_ascii=False, allow_nan=False)
-        )
-        return text.encode()
-    except (TypeError, ValueError) as error:
-        raise EncodingError("event", f"no JSON can say it: {error}") from None
 
 
 _FieldValues: TypeAlias = dict[str, list[Value]]
@@ -120,7 +107,11 @@ class _EventPart:
         """Yields the values of each choice."""
         options = [[each for part in array for each in part.choices()] for array in self.arrays]
         for chosen in product(*options):
-            yield _join((self.values, *chosen)) if chosen else self.values
+            found = self.values.copy() if chosen else self.values
+            for part in chosen:
+                for name, values in part.items():
+                    found[name] = found[name] + values if name in found else values
+            yield found
 
     def take(self, other: "_EventPart") -> None:
         """Adds the content of a neighbour."""
@@ -141,14 +132,6 @@ class _EventPart:
         self.ways *= ways
         if self.ways > EVENT_NOTIFICATIONS_MAX:
             raise LimitError("EVENT_NOTIFICATIONS_MAX", EVENT_NOTIFICATIONS_MAX, self.ways)
-
-
-def _join(parts: tuple[_FieldValues, ...]) -> _FieldValues:
-    found: _FieldValues = {}
-    for part in parts:
-        for name, values in part.items():
-            found[name] = found[name] + values if name in found else values
-    return found
 
 
 class _EventReader:
@@ -193,19 +176,16 @@ class _EventReader:
         if plain:
             for element in elements:
                 part.take(element)
-        elif elements := _different(elements):
-            part.choose(elements)
+        else:
+            # Elements without content are one choice.
+            full = [each for each in elements if each.values or each.arrays]
+            if full:
+                part.choose(full if len(full) == len(elements) else [*full, _EventPart()])
         return part
 
     def _put(self, part: _EventPart, name: str, value: object) -> None:
         if self._names is None or name in self._names:
             part.values.setdefault(name, []).append(value_of_json(name, value))
-
-
-def _different(elements: list[_EventPart]) -> list[_EventPart]:
-    """Returns the elements with content, and one empty element if only some are empty."""
-    full = [each for each in elements if each.values or each.arrays]
-    return full if len(full) in (0, len(elements)) else [*full, _EventPart()]
 
 
 def value_of_json(name: str, value: object) -> Value:

@@ -4,9 +4,9 @@ Source: AWS EventBridge User Guide, "Comparison operators for use in event patte
 AWS Event Ruler, README.
 """
 
-import math
 import re
 from collections.abc import Callable
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
@@ -66,10 +66,7 @@ def _key(value: object, place: str) -> Key:
         return _text_key(value, place)
     if value is None or isinstance(value, bool):
         return key_of(value)
-    _check_exact(value, place)
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        refuse(refusals.VALUE, value, place)
-    return key_of(_to_double(value, place))
+    return key_of(_number(value, place, refusals.VALUE))
 
 
 def _text_key(text: str, place: str) -> Key:
@@ -79,26 +76,25 @@ def _text_key(text: str, place: str) -> Key:
         refuse(refusals.NOT_TEXT, text, place)
 
 
-def _check_exact(number: object, place: str) -> None:
-    if isinstance(number, Inexact):
-        refuse(refusals.INEXACT, number, place)
-
-
-def _to_double(number: int | float, place: str) -> int | float:
-    """Returns the number, as a double if it is an integer of more than 64 bits."""
-    if isinstance(number, float) or INT_MIN <= number <= INT_MAX:
-        return number
-    if not is_exact(number):
-        refuse(refusals.INEXACT, number, place)
-    return float(number)
+def _number(value: object, place: str, reason: str) -> int | float:
+    """Returns a number, as a double if it is an integer of more than 64 bits."""
+    if isinstance(value, Inexact):
+        refuse(refusals.INEXACT, value, place)
+    if not _is_number(value):
+        refuse(reason, value, place)
+    assert isinstance(value, int | float)
+    if isinstance(value, int) and INT_MIN <= value <= INT_MAX:
+        return value
+    if not is_exact(value):
+        refuse(refusals.INEXACT if isinstance(value, int) else reason, value, place)
+    return float(value)
 
 
 def _expression(expression: dict[str, Any], place: str) -> ValueSet:
     name, constant = _only_item(expression, place)
-    read = _OPERATORS.get(name)
-    if read is None:
+    if name not in _OPERATORS:
         refuse(refusals.UNKNOWN, name, place)
-    return read(constant, place)
+    return _OPERATORS[name](constant, place)
 
 
 def _only_item(expression: dict[str, Any], place: str) -> tuple[str, Any]:
@@ -119,26 +115,14 @@ def _equals_ignore_case(constant: object, place: str) -> ValueSet:
     return sets.eq(_text(constant, place), nocase=True)
 
 
-def _at_end(build: Callable[..., ValueSet]) -> Callable[[object, str], ValueSet]:
-    """Returns a prefix or suffix operator, which can ignore case."""
-
-    def read(constant: object, place: str) -> ValueSet:
-        if isinstance(constant, dict):
-            return build(_nocase_text(constant, place), nocase=True)
+def _at_end(build: Callable[..., ValueSet], constant: object, place: str) -> ValueSet:
+    """A prefix or suffix, which can ignore case."""
+    if not isinstance(constant, dict):
         return build(_text(constant, place))
-
-    return read
-
-
-_prefix: Final = _at_end(sets.prefix)
-_suffix: Final = _at_end(sets.suffix)
-
-
-def _nocase_text(expression: dict[str, Any], place: str) -> str:
-    name, constant = _only_item(expression, place)
+    name, text = _only_item(constant, place)
     if name != "equals-ignore-case":
         refuse(refusals.NOCASE, name, place)
-    return _text(constant, place)
+    return build(_text(text, place), nocase=True)
 
 
 def _wildcard(constant: object, place: str) -> ValueSet:
@@ -182,30 +166,24 @@ def _numeric(constant: object, place: str) -> ValueSet:
     return found & sets.OPERATORS[upper](numbers[1])
 
 
-def _bound(number: object, place: str) -> int | float:
-    _check_exact(number, place)
-    if not _is_number(number):
-        refuse(refusals.NUMERIC, number, place)
-    assert isinstance(number, int | float)
+def _bound(value: object, place: str) -> int | float:
+    number = _number(value, place, refusals.NUMERIC)
     if not is_exact(number):
         refuse(refusals.INEXACT, number, place)
-    return _to_double(number, place)
+    return number
 
 
 def _anything_but(constant: object, place: str) -> ValueSet:
     """Every present value outside."""
     if isinstance(constant, dict):
         name, texts = _only_item(constant, place)
-        inside = _INSIDE_BUT.get(name)
-        if inside is None:
+        if name not in _INSIDE_BUT:
             refuse(refusals.BUT, name, place)
-        return PRESENT - union(inside(each, place) for each in _strings(texts, place))
+        return PRESENT - union(_INSIDE_BUT[name](each, place) for each in _strings(texts, place))
     listed = constant if isinstance(constant, list) else [constant]
     if any(isinstance(each, str) for each in listed):
         return PRESENT - of_keys(_text_key(each, place) for each in _strings(listed, place))
-    for each in listed:
-        _check_exact(each, place)
-    if not listed or not all(_is_number(each) for each in listed):
+    if not listed or not all(_is_number(each) or isinstance(each, Inexact) for each in listed):
         refuse(refusals.BUT, constant, place)
     return PRESENT - of_keys(key_of(_bound(each, place)) for each in listed)
 
@@ -223,22 +201,17 @@ def _is_number(constant: object) -> bool:
     return isinstance(constant, int | float) and not isinstance(constant, bool)
 
 
-def _non_empty(read: Callable[[object, str], ValueSet]) -> Callable[[object, str], ValueSet]:
-    """Returns the operator without the empty text, which is refused."""
-
-    def inside(constant: object, place: str) -> ValueSet:
-        if not constant:
-            refuse(refusals.BUT_EMPTY, constant, place)
-        return read(constant, place)
-
-    return inside
+def _non_empty(build: Callable[..., ValueSet], constant: object, place: str) -> ValueSet:
+    if not constant:
+        refuse(refusals.BUT_EMPTY, constant, place)
+    return _at_end(build, constant, place)
 
 
 _OPERATORS: Final[dict[str, Callable[[Any, str], ValueSet]]] = {
     "exactly": lambda constant, place: sets.eq(_text(constant, place)),
     "equals-ignore-case": _equals_ignore_case,
-    "prefix": _prefix,
-    "suffix": _suffix,
+    "prefix": partial(_at_end, sets.prefix),
+    "suffix": partial(_at_end, sets.suffix),
     "wildcard": _wildcard,
     "numeric": _numeric,
     "cidr": _cidr,
@@ -248,25 +221,15 @@ _OPERATORS: Final[dict[str, Callable[[Any, str], ValueSet]]] = {
 
 _INSIDE_BUT: Final[dict[str, Callable[[Any, str], ValueSet]]] = {
     "equals-ignore-case": _equals_ignore_case,
-    "prefix": _non_empty(_prefix),
-    "suffix": _non_empty(_suffix),
+    "prefix": partial(_non_empty, sets.prefix),
+    "suffix": partial(_non_empty, sets.suffix),
     "wildcard": _wildcard,
 }
 
-OPERATOR_NAMES: Final = frozenset(
-    (
-        *_OPERATORS,
-        *_BOUNDS,
-        "regex",
-        "not-wildcard",
-        "not-equals-ignore-case",
-        "date-after",
-        "date-on-or-after",
-        "date-before",
-        "date-on-or-before",
-        "in-date-range",
-        "ip-address-in-range",
-        "ip-address-not-in-range",
-    )
+_RESERVED: Final = (
+    *("regex", "not-wildcard", "not-equals-ignore-case", "date-after", "date-on-or-after"),
+    *("date-before", "date-on-or-before", "in-date-range"),
+    *("ip-address-in-range", "ip-address-not-in-range"),
 )
+OPERATOR_NAMES: Final = frozenset((*_OPERATORS, *_BOUNDS, *_RESERVED))
 """Names that no field within `$or` has; AWS reserves some."""

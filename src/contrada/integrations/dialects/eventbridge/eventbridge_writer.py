@@ -9,6 +9,7 @@ Source: AWS EventBridge User Guide, "Comparison operators for use in event patte
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -91,22 +92,13 @@ def _put(pattern: dict[str, Any], steps: list[str], field: list[Any]) -> None:
 def _field(values: ValueSet, name: str) -> list[Any]:
     """Returns the match expressions of a field, or refuses it."""
     absence: list[Any] = [{"exists": False}] if values.holds(ABSENT_KEY) else []
-    expressions = _expressions_of(values & PRESENT)
-    if expressions is None:
-        refuse(refusals.UNSAYABLE, str(values), name)
-    if not absence + expressions:
-        refuse(refusals.MATCHES_NOTHING, str(values), name)
-    return absence + expressions
-
-
-def _expressions_of(present: ValueSet) -> list[Any] | None:
-    """Returns the match expressions of a set of present values, None if there are none."""
     for write in (_all_but, _alternatives):
-        try:
-            return write(present)
-        except _UnsayableError:
-            continue
-    return None
+        with suppress(_UnsayableError):
+            expressions = absence + write(values & PRESENT)
+            if not expressions:
+                refuse(refusals.MATCHES_NOTHING, str(values), name)
+            return expressions
+    return refuse(refusals.UNSAYABLE, str(values), name)
 
 
 def _alternatives(present: ValueSet) -> list[Any]:
@@ -128,15 +120,11 @@ def _all_but(present: ValueSet) -> list[Any]:
     texts = _texts(outside)
     if not numbers and not texts:
         return [{"exists": True}]
-    if numbers and not texts and all(map(_is_single, numbers)):
-        return [{"anything-but": numbers}]
-    if numbers:
+    if not numbers:
+        return [{"anything-but": _exclude(texts)}]
+    if texts or not all(isinstance(each, int | float) and is_exact(each) for each in numbers):
         raise _UnsayableError
-    return [{"anything-but": _exclude(texts)}]
-
-
-def _is_single(number: object) -> bool:
-    return isinstance(number, int | float) and is_exact(number)
+    return [{"anything-but": numbers}]
 
 
 def _exclude(texts: list[_MatchExpression]) -> Any:
@@ -156,13 +144,13 @@ def _exclude(texts: list[_MatchExpression]) -> Any:
     return {kind: constants}
 
 
-def _as_wildcard(expressions: _MatchExpression) -> str:
-    if expressions.operator == "wildcard":
-        return expressions.text
-    shape = _SHAPES.get(expressions.operator)
-    if shape is None:
+def _as_wildcard(expression: _MatchExpression) -> str:
+    operator, text = expression
+    if operator == "wildcard":
+        return text
+    if operator not in _SHAPES:
         raise _UnsayableError
-    return shape.format(_escape(expressions.text))
+    return _SHAPES[operator].format(_escape(text))
 
 
 def _escape(text: str) -> str:
@@ -172,11 +160,9 @@ def _escape(text: str) -> str:
 _SHAPES: Final = {"exactly": "{}", "prefix": "{}*", "suffix": "*{}"}
 
 
-def _expression(expressions: _MatchExpression) -> Any:
-    """Returns a match expression; an equality is a plain value unless AWS would read it
-    differently.
-    """
-    operator, text = expressions
+def _expression(expression: _MatchExpression) -> Any:
+    """Returns a match expression; an equality is a plain value unless AWS reads it differently."""
+    operator, text = expression
     if operator == _ADDRESS or (operator == "exactly" and not is_ipv6(text)):
         return text
     if operator.endswith(" nocase"):
@@ -233,9 +219,7 @@ def _texts(values: ValueSet) -> list[_MatchExpression]:
 
 
 def _wildcard(constant: str) -> _MatchExpression:
-    """Converts the model's wildcard, in which `?` is one character, and itself after a
-    backslash.
-    """
+    """Converts the model's wildcard: `?` is one character, and itself after a backslash."""
     tokens = _TOKEN.findall(constant)
     if "?" in tokens:
         raise _UnsayableError
@@ -243,9 +227,7 @@ def _wildcard(constant: str) -> _MatchExpression:
 
 
 def _cidr(constant: str) -> _MatchExpression:
-    """Converts a network; a single IPv6 address is a plain value, a single IPv4 address is
-    refused.
-    """
+    """Converts a network; one IPv6 address is a plain value, one IPv4 address is refused."""
     address, _, bits = constant.partition("/")
     if ":" in address and bits == "128":
         return _MatchExpression(_ADDRESS, address)
