@@ -139,15 +139,15 @@ class _NoRelationError(Exception):
 def _condition(content: dict[str, Any]) -> Formula:
     """Returns the condition of a pattern: every `$or` joins alternatives, or each is a name."""
     try:
-        return _PatternReader(relations=True).conjunction(content, "", 1)
+        return _EventPatternReader(relations=True).conjunction(content, "", 1)
     except _NoRelationError as error:
         try:
-            return _PatternReader(relations=False).conjunction(content, "", 1)
+            return _EventPatternReader(relations=False).conjunction(content, "", 1)
         except RefusedRuleError:
             refuse(refusals.OR, *error.args)
 
 
-class _PatternReader:
+class _EventPatternReader:
     """Reads objects. `relations`: whether `$or` joins alternatives, or is a name."""
 
     def __init__(self, *, relations: bool) -> None:

@@ -14,7 +14,7 @@ from contrada.errors import InputError
 from contrada.model.domains.values import Value, is_system_name
 
 EventAttributes: TypeAlias = dict[str, Value | list[Value]]
-_Item: TypeAlias = tuple[str, Value | list[Value]]
+_EventItem: TypeAlias = tuple[str, Value | list[Value]]
 
 _PROVIDER: Final = "Provider_Name"
 _SOURCE: Final = "SourceName"
@@ -57,7 +57,7 @@ def _map(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _header(header: Mapping[str, Any]) -> Iterator[_Item]:
+def _header(header: Mapping[str, Any]) -> Iterator[_EventItem]:
     for name, value in header.items():
         if isinstance(value, dict):
             described = _map(name, value.get(_XML_ATTRIBUTES) or {})
@@ -66,7 +66,7 @@ def _header(header: Mapping[str, Any]) -> Iterator[_Item]:
         yield from _plain({name: value})
 
 
-def _data(data: Mapping[str, Any]) -> Iterator[_Item]:
+def _data(data: Mapping[str, Any]) -> Iterator[_EventItem]:
     """Yields the names and values of event data; for user data, those of its only element."""
     for name, value in data.items():
         if name != _XML_ATTRIBUTES:
@@ -75,7 +75,7 @@ def _data(data: Mapping[str, Any]) -> Iterator[_Item]:
             yield from _plain({k: v for k, v in inner.items() if k != _XML_ATTRIBUTES})
 
 
-def _plain(values: Mapping[str, Any]) -> Iterator[_Item]:
+def _plain(values: Mapping[str, Any]) -> Iterator[_EventItem]:
     for name, value in values.items():
         held = value[_XML_TEXT] if isinstance(value, dict) and _XML_TEXT in value else value
         if held is None or is_system_name(name):
