@@ -24,10 +24,10 @@ from contrada.patterns import Match
 from contrada.patterns.pattern_matcher import PatternMatcher
 from contrada.patterns.reorder_buffer import order_of
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
-from contrada.routing.assembly.delegation_phase import DelegationPhase
 from contrada.routing.assembly.split_pattern import Span, SplitPattern
 from contrada.routing.delegation import (
     AskWatermark,
+    DelegationPhase,
     ReportMatches,
     SubscribePattern,
     UnsubscribePattern,

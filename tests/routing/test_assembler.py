@@ -13,12 +13,12 @@ from contrada.patterns.pattern_assembly import GATHERED_FULL, Piece
 from contrada.patterns.pattern_engine import LATE
 from contrada.patterns.runs import REFUSED, PatternLimits, RunBudget
 from contrada.routing.assembly import assembler
-from contrada.routing.assembly.delegation_phase import DelegationPhase
 from contrada.routing.assembly.held_patterns import AHEAD, CLOCK_AHEAD_MAX_US
 from contrada.routing.assembly.split_pattern import Span, SplitPattern, spans_of
 from contrada.routing.delegation import (
     AcceptPattern,
     AskWatermark,
+    DelegationPhase,
     HandBack,
     HandOver,
     PatternMessage,

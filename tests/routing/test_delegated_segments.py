@@ -4,11 +4,16 @@ from collections.abc import Sequence
 
 from contrada.model import Envelope, Notification, Pattern
 from contrada.patterns.runs import PatternLimits, RunBudget
-from contrada.routing.assembly.delegated_segments import Action, DelegatedSegments
-from contrada.routing.assembly.delegation_phase import DelegationPhase
-from contrada.routing.assembly.split_pattern import Segment, Span, SplitPattern
+from contrada.routing.assembly.split_pattern import (
+    Action,
+    DelegatedSegments,
+    Segment,
+    Span,
+    SplitPattern,
+)
 from contrada.routing.delegation import (
     AskWatermark,
+    DelegationPhase,
     HandOver,
     RecallPattern,
     SubscribePattern,

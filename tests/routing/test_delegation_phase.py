@@ -5,17 +5,14 @@ from typing import Final
 
 import pytest
 
-from contrada.routing.assembly.delegation_phase import (
+from contrada.routing.delegation import (
     AT_ASKER,
     AT_DELEGATE,
     GATHERING,
-    DelegationPhase,
-    Transitions,
-)
-from contrada.routing.delegation import (
     AcceptPattern,
     AskWatermark,
     DelegateMessage,
+    DelegationPhase,
     Demand,
     HandBack,
     HandOver,
@@ -23,6 +20,7 @@ from contrada.routing.delegation import (
     ReportMatches,
     ReturnPattern,
     SubscribePattern,
+    Transitions,
     UnsubscribePattern,
 )
 

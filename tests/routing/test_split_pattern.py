@@ -10,7 +10,6 @@ from contrada.model import Envelope, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import Match
 from contrada.patterns.runs import PatternLimits, RunBudget
-from contrada.routing.assembly.delegation_phase import DelegationPhase
 from contrada.routing.assembly.split_pattern import (
     SEGMENT_PARTS_MIN,
     Segment,
@@ -18,6 +17,7 @@ from contrada.routing.assembly.split_pattern import (
     SplitPattern,
     spans_of,
 )
+from contrada.routing.delegation import DelegationPhase
 from contrada.routing.router_messages import Client, Neighbour, Origin
 
 C, N, M = Client("c"), Neighbour("n"), Neighbour("m")

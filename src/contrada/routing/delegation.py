@@ -1,4 +1,4 @@
-"""Messages between servers about delegated patterns.
+"""Messages between servers about delegated patterns, and the phases of a delegation.
 
 A server may delegate a *sub-pattern* to a neighbour: consecutive parts of a pattern whose
 notifications all arrive over the link to it. A link keeps the order of messages and notifications:
@@ -21,6 +21,8 @@ identity shows the duplicate. None is missed when a split changes.
 Source: PODC 2000 §4 (patterns are assembled upstream).
 """
 
+from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Final, TypeAlias
 
 import msgspec
@@ -37,6 +39,13 @@ class RouterMessage(msgspec.Struct, frozen=True, array_like=True):
     """The base of all messages; it is encoded as its fields in order, tag first."""
 
 
+class _PatternNotice(RouterMessage, frozen=True):
+    """A message that has only the identity of a pattern."""
+
+    identity: str
+    version: int = VERSION
+
+
 class SubscribePattern(RouterMessage, frozen=True, tag="subscribe pattern"):
     """The sender subscribes to the matches of a pattern. A server delegates a sub-pattern with it.
 
@@ -49,11 +58,8 @@ class SubscribePattern(RouterMessage, frozen=True, tag="subscribe pattern"):
     version: int = VERSION
 
 
-class UnsubscribePattern(RouterMessage, frozen=True, tag="unsubscribe pattern"):
+class UnsubscribePattern(_PatternNotice, frozen=True, tag="unsubscribe pattern"):
     """The sender withdraws the pattern of this identity."""
-
-    identity: str
-    version: int = VERSION
 
 
 class HandOver(RouterMessage, frozen=True, tag="hand over"):
@@ -73,18 +79,12 @@ class AskWatermark(RouterMessage, frozen=True, tag="ask watermark"):
     version: int = VERSION
 
 
-class RecallPattern(RouterMessage, frozen=True, tag="recall pattern"):
+class RecallPattern(_PatternNotice, frozen=True, tag="recall pattern"):
     """The sender assembles a sub-pattern itself again, and asks for its pieces."""
 
-    identity: str
-    version: int = VERSION
 
-
-class AcceptPattern(RouterMessage, frozen=True, tag="accept pattern"):
+class AcceptPattern(_PatternNotice, frozen=True, tag="accept pattern"):
     """The sender collects notifications for a sub-pattern from now on."""
-
-    identity: str
-    version: int = VERSION
 
 
 class ReportMatches(RouterMessage, frozen=True, tag="report matches"):
@@ -101,11 +101,8 @@ class ReportMatches(RouterMessage, frozen=True, tag="report matches"):
     version: int = VERSION
 
 
-class HandBack(RouterMessage, frozen=True, tag="hand back"):
+class HandBack(_PatternNotice, frozen=True, tag="hand back"):
     """The sender's tables are full: it asks for a recall."""
-
-    identity: str
-    version: int = VERSION
 
 
 class ReturnPattern(RouterMessage, frozen=True, tag="return pattern"):
@@ -124,3 +121,52 @@ DelegateMessage: TypeAlias = AcceptPattern | ReportMatches | HandBack | ReturnPa
 """Messages from a delegate."""
 
 PatternMessage: TypeAlias = Demand | DelegateMessage
+
+
+class DelegationPhase(Enum):
+    """The progress of a delegation, as each of the two servers sees it.
+
+    asker: a segment                        delegate: the pattern that it was asked for
+
+    OFFERED      collects and assembles     OFFERED       collects
+    DELEGATED    waits for reports          DELEGATED     assembles
+                                            HANDED_BACK   assembles, and waits for the recall
+    RETURNING    collects                   RETURNING     collects, until it has all to return
+
+    A client's pattern is delegated to its server from the beginning. A message without an entry in
+    the tables below does not fit, and changes nothing.
+    """
+
+    OFFERED = auto()
+    DELEGATED = auto()
+    HANDED_BACK = auto()
+    RETURNING = auto()
+    OVER = auto()
+
+
+Transitions: TypeAlias = Mapping[
+    tuple[DelegationPhase, type[Demand | DelegateMessage]], DelegationPhase
+]
+"""The phase after a message."""
+
+AT_DELEGATE: Final[Transitions] = {
+    (DelegationPhase.OFFERED, HandOver): DelegationPhase.DELEGATED,
+    (DelegationPhase.DELEGATED, AskWatermark): DelegationPhase.DELEGATED,
+    (DelegationPhase.DELEGATED, RecallPattern): DelegationPhase.RETURNING,
+    (DelegationPhase.HANDED_BACK, AskWatermark): DelegationPhase.HANDED_BACK,
+    (DelegationPhase.HANDED_BACK, RecallPattern): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, AskWatermark): DelegationPhase.RETURNING,
+}
+
+AT_ASKER: Final[Transitions] = {
+    (DelegationPhase.OFFERED, AcceptPattern): DelegationPhase.DELEGATED,
+    (DelegationPhase.OFFERED, HandBack): DelegationPhase.OVER,
+    (DelegationPhase.DELEGATED, ReportMatches): DelegationPhase.DELEGATED,
+    (DelegationPhase.DELEGATED, HandBack): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, ReportMatches): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, HandBack): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, ReturnPattern): DelegationPhase.OVER,
+}
+
+GATHERING: Final = frozenset({DelegationPhase.OFFERED, DelegationPhase.RETURNING})
+"""The phases in which a delegate collects, and assembles nothing."""

@@ -18,7 +18,7 @@ from contrada.model.algebra.product import product_covers
 from contrada.model.languages.work_budget import spend
 from contrada.routing.admission import Admission
 from contrada.routing.assembly.assembler import Assembler
-from contrada.routing.assembly.delegated_segments import Action
+from contrada.routing.assembly.split_pattern import Action
 from contrada.routing.interest_forwarder import InterestForwarder
 from contrada.routing.links.topology import Topology
 from contrada.routing.router_limits import RouterLimits

@@ -258,6 +258,14 @@ class Cancel(RouterMessage, frozen=True, tag="cancel"):
     version: int = VERSION
 
 
+class _Withdrawal(RouterMessage, frozen=True):
+    """Ends what the sender has entered under this identity."""
+
+    identity: str
+    owner: Label = ""
+    version: int = VERSION
+
+
 class Subscribe(RouterMessage, frozen=True, tag="subscribe"):
     """The sender subscribes to the union of the filters."""
 
@@ -267,12 +275,8 @@ class Subscribe(RouterMessage, frozen=True, tag="subscribe"):
     version: int = VERSION
 
 
-class Unsubscribe(RouterMessage, frozen=True, tag="unsubscribe"):
+class Unsubscribe(_Withdrawal, frozen=True, tag="unsubscribe"):
     """The sender withdraws the subscription of this identity."""
-
-    identity: str
-    owner: Label = ""
-    version: int = VERSION
 
 
 class Advertise(RouterMessage, frozen=True, tag="advertise"):
@@ -284,12 +288,8 @@ class Advertise(RouterMessage, frozen=True, tag="advertise"):
     version: int = VERSION
 
 
-class Unadvertise(RouterMessage, frozen=True, tag="unadvertise"):
+class Unadvertise(_Withdrawal, frozen=True, tag="unadvertise"):
     """The sender withdraws the advertisement of this identity."""
-
-    identity: str
-    owner: Label = ""
-    version: int = VERSION
 
 
 class Describe(RouterMessage, frozen=True, tag="describe"):
@@ -306,12 +306,8 @@ class Describe(RouterMessage, frozen=True, tag="describe"):
     version: int = VERSION
 
 
-class Undescribe(RouterMessage, frozen=True, tag="undescribe"):
+class Undescribe(_Withdrawal, frozen=True, tag="undescribe"):
     """The sender withdraws the descriptions of this identity."""
-
-    identity: str
-    owner: Label = ""
-    version: int = VERSION
 
 
 class Follow(RouterMessage, frozen=True, tag="follow"):

@@ -29,14 +29,17 @@ from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.pattern_assembly import Piece
 from contrada.patterns.pattern_engine import LATE, PATTERNS_MAX, check_pattern
 from contrada.routing import delegation
-from contrada.routing.assembly.delegated_segments import (
+from contrada.routing.assembly.held_patterns import HeldPatterns, WholePattern
+from contrada.routing.assembly.split_pattern import (
     Action,
+    Segment,
+    Span,
+    SplitPattern,
     SubscribeSegment,
     UnsubscribeSegment,
+    spans_of,
 )
-from contrada.routing.assembly.delegation_phase import AT_ASKER, AT_DELEGATE, DelegationPhase
-from contrada.routing.assembly.held_patterns import HeldPatterns, WholePattern
-from contrada.routing.assembly.split_pattern import Segment, Span, SplitPattern, spans_of
+from contrada.routing.delegation import AT_ASKER, AT_DELEGATE, DelegationPhase
 from contrada.routing.router_messages import Client, Neighbour, Origin, Reason, RefusedError, Send
 
 DELEGATIONS_MAX: Final = 255

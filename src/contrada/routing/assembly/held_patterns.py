@@ -27,16 +27,15 @@ from contrada.patterns import Match
 from contrada.patterns.pattern_engine import LATE, PatternEngine, SharedFilters
 from contrada.patterns.reorder_buffer import ReorderBuffer, check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
-from contrada.routing.assembly.delegated_segments import (
+from contrada.routing.assembly.source_map import SourceMap
+from contrada.routing.assembly.split_pattern import (
     Action,
     DelegatedSegments,
+    SplitPattern,
     SubscribeSegment,
     UnsubscribeSegment,
 )
-from contrada.routing.assembly.delegation_phase import DelegationPhase
-from contrada.routing.assembly.source_map import SourceMap
-from contrada.routing.assembly.split_pattern import SplitPattern
-from contrada.routing.delegation import HandBack, ReportMatches
+from contrada.routing.delegation import DelegationPhase, HandBack, ReportMatches
 from contrada.routing.router_messages import Client, DeliverMatch, Neighbour, Origin, Send
 
 CLOCK_AHEAD_MAX_US: Final = 86_400_000_000
@@ -175,7 +174,10 @@ class HeldPatterns:
                     continue
                 split.hold(place, (notification,))
                 self._schedule(split)
-                actions += self._report_waiting(split)
+                # The asker learns once that pieces wait here for a later time.
+                is_told = split.gathers or split.reported_waits_us is not None
+                if not is_told and isinstance(split.requester, Neighbour):
+                    actions += self._report(split, split.requester, [])
         return [*actions, *self.learn(time_us)]
 
     def learn(self, time_us: int) -> list[Action]:
@@ -274,20 +276,8 @@ class HeldPatterns:
             actions += self.hand_back(asker, split.identity)
         return actions
 
-    def _report_waiting(self, split: SplitPattern) -> list[Action]:
-        """Reports once to the asker that pieces wait here for a later time."""
-        if (
-            split.gathers
-            or split.reported_waits_us is not None
-            or isinstance(split.requester, Client)
-        ):
-            return []
-        return self._report(split, split.requester, [])
-
     def _ask_delegates(self, split: SplitPattern) -> list[Action]:
-        """Asks the delegates that hold up waiting pieces for their watermarks, one question
-        each.
-        """
+        """Asks the delegates that hold up waiting pieces for their watermarks, once each."""
         own_us, waits_us = self._own_us, split.waits_us
         is_waiting = waits_us is not None and waits_us < own_us
         if not is_waiting and split.asked_us <= split.watermark_us:

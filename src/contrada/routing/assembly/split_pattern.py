@@ -18,20 +18,41 @@ delegate do not count: the delegate holds them and hands them back.
 Source: PODC 2000 §4 (servers assemble sequences from small subsequences or single notifications).
 """
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from contrada.model import Pattern
+from contrada.model import Filter, Pattern
 from contrada.model.domains.values import TIME_MIN_US, key_of
 from contrada.patterns import Match
 from contrada.patterns.pattern_assembly import Assembly, Piece
 from contrada.patterns.runs import RunBudget, SharedFilter
-from contrada.routing.assembly.delegation_phase import GATHERING, DelegationPhase
-from contrada.routing.router_messages import Neighbour, Origin
+from contrada.routing import delegation
+from contrada.routing.delegation import GATHERING, DelegationPhase
+from contrada.routing.router_messages import DeliverMatch, Neighbour, Origin, Send
 
 SEGMENT_PARTS_MIN: Final = 2
 """Parts of a delegated segment; a single one is subscribed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeSegment:
+    """Subscribe this server to a filter, under a number."""
+
+    number: int
+    filter: Filter
+
+
+@dataclass(frozen=True, slots=True)
+class UnsubscribeSegment:
+    """Withdraw a `SubscribeSegment`."""
+
+    number: int
+
+
+Action: TypeAlias = SubscribeSegment | UnsubscribeSegment | Send | DeliverMatch
+"""An action of the router for patterns."""
 
 
 class Span(NamedTuple):
@@ -196,6 +217,87 @@ class SplitPattern(Assembly):
             for each in self.segments.values():
                 assert not each.is_away or self.watermark_us <= each.watermark_us
         return super().validate()
+
+
+class DelegatedSegments:
+    """The delegated segments of all patterns of a server, and its messages about them.
+
+    Invariant: a segment is filed under its delegate and its identity exactly while its pattern has
+    it.
+    """
+
+    def __init__(self) -> None:
+        self._segments: dict[tuple[Neighbour, str], tuple[SplitPattern, Segment]] = {}
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return (segment for _, segment in self._segments.values())
+
+    def get(self, neighbour: Neighbour, identity: str) -> tuple[SplitPattern, Segment] | None:
+        """Returns a segment of a neighbour with its pattern, or None."""
+        return self._segments.get((neighbour, identity))
+
+    def at(self, neighbour: Neighbour) -> list[tuple[SplitPattern, Segment]]:
+        """Returns the segments of a neighbour. Cost: all segments."""
+        return [known for (at, _), known in self._segments.items() if at == neighbour]
+
+    def offer(self, pattern: SplitPattern, span: Span) -> list[Action]:
+        """Asks a neighbour to collect a part."""
+        segment = Segment(str(next(self._numbers)), span)
+        pattern.segments[segment.identity] = segment
+        self._segments[span.neighbour, segment.identity] = pattern, segment
+        message = delegation.SubscribePattern(
+            segment.identity, pattern.part(span), pattern.hops + 1
+        )
+        return [Send(span.neighbour, message)]
+
+    def hand_over(self, pattern: SplitPattern, segment: Segment) -> list[Action]:
+        """Hands the collected pieces to the delegate, which assembles from now on."""
+        span = segment.span
+        segment.watermark_us = pattern.watermark_us
+        pieces = pattern.take_out(span.first, span.end)
+        return [
+            Send(
+                span.neighbour, delegation.HandOver(segment.identity, pattern.watermark_us, pieces)
+            )
+        ]
+
+    def ask_watermark(self, segment: Segment, own_us: int, learned_us: int) -> list[Action]:
+        """Asks a delegate that is behind for its watermark, once."""
+        is_asked = segment.asked_us > segment.watermark_us
+        is_behind = segment.watermark_us < own_us
+        if segment.phase is not DelegationPhase.DELEGATED or is_asked or not is_behind:
+            return []
+        segment.asked_us, segment.waits_us = own_us, None  # The report renews it.
+        return [Send(segment.span.neighbour, delegation.AskWatermark(segment.identity, learned_us))]
+
+    def withdraw(self, pattern: SplitPattern, segment: Segment) -> list[Action]:
+        """Withdraws an offer: all pieces are still here."""
+        self.end(pattern, segment)
+        return [Send(segment.span.neighbour, delegation.UnsubscribePattern(segment.identity))]
+
+    def recall(self, segment: Segment) -> list[Action]:
+        """Asks the delegate for all pieces. The segment's filters are subscribed already."""
+        segment.waits_us = None
+        return [Send(segment.span.neighbour, delegation.RecallPattern(segment.identity))]
+
+    def end(self, pattern: SplitPattern, segment: Segment) -> None:
+        """Removes a segment: its pattern is assembled here again."""
+        del self._segments[segment.span.neighbour, segment.identity]
+        pattern.end_segment(segment)
+
+    def forget(self, pattern: SplitPattern) -> list[Action]:
+        """Removes the segments of a withdrawn pattern, here and at its delegates."""
+        actions: list[Action] = []
+        for segment in pattern.segments.values():
+            del self._segments[segment.span.neighbour, segment.identity]
+            if segment.phase is not DelegationPhase.RETURNING:
+                message = delegation.UnsubscribePattern(segment.identity)
+                actions.append(Send(segment.span.neighbour, message))
+        return actions
 
 
 def spans_of(sources: Iterable[frozenset[Neighbour | None]]) -> list[Span]:
