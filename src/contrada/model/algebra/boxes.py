@@ -37,14 +37,9 @@ FORMS_UNASKED_WORK: Final = 10
 TEXT_WORK: Final = 100
 """Steps that a comparison with an expression on text counts for; a cut counts for one."""
 
-_STEPS_PER_WORK: Final = 3
-"""Steps of boxes that take about as long as one of `work_budget.spend`."""
-
-_SIDE_WORK: Final = 5
-"""Steps of work to merge or group by one side."""
-
-_PART_WORK: Final = 3
-"""Steps of work to test whether one part alone covers a product."""
+_STEPS_PER_WORK: Final = 3  # Steps of boxes that take about as long as one of `work_budget.spend`
+_SIDE_WORK: Final = 5  # Steps of work to merge or group by one side
+_PART_WORK: Final = 3  # Steps of work to test whether one part alone covers a product
 
 Box: TypeAlias = Mapping[str, ValueSet]
 Form: TypeAlias = tuple[tuple[str, Hashable], ...]

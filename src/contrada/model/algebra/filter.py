@@ -48,17 +48,19 @@ class Selection(ABC):
         """The filters of the union; of a filter itself."""
 
     @property
-    @abstractmethod
     def is_empty(self) -> bool:
         """Whether no notification matches. Beyond the limits: no, and counted."""
+        return all(member.is_empty for member in self.filters)
 
-    @abstractmethod
     def matches(self, notification: Notification | Mapping[str, Any]) -> bool:
         """Whether the notification, or one of these attributes, is selected. Exact."""
+        if not isinstance(notification, Notification):
+            notification = Notification(notification)
+        return any(member.matches(notification) for member in self.filters)
 
-    @abstractmethod
     def unknown(self) -> tuple[str, ...]:
         """Returns the names of unregistered operators."""
+        return tuple(dict.fromkeys(name for member in self.filters for name in member.unknown()))
 
     def __or__(self, other: "Selects") -> "FilterSet":
         return FilterSet((self, selection(other)))
@@ -194,17 +196,6 @@ class FilterSet(Selection):
         """The members."""
         return self._filters
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no notification matches. Beyond the limits: no, and counted."""
-        return all(member.is_empty for member in self.filters)
-
-    def matches(self, notification: Notification | Mapping[str, Any]) -> bool:
-        """Whether one of the filters matches the notification. Exact."""
-        if not isinstance(notification, Notification):
-            notification = Notification(notification)
-        return any(member.matches(notification) for member in self.filters)
-
     def covers(self, other: "Selects") -> bool:
         """Whether every notification that the other matches is matched by this one.
 
@@ -222,10 +213,6 @@ class FilterSet(Selection):
         except LimitError:
             decision.safe_answers.add("covers: RELATION_WORK_MAX")
             return False
-
-    def unknown(self) -> tuple[str, ...]:
-        """Returns the names of the filters' unregistered operators."""
-        return tuple(dict.fromkeys(name for member in self.filters for name in member.unknown()))
 
     def __iter__(self) -> Iterator[Filter]:
         return iter(self.filters)

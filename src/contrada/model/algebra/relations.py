@@ -40,11 +40,8 @@ Things: TypeAlias = Product | Selects
 
 _Thing: TypeAlias = Product | FilterSet
 
-_PAIR_WORK: Final = 3
-"""Steps of work for a pair of filters."""
-
-_COMMON_WORK: Final = 10
-"""Steps of work to intersect two filters."""
+_PAIR_WORK: Final = 3  # Steps of work for a pair of filters
+_COMMON_WORK: Final = 10  # Steps of work to intersect two filters
 
 _MISSING: Any = None
 """The default of an argument that is required: its absence gets a better message than Python's."""

@@ -78,8 +78,7 @@ def _is_covered(
     return False
 
 
-_COMPARISON_WORK: Final = 2
-"""Steps to compare two filters that differ."""
+_COMPARISON_WORK: Final = 2  # Steps to compare two filters that differ
 
 _END: Final[Cut] = (TEXT + 1,)
 

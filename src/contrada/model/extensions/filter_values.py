@@ -39,8 +39,7 @@ FILTER_NESTING_MAX: Final = 4
 """Nesting of filters, the outermost constant counted. Beyond it: a constant is refused, a value
 does not match."""
 
-_READING_WORK: Final = 20
-"""Steps of work for each byte of a parsed filter."""
+_READING_WORK: Final = 20  # Steps of work for each byte of a parsed filter
 
 FILTERS_CACHED_MAX: Final = 1_024
 """Filters of values that are cached by their text. Beyond it: the least recently used is parsed

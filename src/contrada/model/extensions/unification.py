@@ -23,11 +23,8 @@ from contrada.model.extensions.terms import Term, match, unify
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.work_budget import spend
 
-_READING_WORK: Final = 15
-"""Steps of work for each byte of a parsed term."""
-
-_UNIFYING_WORK: Final = 4
-"""And for each byte of two terms that are unified."""
+_READING_WORK: Final = 15  # Steps of work for each byte of a parsed term
+_UNIFYING_WORK: Final = 4  # And for each byte of two terms that are unified
 
 TERMS_CACHED_MAX: Final = 4_096
 """Terms kept, by their text. Beyond it: the least recently used is read again."""

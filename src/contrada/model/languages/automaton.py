@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from contrada.errors import LimitError
 from contrada.model.domains.line import Cuts
@@ -23,6 +23,8 @@ from contrada.model.languages.work_budget import spend
 
 if TYPE_CHECKING:
     import numpy as np
+
+K = TypeVar("K")
 
 STATES_MAX: Final = 10_000
 """States of an automaton, and of a product of automata. Beyond it: the safe answer."""
@@ -39,11 +41,8 @@ REFINING_MAX: Final = 50_000_000
 CUTS_MAX: Final = 4_096
 """Cuts of an automaton that is converted to intervals. Beyond it: the set remains an expression."""
 
-_ROW_WORK: Final = 10
-"""Steps of work for the row of a state."""
-
-_MINIMISING_WORK: Final = 200
-"""Steps of work to make even the smallest automaton minimal."""
+_ROW_WORK: Final = 10  # Steps of work for the row of a state
+_MINIMISING_WORK: Final = 200  # Steps of work to make even the smallest automaton minimal
 
 BYTES: Final = frozenset(range(256))
 
@@ -87,6 +86,23 @@ class Automaton:
         for byte in text:
             state = self.rows[state][byte]
         return self.accepting[state]
+
+
+class StateNumbers(dict[K, int]):
+    """States by number: a new one gets the next, and is added to `met`.
+
+    Raises LimitError beyond `STATES_MAX`.
+    """
+
+    def __init__(self, start: K) -> None:
+        super().__init__({start: 0})
+        self.met = [start]
+
+    def __missing__(self, state: K) -> int:
+        if len(self) >= STATES_MAX:
+            raise LimitError("STATES_MAX", STATES_MAX)
+        self.met.append(state)
+        return self.setdefault(state, len(self))
 
 
 def is_sound(given: object) -> bool:
@@ -136,11 +152,10 @@ def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int])
     An edge for `BYTES` itself is cheap. Raises LimitError beyond `STATES_MAX` states, or when
     they stand for more than `SUBSETS_MAX` states of it.
     """
-    numbers = {starts: 0}
-    waiting = [starts]
+    numbers = StateNumbers(starts)
     rows: list[NextStates] = []
     members = 0
-    for subset in waiting:
+    for subset in numbers.met:
         members += len(subset)
         if members > SUBSETS_MAX:
             raise LimitError("SUBSETS_MAX", SUBSETS_MAX)
@@ -154,33 +169,42 @@ def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int])
                 if on is not BYTES:
                     for byte in on:
                         some.setdefault(byte, set()).add(to)
-        row = [_number(always, numbers, waiting)] * 256
+        row = [numbers[always]] * 256
         for byte, targets in some.items():
-            row[byte] = _number(always | targets, numbers, waiting)
+            row[byte] = numbers[always | targets]
         rows.append(array("H", row))
-    return minimise(rows, [not accepting.isdisjoint(subset) for subset in waiting])
+    return minimise(rows, [not accepting.isdisjoint(subset) for subset in numbers.met])
+
+
+def product_of(automata: Sequence[Automaton], value: Callable[[Sequence[int]], int]) -> Automaton:
+    """Returns the minimal automaton of a product; `value` gives acceptance by that of the factors.
+
+    Raises LimitError beyond `STATES_MAX`. Cost: the combinations of states that texts lead to.
+    """
+    numbers = StateNumbers((0,) * len(automata))
+    rows: list[list[int]] = []
+    accepting: list[bool] = []
+    for state in numbers.met:
+        row: list[int] = []
+        accepts = [a.accepting[s] for a, s in zip(automata, state, strict=True)]
+        accepting.append(value(accepts) == UNIVERSAL)
+        turns = frozenset().union(*(a.turns[s] for a, s in zip(automata, state, strict=True)))
+        spend(step_work(len(automata), len(turns)))
+        for byte, next_turn in pairwise((*sorted(turns), 256)):
+            target = tuple(a.rows[s][byte] for a, s in zip(automata, state, strict=True))
+            row += [numbers[target]] * (next_turn - byte)
+        rows.append(row)
+    return minimise(rows, accepting)
+
+
+def step_work(leaves: int, turns: int) -> int:
+    """Returns about the steps from one state of a product of automata to the next ones."""
+    return 1 + (leaves + 4) * (turns + 8) // 16
 
 
 def difference(whole: Automaton, part: Automaton) -> Automaton:
-    """Returns the minimal automaton of the texts of one that are not texts of another.
-
-    Raises LimitError beyond `STATES_MAX`. Cost: the pairs of their states that texts lead to.
-    """
-    numbers = {(0, 0): 0}
-    pairs = [(0, 0)]
-    rows: list[array[int]] = []
-    for a, b in pairs:
-        spend(2 * _ROW_WORK)
-        row = array("H")
-        for pair in zip(whole.rows[a], part.rows[b], strict=True):
-            if pair not in numbers:
-                if len(pairs) >= STATES_MAX:
-                    raise LimitError("STATES_MAX", STATES_MAX)
-                numbers[pair] = len(pairs)
-                pairs.append(pair)
-            row.append(numbers[pair])
-        rows.append(row)
-    return minimise(rows, [whole.accepting[a] and not part.accepting[b] for a, b in pairs])
+    """Returns the minimal automaton of the texts of one that are not texts of another."""
+    return product_of((whole, part), lambda accepts: accepts[0] and not accepts[1])
 
 
 def minimise(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automaton:
@@ -314,18 +338,6 @@ def first_of(automaton: Automaton) -> bytes:
                 first[target] = first[state] + bytes((byte,))
                 waiting.append(target)
     raise ValueError("the language is empty")
-
-
-def _number(
-    subset: frozenset[int], numbers: dict[frozenset[int], int], waiting: list[frozenset[int]]
-) -> int:
-    number = numbers.get(subset)
-    if number is None:
-        if len(numbers) >= STATES_MAX:
-            raise LimitError("STATES_MAX", STATES_MAX)
-        number = numbers[subset] = len(numbers)
-        waiting.append(subset)
-    return number
 
 
 def _distances(

@@ -12,7 +12,7 @@ exclude impossible cases.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations, islice, pairwise, product
+from itertools import combinations, islice, product
 from typing import Final, NamedTuple, TypeAlias
 
 from contrada.errors import LimitError
@@ -58,11 +58,8 @@ the answer must be exact."""
 DECISIONS_CACHED_MAX: Final = 65_536
 """Decisions that are cached. Beyond it: the least recently used is decided again."""
 
-_STATE_WORK: Final = 20
-"""Steps of work for each state of an automaton in a decision."""
-
-_ATOM_WORK: Final = 400
-"""Steps of work to build the smallest automaton of most operators."""
+_STATE_WORK: Final = 20  # Steps of work for each state of an automaton in a decision
+_ATOM_WORK: Final = 400  # Steps of work to build the smallest automaton of most operators
 
 safe_answers: Final = Tally()
 """Safe answers to undecided questions, by the question."""
@@ -136,31 +133,7 @@ def automaton_for(language: Language) -> Automaton:
     """
     with Work("DECISION_WORK_MAX", DECISION_WORK_MAX):
         spend(_building_work(language))
-        return _product_of(*_prepare(language))
-
-
-def _product_of(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Automaton:
-    """Returns the minimal automaton of a product."""
-    start = (0,) * len(automata)
-    numbers: dict[_State, int] = {start: 0}
-    rows: list[list[int]] = []
-    accepting: list[bool] = []
-    for state in (waiting := [start]):
-        row: list[int] = []
-        accepts = [a.accepting[s] for a, s in zip(automata, state, strict=True)]
-        accepting.append(value(accepts) == UNIVERSAL)
-        turns = frozenset().union(*(a.turns[s] for a, s in zip(automata, state, strict=True)))
-        spend(_step_work(len(automata), len(turns)))
-        for byte, next_turn in pairwise((*sorted(turns), 256)):
-            target = tuple(a.rows[s][byte] for a, s in zip(automata, state, strict=True))
-            if target not in numbers:
-                if len(numbers) >= STATES_MAX:
-                    raise LimitError("STATES_MAX", STATES_MAX)
-                numbers[target] = len(numbers)
-                waiting.append(target)
-            row += [numbers[target]] * (next_turn - byte)
-        rows.append(row)
-    return automaton.minimise(rows, accepting)
+        return automaton.product_of(*_prepare(language))
 
 
 def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Decision:
@@ -186,11 +159,6 @@ def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Dec
 def _test_work(language: Language, text: bytes) -> int:
     """Returns about the steps of a membership test."""
     return size_of(language) * (1 + len(text) // 100)
-
-
-def _step_work(leaves: int, turns: int) -> int:
-    """Returns about the steps from one state of a product of automata to the next ones."""
-    return 1 + (leaves + 4) * (turns + 8) // 16
 
 
 def _decide_quickly(language: Language) -> Decision | None:
@@ -384,7 +352,7 @@ def _explore(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> 
                 rows = [r[s] for r, s in zip(all_rows, state, strict=True)]
                 turns = [t[s] for t, s in zip(all_turns, state, strict=True)]
                 steps = turns[0].union(*turns[1:])
-                spend(_step_work(len(turns), len(steps)))
+                spend(automaton.step_work(len(turns), len(steps)))
                 for byte in steps:  # the bytes between two turns lead where the first turn leads
                     target = tuple([row[byte] for row in rows])
                     if target not in came_from:

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 from contrada.errors import LimitError
 from contrada.model.languages import characters, regex_syntax
-from contrada.model.languages.automaton import STATES_MAX, Automaton, minimise
+from contrada.model.languages.automaton import Automaton, StateNumbers, minimise
 from contrada.model.languages.characters import Ranges
 from contrada.model.languages.state_relations import Closure, Relation
 from contrada.model.languages.work_budget import spend
@@ -45,14 +45,9 @@ answer."""
 _WORK_PER_STEP: Final = 10_000
 """The part of that work that takes about as long as one step of `spend`."""
 
-_STATE_WORK: Final = 8
-"""Steps of work for a state."""
-
-_ROW_WORK: Final = 4
-"""Steps of work for a row of the smallest machine."""
-
-_BYTES_PER_STEP: Final = 20
-"""Bytes of a text that are looked up in a step."""
+_STATE_WORK: Final = 8  # Steps of work for a state
+_ROW_WORK: Final = 4  # Steps of work for a row of the smallest machine
+_BYTES_PER_STEP: Final = 20  # Bytes of a text that are looked up in a step
 
 MATCH: Final = 0
 """The state where the expression has been found."""
@@ -267,7 +262,7 @@ class Machine:
         """
         rows = [self._first]
         # By the states of rows, which may be dropped and made again meanwhile.
-        numbers = {self._first[-2]: 0}
+        numbers = StateNumbers(self._first[-2])
         targets: list[array[int]] = []
         followed = 0
         for row in rows:
@@ -279,9 +274,6 @@ class Machine:
             for kind in range(len(self._byte_of)):
                 target = self._next(row, kind)
                 if target[-2] not in numbers:
-                    if len(rows) >= STATES_MAX:
-                        raise LimitError("STATES_MAX", STATES_MAX)
-                    numbers[target[-2]] = len(rows)
                     rows.append(target)
                 reached.append(numbers[target[-2]])
             targets.append(array("H", [reached[kind] for kind in self._kinds]))

@@ -19,18 +19,8 @@ import re
 from typing import Final, NamedTuple, TypeAlias
 
 from contrada.errors import InvalidFilterError
-from contrada.model.languages.characters import (
-    CHARACTER_LAST,
-    DIGITS,
-    LINE_FEED,
-    POSIX,
-    SPACE,
-    WORD,
-    Ranges,
-    complement,
-    fold_ranges,
-    join_ranges,
-)
+from contrada.model.languages import characters
+from contrada.model.languages.characters import Ranges
 from contrada.model.languages.work_budget import spend
 
 REPEATED_MAX: Final = 1_000
@@ -43,8 +33,7 @@ GROUPS_NESTED_MAX: Final = 50
 PATTERN_CHARACTERS_MAX: Final = 20_000
 """Characters of a regular expression. Beyond it: InvalidFilterError."""
 
-_CHARACTER_WORK: Final = 10
-"""Steps of work to read a character of an expression, see `work_budget`."""
+_CHARACTER_WORK: Final = 10  # Steps of work to read a character of an expression, see `work_budget`
 
 
 class Chars(NamedTuple):
@@ -91,7 +80,7 @@ Tree: TypeAlias = Chars | Look | Sequence | Alternation | Repeat | Anything
 AT_START, AT_END, AT_LINE_START, AT_LINE_END, AT_WORD_EDGE, INSIDE_WORD = (1, 2, 4, 8, 16, 32)
 
 EMPTY: Final = Sequence(())
-_PERL: Final = {"d": DIGITS, "w": WORD, "s": SPACE}
+_PERL: Final = {"d": characters.DIGITS, "w": characters.WORD, "s": characters.SPACE}
 _CONTROLS: Final = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
 _LOOKS: Final = {"A": AT_START, "z": AT_END, "b": AT_WORD_EDGE, "B": INSIDE_WORD}
 _FLAGS: Final = frozenset("imsU")
@@ -142,7 +131,7 @@ def repeats_in(text: str) -> int:
 
 def character(code: int, *, nocase: bool = False) -> Chars:
     """Returns the tree of one character, with `nocase` of all that fold like it."""
-    return Chars(fold_ranges(((code, code),)) if nocase else ((code, code),))
+    return Chars(characters.fold_ranges(((code, code),)) if nocase else ((code, code),))
 
 
 def _literal_text(each: str) -> str:
@@ -249,7 +238,7 @@ class _RegexReader:
         if token == "[":
             return self.chars(self.bracketed())
         if token == ".":
-            return Chars(complement(() if "s" in self.flags else LINE_FEED))
+            return Chars(characters.complement(() if "s" in self.flags else characters.LINE_FEED))
         if token == "^":
             return Look(AT_LINE_START if "m" in self.flags else AT_START)
         if token == "$":
@@ -260,11 +249,13 @@ class _RegexReader:
 
     def chars(self, ranges: Ranges) -> Chars:
         """Returns characters, and under the flag `i` those that fold like them."""
-        return Chars(fold_ranges(ranges) if "i" in self.flags else ranges)
+        return Chars(characters.fold_ranges(ranges) if "i" in self.flags else ranges)
 
     def others(self, ranges: Ranges) -> Ranges:
-        """Returns all other characters; under the flag `i` those that fold like none of these."""
-        return complement(fold_ranges(ranges) if "i" in self.flags else ranges)
+        """Returns all other characters; with the flag `i` those that fold like none of these."""
+        return characters.complement(
+            characters.fold_ranges(ranges) if "i" in self.flags else ranges
+        )
 
     def group(self) -> Tree:
         opened = self.at
@@ -354,7 +345,7 @@ class _RegexReader:
         r"""Reads `\x7f` or `\x{10ffff}`, after the x."""
         match = _HEXADECIMAL.match(self.pattern, self.at)
         code = -1 if match is None else int(match[1] or match[2], 16)
-        if match is None or code > CHARACTER_LAST or 0xD800 <= code <= 0xDFFF:
+        if match is None or code > characters.CHARACTER_LAST or 0xD800 <= code <= 0xDFFF:
             raise self.error("a character's code as \\x7f or \\x{10ffff} was expected")
         self.at = match.end()
         return code
@@ -371,7 +362,7 @@ class _RegexReader:
                 raise self.error("a class that is not closed")
             found += self.member()
             first = False
-        ranges = join_ranges(found)
+        ranges = characters.join_ranges(found)
         return self.others(ranges) if negative else ranges
 
     def member(self) -> Ranges:
@@ -406,7 +397,7 @@ class _RegexReader:
     def posix(self) -> Ranges:
         """Reads `[:name:]` or `[:^name:]`."""
         name, closing, _ = self.pattern[self.at + 2 :].partition(":]")
-        ranges = POSIX.get(name.removeprefix("^"))
+        ranges = characters.POSIX.get(name.removeprefix("^"))
         if not closing or ranges is None:
             raise self.error("an unknown class [:…:]")
         self.at += len(name) + 4

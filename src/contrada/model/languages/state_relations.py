@@ -21,11 +21,8 @@ CLOSURE_PAIRS_MAX: Final = 400_000
 """Pairs of states in the relations of all closures of one machine. Beyond it:
 InvalidFilterError."""
 
-_PAIR_WORK: Final = 4
-"""Steps of work that a pair of states counts for."""
-
-_FEW: Final = 20
-"""The number of shifts and stars that counts as few."""
+_PAIR_WORK: Final = 4  # Steps of work that a pair of states counts for
+_FEW: Final = 20  # The number of shifts and stars that counts as few
 
 
 class Relation:

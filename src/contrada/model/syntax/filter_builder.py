@@ -39,28 +39,19 @@ CONDITIONS_NESTED_MAX: Final = 100
 
 def build(text: str, start: str) -> Any:
     """Parses a text, beginning with a rule of the grammar. Raises ParseError."""
-    lark = _lark_of_questions() if start == "question" else _lark()
     try:
-        return lark.parse(text, start=start)
+        return _lark(of_questions=start == "question").parse(text, start=start)
     except UnexpectedInput as error:
         raise _to_parse_error(text, error) from None
 
 
 @cache
-def _lark() -> Lark:
-    starts = ["statement", "union", "advertisement"]
-    return _make_parser(_FilterBuilder(), starts, "text.lark")
-
-
-@cache
-def _lark_of_questions() -> Lark:
-    return _make_parser(_QuestionBuilder(), ["question"], "text.lark", "question.lark")
-
-
-def _make_parser(builder: Transformer[Token, Any], starts: list[str], *files: str) -> Lark:
-    """Returns a parser for a grammar in one file, or in several in sequence."""
-    parts = [pkgutil.get_data(__name__, each) or b"" for each in files]
-    grammar = b"\n".join(parts).decode()
+def _lark(*, of_questions: bool) -> Lark:
+    """Returns the parser; that of questions has a second file of grammar."""
+    files = ("text.lark", "question.lark") if of_questions else ("text.lark",)
+    grammar = b"\n".join(pkgutil.get_data(__name__, each) or b"" for each in files).decode()
+    starts = ["question"] if of_questions else ["statement", "union", "advertisement"]
+    builder = _QuestionBuilder() if of_questions else _FilterBuilder()
     return Lark(grammar, start=starts, parser="lalr", transformer=builder, postlex=_Nesting())
 
 
@@ -162,42 +153,22 @@ class _FilterBuilder(Transformer[Token, Any]):
     def complement(self, value_set: ValueSet) -> ValueSet:
         return ~value_set
 
-    def compare(self, operator: Token, nocase: Token | None, constant: Token) -> ValueSet:
-        return _build_set(operator, sets.OPERATORS[operator], constant, nocase=nocase)
-
-    def order(self, operator: Token, *constants: Token) -> ValueSet:
-        return _build_set(operator, sets.OPERATORS[operator], *constants)
-
-    def textual(
-        self, negation: Token | None, operator: Token, nocase: Token | None, constant: Token
-    ) -> ValueSet:
-        build = sets.OPERATORS[sets.SYNONYMS.get(operator, operator)]
-        return _negate_text(negation, _build_set(operator, build, constant, nocase=nocase))
-
     def values(self, *constants: Token) -> tuple[Token, ...]:
         return constants
 
-    def among(
-        self,
-        negation: Token | None,
-        operator: Token,
-        nocase: Token | None,
-        constants: tuple[Token, ...],
-    ) -> ValueSet:
-        build = sets.not_in if negation else sets.in_
-        return _build_set(operator, build, *constants, nocase=nocase)
+    def compare(self, *parts: Any) -> ValueSet:
+        *words, constants = parts
+        by_type = {word.type: word for word in words}
+        negation, nocase = by_type.pop("NOT", None), by_type.pop("NOCASE", None)
+        (operator,) = by_type.values()
+        name = _LONG_NAMES.get(operator) or sets.SYNONYMS.get(operator, operator)
+        if negation and name == "in":
+            name, negation = "not in", None
+        found = _build_set(operator, sets.OPERATORS[name], *constants, nocase=nocase)
+        return _negate_text(negation, found)
 
     def named(self, word: Token) -> ValueSet:
         return _NAMED[word]
-
-    def any_but(self, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
-        return _build_set(operator, sets.any_but, *constants)
-
-    def none_of(self, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
-        return _build_set(operator, sets.none_of, *constants)
-
-    def matches(self, negation: Token | None, operator: Token, expression: Token) -> ValueSet:
-        return _negate_text(negation, _build_set(operator, sets.matches, expression))
 
     def extension(self, negation: Token | None, operator: Token, constant: Token) -> ValueSet:
         if negation and operator in NEGATED:
@@ -252,6 +223,9 @@ def _has_variable(condition: Formula) -> bool:
         return bound_by(condition.name) is not None
     return any(map(_has_variable, condition.parts))
 
+
+_LONG_NAMES: Final = {"any": "any but", "none": "none of"}
+"""Operators of two words, by the first."""
 
 _NAMED: Final = {"any": PRESENT, "exists": PRESENT, "absent": ABSENT, "nothing": NOTHING}
 
