@@ -30,7 +30,10 @@ class SupportsAnswer(Protocol):
 class SupportsAlternatives(Protocol):
     """A query as its alternatives, as `contrada.SourceQuery` is."""
 
-    alternatives: tuple[Disjunct, ...]
+    @property
+    def alternatives(self) -> tuple[Disjunct, ...]:
+        """The alternatives, of which an answer meets one."""
+        ...
 
 
 Queryable: TypeAlias = Subscribable | SupportsAlternatives

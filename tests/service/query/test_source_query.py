@@ -199,7 +199,7 @@ def test_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         SourceQuery.of([])
     asked = SourceQuery("a = 1")
     with pytest.raises(AttributeError):
-        asked.residue = None
+        asked.residue = None  # type: ignore[misc]
     with pytest.raises(InvalidNotificationError):
         asked.answers({"a": object()})
     monkeypatch.setattr(module, "ALTERNATIVES_MAX", 3)

@@ -131,7 +131,7 @@ class QueryClient(ABC):
         if limit is not None and limit <= TOP_MAX and read.takes_all:
             kind = AggregateKind.TOP if is_descending else AggregateKind.BOTTOM
             best = Combination((Aggregate(kind, name, limit),))
-            return BestAnswers(self, replace(asked, window=0, combination=best), read)
+            return CombinedAnswers(self, replace(asked, window=0, combination=best), read)
         return SortedAnswers(self, asked, read, name, limit, is_descending=is_descending)
 
     def compute(
@@ -153,7 +153,7 @@ class QueryClient(ABC):
         several = (aggregates,) if isinstance(aggregates, Aggregate | str) else aggregates
         asked = _ask(query, timeout_s, hops, asker, self.limits.query_window)
         combination = Combination(tuple(map(aggregate_of, several)), by)
-        return ComputedAnswers(self, replace(asked, window=0, combination=combination))
+        return CombinedAnswers(self, replace(asked, window=0, combination=combination))
 
     async def begin(self, answers: "HeldAnswers[Any]") -> None:
         """Sends a query. Raises as `Answers.open`."""
@@ -508,27 +508,21 @@ class SortedAnswers(_AnswersAtEnd):
         return [*(it for _, it in keyed), *(it for it in held if self._name not in it)]
 
 
-class BestAnswers(_AnswersAtEnd):
-    """The first answers in an order, selected by the servers on the way."""
+class CombinedAnswers(_AnswersAtEnd):
+    """Results that servers combined on the way.
 
-    def __init__(self, client: QueryClient, asked: Ask, read: AnswerReader) -> None:
+    With a reader, the first answers in an order; otherwise aggregates, one mapping for each group.
+    """
+
+    def __init__(self, client: QueryClient, asked: Ask, read: AnswerReader | None = None) -> None:
         super().__init__(client, asked)
         self._read = read
 
     def _finish(self, partial: bytes) -> None:
-        combination = self.asked.combination
-        assert combination is not None, "they are combined"
-        items = Partial.from_bytes(combination, partial).ordered()
-        found = map(self._read.read, items)
-        self._ready.extend(each for each in found if each is not _NOTHING)
-
-
-class ComputedAnswers(_AnswersAtEnd):
-    """Aggregates, one mapping for each group."""
-
-    def _finish(self, partial: bytes) -> None:
         assert self.asked.combination is not None, "they are combined"
-        self._ready.extend(Partial.from_bytes(self.asked.combination, partial).results())
+        result = Partial.from_bytes(self.asked.combination, partial)
+        found = result.results() if self._read is None else map(self._read.read, result.ordered())
+        self._ready.extend(each for each in found if each is not _NOTHING)
 
 
 _NOTHING: Final = object()

@@ -9,6 +9,7 @@ Source: CU-CS-948-03 §4, §5, and §9 (variables and terms, its future work).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from contrada.errors import LimitError, UnsatisfiableFilterError
@@ -21,8 +22,9 @@ from contrada.service.requests import all_of, filters_of, narrowing_of, notifica
 from contrada.service.subjects import Item, Narrowable, Subscribable
 
 
+@dataclass(init=False, frozen=True, slots=True, repr=False)
 class SourceQuery:
-    """A query of one or more alternatives, of which an answer meets one. Immutable.
+    """A query of one or more alternatives, of which an answer meets one.
 
     `SourceQuery("origin = $x and dest = $x and price < 100")`; a filter, a filter set, a mapping, a
     `Query`, a class of obvents or another subject selects what it would subscribe. `where` narrows
@@ -32,16 +34,12 @@ class SourceQuery:
     ServiceError for an invalid subject, and LimitError. Cost: that of making the filters.
     """
 
-    __slots__ = ("alternatives", "asker", "residue")
-
     alternatives: tuple[Disjunct, ...]
     """The alternatives, of which an item has to meet one. They are sent to servers."""
-
-    asker: str
-    """The name of the query's client, or ""."""
-
     residue: Callable[[Notification], bool] | None
     """The part of a rule or predicate that is no filter, evaluated by the client, or None."""
+    asker: str = field(compare=False)
+    """The name of the query's client, or ""."""
 
     def __init__(self, asked: "Subscribable | SourceQuery", where: Any = None) -> None:
         narrowing = narrowing_of(asked, where)
@@ -109,35 +107,12 @@ class SourceQuery:
             if self.answers(notification):
                 yield notification
 
-    def __eq__(self, other: object) -> bool:
-        """Whether the alternatives are the same, in the same order."""
-        if not isinstance(other, SourceQuery):
-            return NotImplemented
-        return (self.alternatives, self.residue) == (other.alternatives, other.residue)
-
-    def __hash__(self) -> int:
-        return hash((self.alternatives, self.residue))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a SourceQuery cannot be changed")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.alternatives, self.residue, self.asker)
-
     def __str__(self) -> str:
         """The query as text, without the residue."""
         return " or ".join(map(_written, self.alternatives))
 
     def __repr__(self) -> str:
         return f"SourceQuery({str(self)!r})"
-
-
-def _restored(
-    alternatives: tuple[Disjunct, ...], residue: Callable[[Notification], bool] | None, asker: str
-) -> SourceQuery:
-    made = SourceQuery.of(alternatives, asker)
-    object.__setattr__(made, "residue", residue)
-    return made
 
 
 def _bindings(subject: Subscribable | SourceQuery) -> Sequence[Binding]:
