@@ -43,7 +43,7 @@ async def network() -> AsyncIterator[list[Broker]]:
             membership = Membership(f"b{number}", neighbours=wanted)
             brokers.append(Broker(port=0, network=membership))
             await stack.enter_async_context(brokers[-1])
-        while any(each.dispatcher.routing().servers < BROKERS for each in brokers):
+        while any(each.dispatcher.router.statistics().servers < BROKERS for each in brokers):
             await asyncio.sleep(0.01)
         yield brokers
 
@@ -74,7 +74,7 @@ async def at_rest(brokers: Sequence[Broker]) -> None:
     """Returns when nothing has been said between brokers for a while."""
     last: list[Counter[str]] = []
     while True:
-        now = [Counter(each.dispatcher.routing().received) for each in brokers]
+        now = [Counter(each.dispatcher.router.statistics().received) for each in brokers]
         if now == last:
             return
         last = now
@@ -83,7 +83,7 @@ async def at_rest(brokers: Sequence[Broker]) -> None:
 
 def messages(brokers: Sequence[Broker]) -> int:
     """What was said of questions so far: between brokers, to sources, and by these."""
-    known = [each.dispatcher.routing() for each in brokers]
+    known = [each.dispatcher.router.statistics() for each in brokers]
     kinds = ("Ask", "Answer", "More", "Cancel")
     return sum(each.delivered + sum(each.received.get(k, 0) for k in kinds) for each in known)
 

@@ -48,7 +48,11 @@ async def serving(kind: str, store: Path | str | None = None, **options: Any) ->
             broker = Broker(port=0, network=of if count > 1 else None, store=at)
             brokers.append(await stack.enter_async_context(broker))
         if count > 1:
-            await until(lambda: all(each.dispatcher.routing().servers == count for each in brokers))
+            await until(
+                lambda: all(
+                    each.dispatcher.router.statistics().servers == count for each in brokers
+                )
+            )
         if kind == "server":
             joined = connect(
                 neighbours=[brokers[0].address],

@@ -66,7 +66,7 @@ class Peers:
         """Returns the messages that all servers have `sent`, or `received`, by kind."""
         found: Counter[str] = Counter()
         for each in self.brokers:
-            found.update(getattr(each.dispatcher.routing(), what))
+            found.update(getattr(each.dispatcher.router.statistics(), what))
         return found
 
 

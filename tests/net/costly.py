@@ -130,7 +130,7 @@ class Desk:
     def __init__(self, *, compiled: bool = False) -> None:
         self.broker = Broker()
         # The broker's own goes over by itself, at once where kernels are loaded already.
-        self.broker.dispatcher._router = Router(index=partial(Index, compiled=compiled))
+        self.broker.dispatcher.router = Router(index=partial(Index, compiled=compiled))
         self._transports: dict[ServerConnection, Memory] = {}
 
     def client(self) -> ServerConnection:

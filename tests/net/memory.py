@@ -26,7 +26,7 @@ def tables(broker: Broker) -> Table:
     Durable state stays, and so do the subscriptions of its logs.
     """
     dispatcher = broker.dispatcher
-    router = dispatcher._router
+    router = dispatcher.router
     router.validate()
     keeper = Client(broker.logs.client.name)
     asked = [party for party, _, _ in router._subscriptions.registrations if party != keeper]

@@ -32,7 +32,7 @@ class Network(list[Broker]):
 
     def watch(self, dispatcher: Dispatcher) -> None:
         """Counts the messages of a server, which has no links yet."""
-        router = dispatcher._router
+        router = dispatcher.router
         handle = router.handle
 
         def counted(event: Event, now_us: int) -> list[Effect]:
@@ -81,5 +81,5 @@ async def network(
 def are_linked(brokers: Sequence[Broker], count: int) -> bool:
     """Whether there are so many links, and all know them."""
     return sum(len(each.neighbours) for each in brokers) == 2 * count and all(
-        each.dispatcher.routing().servers == len(brokers) for each in brokers
+        each.dispatcher.router.statistics().servers == len(brokers) for each in brokers
     )

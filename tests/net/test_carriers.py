@@ -42,6 +42,6 @@ async def test_clients_and_links_go_over_sockets_of_unix(
         publisher = await stack.enter_async_context(connect("contrada://north"))
         subscriber = await stack.enter_async_context(connect("contrada://south"))
         events = await stack.enter_async_context(subscriber.subscribe("a >= 0"))
-        await until(lambda: north.dispatcher.routing().filters.nodes == 1)
+        await until(lambda: north.dispatcher.router.statistics().filters.nodes == 1)
         await publisher.publish_batch({"a": n, "b": "x" * 1_000} for n in range(1_000))
         assert [(await anext(events))["a"] for _ in range(1_000)] == [*range(1_000)]

@@ -286,13 +286,13 @@ async def test_a_client_with_many_subscriptions_is_removed_in_slices() -> None:
     assert desk.broker.statistics().subscriptions == 0
     assert 0 < left < held, "it leaves in turns"
     await until(lambda: _held(desk) == (0, 0))
-    desk.broker.dispatcher._router.validate()
+    desk.broker.dispatcher.router.validate()
     assert desk.broker.statistics().dropped == {}
 
 
 def _held(desk: Desk) -> tuple[int, int]:
     """The parts of subscriptions and the filters that a broker holds."""
-    counts = desk.broker.dispatcher._router.statistics()
+    counts = desk.broker.dispatcher.router.statistics()
     return counts.subscriptions.entries, counts.filters.nodes
 
 
@@ -328,7 +328,7 @@ async def test_a_subscription_of_many_filters_is_added_in_slices(kind: str) -> N
     await desk.longest_s(asker, encode(subscribe(3, 1, data, 2**20)))
     assert await desk.longest_of(lambda: asker.connection_lost(None), other) < TURN_S_MAX
     await until(lambda: _held(desk) == (0, 0))
-    desk.broker.dispatcher._router.validate()
+    desk.broker.dispatcher.router.validate()
 
 
 @on_loop
@@ -350,7 +350,7 @@ async def test_nobody_sees_half_of_a_subscription() -> None:
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, Hello(CLIENT))
         assert isinstance(await client.hears(), Hello)
-        router = broker.dispatcher._router
+        router = broker.dispatcher.router
         filters = [Filter({"a": 1, "b": in_(0, -n)}) for n in range(1, 2_000)]
         early, late = (to_msgpack(Notification({"a": 1, "b": 0, "n": n})) for n in (1, 2))
         async with connect(broker.address) as service:
@@ -397,7 +397,7 @@ async def test_an_error_midway_removes_the_added_filters(last: Any, code: str) -
     assert desk.broker.statistics().subscriptions == (not code)
     assert _held(desk)[1] == (0 if code else 1_000)
     assert desk.broker.statistics().held_bytes == 0
-    desk.broker.dispatcher._router.validate()
+    desk.broker.dispatcher.router.validate()
     assert not desk.is_closed(asker)
 
 
@@ -413,7 +413,7 @@ async def test_a_client_lost_midway_leaves_nothing(end: Callable[[ServerConnecti
     end(asker)
     await until(lambda: _held(desk) == (0, 0))
     assert desk.broker.statistics().held_bytes == 0
-    desk.broker.dispatcher._router.validate()
+    desk.broker.dispatcher.router.validate()
 
 
 @on_loop
@@ -432,7 +432,7 @@ async def test_a_request_that_is_too_much_is_refused_and_changes_nothing() -> No
         assert [(await client.hears()).code for _ in range(2)] == ["unknown", ""]  # type: ignore[attr-defined]
         assert broker.statistics().refused == {"LimitError": 1, "unknown": 1}
         assert broker.statistics().subscriptions == 1
-        broker.dispatcher._router.validate()
+        broker.dispatcher.router.validate()
         await client.leave()
 
 

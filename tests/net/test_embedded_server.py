@@ -256,7 +256,8 @@ async def test_a_lost_link_is_reported_and_restored() -> None:
                 await until(partial(know, [broker], 2))
                 await client.publish({"a": incarnation})
                 assert (await events.next(10))["a"] == incarnation
-                await until(lambda: service._server.dispatcher.routing().filters.nodes == 2)  # type: ignore[attr-defined]
+                router = service._server.dispatcher.router  # type: ignore[attr-defined]
+                await until(lambda router=router: router.statistics().filters.nodes == 2)
                 await service.publish({"b": incarnation})
                 assert (await theirs.next(10))["b"] == incarnation
             await broker.stop()
@@ -290,7 +291,7 @@ async def test_it_forwards_between_its_neighbours(options: dict[str, Any]) -> No
         subscriber.subscribe("a any") as events,
         ct.connect(neighbours=[one.address, other.address], name="desk", **of) as service,
     ):
-        await until(lambda: one.dispatcher.routing().filters.nodes == 1)
+        await until(lambda: one.dispatcher.router.statistics().filters.nodes == 1)
         await publisher.publish_batch({"a": each} for each in range(500))
         assert [(await events.next(10))["a"] for _ in range(500)] == list(range(500))
         assert service.statistics().link_sent["b"] == 500
@@ -307,7 +308,7 @@ async def test_it_may_have_a_parent() -> None:
         ct.connect(parent=root.address, name="leaf") as low,
         low.subscribe("a = 2") as down,
     ):
-        await until(lambda: root.dispatcher.routing().filters.nodes == 2)
+        await until(lambda: root.dispatcher.router.statistics().filters.nodes == 2)
         await low.publish({"a": 1})
         await high.publish({"a": 2})
         assert (await up.next(10))["a"] == 1
@@ -325,7 +326,7 @@ async def test_undecoded_notifications_are_readable() -> None:
         service.subscribe("a >= 0 and b any") as events,
         service.subscribe("a any", where="a < 5") as few,
     ):
-        await until(lambda: broker.dispatcher.routing().filters.nodes >= 1)
+        await until(lambda: broker.dispatcher.router.statistics().filters.nodes >= 1)
         await publisher.publish_batch({"a": each, "b": "x"} for each in range(600))
         found = [await events.next(10) for _ in range(600)]
         assert found == [

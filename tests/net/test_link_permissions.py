@@ -120,7 +120,7 @@ async def two(strategy: Strategy, **may: Any) -> AsyncIterator[Sequence[Any]]:
 
 def held(broker: Broker, of: str) -> tuple[set[str], set[str]]:
     """Returns the subscriptions and offers of a neighbour at a broker."""
-    forwarding = broker.dispatcher._router._forwarding
+    forwarding = broker.dispatcher.router._forwarding
     way = NextHop(Neighbour(of))
     return tuple(  # type: ignore[return-value]
         {str(node.product) for node in table.nodes(way)}

@@ -53,7 +53,7 @@ def free_ports(count: int) -> list[int]:
 
 def know(brokers: Sequence[Broker], count: int) -> bool:
     """Whether each broker holds so many filters."""
-    return all(each.dispatcher.routing().filters.nodes == count for each in brokers)
+    return all(each.dispatcher.router.statistics().filters.nodes == count for each in brokers)
 
 
 def stranger(broker: Broker, **said: Any) -> Hello:
@@ -108,14 +108,16 @@ async def test_parents_and_children_are_linked_over_tcp() -> None:
         below = Membership("leaf", neighbours=(above,))
         async with Broker(port=0, network=below) as leaf:
             await until(lambda: len(root.neighbours) == len(leaf.neighbours) == 1)
-            assert leaf.dispatcher.routing().filters.nodes == 1, "a parent wants everything"
+            assert leaf.dispatcher.router.statistics().filters.nodes == 1, (
+                "a parent wants everything"
+            )
             async with (
                 connect(leaf.address) as low,
                 connect(root.address) as high,
                 high.subscribe("a = 1") as up,
                 low.subscribe("a = 2") as down,
             ):
-                await until(lambda: root.dispatcher.routing().filters.nodes == 2)
+                await until(lambda: root.dispatcher.router.statistics().filters.nodes == 2)
                 await low.publish({"a": 1})
                 await high.publish({"a": 2})
                 assert (await anext(up))["a"] == 1
@@ -404,7 +406,7 @@ async def test_a_neighbour_that_does_not_read_is_ended() -> None:
     limits = BrokerLimits(link_unread_bytes_max=1_000_000)
     async with Broker(port=0, network=Membership("a"), limits=limits) as broker:
         raw = await RawClient.to(broker, stranger(broker), greeting())
-        await until(lambda: broker.dispatcher.routing().servers == 2)
+        await until(lambda: broker.dispatcher.router.statistics().servers == 2)
         async with connect(broker.address) as service, AsyncExitStack() as stack:
             for number in range(200):
                 await stack.enter_async_context(

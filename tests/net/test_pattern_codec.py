@@ -89,7 +89,7 @@ def test_malformed_messages_give_one_clear_error(fields: tuple[Any, ...]) -> Non
 
 def delegated(brokers: Network) -> int:
     """How many parts of patterns are assembled elsewhere than they were asked for."""
-    return sum(each.dispatcher.routing().patterns.delegated for each in brokers)
+    return sum(each.dispatcher.router.statistics().patterns.delegated for each in brokers)
 
 
 @pytest.mark.parametrize("part_bytes", [BrokerLimits().link_frame_bytes, 64])
@@ -138,7 +138,7 @@ async def test_a_network_matches_as_one_matcher(part_bytes: int) -> None:
         await matches.unsubscribe()
         await until(lambda: brokers.is_at_rest)
         for each in brokers:
-            held = each.dispatcher.routing()
+            held = each.dispatcher.router.statistics()
             assert (held.patterns.patterns, held.filters.nodes) == (0, 0)
             assert not {k: n for k, n in held.patterns.dropped.items() if k != "late"}
         await offers.unadvertise()
@@ -161,7 +161,7 @@ async def test_a_pattern_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> N
         await service.publish_batch([{"a": 1, "k": 1}, {"b": 1, "k": 1}])
         assert (await matches.next(20)).by == (1,)
         assert matches.statistics().reconnects == 1
-        await until(lambda: broker.dispatcher.routing().patterns.patterns == 1)
+        await until(lambda: broker.dispatcher.router.statistics().patterns.patterns == 1)
 
 
 @pytest.mark.slow
@@ -202,10 +202,10 @@ async def test_a_pattern_with_too_much_work_is_refused_whole() -> None:
     wide = Filter(dict.fromkeys(names, 1))
     async with Broker(port=0) as broker, connect(broker.address) as service:
         await service.subscribe(Pattern([wide] * 20)).open()
-        before = broker.dispatcher.routing()
+        before = broker.dispatcher.router.statistics()
         with pytest.raises(ServiceError, match="REQUEST_WORK_MAX"):
             await service.subscribe(Pattern([wide] * 64)).open()
-        assert broker.dispatcher.routing().patterns == before.patterns
+        assert broker.dispatcher.router.statistics().patterns == before.patterns
         assert broker.statistics().subscriptions == 1
 
 
@@ -250,7 +250,7 @@ async def test_matches_wait_for_credit() -> None:
         assert isinstance(again, Reply)
         assert again.code == "repeated"
         await client.leave()
-        await until(lambda: broker.dispatcher.routing().patterns.patterns == 0)
+        await until(lambda: broker.dispatcher.router.statistics().patterns.patterns == 0)
 
 
 @pytest.mark.parametrize("matches", [[(b"", [to_msgpack(A)])], [(b"", [to_msgpack(A)] * 3)]])

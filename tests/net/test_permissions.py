@@ -174,7 +174,7 @@ async def test_permissions_of_one_reader_do_not_widen_those_of_another(merging: 
             root.subscribe("k < 6") as other,
         ):
             await until(lambda: are_linked([far, broker], 1))
-            await until(lambda: far.dispatcher.routing().filters.nodes > 0)
+            await until(lambda: far.dispatcher.router.statistics().filters.nodes > 0)
             for service in (root, publisher):
                 await service.publish_batch({"k": [n, n + 20] if n % 2 else n} for n in range(9))
                 assert [first(await anext(wide)) for _ in range(9)] == [*range(9)]
@@ -368,7 +368,7 @@ async def test_answers_of_a_source_are_checked_on_the_way(names: tuple[str, ...]
         async with desk.query("k = 1", timeout_s=20) as answers:
             question = await source.hears()
             assert isinstance(question, QuestionDelivery)
-            ((asker, identity),) = broker.dispatcher._router._queries._open
+            ((asker, identity),) = broker.dispatcher.router._queries._open
             items = [stamped("task/s", k=1), *(stamped(name, k=3) for name in names)]
             rest = [stamped("task/s", k=1, n=2)]
             report = (SourceReport("task/s", SourceState.ANSWERED, 6),)
@@ -416,7 +416,7 @@ async def test_nobody_speaks_for_another_in_a_question() -> None:
     ):
         await asked.wait()
         assert (await anext(answers))["k"] == 1
-        ((asker, identity),) = broker.dispatcher._router._queries._open
+        ((asker, identity),) = broker.dispatcher.router._queries._open
         client = await raw(broker, "desk")
         report = (SourceReport("s", SourceState.ANSWERED, 1),)
         for told in (
@@ -548,8 +548,8 @@ async def test_a_restricted_neighbour_reads_and_writes_within_its_permissions() 
             here.offer("n any", lambda _: [{"n": 1}], name="here"),
         ):
             await until(lambda: are_linked([near, far], 1))
-            await until(lambda: far.dispatcher.routing().filters.nodes > 0)
-            await until(lambda: near.dispatcher.routing().filters.nodes > 0)
+            await until(lambda: far.dispatcher.router.statistics().filters.nodes > 0)
+            await until(lambda: near.dispatcher.router.statistics().filters.nodes > 0)
             body = b"x" * 40_000
             for n in range(600):  # More than three times the credit of a link, most unreadable.
                 item = Notification({"n": n, "k": n % 50}, body=body)
@@ -603,8 +603,8 @@ async def test_a_change_is_in_force_for_all_that_is(tmp_path: Path) -> None:
             await anext(found)
         assert [(await anext(kept)).item["k"] for _ in range(2)] == [1, 1], "of what is kept, too"
         assert kept.statistics().dropped == {NOT_PERMITTED: 3}
-        assert not broker.dispatcher.routing().questions
-        assert broker.dispatcher.routing().sources.nodes == 0
+        assert not broker.dispatcher.router.statistics().questions
+        assert broker.dispatcher.router.statistics().sources.nodes == 0
         broker.change_users(users())
         with pytest.raises(ConnectionFailedError, match="the token is not"):
             async with connect(broker.address, token=TOKEN["desk"], reconnect=False):

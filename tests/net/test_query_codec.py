@@ -42,12 +42,12 @@ async def test_a_query_reaches_matching_sources(strategy: Strategy, general: boo
         answers = asker.query("author = 'Steinbeck'")
         assert [each["edition"] async for each in answers] == [1, 2]
         assert answers.reports == (SourceReport("far", STATES.ANSWERED, 2),)
-        asked = [each.dispatcher.routing().received.get("Ask", 0) for each in brokers]
+        asked = [each.dispatcher.router.statistics().received.get("Ask", 0) for each in brokers]
         assert asked == [1, 1, 1, 1, 0], "it went where nothing meets it"
         answers = asker.query("author = 'Joyce'")
         assert [each async for each in answers] == []
         assert answers.reports == (SourceReport("other", STATES.EMPTY),)
-        assert not any(each.dispatcher.routing().questions for each in brokers)
+        assert not any(each.dispatcher.router.statistics().questions for each in brokers)
 
 
 BOOKS = [{"author": "Steinbeck", "edition": 1}, {"author": "Steinbeck", "edition": 2}]
@@ -105,12 +105,12 @@ async def test_a_lost_connection_ends_queries_and_sources_are_restored() -> None
             "books": STATES.LOST,
             "@service": STATES.LOST,
         }
-        await until(lambda: broker.dispatcher.routing().sources.nodes == 1)
+        await until(lambda: broker.dispatcher.router.statistics().sources.nodes == 1)
         again = asker.query("author any")
         assert (await anext(again))["author"] == "Steinbeck"
         assert [each.name for each in again.reports] == ["books"]
         await again.aclose()
-        await until(lambda: not broker.dispatcher.routing().questions)
+        await until(lambda: not broker.dispatcher.router.statistics().questions)
 
 
 @on_loop
@@ -138,7 +138,7 @@ async def test_invalid_messages_are_refused() -> None:
         ):
             with pytest.raises(ServiceError, match=words):
                 await client.request(encode_message(wrong))
-        assert broker.dispatcher.routing().questions == 0
+        assert broker.dispatcher.router.statistics().questions == 0
 
 
 @pytest.mark.parametrize(

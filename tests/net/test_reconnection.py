@@ -605,7 +605,7 @@ async def test_an_update_outlives_its_connection(times: int) -> None:
         await service.publish_batch([{"n": 1}, {"n": 9}])
         assert await numbers(events, 1) == [9]
         assert broker.statistics().subscriptions == 1
-        assert broker.dispatcher.routing().filters.nodes == 1
+        assert broker.dispatcher.router.statistics().filters.nodes == 1
         assert events.statistics().reconnects == 1
         await events.update("n < 5")
         await events.update("n > 5")

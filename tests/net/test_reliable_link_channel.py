@@ -306,7 +306,9 @@ async def test_a_subscription_ended_from_another_broker_requests_nothing_more(
             await service.unsubscribe("s")
         await until(lambda: net.know(0))
         assert net.brokers["b"].statistics().subscriptions == 0
-        await until(lambda: not net.brokers["a"].dispatcher.routing().subscriptions.entries)
+        await until(
+            lambda: not net.brokers["a"].dispatcher.router.statistics().subscriptions.entries
+        )
 
 
 @on_loop

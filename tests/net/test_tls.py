@@ -94,7 +94,7 @@ async def test_clients_and_links_speak_tls(authority: Authority) -> None:
             connect(second.address, tls=authority.trusting()) as subscriber,
             subscriber.subscribe("a any") as events,
         ):
-            await until(lambda: first.dispatcher.routing().filters.nodes == 1)
+            await until(lambda: first.dispatcher.router.statistics().filters.nodes == 1)
             count = 5_000  # More than what is written in one go.
             await publisher.publish_batch({"a": each, "b": "x" * 500} for each in range(count))
             assert [(await anext(events))["a"] for _ in range(count)] == list(range(count))

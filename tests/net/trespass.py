@@ -524,7 +524,7 @@ class World:
     async def say(self, who: Trespasser) -> None:
         """Sends unasked messages about queries of others."""
         chance = self.chance
-        questions = self.brokers[0].dispatcher._router._queries._open
+        questions = self.brokers[0].dispatcher.router._queries._open
         asker, identity = chance.choice([*questions, ("", "1")])
         items = tuple(self.notification(who) for _ in range(2))
         reports = (SourceReport("x", SourceState.ANSWERED, 2),)

@@ -139,8 +139,8 @@ def test_a_subscription_in_parts_is_in_force_when_all_are_there() -> None:
     assert len(queue) == 1, "nothing is handed over while its parts leave"
     assert [dispatcher.withdraw(route) for _ in range(3)] == [True, False, False]
     dispatcher.leave(client)
-    dispatcher._router.validate()
-    assert dispatcher._router.statistics().subscriptions.entries == 0
+    dispatcher.router.validate()
+    assert dispatcher.router.statistics().subscriptions.entries == 0
 
 
 @on_loop
@@ -188,7 +188,7 @@ def test_what_clients_hold_is_what_the_router_holds() -> None:
     assert [len(route.queue) for route in routes] == [1, 2, 2]
     for route in routes:
         dispatcher.unsubscribe(route)
-    held = dispatcher._router.statistics()
+    held = dispatcher.router.statistics()
     assert (held.subscriptions.entries, held.filters.nodes) == (0, 0)
 
 
@@ -215,7 +215,7 @@ def test_a_refusal_tells_the_limit_and_the_value() -> None:
     ):
         subscribe(dispatcher, client, Filter("a = 1"), SubscriptionQueue())
     assert dispatcher.statistics().subscriptions == 0
-    dispatcher._router.validate()
+    dispatcher.router.validate()
 
 
 def test_upkeep_is_bounded_and_goes_on() -> None:

@@ -26,7 +26,7 @@ async def main():
             await asyncio.sleep(0)
         await service.publish({"a": 9})
         seen.append((await anext(events))["a"])
-        index = service.dispatcher._router._subscriptions.index
+        index = service.dispatcher.router._subscriptions.index
         print(before, seen, index.statistics().is_compiled)
 
 asyncio.run(main())

@@ -77,7 +77,7 @@ async def test_nothing_comes_after_unsubscribe() -> None:
         await matches.unsubscribe()
         await service.publish_batch([{"a": 1}, {"b": 1}, {"c": 1}])
         assert [match async for match in matches] == []
-        held = service.dispatcher._router.statistics()
+        held = service.dispatcher.router.statistics()
         assert (held.patterns.patterns, held.filters.nodes) == (0, 0)
         assert service.statistics().subscriptions == 0
 

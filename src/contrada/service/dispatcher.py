@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -32,7 +32,7 @@ from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.routing import router_messages as messages
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
-from contrada.routing.router import Router, RouterStatistics
+from contrada.routing.router import Router
 from contrada.routing.tables.poset import form_of
 from contrada.service.clock import wall_clock_us
 from contrada.service.dispatch_routes import LINK_DOWN, Carried, LinkRoute, Pending, Route
@@ -75,7 +75,8 @@ class Dispatcher:
     ) -> None:
         """`router` must be new; without one it is a server of no network."""
         self.limits = limits
-        self._router = router or new_router()
+        self.router = router or new_router()
+        """To be read only: its events go through the dispatcher."""
         self._links: dict[messages.Neighbour, LinkRoute] = {}
         self._routes: dict[str, dict[str, Route[Any]]] = {}
         self._names = itertools.count(1)
@@ -90,7 +91,7 @@ class Dispatcher:
         self._listeners: dict[
             str, Callable[[messages.DeliverQuestion | messages.NotifyClient], None]
         ] = {}
-        self._deadlines = Deadlines(lambda: self._router.question_due_us, self._expire_questions)
+        self._deadlines = Deadlines(lambda: self.router.question_due_us, self._expire_questions)
         self.on_offer: dict[Hashable, messages.Offer] = {}
         """The advertisements on offer, by their form."""
         self.followers: dict[Callable[[messages.Offer, bool], None], None] = {}
@@ -107,8 +108,8 @@ class Dispatcher:
         for route in dict.fromkeys(self._routes[client.name].values()):
             self.unsubscribe(route)
         del self._routes[client.name]
-        if self._listeners.pop(client.name, None) is not None and self._router.knows(client):
-            self._carry_out(self._router.handle(messages.ClientGone(client), wall_clock_us()))
+        if self._listeners.pop(client.name, None) is not None and self.router.knows(client):
+            self._carry_out(self.router.handle(messages.ClientGone(client), wall_clock_us()))
 
     def subscribe(
         self,
@@ -189,11 +190,11 @@ class Dispatcher:
     def due_us(self) -> int | None:
         """The time that must pass before patterns can continue; None if none waits."""
         # What is assembled here for a neighbour waits for the time that the neighbour asks about.
-        return self._router.due_us if self._patterns else None
+        return self.router.due_us if self._patterns else None
 
     def pass_time(self, time_us: int) -> list[Pending[Any]]:
         """Tells patterns that no earlier notification will be published."""
-        return self._carry_out(self._router.handle(messages.TimePassed(time_us), time_us))[0]
+        return self._carry_out(self.router.handle(messages.TimePassed(time_us), time_us))[0]
 
     def _place(
         self,
@@ -234,7 +235,7 @@ class Dispatcher:
             name, route.names = route.names[-1], route.names[:-1]
             self.request(route.client, withdrawal(name))
             # In pieces: clearing everything at once would block the loop.
-            self._router.maintain(UPKEEP_UNITS)
+            self.router.maintain(UPKEEP_UNITS)
         return bool(route.names)
 
     def publish(
@@ -256,10 +257,10 @@ class Dispatcher:
         an error; a neighbour's link gets its refusals. Cost: one match for each notification, and
         little for each entry of a queue.
         """
-        effects = self._router.handle(messages.Received(origin, message), now_us)
+        effects = self.router.handle(messages.Received(origin, message), now_us)
         self._since_upkeep += len(message.notifications)
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
-            self._router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
+            self.router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
             self._since_upkeep = 0
         pending, refused = self._carry_out(effects)
         if isinstance(origin, messages.Neighbour):
@@ -329,7 +330,7 @@ class Dispatcher:
         link = LinkRoute(event.neighbour, queue, say, refuse, self._dropped)
         queue.keeper = link
         self._links[event.neighbour] = link
-        _, refused = self._carry_out(self._router.handle(event, wall_clock_us()))
+        _, refused = self._carry_out(self.router.handle(event, wall_clock_us()))
         for each in refused:
             if each.event == event and each.reason is not messages.Reason.LOOP:
                 del self._links[event.neighbour]
@@ -342,20 +343,16 @@ class Dispatcher:
         if link.is_in_force:
             link.close()
             link.is_in_force = False
-            effects = self._router.handle(messages.LinkDown(link.neighbour), wall_clock_us())
+            effects = self.router.handle(messages.LinkDown(link.neighbour), wall_clock_us())
             del self._links[link.neighbour]
             _count_lost(self._carry_out(effects)[0])
 
-    def next_hops(self) -> Mapping[str, str]:
-        """The next hop to each server; the same object until it changes."""
-        return self._router.routes()
-
     def receive(self, link: LinkRoute, message: messages.Message) -> list[Pending[Any]]:
         """Handles any message of a neighbour but Publish. Returns matches without room."""
-        effects = self._router.handle(
+        effects = self.router.handle(
             messages.Received(link.neighbour, message), _now_us_for(message)
         )
-        self._router.maintain(UPKEEP_UNITS)
+        self.router.maintain(UPKEEP_UNITS)
         pending, refused = self._carry_out(effects)
         if isinstance(message, messages.Ask):
             self._deadlines.look()
@@ -369,7 +366,7 @@ class Dispatcher:
         Raises the error of a refusal: LimitError, UnsatisfiableFilterError, ServiceError. Messages
         about a query, from a client that listens, are never refused.
         """
-        effects = self._router.handle(messages.Received(client, message), _now_us_for(message))
+        effects = self.router.handle(messages.Received(client, message), _now_us_for(message))
         pending, refused = self._carry_out(effects)
         if pending:
             _count_lost(pending)
@@ -392,11 +389,11 @@ class Dispatcher:
         The client must listen. Raises LimitError, UnsatisfiableFilterError, ServiceError.
         """
         self.request(client, question)
-        self._router.maintain_descriptions(4 * UPKEEP_UNITS)  # The query looks at all of them.
+        self.router.maintain_descriptions(4 * UPKEEP_UNITS)  # The query looks at all of them.
         self._deadlines.look()
 
     def _expire_questions(self) -> None:
-        self._carry_out(self._router.handle(messages.DeadlinePassed(), _monotonic_us()))
+        self._carry_out(self.router.handle(messages.DeadlinePassed(), _monotonic_us()))
 
     def _report(self, change: messages.OfferChanged) -> None:
         form = form_of(change.offer)
@@ -436,19 +433,10 @@ class Dispatcher:
                 route.count_lost(QUEUE_FULL, lost)
         return lost
 
-    @property
-    def router(self) -> Router:
-        """The router, to be read only: its events go through the dispatcher."""
-        return self._router
-
-    def routing(self) -> RouterStatistics:
-        """The counts of its router. Cost: the size of the patterns' state."""
-        return self._router.statistics()
-
     def statistics(self) -> ServiceStatistics:
         """The counts so far."""
-        dropped = self._dropped + Counter(self._router.pattern_statistics().dropped)
-        dropped[EXPIRED_ON_ARRIVAL] = self._router.expired
+        dropped = self._dropped + Counter(self.router.pattern_statistics().dropped)
+        dropped[EXPIRED_ON_ARRIVAL] = self.router.expired
         return ServiceStatistics(
             self._published,
             self._subscriptions,

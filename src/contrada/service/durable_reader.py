@@ -105,7 +105,8 @@ class DurableReader(DurableSubscription[T]):
         self._arrived = asyncio.Event()
         self._ahead: deque[messages.LogEntry] = deque()
         self._read = self._prefetch  # since credit was granted
-        self._newest = 0  # the highest position that was given to the reader
+        self.newest = 0
+        """The highest position that was given to the caller."""
         self._has: dict[int, None] = {}
         self._still_has: set[int] = set()  # of that, what comes again since it is read anew
         self._last: int | None = None  # to be acknowledged when the next one is asked for
@@ -204,11 +205,6 @@ class DurableReader(DurableSubscription[T]):
         self._ahead.clear()
         self._arrived.set()
 
-    @property
-    def newest(self) -> int:
-        """The highest position that was given to the caller."""
-        return self._newest
-
     def restart(self) -> None:
         """Reads the log on another connection.
 
@@ -270,7 +266,7 @@ class DurableReader(DurableSubscription[T]):
                 {"subscription": self._name, "position": position, "reason": record.reason},
             )
             return None
-        self._newest = max(self._newest, position)
+        self.newest = max(self.newest, position)
         self._has[position] = None
         expires_us = item.envelope.expires_us
         if expires_us is not None and expires_us <= self._service.now_us():
@@ -341,8 +337,8 @@ class DurableReader(DurableSubscription[T]):
         if self._host is None:
             raise ServiceError("use a subscription inside its own `async with`")
         for each in positions:
-            if not isinstance(each, int) or not 0 < each <= self._newest:
-                reason = f"expected a position that this reader got, up to {self._newest}"
+            if not isinstance(each, int) or not 0 < each <= self.newest:
+                reason = f"expected a position that this reader got, up to {self.newest}"
                 raise InvalidValueError(each, reason)
         check_loop(self._loop)
         return self._host

@@ -45,7 +45,8 @@ class EnvelopeFactory:
             self._prefix = f"{publisher}.{token}"
         self.stays = False
         """Whether a broker may not change the name."""
-        self._sequence = 0
+        self.sequence = 0
+        """The highest number in use, as far as known."""
         self._time_us = 0
         self._passed_us = time.monotonic_ns() // 1000
         self.has_told_time = False
@@ -83,12 +84,12 @@ class EnvelopeFactory:
             if given.id:
                 envelope = replace(given, time_us=time_us)
             else:
-                self._sequence += 1
+                self.sequence += 1
                 # What is filled in is right: checking it again would take twice as long.
                 envelope = given.__copy__()  # type: ignore[attr-defined]
-                force_setattr(envelope, "id", f"{self._prefix}.{self._sequence}")
+                force_setattr(envelope, "id", f"{self._prefix}.{self.sequence}")
                 force_setattr(envelope, "publisher", self.publisher)
-                force_setattr(envelope, "sequence", self._sequence)
+                force_setattr(envelope, "sequence", self.sequence)
                 force_setattr(envelope, "time_us", time_us)
             stamped.append(each.with_envelope(envelope))
         return stamped if self._sign is None else [*map(self._sign, stamped)]
@@ -99,11 +100,11 @@ class EnvelopeFactory:
         Otherwise, and with a signer, the result of `best_effort`. Raises as `notification_of`.
         """
         if type(item) is dict and self._sign is None:
-            number = self._sequence + 1
+            number = self.sequence + 1
             name = f"{self._prefix}.{number}"
             packed = packed_at_once(item, name, self.publisher, number, self.now_us())
             if packed is not None:
-                self._sequence = number
+                self.sequence = number
                 self.has_told_time = True
                 return packed
         return self.best_effort(notification_of(item))
@@ -118,14 +119,9 @@ class EnvelopeFactory:
         (stamped,) = self.stamped((notification,), self.now_us())
         return stamped
 
-    @property
-    def sequence(self) -> int:
-        """The highest number in use, as far as known."""
-        return self._sequence
-
     def go_on_after(self, sequence: int) -> None:
         """Numbers the next notification above this one, which was used before a restart."""
-        self._sequence = max(self._sequence, sequence)
+        self.sequence = max(self.sequence, sequence)
 
     def now_us(self) -> int:
         """The time of the clock, never backwards, and never constant for long."""

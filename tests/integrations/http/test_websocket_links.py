@@ -75,7 +75,7 @@ async def test_links_over_websocket_are_made_again() -> None:
         subscriber = await stack.enter_async_context(connect(south.address))
         events = await stack.enter_async_context(subscriber.subscribe("a >= 0"))
         for _ in range(2):
-            await until(lambda: north.dispatcher.routing().filters.nodes == 1)
+            await until(lambda: north.dispatcher.router.statistics().filters.nodes == 1)
             sent = [{"a": n, "b": "x" * 1_000} for n in range(3_000)]
             await publisher.publish_batch(sent)
             assert [dict(await anext(events)) for _ in sent] == sent
@@ -109,7 +109,7 @@ async def test_commands_accept_websocket_addresses() -> None:
         )
         try:
             await until(lambda: len(north.neighbours) == 1 and len(north.clients()) == 1)
-            await until(lambda: north.dispatcher.routing().filters.nodes == 1)
+            await until(lambda: north.dispatcher.router.statistics().filters.nodes == 1)
             async with connect(to) as publisher:
                 while reader.returncode is None:  # Until the subscription has come there.
                     await publisher.publish({"a": 1})

@@ -120,7 +120,7 @@ class BrokerLogs:
         self._host = host
         for neighbour in self._channels:
             host.link_up(neighbour)
-        host.change_routes(self._dispatcher.next_hops())
+        host.change_routes(self._dispatcher.router.routes())
         return host
 
     @property
@@ -214,7 +214,7 @@ class BrokerLogs:
     def update_routes(self) -> None:
         """Takes over the present routes of the router."""
         if self._host is not None:
-            self._host.change_routes(self._dispatcher.next_hops())
+            self._host.change_routes(self._dispatcher.router.routes())
 
     def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
         """Handles a neighbour's message. Raises StoreError where the store cannot be opened."""

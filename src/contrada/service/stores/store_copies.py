@@ -128,7 +128,7 @@ def look_at(place: str | Path, *, deep: bool) -> StoreShown:
             if not check_sum(name, value, summed):
                 damaged[str(name)] = "the note has another checksum"
         if deep:
-            damaged |= tables.faults
+            damaged |= tables.faults()
             for number, of in heads.items():
                 for fault in _faults(of, tables.records(number, of.first)):
                     damaged[f"{of.name}, {fault.position}"] = fault.reason

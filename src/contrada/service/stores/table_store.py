@@ -53,12 +53,8 @@ class Tables:
     notes: list[tuple[str, bytes, int]]
     records: Callable[[int, int], Iterator[stored.StoredRow]]
     all_records: Callable[[], Iterator[tuple[int, int, int, int, int, bytes]]]
-    find_faults: Callable[[], dict[str, str]] = dict
-
-    @property
-    def faults(self) -> dict[str, str]:
-        """Cost: a pass over the whole database."""
-        return self.find_faults()
+    faults: Callable[[], dict[str, str]] = dict
+    """Cost: a pass over the whole database."""
 
 
 class TableLog(stored.LogHead):
