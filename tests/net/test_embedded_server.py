@@ -30,7 +30,7 @@ from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.embedded_broker import EmbeddedBroker
 from contrada.net.broker.neighbours import Membership
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
-from contrada.routing.router import Strategy
+from contrada.routing.router import Router, Strategy
 from contrada.service import ConnectionState, Service, backoff
 from contrada.service.dispatch_routes import LINK_DOWN
 from tests.asynchronous import TEST_S_MAX, on_loop, until
@@ -69,6 +69,12 @@ def limited(service: Service, limits: BrokerLimits) -> Service:
 
 
 # --- opening --------------------------------------------------------------------------------------
+
+
+def filters_at(service: ct.Service) -> int:
+    """The filters in the tables of a service with neighbours."""
+    router: Router = service._server.dispatcher.router  # type: ignore[attr-defined]
+    return router.statistics().filters.nodes
 
 
 @on_loop
@@ -256,8 +262,7 @@ async def test_a_lost_link_is_reported_and_restored() -> None:
                 await until(partial(know, [broker], 2))
                 await client.publish({"a": incarnation})
                 assert (await events.next(10))["a"] == incarnation
-                router = service._server.dispatcher.router  # type: ignore[attr-defined]
-                await until(lambda router=router: router.statistics().filters.nodes == 2)
+                await until(lambda: filters_at(service) == 2)
                 await service.publish({"b": incarnation})
                 assert (await theirs.next(10))["b"] == incarnation
             await broker.stop()
