@@ -242,28 +242,19 @@ def _put(
     name: str, scalars: Iterable[Value], found: dict[str, list[Value]], options: ReadOptions
 ) -> None:
     name = options.rename.get(name, name)
-    declared = options.converter(name) if name in options.types else None
+    convert = options.converter(name) if name in options.types else None
     values = found.setdefault(name, [])
-    takes_numbers = options.takes_numbers(name)
+    kinds = (int, float, str) if options.takes_numbers(name) else (str,)
     for scalar in scalars:
-        if takes_numbers and type(scalar) in (int, float):
-            values.append(_convert(name, scalar, declared))
-        elif not isinstance(scalar, str):
-            values.append(scalar)
-        elif scalar in options.absent:
+        if isinstance(scalar, str) and scalar in options.absent:
             continue
-        elif declared is None:
+        if convert is None or type(scalar) not in kinds:
             values.append(scalar)
-        else:
-            values.append(_convert(name, scalar, declared))
-
-
-def _convert(name: str, given: Any, declared: Any) -> Value:
-    try:
-        value: Value = declared(given)
-    except ContradaError as error:
-        raise InvalidNotificationError(name, given, str(error)) from None
-    return value
+            continue
+        try:
+            values.append(convert(scalar))
+        except ContradaError as error:
+            raise InvalidNotificationError(name, scalar, str(error)) from None
 
 
 def decode_object(line: str) -> dict[str, Any]:
@@ -276,9 +267,13 @@ def _decode(line: str) -> Any:
         return _DECODER.decode(line)
     except json.JSONDecodeError as error:
         found = repr(line[error.pos]) if error.pos < len(line) else "the end of the line"
-        raise ParseError(error.lineno, error.colno, found, _expected(error.msg)) from None
-    except LiteralError as error:
-        at = _column(line, error.literal) - 1
+        expected = error.msg.removeprefix("Expecting ")
+        if expected == error.msg:
+            expected = f"one JSON object ({error.msg.lower()})"
+        raise ParseError(error.lineno, error.colno, found, expected) from None
+    except LiteralError as error:  # The first such literal outside of texts.
+        places = (each.start() for each in _TOKEN.finditer(line) if each.group() == error.literal)
+        at = next(places, 0)
         before = line[:at]
         row, column = before.count("\n") + 1, at - before.rfind("\n")
         raise ParseError(row, column, error.found, error.expected) from None
@@ -290,19 +285,6 @@ def _object(content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ParseError(1, 1, f"a JSON {_kind(content)}", "a JSON object")
     return content
-
-
-def _column(line: str, literal: str) -> int:
-    """Returns the column of the first such literal outside of texts."""
-    places = (token.start() for token in _TOKEN.finditer(line) if token.group() == literal)
-    return next(places, 0) + 1
-
-
-def _expected(message: str) -> str:
-    """Returns the input that the decoder expected, from its message."""
-    if message.startswith("Expecting "):
-        return message.removeprefix("Expecting ")
-    return f"one JSON object ({message.lower()})"
 
 
 def _int(literal: str) -> int:

@@ -51,13 +51,9 @@ _ODD_NUMBER: Final = re.compile(r"[+-]?0[0-9]|\+[0-9]")
 _BEGINS_LITERAL: Final = frozenset("-0123456789")
 _INTEGER_CHARS_MAX: Final = len(str(INT_MIN))
 _SPECIAL_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_TIME: Final = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)", re.ASCII
-)
 _LOCAL_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
+_TIME: Final = re.compile(_LOCAL_TIME.pattern + r"(Z|[+-]\d\d:?\d\d)", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-
-
 TIME_WITH_ZONE: Final = "a time with a zone, like 2013-01-01T05:00:00Z"
 
 
@@ -129,27 +125,24 @@ def in_zone(local: datetime, zone: str, text: str) -> datetime:
     return found
 
 
-def _since_1970(unit_us: int) -> Converter:
-    def epoch_value(given: str | int | float) -> Value:
-        """Declared `epoch…`: a number, rounded to microseconds."""
-        number = _number(given) if isinstance(given, str) else given
-        try:
-            if number is None:
-                raise ValueError
-            # The digits that were written, not the double's.
-            exact = Decimal(given if isinstance(given, str) else repr(given)) * unit_us
-            return datetime_of(int(exact.to_integral_value()))
-        except (ValueError, ArithmeticError, ContradaError):
-            reason = "expected a number of seconds, or of parts of them, since 1970"
-            raise InvalidValueError(given, reason) from None
-
-    return epoch_value
+def epoch_value(given: str | int | float, *, unit_us: int) -> Value:
+    """Declared `epoch…`: a number of a unit since 1970, rounded to microseconds."""
+    number = _number(given) if isinstance(given, str) else given
+    try:
+        if number is None:
+            raise ValueError
+        # The digits that were written, not the double's.
+        exact = Decimal(given if isinstance(given, str) else repr(given)) * unit_us
+        return datetime_of(int(exact.to_integral_value()))
+    except (ValueError, ArithmeticError, ContradaError):
+        reason = "expected a number of seconds, or of parts of them, since 1970"
+        raise InvalidValueError(given, reason) from None
 
 
 EPOCHS: Final[Mapping[str, Converter]] = {
-    "epoch": _since_1970(10**6),
-    "epoch_ms": _since_1970(10**3),
-    "epoch_us": _since_1970(1),
+    "epoch": partial(epoch_value, unit_us=10**6),
+    "epoch_ms": partial(epoch_value, unit_us=10**3),
+    "epoch_us": partial(epoch_value, unit_us=1),
 }
 """Times as numbers: seconds, milliseconds or microseconds since 1970 in UTC."""
 
@@ -246,37 +239,14 @@ class ReadOptions:
     document_limits: DocumentLimits = _DOCUMENT_LIMITS
 
     def __post_init__(self) -> None:
-        self._check_signs()
-        self._check_strategy()
-        if self.zone is not None:
-            zone_of(self.zone)
-        for name, type_name in self.types.items():
-            if type_name not in CONVERTERS:
-                known = ", ".join(CONVERTERS)
-                raise InputError(
-                    "types", f"attribute {name!r}: found {type_name!r}, expected one of {known}"
-                )
-        named = () if self.time is None else (self.time,)
-        for name in (*self.types, *named, *self.rename.values()):
-            check_user_name(name)
-        Notification.with_marks(
-            self.add, self.marks
-        )  # Checks the attributes that every record gets.
-        if self.time in self.add:
-            self.envelope(self.add)
-
-    def _check_signs(self) -> None:
         for what, sign, sizes in (
             ("delimiter", self.delimiter, {1}),
             ("quote", self.quote, {0, 1}),
         ):
             if len(sign) not in sizes or not sign.isascii() or sign in ("\n", "\r", "\0"):
-                reason = f"found {sign!r}, expected one ASCII character"
-                raise InputError(what, reason)
+                raise InputError(what, f"found {sign!r}, expected one ASCII character")
         if self.delimiter == self.quote:
             raise InputError("quote", f"found {self.quote!r}, which is the delimiter too")
-
-    def _check_strategy(self) -> None:
         if self.strategy not in STRATEGIES:
             known = ", ".join(STRATEGIES)
             raise InputError("strategy", f"found {self.strategy!r}, expected one of {known}")
@@ -286,6 +256,21 @@ class ReadOptions:
             compiled(self.stylesheet)
         if self.schema is not None:
             validator_of(self.schema)
+        if self.zone is not None:
+            zone_of(self.zone)
+        for name, type_name in self.types.items():
+            if type_name not in CONVERTERS:
+                expected = f"expected one of {', '.join(CONVERTERS)}"
+                reason = f"attribute {name!r}: found {type_name!r}, {expected}"
+                raise InputError("types", reason)
+        for name in (*self.types, *self.rename.values()):
+            check_user_name(name)
+        if self.time is not None:
+            check_user_name(self.time)
+        # Checks the attributes that every record gets.
+        Notification.with_marks(self.add, self.marks)
+        if self.time in self.add:
+            self.envelope(self.add)
 
     @property
     def is_flat(self) -> bool:
@@ -327,8 +312,8 @@ class ReadOptions:
         """Returns the attributes in the options. If no record has one of them, it is likely a
         typing error.
         """
-        named = {*self.types, *self.rename.values(), *({self.time} - {None})}
-        return {name for name in named if name is not None and name not in self.add}
+        named = {*self.types, *self.rename.values()} | ({self.time} if self.time else set())
+        return named - self.add.keys()
 
     def names_checked(self) -> set[str]:
         """Returns the attributes that can make a record bad by their values."""
@@ -365,13 +350,8 @@ class ReadOptions:
         attributes: Any = {**found, **self.add} if self.add else found
         envelope = UNSTAMPED if self.time is None else self.envelope(attributes)
         if self.marks:
-            return Notification.with_marks(
-                attributes,
-                marks=self.marks,
-                body=body,
-                content_type=content_type,
-                envelope=envelope,
-            )
+            parts: Any = {"body": body, "content_type": content_type, "envelope": envelope}
+            return Notification.with_marks(attributes, self.marks, **parts)
         return Notification(attributes, body=body, content_type=content_type, envelope=envelope)
 
     def envelope(self, attributes: Mapping[str, object]) -> Envelope:

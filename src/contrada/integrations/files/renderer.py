@@ -6,7 +6,6 @@ Source: Erenkrantz 2001 §4.1.5 (SienaXMLRenderer), §6.
 """
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -22,7 +21,7 @@ from contrada.integrations.documents.document_shape import (
 )
 from contrada.integrations.documents.element_tree import Element, element_name
 from contrada.integrations.documents.entry_splitter import DocumentEntry, entries_in, entries_of
-from contrada.integrations.documents.naming_strategies import Original, base_of, is_escaping, named
+from contrada.integrations.documents.naming_strategies import base_of, is_escaping, named
 from contrada.integrations.documents.stylesheet import transformed
 from contrada.integrations.documents.text_names import Texts, note_repeated
 from contrada.integrations.documents.xml_slots import ElementPath, Walk, kind_of, outermost_repeated
@@ -62,22 +61,13 @@ class Renderer:
         self._values = SlotReader(self.options)
         self._keeps = is_escaping(self.options.strategy)
         self._report = DocumentReport()
-        self._walk = Walk(self._keeps, self._report.repeated, self.options.document_limits)
-
-    @property
-    def repeated(self) -> dict[str, int]:
+        self.repeated = self._report.repeated
         """The largest number of same-named children of one parent, by the path to them."""
-        return self._report.repeated
-
-    @property
-    def lost(self) -> Counter[str]:
+        self.lost = self._report.lost
         """The number of values that the strategy `last` omitted, by name."""
-        return self._report.lost
-
-    @property
-    def names(self) -> dict[str, Original]:
+        self.names = self._report.names
         """The originals of all generated names."""
-        return self._report.names
+        self._walk = Walk(self._keeps, self._report.repeated, self.options.document_limits)
 
     def render(
         self, what: Path | bytes | BinaryIO, source: str | None = None

@@ -62,14 +62,19 @@ class Column:
         self._codes = codes
 
     @cached_property
-    def _in_arrow(self) -> tuple[Any, Any]:
+    def in_arrow(self) -> tuple[Any, Any]:
+        """The values for Arrow, None if it can hold none of them; and the rows with a value that
+        is not among them, None if there are none.
+        """
         values, codes = self._values, self._codes
         array = odd = None
         kind: type
         held: set[type]
         found = set(map(type, values))
         kinds = found - {Missing}
-        if kinds == {int, float} and _are_doubles(values):
+        if kinds == {int, float} and all(
+            -EXACT_DOUBLE <= each <= EXACT_DOUBLE for each in values if type(each) is int
+        ):
             held, kind = kinds, float
         else:
             kind = next(iter(kinds)) if len(kinds) == 1 else self._most_common()
@@ -84,16 +89,6 @@ class Column:
             odd = np.array([type(v) not in (*held, Missing) for v in values], dtype=bool)
             odd = odd if codes is None else odd[codes]
         return array, odd
-
-    @property
-    def array(self) -> Any:
-        """The values for Arrow; None if Arrow can hold none of them."""
-        return self._in_arrow[0]
-
-    @property
-    def odd(self) -> Any:
-        """The rows with a value that is not in the array; None if there are none."""
-        return self._in_arrow[1]
 
     def _most_common(self) -> type:
         """Returns the most common type that Arrow can hold; Missing if there is none."""
@@ -142,9 +137,7 @@ class Column:
     def largest(self, is_asked: Any) -> Any:
         """Returns the largest value of some rows, all of the same type, at least one."""
         values = self._values
-        if (
-            is_asked.all()
-        ):  # Then every value occurs in a row, except the last, which marks absence.
+        if is_asked.all():  # Every value occurs in a row, except the last, which marks absence.
             return max(values[:-1] if values[-1] is MISSING else values)
         held = is_asked
         if self._codes is not None:
@@ -159,7 +152,8 @@ class ArrowColumn(Column):
         self._held = array
 
     @property
-    def _in_arrow(self) -> tuple[Any, Any]:
+    def in_arrow(self) -> tuple[Any, Any]:
+        """As in `Column`."""
         return self._held, None
 
     def piece(self, before: bytes) -> tuple[ColumnPiece, Any]:
@@ -226,10 +220,9 @@ class ColumnBatch:
     def _matching_rows(self, index: Any) -> dict[int, list[int]]:
         """Returns the sorted keys of the rows that a filter matches."""
         rows, columns = len(self.lines), self.columns
-        arrays = {
-            name: column.array for name, column in columns.items() if column.array is not None
-        }
-        odd = [column.odd for column in columns.values() if column.odd is not None]
+        held_in_arrow = {name: column.in_arrow for name, column in columns.items()}
+        arrays = {name: array for name, (array, _) in held_in_arrow.items() if array is not None}
+        odd = [rows_apart for _, rows_apart in held_in_arrow.values() if rows_apart is not None]
         if not arrays and not odd:
             keys = sorted(index.match({}))
             return dict.fromkeys(range(rows), keys) if keys else {}
@@ -286,7 +279,3 @@ def _numbers(values: Sequence[Any], kinds: Any, *, is_float: Any) -> Any:
 
 _DOUBLE: Final = Struct("=d")
 _INT64: Final = Struct("=q")
-
-
-def _are_doubles(values: Sequence[Any]) -> bool:
-    return all(-EXACT_DOUBLE <= each <= EXACT_DOUBLE for each in values if type(each) is int)

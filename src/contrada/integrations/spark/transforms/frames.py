@@ -189,10 +189,11 @@ class WideRows:
                 self.odd |= _is_valid(array)
             elif kind == CONVERTED:
                 column = self._convert(array)
-                if column.array is not None:
-                    columns[name] = column.array
-                if column.odd is not None:
-                    self.odd |= column.odd
+                array, odd = column.in_arrow
+                if array is not None:
+                    columns[name] = array
+                if odd is not None:
+                    self.odd |= odd
                 self._whole[name] = column
             else:
                 columns[name] = self._valid_times(array) if kind == TIME else array
