@@ -336,15 +336,7 @@ class Service(AsyncResource):
     @overload
     def subscribe(  # type: ignore[overload-overlap]
         self,
-        subject: Interest[T],
-        where: Subscribable | Predicate[T] | None = None,
-        **queue: Unpack[QueueOptions],
-    ) -> Subscription[T]: ...
-
-    @overload
-    def subscribe(
-        self,
-        subject: type[T],
+        subject: Interest[T] | type[T],
         where: Subscribable | Predicate[T] | None = None,
         **queue: Unpack[QueueOptions],
     ) -> Subscription[T]: ...
@@ -439,12 +431,7 @@ class Service(AsyncResource):
 
     @overload
     def query(  # type: ignore[overload-overlap]
-        self, subject: Interest[T], where: Any = None, **options: Unpack[QueryOptions]
-    ) -> Answers[T]: ...
-
-    @overload
-    def query(
-        self, subject: type[T], where: Any = None, **options: Unpack[QueryOptions]
+        self, subject: Interest[T] | type[T], where: Any = None, **options: Unpack[QueryOptions]
     ) -> Answers[T]: ...
 
     @overload

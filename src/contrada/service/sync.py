@@ -225,16 +225,7 @@ class SyncService(SyncServiceBase):
     @overload
     def subscribe(  # type: ignore[overload-overlap]
         self,
-        subject: Interest[T],
-        where: Subscribable | Predicate[T] | None = None,
-        *,
-        timeout_s: float | None = None,
-        **queue: Unpack[QueueOptions],
-    ) -> SyncSubscription[T]: ...
-    @overload
-    def subscribe(
-        self,
-        subject: type[T],
+        subject: Interest[T] | type[T],
         where: Subscribable | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
@@ -320,11 +311,7 @@ class SyncService(SyncServiceBase):
 
     @overload
     def query(  # type: ignore[overload-overlap]
-        self, subject: Interest[T], where: Any = None, **options: Unpack[QueryOptions]
-    ) -> SyncAnswers[T]: ...
-    @overload
-    def query(
-        self, subject: type[T], where: Any = None, **options: Unpack[QueryOptions]
+        self, subject: Interest[T] | type[T], where: Any = None, **options: Unpack[QueryOptions]
     ) -> SyncAnswers[T]: ...
     @overload
     def query(
