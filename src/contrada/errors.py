@@ -22,8 +22,7 @@ class InvalidValueError(ContradaError):
 
     def __init__(self, value: object, reason: str) -> None:
         super().__init__(f"{_shown(value)}: {reason}")
-        self.value = value
-        self.reason = reason
+        self.value, self.reason = value, reason
 
 
 class InvalidNameError(ContradaError):
@@ -31,8 +30,7 @@ class InvalidNameError(ContradaError):
 
     def __init__(self, name: object, reason: str) -> None:
         super().__init__(f"attribute name {_shown(name)}: {reason}")
-        self.name = name
-        self.reason = reason
+        self.name, self.reason = name, reason
 
 
 class InvalidNotificationError(ContradaError):
@@ -40,9 +38,7 @@ class InvalidNotificationError(ContradaError):
 
     def __init__(self, name: object, value: object, reason: str) -> None:
         super().__init__(f"attribute {_shown(name)} = {_shown(value)}: {reason}")
-        self.name = name
-        self.value = value
-        self.reason = reason
+        self.name, self.value, self.reason = name, value, reason
 
 
 class AttributeValueError(ContradaError):
@@ -51,9 +47,7 @@ class AttributeValueError(ContradaError):
     def __init__(self, name: str, values: tuple[object, ...], expected: str) -> None:
         found = _shown(values[0]) if len(values) == 1 else f"{len(values) or 'no'} values"
         super().__init__(f"attribute {name!r}: expected {expected}, found {found}")
-        self.name = name
-        self.values = values
-        self.expected = expected
+        self.name, self.values, self.expected = name, values, expected
 
 
 class InvalidFilterError(ContradaError):
@@ -65,10 +59,7 @@ class InvalidFilterError(ContradaError):
         shown = ", ".join(_shown(_as_text(constant)) for constant in constants)
         place = f"attribute {name!r}: " if name is not None else ""
         super().__init__(f"{place}{operator} ({shown}): {reason}")
-        self.operator = operator
-        self.constants = constants
-        self.reason = reason
-        self.name = name
+        self.operator, self.constants, self.reason, self.name = operator, constants, reason, name
 
 
 class UnknownOperatorError(ContradaError):
@@ -77,8 +68,7 @@ class UnknownOperatorError(ContradaError):
     def __init__(self, operator: str, known: tuple[str, ...] = ()) -> None:
         hint = f"; known operators: {' '.join(known)}" if known else ""
         super().__init__(f"unknown operator {operator!r}{hint}")
-        self.operator = operator
-        self.known = known
+        self.operator, self.known = operator, known
 
 
 class ExtensionError(ContradaError):
@@ -86,8 +76,7 @@ class ExtensionError(ContradaError):
 
     def __init__(self, extension: str, reason: str) -> None:
         super().__init__(f"extension {extension!r}: {reason}")
-        self.extension = extension
-        self.reason = reason
+        self.extension, self.reason = extension, reason
 
 
 class ParseError(ContradaError):
@@ -97,10 +86,7 @@ class ParseError(ContradaError):
         self.what = f"found {found}, expected {expected}"
         """The message without the place."""
         super().__init__(f"line {line}, column {column}: {self.what}")
-        self.line = line
-        self.column = column
-        self.found = found
-        self.expected = expected
+        self.line, self.column, self.found, self.expected = line, column, found, expected
 
 
 class LimitError(ContradaError):
@@ -109,9 +95,7 @@ class LimitError(ContradaError):
     def __init__(self, limit: str, maximum: int, size: int | None = None) -> None:
         found = f", found {size}" if size is not None else ""
         super().__init__(f"more than {limit} = {maximum} allows{found}")
-        self.limit = limit
-        self.maximum = maximum
-        self.size = size
+        self.limit, self.maximum, self.size = limit, maximum, size
 
 
 class EncodingError(ContradaError):
@@ -119,8 +103,7 @@ class EncodingError(ContradaError):
 
     def __init__(self, what: str, reason: str, *, writing: bool = False) -> None:
         super().__init__(f"cannot {'write' if writing else 'read'} {what}: {reason}")
-        self.what = what
-        self.reason = reason
+        self.what, self.reason = what, reason
 
 
 class InputError(ContradaError):
@@ -131,10 +114,7 @@ class InputError(ContradaError):
     ) -> None:
         place = "".join(f":{number}" for number in (line, column) if number is not None)
         super().__init__(f"{source}{place}: {reason}")
-        self.source = source
-        self.line = line
-        self.column = column
-        self.reason = reason
+        self.source, self.line, self.column, self.reason = source, line, column, reason
 
 
 class InvalidCellError(InputError):
@@ -151,8 +131,7 @@ class InvalidCombinationError(ContradaError):
 
     def __init__(self, given: object, reason: str) -> None:
         super().__init__(f"{_shown(given)}: {reason}")
-        self.given = given
-        self.reason = reason
+        self.given, self.reason = given, reason
 
 
 class UnsatisfiableFilterError(ContradaError):
@@ -206,8 +185,7 @@ class AddressError(ContradaError):
 
     def __init__(self, address: str, expected: str) -> None:
         super().__init__(f"address {address!r}: expected {expected}")
-        self.address = address
-        self.expected = expected
+        self.address, self.expected = address, expected
 
 
 class ConnectionFailedError(ServiceError):
@@ -222,10 +200,8 @@ class ConnectionFailedError(ServiceError):
         self, address: str, reason: str, *, may_be_published: bool = False, fault: str = ""
     ) -> None:
         super().__init__(f"{address}: {reason}")
-        self.fault = fault
-        self.address = address
-        self.reason = reason
-        self.may_be_published = may_be_published
+        self.fault, self.address = fault, address
+        self.reason, self.may_be_published = reason, may_be_published
 
 
 class ProtocolError(ServiceError):
@@ -268,11 +244,8 @@ class CannotPublishError(ServiceError):
         reason = reason or f"the durable subscription {subscription!r} is full"
         held = f": it keeps {records} records, {held_bytes} bytes" if records else ""
         super().__init__(reason + held)
-        self.reason = reason
-        self.may_be_published = may_be_published
-        self.subscription = subscription
-        self.records = records
-        self.held_bytes = held_bytes
+        self.reason, self.may_be_published = reason, may_be_published
+        self.subscription, self.records, self.held_bytes = subscription, records, held_bytes
 
 
 class CannotSubscribeError(ServiceError):
@@ -304,8 +277,7 @@ class InvalidObventError(ContradaError):
 
     def __init__(self, type_name: str, reason: str) -> None:
         super().__init__(f"obvent type {type_name!r}: {reason}")
-        self.type_name = type_name
-        self.reason = reason
+        self.type_name, self.reason = type_name, reason
 
 
 class EngineError(ContradaError):
@@ -324,9 +296,7 @@ class NotVerifiedError(ContradaError):
 
     def __init__(self, reason: str, publisher: str, id_: str) -> None:
         super().__init__(f"notification {_shown(id_)} of {_shown(publisher)}: {reason}")
-        self.reason = reason
-        self.publisher = publisher
-        self.id = id_
+        self.reason, self.publisher, self.id = reason, publisher, id_
 
 
 class MissingRequirementError(ContradaError):
@@ -334,8 +304,7 @@ class MissingRequirementError(ContradaError):
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what} is missing: {remedy}")
-        self.what = what
-        self.remedy = remedy
+        self.what, self.remedy = what, remedy
 
 
 class RefusedRequestError(ContradaError):
@@ -348,8 +317,7 @@ class RefusedRequestError(ContradaError):
         self, status: int, reason: str, *, headers: dict[str, str] | None = None, **details: object
     ) -> None:
         super().__init__(reason)
-        self.status = status
-        self.reason = reason
+        self.status, self.reason = status, reason
         self.headers = headers or {}
         self.details = details
 
@@ -367,10 +335,7 @@ class RefusedRuleError(ContradaError):
             shown = f": {found.what}"
         at = f"{place}: " if place else ""
         super().__init__(f"{dialect}: {at}{reason}{shown}")
-        self.dialect = dialect
-        self.reason = reason
-        self.found = found
-        self.place = place
+        self.dialect, self.reason, self.found, self.place = dialect, reason, found, place
 
 
 _SHOWN_MAX = 80

@@ -104,8 +104,7 @@ class AccessPoint:
         causality: Causality,
         limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
-        self.name = name
-        self._limits = limits
+        self.name, self._limits = name, limits
         self.outcomes: list[Confirmed | Failed] = []
         self.shipments: list[Shipment] = []
         self.duplicates = 0

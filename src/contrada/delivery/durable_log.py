@@ -132,9 +132,7 @@ class DurableLog:
         """Continues an existing log: unacknowledged records are handed out again."""
         if retention.dead_letter == name:
             raise InvalidValueError(name, "a subscription cannot be its own dead letter")
-        self.name = name
-        self._limits = limits
-        self.retention = retention
+        self.name, self._limits, self.retention = name, limits, retention
         self.statistics = DurableLogStatistics()
         self.has_ended = False
         self.is_stuck = False  # the last `take` could not read all

@@ -52,9 +52,7 @@ class DurableTable:
     def __init__(
         self, name: str, own: LogOwner, notes: Notes, limits: DeliveryLimits = DeliveryLimits()
     ) -> None:
-        self.name = name
-        self._limits = limits
-        self.own = own
+        self.name, self._limits, self.own = name, limits, own
         self.owners: dict[str, LogOwner] = {name: own}
         self.left_out = 0
         self._notes = notes

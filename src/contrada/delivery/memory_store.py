@@ -75,8 +75,7 @@ class MemoryStore:
     def __init__(self, bytes_max: int = MEMORY_BYTES_MAX, *, survives: bool = True) -> None:
         """`survives`: synced changes survive `crash`, as on a disk."""
         self.is_full = False
-        self._bytes_max = bytes_max
-        self._survives = survives
+        self._bytes_max, self._survives = bytes_max, survives
         self._stable = _Disk()
         self._current = _Disk()
         self._group: list[_DiskStep] = []

@@ -94,8 +94,7 @@ class Outbox:
     def __init__(
         self, name: str, store: Store | None, limits: DeliveryLimits = DeliveryLimits()
     ) -> None:
-        self._limits = limits
-        self.name = name
+        self._limits, self.name = limits, name
         self.lost = 0
         self._store = store
         self._notes = Notes(store)

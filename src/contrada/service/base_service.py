@@ -189,8 +189,7 @@ class BatchSorter:
         publish: Callable[[str, Notification, str | None], Any],
         make: Callable[[Item], Any] = notification_of,
     ) -> None:
-        self._publish = publish
-        self._make = make
+        self._publish, self._make = publish, make
         self._elsewhere: dict[int, str] = {}
 
     def made(self, item: Item) -> Any:

@@ -15,8 +15,7 @@ class Budget:
     def __init__(self, bytes_max: int, on_change: Callable[[int], None] | None = None) -> None:
         """`on_change` is called with each change of the held bytes."""
         self.held_bytes = 0
-        self._bytes_max = bytes_max
-        self._on_change = on_change
+        self._bytes_max, self._on_change = bytes_max, on_change
         self._hindered: dict[Hashable, Callable[[], None]] = {}
 
     def admits(self, size: int, queue: Hashable, relieve: Callable[[], None]) -> bool:

@@ -137,8 +137,7 @@ class DeliveryHost:
             name, incarnation=now_us(), store=store, sequencer=sequencer, limits=limits
         )
         self.readers: dict[str, LogReader] = {}
-        self.store = store
-        self._now_us = now_us
+        self.store, self._now_us = store, now_us
         self._dispatcher, self._client = dispatcher, client
         self._tokens = itertools.count(1)
         self._no_store, self._tell, self._wait_for_network = no_store, tell, wait_for_network

@@ -85,10 +85,8 @@ class DurableReader(DurableSubscription[T]):
         **options: Unpack[DurableOptions],
     ) -> None:
         """Raises ServiceError for options that exclude each other."""
-        self._service = service
-        self._filters = filters
-        self._reader = reader
-        self._residue = residue
+        self._service, self._filters = service, filters
+        self._reader, self._residue = reader, residue
         # None is the same as nothing said.
         self._options: dict[str, Any] = {
             name: said for name, said in options.items() if said is not None

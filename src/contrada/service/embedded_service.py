@@ -393,8 +393,6 @@ class LocalQueue(SubscriptionQueue[Any]):
 class EmbeddedSubscription(QueuedSubscription[T]):
     """A subscription of the embedded service, to filters or to a pattern."""
 
-    __slots__ = ("_route", "_service", "pattern")
-
     def __init__(
         self,
         service: EmbeddedService,
@@ -406,8 +404,7 @@ class EmbeddedSubscription(QueuedSubscription[T]):
     ) -> None:
         queue = service.queue_of(self, settings)
         super().__init__(filters, queue, reader, residue)
-        self.pattern = pattern
-        self._service = service
+        self.pattern, self._service = pattern, service
         self._route: Route[Any] | None = None
 
     async def _enter(self) -> None:

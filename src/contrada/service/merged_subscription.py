@@ -30,8 +30,6 @@ MERGED_WAITING_MAX: Final = 256
 class MergedSubscription(QueuedSubscription[Any]):
     """The notifications of a service and of its disseminations, each once."""
 
-    __slots__ = ("_came", "_carried", "_own", "_room", "_works")
-
     def __init__(
         self,
         own: Subscription[Notification],
@@ -45,8 +43,7 @@ class MergedSubscription(QueuedSubscription[Any]):
         )
         queue.keeper = self
         super().__init__(filters, queue, reader, residue)
-        self._own = own
-        self._carried = carried
+        self._own, self._carried = own, carried
         self._came = Duplicates()
         self._room = asyncio.Semaphore(MERGED_WAITING_MAX)
         self._works: list[asyncio.Task[None]] = []

@@ -51,8 +51,7 @@ class LocalOfferBoard:
         self.on_offer = dispatcher.on_offer
         self._following: dict[FollowedOffers, None] = {}
         self._exchange = dispatcher
-        self._client = client
-        self._require_open = require_open
+        self._client, self._require_open = client, require_open
         self._identities = itertools.count(1)
         dispatcher.followers[self._changed] = None
 
@@ -91,8 +90,7 @@ class HeldOffering(Offering):
     """An advertisement of a service."""
 
     def __init__(self, market: OfferBoard, offer: Offer) -> None:
-        self._market = market
-        self._offer = offer
+        self._market, self._offer = market, offer
         self._identity: str | None = None
         self._ended = False
         self._changing = asyncio.Lock()

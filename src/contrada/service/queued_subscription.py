@@ -41,23 +41,6 @@ class QueuedSubscription(Subscription[T]):
     the former ones.
     """
 
-    __slots__ = (
-        "_changing",
-        "_delivered",
-        "_dropped",
-        "_failed",
-        "_failure",
-        "_filters",
-        "_loop",
-        "_next",
-        "_opened",
-        "_reader",
-        "_reconnects",
-        "_residue",
-        "_updating",
-        "outlet",
-    )
-
     def __init__(
         self,
         filters: Filter | FilterSet,
@@ -68,9 +51,7 @@ class QueuedSubscription(Subscription[T]):
         self._filters = filters
         self._next: Filter | FilterSet | None = None
         self._updating: asyncio.Task[None] | None = None
-        self.queue = queue
-        self._reader = reader
-        self._residue = residue
+        self.queue, self._reader, self._residue = queue, reader, residue
         self._opened = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changing: asyncio.Lock | None = None

@@ -81,8 +81,7 @@ class SyncResource(Generic[H]):
     """A resource of a service, in force inside `with`, or from `open` to `close`."""
 
     def __init__(self, service: ServiceThread, held: H, timeout_s: float | None = None) -> None:
-        self._service = service
-        self._held = held
+        self._service, self._held = service, held
         self._timeout_s = checked_timeout(timeout_s)
         self._is_open = False
         self._is_closed = False
@@ -156,8 +155,7 @@ class BackgroundHandler:
     """A handler that runs until its subscription ends, or until `stop`."""
 
     def __init__(self, service: ServiceThread, task: "asyncio.Task[None]") -> None:
-        self._service = service
-        self._task = task
+        self._service, self._task = service, task
 
     @property
     def is_running(self) -> bool:

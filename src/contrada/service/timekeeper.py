@@ -16,8 +16,7 @@ class Timekeeper:
     def __init__(self, dispatcher: Dispatcher, now_us: Callable[[], int], wait_s: float) -> None:
         """`now_us` is monotonic; `wait_s` bounds the wait of a match for a full queue."""
         self._exchange = dispatcher
-        self._now_us = now_us
-        self._wait_s = wait_s
+        self._now_us, self._wait_s = now_us, wait_s
         self._task: asyncio.Task[None] | None = None
         self._until_us = 0
         self._is_due_before = asyncio.Event()

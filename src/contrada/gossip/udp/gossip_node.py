@@ -505,8 +505,6 @@ class GossipNode(AsyncResource):
 class GroupSubscription(QueuedSubscription[Any]):
     """A subscription to the events of a group."""
 
-    __slots__ = ("_identity", "_node")
-
     def __init__(
         self,
         node: GossipNode,

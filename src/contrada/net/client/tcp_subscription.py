@@ -60,17 +60,6 @@ class SubscriptionHost(BrokerRequests, Protocol):
 class TcpSubscription(QueuedSubscription[Any]):
     """A subscription at a broker; its queue is bounded by the credit that it grants."""
 
-    __slots__ = (
-        "_lost_at_broker",
-        "_pattern",
-        "_read_bytes",
-        "_service",
-        "confirmed",
-        "identity",
-        "refusal",
-        "when_full",
-    )
-
     def __init__(
         self,
         service: SubscriptionHost,

@@ -242,9 +242,7 @@ class AnswerReader:
         distinct: bool,
         collated_max: int,
     ) -> None:
-        self._reader = reader
-        self._residue = residue
-        self._collated_max = collated_max
+        self._reader, self._residue, self._collated_max = reader, residue, collated_max
         self._seen: set[Notification] | None = set() if distinct else None
         self.unreadable = 0
         self.takes_all = residue is None and not distinct
@@ -281,8 +279,7 @@ class HeldAnswers(Answers[T]):
     """One query of a service, and its answers."""
 
     def __init__(self, client: QueryClient, asked: Ask) -> None:
-        self.asked = asked
-        self._client = client
+        self.asked, self._client = asked, client
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asking = asyncio.Lock()
         self._ready: deque[Any] = deque()
@@ -470,10 +467,8 @@ class SortedAnswers(_AnswersAtEnd):
         is_descending: bool,
     ) -> None:
         super().__init__(client, asked)
-        self._read = read
-        self._name = name
-        self._limit = limit
-        self._is_descending = is_descending
+        self._read, self._name = read, name
+        self._limit, self._is_descending = limit, is_descending
         self._collated_max = client.limits.collated_max
         self._held: list[Notification] = []
 

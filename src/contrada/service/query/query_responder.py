@@ -214,9 +214,7 @@ class HeldSource(SourceOffer):
         source: SourceLike,
         name: str,
     ) -> None:
-        self._responder = responder
-        self._offers = offers
-        self._name = name
+        self._responder, self._offers, self._name = responder, offers, name
         self._changing = asyncio.Lock()
         self._described: tuple[Offer, ...] = ()
         self._refreshing: asyncio.Task[None] | None = None
@@ -311,8 +309,7 @@ class _AnsweringWork:
     """One query at the sources of one service."""
 
     def __init__(self, responder: QueryResponder, ask: Ask) -> None:
-        self._responder = responder
-        self._ask = ask
+        self._responder, self._ask = responder, ask
         self._query = SourceQuery.of(ask.alternatives, ask.asker)
         self._room = ask.window
         self._has_room = asyncio.Event()

@@ -51,8 +51,7 @@ class RecordSource:
         if iter(records) is records:
             reason = "an iterator could answer one query only; give a list"
             raise ServiceError(f"cannot offer a {type(records).__name__}: {reason}")
-        self._records = records
-        self.fresh_s = fresh_s
+        self._records, self.fresh_s = records, fresh_s
         self._description = Fresh(
             lambda: described(map(notification_of, records)), description, fresh_s
         )

@@ -265,8 +265,7 @@ class _Check:
     ) -> None:
         self._covered_in = _names_in(filters) if is_covering else set[str]()
         self._is_everything = filters == EVERYTHING
-        self._filters = filters
-        self._shared = shared
+        self._filters, self._shared = filters, shared
         self._index: Index[int] | None = None
 
     def refused(

@@ -64,8 +64,7 @@ class TableLog(stored.LogHead):
 
     def __init__(self, name: str, number: int) -> None:
         super().__init__(name)
-        self.name = name
-        self.number = number
+        self.name, self.number = name, number
         self.rows: list[TableRow] = []
 
     def packed(self) -> bytes:
