@@ -15,9 +15,8 @@ import pytest
 from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, NotPermittedError, StoreError
 from contrada.integrations.mqtt.mqtt_bridge import CIRCLE, IN, OUT, MqttBridge
-from contrada.integrations.mqtt.mqtt_limits import MqttLimits
 from contrada.integrations.mqtt.mqtt_messages import TopicTemplate
-from contrada.integrations.mqtt.mqtt_session import MqttSession, parse_mqtt_address
+from contrada.integrations.mqtt.mqtt_session import MqttLimits, MqttSession, parse_mqtt_address
 from contrada.model.syntax import parse_filter
 from contrada.net.broker.broker import Broker
 from contrada.net.wire.tls import Tls

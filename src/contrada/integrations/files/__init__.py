@@ -10,10 +10,9 @@ from warnings import warn
 
 from contrada.integrations.files.csv_rows import CsvRows, read_rows
 from contrada.integrations.files.document_records import records_of_tree
-from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.json_objects import notification_of_object, read_objects
 from contrada.integrations.files.json_output import notification_of_shown, shown_text
-from contrada.integrations.files.lines import WHOLE, Part, open_lines, parts_of
+from contrada.integrations.files.lines import WHOLE, FileLimits, Part, open_lines, parts_of
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BadRecord, Record, plain_attributes, plain_time
 from contrada.integrations.files.record_files import FORMATS, check_name_of, format_of, read_file

@@ -60,11 +60,7 @@ class CsvBatchReader:
         # If every row is bad, the plain reader gives the reasons.
         kept = len(columns) - columns.count(None)
         self._is_hopeless = not stamp <= wanted or kept + len(options.add) > ATTRIBUTES_MAX
-        self._places = {
-            name: str(place)
-            for place, name in enumerate(columns)
-            if name is not None and name in wanted
-        }
+        self._places = {name: str(at) for at, name in enumerate(columns) if name and name in wanted}
         self._values = {
             name: converter(options.converter(name), options.is_absent, is_stamp=name in stamp)
             for name in wanted
@@ -149,7 +145,10 @@ class CsvBatchReader:
         return rows
 
     def _read_by_arrow(self, block: Block) -> ColumnBatch:
-        fallback = fallback_lines(block, self._options, single=len(self._columns) == 1)
+        fallback = unreadable_lines(block, single=len(self._columns) == 1)
+        quote, delimiter = self._options.quote.encode(), self._options.delimiter.encode()
+        if quote and quote in block.data:
+            fallback[_misquoted_lines(block, quote[0], delimiter[0])] = True
         has_breaks = block.starts is not None
         table, ragged = self._table(_blank_out(block, fallback), has_breaks=has_breaks)
         fallback[ragged] = True
@@ -222,7 +221,7 @@ def unreadable_lines(block: Block, *, single: bool) -> Any:
     data = np.frombuffer(block.data, np.uint8)
     found = np.diff(block.ends, prepend=-1) > LINE_BYTES_MAX
     if not is_utf_8(block.data):
-        found[_lines_at(block, np.flatnonzero(data >= 0x80))] = True
+        found[np.searchsorted(block.ends, np.flatnonzero(data >= 0x80))] = True
     if block.data.startswith(codecs.BOM_UTF8):
         found[0] = True
     if single:
@@ -231,29 +230,16 @@ def unreadable_lines(block: Block, *, single: bool) -> Any:
     return found
 
 
-def fallback_lines(block: Block, options: ReadOptions, *, single: bool) -> Any:
-    """Returns the lines that Arrow could split in another way than the plain reader."""
-    fallback = unreadable_lines(block, single=single)
-    quote, delimiter = options.quote.encode(), options.delimiter.encode()
-    if quote and quote in block.data:
-        data = np.frombuffer(block.data, np.uint8)
-        fallback[_misquoted_lines(block, data, quote[0], delimiter[0])] = True
-    return fallback
-
-
-def _lines_at(block: Block, places: Any) -> Any:
-    """Returns the positions of the lines that contain these bytes."""
-    return np.searchsorted(block.ends, places)
-
-
-def _misquoted_lines(block: Block, data: Any, quote: int, delimiter: int) -> Any:
-    """Returns the lines with quotes that neither enclose a cell nor are doubled within one.
+def _misquoted_lines(block: Block, quote: int, delimiter: int) -> Any:
+    """Returns the lines with quotes that Arrow could read in another way than the plain reader:
+    they neither enclose a cell nor are doubled within one.
 
     The odd quotes of a line open: before them is the beginning of a cell, or the quote that they
     double. The even quotes close, likewise.
     """
+    data = np.frombuffer(block.data, np.uint8)
     quotes = np.flatnonzero(data == quote)
-    lines = _lines_at(block, quotes)
+    lines = np.searchsorted(block.ends, quotes)
     firsts = np.flatnonzero(np.diff(lines, prepend=-1))
     counts = np.diff(np.append(firsts, len(lines)))
     opens = (np.arange(len(quotes)) - np.repeat(firsts, counts)) % 2 == 0

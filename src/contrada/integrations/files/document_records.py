@@ -17,11 +17,10 @@ from contrada.errors import ContradaError, InvalidNotificationError, LimitError,
 from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
 from contrada.integrations.documents.element_tree import Element, parsed, tree_of
 from contrada.integrations.documents.text_names import Texts, named_texts
-from contrada.integrations.files.file_limits import FileLimits
-from contrada.integrations.files.lines import DataFile, unpacked
+from contrada.integrations.files.lines import DataFile, FileLimits, unpacked
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
-from contrada.model import Notification, Value
+from contrada.model import Value
 
 T = TypeVar("T")
 
@@ -101,9 +100,8 @@ def _entries_of_tree(
     root: Element, size: int, source: str, options: ReadOptions
 ) -> Iterator[NumberedEntry | BadRecord]:
     try:
-        yield from enumerate(
-            named_texts(root, options.entries, size, options.document_limits), start=1
-        )
+        texts = named_texts(root, options.entries, size, options.document_limits)
+        yield from enumerate(texts, start=1)
     except ContradaError as error:
         yield bad_record(source, error, None)
 
@@ -120,7 +118,16 @@ def record_of_entry(
 ) -> Record | BadRecord:
     """Returns the record of an entry."""
     try:
-        return Record(source, number, _notification(texts, options))
+        found: dict[str, Value | list[Value]] = {}
+        for name, pieces in named_as_read(texts, options).items():
+            convert = options.converter(name)
+            try:
+                values = [convert(text) for text in pieces if not options.is_absent(text)]
+            except ContradaError as error:
+                raise InvalidNotificationError(name, pieces, str(error)) from None
+            if values:
+                found[name] = values[0] if len(values) == 1 else values
+        return Record(source, number, options.notification(found))
     except ContradaError as error:
         shown = "; ".join(f"{name}: {text}" for name, found in texts.items() for text in found)
         return bad_entry(source, options.entries, number, error, shown)
@@ -132,19 +139,6 @@ def bad_entry(
     """Returns the bad record for an entry, or for a document without entries."""
     entry = f"{entries} {number}: " if entries else ""
     return BadRecord(source, f"{entry}{error}", None, None, shown[:BAD_TEXT_CHARS_MAX])
-
-
-def _notification(texts: Texts, options: ReadOptions) -> Notification:
-    found: dict[str, Value | list[Value]] = {}
-    for name, pieces in named_as_read(texts, options).items():
-        convert = options.converter(name)
-        try:
-            values = [convert(text) for text in pieces if not options.is_absent(text)]
-        except ContradaError as error:
-            raise InvalidNotificationError(name, pieces, str(error)) from None
-        if values:
-            found[name] = values[0] if len(values) == 1 else values
-    return options.notification(found)
 
 
 def named_as_read(texts: Texts, options: ReadOptions) -> Texts:

@@ -12,8 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from contrada.integrations.files.file_limits import FileLimits
-from contrada.integrations.files.lines import Block, is_utf_8
+from contrada.integrations.files.lines import Block, FileLimits, is_utf_8
 from contrada.integrations.files.value_columns import (
     EXACT_DOUBLE,
     MISSING,

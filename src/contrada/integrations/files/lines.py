@@ -1,5 +1,7 @@
 """Lines of a file, cut as Spark's text reader cuts them: single, or as a `Block` of many.
 
+`FileLimits` bounds the readers of one source; it is part of its `ReadOptions`.
+
 A line ends at LF, CR LF or CR; a byte order mark at the start of the file is no part of it.
 Bytes that are not UTF-8 stay in the line as lone surrogates, so one bad line is reported and the
 rest of the file is read.
@@ -17,7 +19,44 @@ from typing import Any, BinaryIO, Final, Literal, Protocol
 import numpy as np
 
 from contrada.errors import InputError
-from contrada.integrations.files.file_limits import FileLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLimits:
+    """Limits of the readers of files."""
+
+    line_chars_max: int = 16 * 2**20
+    """Characters of a line or row. Beyond it: it is a bad record, and the next line is read."""
+
+    row_lines_max: int = 1_000
+    """Lines of a row of CSV. Beyond it: its first line is a bad record, and the next lines are
+    rows."""
+
+    columns_max: int = 10_000
+    """Columns of a CSV file. Beyond it: the file is a bad record as a whole."""
+
+    document_bytes_max: int = 64 * 2**20
+    """Bytes of a document, unpacked. Beyond it: the document is a bad record."""
+
+    block_bytes: int = 2**20
+    """Bytes read from a file at once. Beyond it: the next block takes the rest."""
+
+    bulk_after_bytes: int = 2**19
+    """Bytes that are read line by line; importing pyarrow takes as long. Beyond it: lines are read
+    in batches."""
+
+    fallback_share_max: float = 0.1
+    """Share of a block's lines that the batch reader leaves to the plain reader. Beyond it: Arrow
+    or msgspec reads the block."""
+
+    packed_records_max: int = 4_096
+    """Matched lines that are packed into columns together. Beyond it: the next lines are packed
+    separately."""
+
+    packed_bytes_max: int = 4 * 2**20
+    """Bytes of matched lines that are packed into columns together. Beyond it: the next lines are
+    packed separately."""
+
 
 FIRST_BLOCK_BYTES: Final = 2**16
 """Bytes of a file's first block, so that the first records appear soon. Beyond it: the next block

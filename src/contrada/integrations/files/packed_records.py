@@ -55,8 +55,7 @@ class WrittenRows(NamedTuple):
         """Returns some of the rows."""
         order = pa.array(rows)
         times = None if self.times_us is None else self.times_us[rows]
-        columns = (each.take(order) for each in (self.notifications, self.attributes))
-        notifications, attributes = columns
+        notifications, attributes = self.notifications.take(order), self.attributes.take(order)
         return WrittenRows(self.is_odd[rows], notifications, times, attributes)
 
 
@@ -123,16 +122,11 @@ class RowStamps:
 
     def constants(self) -> list[ColumnPiece]:
         """Returns the added attributes and type marks of each row."""
-        return [
-            constant_piece(self._count, name, packed)
-            for name, packed in _packed_constants(self._options)
-        ]
-
-
-def _packed_constants(options: ReadOptions) -> tuple[tuple[str, bytes], ...]:
-    if not options.add and not options.marks:
-        return ()
-    return _split_span(Notification.with_marks(options.add, options.marks).span)
+        add, marks = self._options.add, self._options.marks
+        if not add and not marks:
+            return []
+        packed = _split_span(Notification.with_marks(add, marks).span)
+        return [constant_piece(self._count, name, value) for name, value in packed]
 
 
 @lru_cache(CONSTANTS_KEPT_MAX)
@@ -143,10 +137,10 @@ def _split_span(span: bytes) -> tuple[tuple[str, bytes], ...]:
 
 def _shown_constants(options: ReadOptions) -> list[Any]:
     write = plain_attributes(Notification.with_marks(options.add, options.marks))
-    members = (
-        f"{_encode(name).decode()}:{_encode(value).decode()}" for name, value in write.items()
-    )
-    return list(map(pa.scalar, members))
+    return [
+        pa.scalar(f"{_encode(name).decode()}:{_encode(value).decode()}")
+        for name, value in write.items()
+    ]
 
 
 def _member_writer(name: str) -> Callable[[Any], Iterable[str | None]]:
@@ -188,14 +182,11 @@ def _objects(members: list[Any], count: int) -> Any:
         return pa.repeat("{}", count)
     arrays = [each if isinstance(each, pa.Array) else pa.repeat(each, count) for each in members]
     # Where all are NULL Arrow's join leaves the row out.
-    is_empty = np.logical_and.reduce([_is_null(each) for each in arrays])
+    nulls = [each.is_null().to_numpy(zero_copy_only=False) for each in arrays]
+    is_empty = np.logical_and.reduce(nulls)
     arrays[0] = pc.if_else(pa.array(is_empty), "", arrays[0])
     inside = pc.binary_join_element_wise(*arrays, ",", null_handling="skip")
     return pc.binary_join_element_wise("{", inside, "}", "")
-
-
-def _is_null(array: Any) -> Any:
-    return array.is_null().to_numpy(zero_copy_only=False)
 
 
 def binary_of(blobs: Blobs) -> Any:

@@ -35,7 +35,7 @@ from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.document_schema import validator_of
 from contrada.integrations.documents.naming_strategies import STRATEGIES, base_of
 from contrada.integrations.documents.stylesheet import compiled
-from contrada.integrations.files.file_limits import FileLimits
+from contrada.integrations.files.lines import FileLimits
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 from contrada.model.algebra.notification import UNSTAMPED

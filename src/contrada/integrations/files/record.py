@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import ContradaError, InputError, LimitError, ParseError
-from contrada.integrations.files.file_limits import FileLimits
-from contrada.integrations.files.lines import printable
+from contrada.integrations.files.lines import FileLimits, printable
 from contrada.model import Notification, Value
 from contrada.model.algebra.nested_objects import json_value, time_text
 from contrada.model.domains.values import datetime_of

@@ -27,9 +27,8 @@ from contrada.integrations.files.document_records import (
     open_document,
     record_of_entry,
 )
-from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.json_objects import notification_of_object
-from contrada.integrations.files.lines import WHOLE, Block, DataFile, Part, open_blocks
+from contrada.integrations.files.lines import WHOLE, Block, DataFile, FileLimits, Part, open_blocks
 from contrada.integrations.files.read_options import AllowedNames, ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record, record_of
 from contrada.integrations.files.record_files import read_file
@@ -212,23 +211,20 @@ class Matcher:
             yield Outcomes(source, 0, [bad_record(source, error, None)])
             return
         for entry in entries_of_document(data, source, self._options):
-            found: Record | BadRecord
-            if self.unmet and not isinstance(entry, BadRecord):
-                self.unmet.difference_update(named_as_read(entry[1], self._options))
             if isinstance(entry, BadRecord):
-                found = entry
-            elif self._is_idle(named_as_read(entry[1], self._options)):
+                yield self._outcome(source, entry)
+                continue
+            texts = named_as_read(entry[1], self._options)
+            if self.unmet:
+                self.unmet.difference_update(texts)
+            if self._is_idle(texts):
                 self._note_time(self._common_us)
                 yield Outcomes(source, 1, ())
-                continue
             else:
-                found = record_of_entry(source, *entry, self._options)
-            yield self._outcome(source, found)
+                yield self._outcome(source, record_of_entry(source, *entry, self._options))
 
     def _is_idle(self, texts: Texts) -> bool:
-        """Whether an entry is certainly a valid record that matches nothing, by the attributes of
-        filters.
-        """
+        """Whether the attributes of filters show that a record is valid and matches nothing."""
         options = self._options
         if self._in_common or self._stamp or not self._names.allow(texts, len(texts)):
             return False
@@ -250,13 +246,8 @@ class Matcher:
 
     def match(self, notification: Notification) -> list[int]:
         """Returns the positions, in order, of the subscriptions that match."""
-        return self._decide(sorted(self._index.match(notification)), notification)
-
-    def _decide(self, positions: list[int], notification: Notification) -> list[int]:
-        """Returns the positions of rules that match the whole record, beyond their filters."""
-        return (
-            self._residues.filter_keys(positions, notification) if self._residues.of else positions
-        )
+        found = sorted(self._index.match(notification))
+        return self._residues.filter_keys(found, notification) if self._residues.of else found
 
     def _csv_lines(self, rows: CsvRows, source: str, options: ReadOptions) -> "_LineReader":
         self.unmet.difference_update(rows.columns)
@@ -320,7 +311,7 @@ class Matcher:
                 read += 1
                 positions = sorted(self._index.match(notification))
             if positions and self._residues.of:
-                positions = self._decide(positions, notification)
+                positions = self._residues.filter_keys(positions, notification)
             if positions:
                 found.append(MatchedRecord(record, positions))
         if read and not stamp:
@@ -334,14 +325,13 @@ class Matcher:
             found: list[MatchedRecord | BadRecord] = []
             single = range(len(numbers)) if rows is None else rows.is_odd.nonzero()[0].tolist()
             for at in single:
-                line = block.text(at, at)
-                record = record_of(
-                    lines.make, lines.source, numbers[at], line, self._options.limits
+                line, limits = block.text(at, at), self._options.limits
+                record = record_of(lines.make, lines.source, numbers[at], line, limits)
+                found.append(
+                    record
+                    if isinstance(record, BadRecord)
+                    else MatchedRecord(record, positions[at])
                 )
-                if isinstance(record, Record):
-                    found.append(MatchedRecord(record, positions[at]))
-                else:
-                    found.append(record)
             packed = None
             if rows is not None:
                 kept = (~rows.is_odd).nonzero()[0]

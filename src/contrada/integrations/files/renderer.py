@@ -33,10 +33,9 @@ from contrada.integrations.files.document_records import (
     read_flat,
     record_of_entry,
 )
-from contrada.integrations.files.file_limits import FileLimits
 from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object
-from contrada.integrations.files.lines import DataFile, unpacked
+from contrada.integrations.files.lines import DataFile, FileLimits, unpacked
 from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record
 from contrada.integrations.files.slot_reader import SlotReader

@@ -62,7 +62,8 @@ def rule_files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[
 def rules_in(path: Path, read: ReadRules, options: dict[str, Any]) -> Iterator[Rule | RefusedRule]:
     """Yields the rules of a file; an unreadable or empty file gives one refused rule."""
     try:
-        text = _content(path).decode("utf-8-sig")
+        is_piped = str(path) == STANDARD_INPUT
+        text = (sys.stdin.buffer.read() if is_piped else path.read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         yield RefusedRule("", InputError(str(path), f"byte {error.start + 1} is {NOT_UTF_8}"))
         return
@@ -74,12 +75,6 @@ def rules_in(path: Path, read: ReadRules, options: dict[str, Any]) -> Iterator[R
     yield from chain((first,), rules)
 
 
-def _content(path: Path) -> bytes:
-    if str(path) == STANDARD_INPUT:
-        return sys.stdin.buffer.read()
-    return path.read_bytes()
-
-
 class RuleNames:
     """Makes unique names for rules, valid in a file of subscriptions: one line, no colon."""
 
@@ -88,10 +83,8 @@ class RuleNames:
 
     def new(self, name: str) -> str:
         """Returns the name for the next rule."""
-        plain = (
-            " ".join(name.replace(":", ".").split()).lstrip("#")[: NAME_CHARS_MAX - 12] or "rule"
-        )
-        name = plain
+        words = " ".join(name.replace(":", ".").split())
+        name = plain = words.lstrip("#")[: NAME_CHARS_MAX - 12] or "rule"
         while name in self._names:
             self._names[plain] += 1
             name = f"{plain} ({self._names[plain]})"

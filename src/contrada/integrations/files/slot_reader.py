@@ -38,7 +38,9 @@ class SlotReader:
         found: dict[str, list[Value]] = {}
         for name, slot in names:
             value = slot.value
-            if self._is_absent(value) or self._is_dropped(name, slot.plain):
+            if isinstance(value, str) and (value in options.absent or not (value or self._is_json)):
+                continue
+            if self._is_dropped(name, slot.plain):
                 continue
             name = options.rename.get(name, name)
             try:
@@ -57,11 +59,6 @@ class SlotReader:
                     final_attributes[name] = DROPPED
         return final_attributes
 
-    def _is_absent(self, value: Any) -> bool:
-        if not isinstance(value, str):
-            return False
-        return value in self._options.absent or not (value or self._is_json)
-
     def _is_dropped(self, name: str, plain: str) -> bool:
         options = self._options
         return bool(options.drop) and (options.is_dropped(name) or options.is_dropped(plain))
@@ -76,20 +73,17 @@ class SlotReader:
 
     def converter(self, name: str, plain: str) -> Converter:
         """Returns the converter of an attribute's texts, given its plain name."""
-        key = (name, plain)
-        convert = self._converters.get(key)
-        if convert is None:
-            if len(self._converters) > NAMES_KEPT_MAX:
-                self._converters.clear()
-            convert = self._converters[key] = self._new_converter(name, plain)
-        return convert
-
-    def _new_converter(self, name: str, plain: str) -> Converter:
-        options = self._options
-        for each in (name, plain):
-            if each in options.types:
-                return options.typed(each)
+        key, options = (name, plain), self._options
+        if (known := self._converters.get(key)) is not None:
+            return known
+        if len(self._converters) > NAMES_KEPT_MAX:
+            self._converters.clear()
         kind = None if self._types is None else self._types.kind(plain)
-        if kind is not None:
-            return partial(schema_value, kind, zone=options.zone)
-        return str if self._is_json else untyped_value
+        declared = next((each for each in key if each in options.types), None)
+        convert: Converter = str if self._is_json else untyped_value
+        if declared is not None:
+            convert = options.typed(declared)
+        elif kind is not None:
+            convert = partial(schema_value, kind, zone=options.zone)
+        self._converters[key] = convert
+        return convert

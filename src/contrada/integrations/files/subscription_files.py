@@ -34,35 +34,25 @@ def read_subscriptions(text: str, source: str) -> Subscriptions:
     subscription.
     """
     found: dict[str, Filter | FilterSet] = {}
-    for number, line in enumerate(_lines(text), start=1):
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        name, column = _name(line, number, source)
+        before, colon, _ = line.partition(":")
+        name = before.strip()
+        if not colon or not name:
+            reason = f"found {line.strip()[:60]!r}, expected `name: filter`"
+            raise InputError(source, reason, number, 1)
+        if len(name) > NAME_CHARS_MAX:
+            reason = f"a name has at most NAME_CHARS_MAX = {NAME_CHARS_MAX} characters"
+            raise InputError(source, reason, number, 1)
         if name in found:
-            raise InputError(
-                source, f"found the name {name!r} again, expected a new one", number, 1
-            )
-        found[name] = _filter(line, column, number, source)
+            reason = f"found the name {name!r} again, expected a new one"
+            raise InputError(source, reason, number, 1)
+        found[name] = _filter(line, len(before) + 1, number, source)
     if not found:
         raise InputError(source, "found no subscription, expected lines of `name: filter`")
     return found
-
-
-def _lines(text: str) -> list[str]:
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
-
-
-def _name(line: str, number: int, source: str) -> tuple[str, int]:
-    """Returns the name on a line, and the number of characters before the filter."""
-    name, colon, _ = line.partition(":")
-    stripped = name.strip()
-    if not colon or not stripped:
-        expected = "expected `name: filter`"
-        raise InputError(source, f"found {line.strip()[:60]!r}, {expected}", number, 1)
-    if len(stripped) > NAME_CHARS_MAX:
-        reason = f"a name has at most NAME_CHARS_MAX = {NAME_CHARS_MAX} characters"
-        raise InputError(source, reason, number, 1)
-    return stripped, len(name) + 1
 
 
 def _filter(line: str, column: int, number: int, source: str) -> Filter | FilterSet:

@@ -51,7 +51,7 @@ _UNSENT: Final = "unsent"
 _BAD_UPGRADE: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class _RefusedError(Exception):
+class _RefusedHeadError(Exception):
     """Raised through the parser, which turns it into its own error: a head is too large, too many
     requests are pipelined, or there is not exactly one `Host` header (RFC 9112 §3.2).
     """
@@ -162,7 +162,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Counts a part of the request line."""
         self._head_bytes += len(url)
         if self._is_head_too_large():
-            raise _RefusedError
+            raise _RefusedHeadError
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -172,18 +172,18 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes += len(name) + len(value)
         super().on_header(name, value)
         if self._is_head_too_large():
-            raise _RefusedError
+            raise _RefusedHeadError
 
     def on_headers_complete(self) -> None:
         """Checks a complete head, and stops its timer; the reader bounds the body."""
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
-            raise _RefusedError
+            raise _RefusedHeadError
         self._is_in_head = False
         self._stop(_HEAD)
         super().on_headers_complete()
         if len(self.pipeline) > self._limits.pipelined_max:
-            raise _RefusedError
+            raise _RefusedHeadError
 
     def on_body(self, body: bytes) -> None:
         """Subtracts the content of a body and its usual framing from the framing bytes."""

@@ -24,7 +24,6 @@ from contrada.errors import (
     ServiceClosedError,
     StoreError,
 )
-from contrada.integrations.mqtt.mqtt_limits import MqttLimits
 from contrada.integrations.mqtt.mqtt_messages import (
     QOS,
     TOPIC,
@@ -32,7 +31,7 @@ from contrada.integrations.mqtt.mqtt_messages import (
     message_of,
     notification_of,
 )
-from contrada.integrations.mqtt.mqtt_session import MqttSession, ReceivedMessage
+from contrada.integrations.mqtt.mqtt_session import MqttLimits, MqttSession, ReceivedMessage
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.syntax import parse_filter
 from contrada.service import DurableSubscription, Service

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 from urllib.parse import quote, unquote
 
 from contrada.errors import InputError
-from contrada.integrations.files.file_limits import FileLimits
-from contrada.integrations.files.lines import DataFile, readable
+from contrada.integrations.files.lines import DataFile, FileLimits, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
