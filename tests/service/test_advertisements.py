@@ -10,7 +10,7 @@ import contrada as ct
 from contrada.errors import LimitError, ServiceClosedError, ServiceError, UnsatisfiableFilterError
 from contrada.routing.router import Strategy
 from contrada.routing.router_messages import Reason, RefusedError
-from contrada.routing.tables import registrations
+from contrada.routing.tables import interest_table
 from contrada.service import Advertisements, OfferChange, Service
 from contrada.service.sync import SyncService
 from tests.asynchronous import on_loop, until
@@ -126,7 +126,7 @@ async def test_what_is_refused_says_why(name: str, monkeypatch: pytest.MonkeyPat
             raise RefusedError(Reason.FULL, LimitError("registrations_max", 0))
 
         with monkeypatch.context() as patch:
-            patch.setattr(registrations.Registrations, "check_room", refuse)
+            patch.setattr(interest_table.Registrations, "check_room", refuse)
             async with service.advertisements() as offers:
                 with pytest.raises((LimitError, ServiceError), match="registrations_max"):
                     await service.advertise(ALARMS).open()

@@ -10,7 +10,7 @@ from contrada.integrations.dialects import cesql
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.net.broker import fair_scheduler
 from contrada.routing.router_messages import Reason, RefusedError
-from contrada.routing.tables import registrations
+from contrada.routing.tables import interest_table
 from contrada.service import Service, Subscription
 from contrada.service.sync import SyncService
 from contrada.typed import Obvent
@@ -114,7 +114,7 @@ async def test_a_refusal_leaves_what_was_in_force(
             raise RefusedError(Reason.FULL, LimitError("registrations_max", 0))
 
         with monkeypatch.context() as patch:
-            patch.setattr(registrations.Registrations, "check_room", refuse)
+            patch.setattr(interest_table.Registrations, "check_room", refuse)
             with pytest.raises((LimitError, ServiceError), match="registrations_max"):
                 await events.update("k > 0")
         await service.publish_batch({"k": n % 3, "n": n} for n in range(3))
