@@ -26,8 +26,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from contrada.cli.broker_access import token_from
 from contrada.cli.broker_settings import EVERYWHERE, BrokerSettings, settings_of_network
+from contrada.cli.client_command import token_from
 from contrada.cli.stats import answered
 from contrada.errors import ContradaError
 from contrada.net.client.tcp_service import TcpService

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.cli.broker_access import connect
 from contrada.cli.broker_settings import BrokerSettings, settings_of
+from contrada.cli.client_command import connect
 from contrada.errors import InputError, LimitError, ServiceError
 from contrada.limits import SECTIONS, read_limits
 from contrada.net import Broker

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from contrada.cli import COMMANDS, main
-from contrada.cli.lazy_group import Command, LazyGroup
+from contrada.cli.lazy_group import LazyGroup
 from contrada.errors import AddressError, ConnectionFailedError
 
 
@@ -22,9 +22,9 @@ def test_help_lists_every_command_and_imports_none() -> None:
         "print(sorted(m for m in sys.modules if m.startswith(('contrada.cli.', 'pyspark'))))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    for name, command in COMMANDS.items():
+    for name, (_, summary) in COMMANDS.items():
         assert name in run.stdout
-        assert command.summary in run.stdout
+        assert summary in run.stdout
     assert run.stdout.splitlines()[-1] == "['contrada.cli.lazy_group']"
 
 
@@ -118,7 +118,7 @@ def test_each_kind_of_end_has_its_status(error: BaseException, status: int, line
 def test_a_command_that_cannot_be_imported_says_what_to_install(tmp_path: Path) -> None:
     """A missing extra would be a traceback, and cost the other commands too."""
     (tmp_path / "lacking.py").write_text("import nycflights13_absent\n", "utf-8")
-    group = LazyGroup(commands_by_name={"lacking": Command("lacking:run", "Lacks something.")})
+    group = LazyGroup(commands_by_name={"lacking": ("lacking:run", "Lacks something.")})
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
         patch.setattr("contrada.cli.lazy_group.EXTRAS", {"nycflights13_absent": "examples"})

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
-from contrada.cli.shared_file import changing, write_anew
+from contrada.cli.user import changing, write_anew
 from contrada.model import FilterSet
 from contrada.net.broker.users import Users
 from contrada.net.wire.tokens import is_token

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contrada as ct
-from contrada.cli.literals import literal
+from contrada.cli.read_flags import literal
 from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.model.syntax.filter_builder import CONDITIONS_NESTED_MAX
 

@@ -8,32 +8,32 @@ ended by Ctrl-C. Every error is one line on standard error.
 
 import click
 
-from contrada.cli.lazy_group import Command, LazyGroup
+from contrada.cli.lazy_group import LazyGroup
 
 COMMANDS = {
-    "serve": Command("contrada.cli.serve:serve", "Run a broker."),
-    "network": Command("contrada.cli.network:network", "Run the brokers of a file."),
-    "pub": Command("contrada.cli.pub:pub", "Publish notifications."),
-    "sub": Command("contrada.cli.sub:sub", "Subscribe, and print notifications."),
-    "adv": Command("contrada.cli.adv:adv", "Advertise, or list advertisements."),
-    "offer": Command("contrada.cli.offer:offer", "Offer a table or files to queries."),
-    "ask": Command("contrada.cli.ask:ask", "Query sources of data."),
-    "gossip": Command("contrada.cli.gossip:gossip", "Run groups that gossip over UDP."),
-    "user": Command("contrada.cli.user:user", "Manage users and their permissions."),
-    "key": Command("contrada.cli.key:key", "Make keys that sign notifications."),
-    "stats": Command("contrada.cli.stats:stats", "Show the counters of a broker."),
-    "top": Command("contrada.cli.top:top", "Show the rates of brokers."),
-    "inspect": Command("contrada.cli.inspect:inspect", "Show the state and routes of a broker."),
-    "store": Command("contrada.cli.store:store", "Back up stores, and restore them."),
-    "doctor": Command("contrada.cli.doctor:doctor", "Find faults, and suggest remedies."),
-    "match": Command("contrada.cli.match:match", "Match files against subscriptions, offline."),
-    "translate": Command("contrada.cli.translate:translate", "Translate rules to filters."),
-    "feed": Command("contrada.cli.feed:feed", "Poll feeds for new entries."),
-    "mqtt": Command("contrada.cli.mqtt:mqtt", "Bridge topics of MQTT."),
-    "xml": Command("contrada.cli.xml:xml", "Send and receive documents."),
-    "pipeline": Command("contrada.cli.pipeline:pipeline", "Run a pipeline on Spark."),
-    "spark": Command("contrada.cli.spark:spark", "Run a cluster of Spark here."),
-    "simulate": Command("contrada.cli.simulate:simulate", "Simulate networks of brokers."),
+    "serve": ("contrada.cli.serve:serve", "Run a broker."),
+    "network": ("contrada.cli.network:network", "Run the brokers of a file."),
+    "pub": ("contrada.cli.pub:pub", "Publish notifications."),
+    "sub": ("contrada.cli.sub:sub", "Subscribe, and print notifications."),
+    "adv": ("contrada.cli.adv:adv", "Advertise, or list advertisements."),
+    "offer": ("contrada.cli.offer:offer", "Offer a table or files to queries."),
+    "ask": ("contrada.cli.ask:ask", "Query sources of data."),
+    "gossip": ("contrada.cli.gossip:gossip", "Run groups that gossip over UDP."),
+    "user": ("contrada.cli.user:user", "Manage users and their permissions."),
+    "key": ("contrada.cli.key:key", "Make keys that sign notifications."),
+    "stats": ("contrada.cli.stats:stats", "Show the counters of a broker."),
+    "top": ("contrada.cli.top:top", "Show the rates of brokers."),
+    "inspect": ("contrada.cli.inspect:inspect", "Show the state and routes of a broker."),
+    "store": ("contrada.cli.store:store", "Back up stores, and restore them."),
+    "doctor": ("contrada.cli.doctor:doctor", "Find faults, and suggest remedies."),
+    "match": ("contrada.cli.match:match", "Match files against subscriptions, offline."),
+    "translate": ("contrada.cli.translate:translate", "Translate rules to filters."),
+    "feed": ("contrada.cli.feed:feed", "Poll feeds for new entries."),
+    "mqtt": ("contrada.cli.mqtt:mqtt", "Bridge topics of MQTT."),
+    "xml": ("contrada.cli.xml:xml", "Send and receive documents."),
+    "pipeline": ("contrada.cli.pipeline:pipeline", "Run a pipeline on Spark."),
+    "spark": ("contrada.cli.spark:spark", "Run a cluster of Spark here."),
+    "simulate": ("contrada.cli.simulate:simulate", "Simulate networks of brokers."),
 }
 
 

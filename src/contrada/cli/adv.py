@@ -7,10 +7,8 @@ import click
 import msgspec
 
 from contrada.cli import shared_options as options
-from contrada.cli.async_command import lost, run
-from contrada.cli.broker_access import approach_options, connect
+from contrada.cli.client_command import Access, approach_options, connect, lost, run
 from contrada.model import Filter
-from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.router_messages import Offer
 from contrada.service import Service
 from contrada.service.loop_guards import checked_timeout, next_of
@@ -35,7 +33,7 @@ def adv(
     follow: bool,
     timeout: float | None,
     as_json: bool,
-    approach: ConnectOptions,
+    approach: Access,
 ) -> None:
     """Advertise notifications until Ctrl-C, or list advertisements with --follow.
 

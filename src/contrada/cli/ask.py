@@ -8,13 +8,11 @@ from typing import Any, Final
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.async_command import run
-from contrada.cli.broker_access import approach_options, connect
+from contrada.cli.client_command import Access, approach_options, connect, run
 from contrada.cli.lazy_group import EXIT_INCOMPLETE
 from contrada.cli.notification_output import group_text, json_group, json_line, parts_of
 from contrada.cli.table_output import output, table
 from contrada.model import Notification
-from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.aggregation import Aggregate, AggregateKind
 from contrada.routing.router_messages import SourceReport, SourceState
 from contrada.service import Answers, Service
@@ -92,7 +90,7 @@ def ask(
     unique: bool,
     timeout: float,
     as_json: bool,
-    approach: ConnectOptions,
+    approach: Access,
 ) -> None:
     """Query the sources whose description meets QUESTION; print their answers, one per line.
 

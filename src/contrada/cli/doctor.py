@@ -12,9 +12,8 @@ import click
 import msgspec
 
 from contrada.cli import shared_options as options
-from contrada.cli.async_command import run
-from contrada.cli.broker_access import approach_options
 from contrada.cli.broker_settings import BrokerSettings, settings_of, settings_of_network
+from contrada.cli.client_command import Access, approach_options, run
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
 from contrada.errors import ConnectionFailedError, ContradaError, NotPermittedError
@@ -24,7 +23,6 @@ from contrada.net.broker.broker import Broker
 from contrada.net.broker.link import ON_ITS_WAY
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import check_host
-from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.frames import VERSION
 from contrada.net.wire.tls import TLS_FAULT
 from contrada.service.dispatch_routes import LINK_DOWN, LINK_FULL
@@ -74,9 +72,7 @@ class Finding(msgspec.Struct, frozen=True):
 @options.file("--config", "TOML", "The file of contrada serve --config.")
 @options.flag("--json as_json", "One JSON object per line.")
 @approach_options
-def doctor(
-    addresses: tuple[str, ...], config: str | None, as_json: bool, approach: ConnectOptions
-) -> None:
+def doctor(addresses: tuple[str, ...], config: str | None, as_json: bool, approach: Access) -> None:
     """Check this installation, the brokers at the addresses, and a file for serve.
 
     Each line is ok, a warning or a fault, with a remedy. The status is 1 after a fault. A file is
@@ -102,7 +98,7 @@ def doctor(
 
 
 def _findings(
-    addresses: tuple[str, ...], config: str | None, approach: ConnectOptions
+    addresses: tuple[str, ...], config: str | None, approach: Access
 ) -> Iterator[Finding]:
     yield from _installed()
     if config is not None:
@@ -176,7 +172,7 @@ def _made(settings: BrokerSettings) -> str:
 # --- a broker -------------------------------------------------------------------------------------
 
 
-def _broker(address: str, approach: ConnectOptions) -> Iterator[Finding]:
+def _broker(address: str, approach: Access) -> Iterator[Finding]:
     try:
         hello_s, answer_s, counts = run(_asked(address, approach))
     except ContradaError as error:
@@ -221,7 +217,7 @@ def _way_in(error: ContradaError) -> str:
 
 
 async def _asked(
-    address: str, approach: ConnectOptions
+    address: str, approach: Access
 ) -> tuple[float, float, Mapping[str, Any] | NotPermittedError]:
     """Measures the seconds to a broker's hello and answer; returns them with its statistics."""
     began_s = time.monotonic()

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.async_command import run
-from contrada.cli.broker_access import approach_options, connect
+from contrada.cli.client_command import Access, approach_options, connect, run
 from contrada.cli.lazy_group import EXIT_BAD_INPUT, EXIT_UNREACHABLE
 from contrada.cli.log_output import log_option
 from contrada.cli.notification_output import json_line
@@ -22,7 +21,7 @@ from contrada.integrations.feeds.feed_states import FeedStates
 from contrada.integrations.feeds.fetcher import is_address
 from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.files import BadRecord, Record
-from contrada.net.wire.endpoint import TCP, ConnectOptions
+from contrada.net.wire.endpoint import TCP
 from contrada.service import Service
 
 EVERY_S: Final = 300.0
@@ -69,7 +68,7 @@ def feed(
     to: str | None,
     publisher: str | None,
     names: bool,
-    approach: ConnectOptions,
+    approach: Access,
     **given: Any,
 ) -> None:
     """Poll feeds in files or at HTTP addresses; print each new or changed entry.

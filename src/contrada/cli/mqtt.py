@@ -8,14 +8,12 @@ from typing import Any, Final
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.async_command import run
-from contrada.cli.broker_access import approach_options, connect
+from contrada.cli.client_command import Access, approach_options, connect, run
 from contrada.cli.log_output import log
 from contrada.errors import InputError
 from contrada.integrations.mqtt.mqtt_bridge import MqttBridge
 from contrada.integrations.mqtt.mqtt_messages import TopicTemplate
 from contrada.integrations.mqtt.mqtt_session import MqttAddress, MqttSession, parse_mqtt_address
-from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.tls import Tls
 from contrada.service import Service
 from contrada.service.requests import filters_of
@@ -65,7 +63,7 @@ def mqtt(
     mqtt_certificate: str | None,
     mqtt_key: str | None,
     verbose: bool,
-    approach: ConnectOptions,
+    approach: Access,
     **given: Any,
 ) -> None:
     """Bridge messages of an MQTT 5 broker and notifications, until Ctrl-C.

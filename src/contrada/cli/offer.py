@@ -10,11 +10,9 @@ import msgspec
 
 from contrada.cli import shared_options as options
 from contrada.cli.adv import show
-from contrada.cli.async_command import lost, run
-from contrada.cli.broker_access import approach_options, connect
+from contrada.cli.client_command import Access, approach_options, connect, lost, run
 from contrada.integrations.sources.file_source import FileFormat, FileSource
 from contrada.integrations.sources.table_source import TableSource
-from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.router_messages import Offer
 from contrada.service import Service, SourceOffer
 from contrada.service.loop_guards import checked_timeout, first_of
@@ -73,7 +71,7 @@ def offer(
     name: str,
     seconds: float | None,
     as_json: bool,
-    approach: ConnectOptions,
+    approach: Access,
 ) -> None:
     """Offer a table or files to `contrada ask`, until Ctrl-C.
 

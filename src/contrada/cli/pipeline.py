@@ -18,8 +18,8 @@ from rich.table import Table
 
 from contrada.cli import shared_options as options
 from contrada.cli.lazy_group import EXIT_UNMET
-from contrada.cli.literals import named_text
 from contrada.cli.log_output import log_option
+from contrada.cli.read_flags import named_text
 from contrada.cli.table_output import table
 from contrada.errors import InputError
 from contrada.integrations.spark.spark_address import check_form

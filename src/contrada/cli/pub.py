@@ -10,9 +10,7 @@ from typing import Any
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.async_command import run
-from contrada.cli.broker_access import approach_options, connect
-from contrada.cli.literals import attributes_of
+from contrada.cli.client_command import Access, approach_options, connect, run
 from contrada.cli.publication_source import (
     LineRecords,
     Make,
@@ -21,7 +19,13 @@ from contrada.cli.publication_source import (
     arriving,
     size_of_stream,
 )
-from contrada.cli.read_flags import cell_options, hint_for, naming_options, reading_of
+from contrada.cli.read_flags import (
+    attributes_of,
+    cell_options,
+    hint_for,
+    naming_options,
+    reading_of,
+)
 from contrada.cli.table_output import progress_of_bytes
 from contrada.integrations.files import (
     BadRecord,
@@ -32,7 +36,6 @@ from contrada.integrations.files import (
 from contrada.integrations.files.lines import Block, open_blocks
 from contrada.integrations.files.rule_files import STANDARD_INPUT
 from contrada.model import Notification
-from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service import Service, ServiceStatistics, with_transmission
 from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX
 from contrada.service.security.signatures import Signer
@@ -72,7 +75,7 @@ def pub(
     keep: bool,
     ttl: float | None,
     priority: int | None,
-    approach: ConnectOptions,
+    approach: Access,
     **given: Any,
 ) -> None:
     """Publish one notification, or one for each JSON line or CSV row of a file.

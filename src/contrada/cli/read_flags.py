@@ -1,5 +1,10 @@
-"""The options for reading records, the `ReadOptions` of their values, and hints."""
+"""Options and arguments that are attributes, or that give the `ReadOptions` of records; and hints.
 
+A value of `name=value` is parsed as in a filter if possible (`12.5`, `true`, `null`, `"12"`,
+`x"0aff"`, `@2026-11-20T09:30:00Z`), and is plain text otherwise.
+"""
+
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -7,13 +12,15 @@ from typing import Any, Final
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.literals import literal, named_text
+from contrada.errors import ContradaError, InputError
 from contrada.integrations.documents.naming_strategies import STRATEGIES, is_escaping
 from contrada.integrations.files import BadRecord, ReadOptions
 from contrada.integrations.files.read_options import CONVERTERS, TIME_WITH_ZONE
-from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED
+from contrada.model import Filter, Value
+from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED, value_of
 from contrada.service.settings import read_bytes
 
+_DATED: Final = re.compile(r"@\d{4}-\d")
 _TYPES: Final = ", ".join(CONVERTERS)
 
 naming_options: Final = options.joined(
@@ -112,3 +119,45 @@ def _listed(text: str | None) -> list[str]:
 
 def _pairs(texts: Iterable[str], *, empty: bool = False) -> dict[str, str]:
     return dict(named_text(text.strip(), "option", empty=empty) for text in texts)
+
+
+def literal(text: str) -> Value:
+    """Returns the value of a literal, or the text itself.
+
+    Raises InputError for a malformed time.
+    """
+    if "\n" in text:
+        return text
+    try:
+        # In both places at once: a text longer than one literal fits at most one of them. The
+        # line break ends a comment.
+        value_set = Filter(f"value in ({text}) and value = {text}").sets["value"]
+    except ContradaError:
+        if _DATED.match(text):
+            reason = (
+                f"found {text!r}, expected a time as @2026-11-20T09:30:00Z, or a text in quotes"
+            )
+            raise InputError("argument", reason) from None
+        return text
+    key = value_set.some_key()
+    return text if key is None else value_of(key)
+
+
+def named_text(pair: str, source: str, *, empty: bool = False) -> tuple[str, str]:
+    """Splits `NAME=VALUE`. Raises InputError, with its place, for other text.
+
+    With `empty` the name may be empty, like that of an unnamed column.
+    """
+    name, equals, text = pair.partition("=")
+    if not equals or not (name or empty):
+        raise InputError(source, f"found {pair!r}, expected NAME=VALUE")
+    return name, text
+
+
+def attributes_of(pairs: Iterable[str]) -> dict[str, Value | list[Value]]:
+    """Returns the attributes of `name=value` arguments. Raises InputError for other text."""
+    found: dict[str, list[Value]] = {}
+    for pair in pairs:
+        name, text = named_text(pair, "argument")
+        found.setdefault(name, []).append(literal(text))
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}

@@ -19,8 +19,8 @@ from click.core import ParameterSource
 from msgspec import structs
 
 from contrada.cli import shared_options as options
-from contrada.cli.broker_access import tls_files, token_from
 from contrada.cli.broker_settings import LEVELS, BrokerSettings, settings_of
+from contrada.cli.client_command import tls_files, token_from
 from contrada.cli.lazy_group import EXIT_INTERRUPTED
 from contrada.cli.log_output import log, log_line
 from contrada.cli.publication_source import arriving

@@ -10,12 +10,10 @@ from typing import Any, TypeAlias, get_args
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.async_command import run
-from contrada.cli.broker_access import approach_options, connect
+from contrada.cli.client_command import Access, approach_options, connect, run
 from contrada.cli.notification_output import ENVELOPE, json_line, parts_of
 from contrada.integrations.files import plain_time
 from contrada.model import Notification
-from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service import ConnectionState, DurableRecord, Service, Subscription, WhenFull
 from contrada.service.loop_guards import checked_timeout
 from contrada.service.queued_subscription import UNSUBSCRIBED
@@ -64,7 +62,7 @@ def sub(
     verify: str | None,
     as_json: bool,
     envelope: bool,
-    approach: ConnectOptions,
+    approach: Access,
 ) -> None:
     """Print the notifications that match FILTER, one per line.
 

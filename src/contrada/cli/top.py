@@ -12,14 +12,12 @@ from rich.console import Group
 from rich.live import Live
 
 from contrada.cli import shared_options as options
-from contrada.cli.async_command import run
-from contrada.cli.broker_access import approach_options
+from contrada.cli.client_command import Access, approach_options, run
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
 from contrada.cli.table_output import output, table
 from contrada.errors import ServiceError
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.endpoint import ConnectOptions
 
 _RATED: Final = ("published", "matched", "dropped", "link_sent", "subscription_dropped")
 """Counters of a broker that are shown as a rate per second."""
@@ -51,11 +49,7 @@ _OF_THE_FIRST: Final = ("link_sent", "subscription_dropped")
 @options.flag("--json as_json", "One JSON object per broker and refresh.")
 @approach_options
 def top(
-    addresses: tuple[str, ...],
-    interval: float,
-    count: int | None,
-    as_json: bool,
-    approach: ConnectOptions,
+    addresses: tuple[str, ...], interval: float, count: int | None, as_json: bool, approach: Access
 ) -> None:
     """Show the rates and the present load of the brokers at these addresses.
 
@@ -77,7 +71,7 @@ def top(
 class _Watched:
     """A broker, with its counters at the last refresh."""
 
-    def __init__(self, address: str, approach: ConnectOptions) -> None:
+    def __init__(self, address: str, approach: Access) -> None:
         self._address = address
         self._approach = approach
         self._service = self._new_service()  # Raises for a bad address first.

@@ -1,7 +1,12 @@
 """`contrada user`: the users of a broker and their permissions, in a TOML file."""
 
+import fcntl
+import os
 import re
-from collections.abc import Sequence
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -9,14 +14,12 @@ from typing import Any, Final
 import click
 import msgspec
 import tomlkit
-import tomlkit.items
 from msgspec import structs
 from rich.markup import escape
 from rich.table import Table
 from tomlkit.exceptions import TOMLKitError
 
 from contrada.cli import shared_options as options
-from contrada.cli.shared_file import changing, write_anew
 from contrada.cli.table_output import output
 from contrada.errors import InputError
 from contrada.net.broker.users import Users, UserSettings
@@ -123,7 +126,7 @@ def add(
             raise InputError(path, reason)
         Users.of(path, {**known, name: settings})
         users = document.setdefault("users", tomlkit.table(is_super_table=True))
-        users[name] = _table(settings)
+        users[name] = tomlkit.item(msgspec.to_builtins(settings, builtin_types=(datetime,)))
         if token_file is not None:
             write_secret(token_file, f"{token}\n".encode())
         try:
@@ -184,13 +187,6 @@ def _read(path: Path) -> tuple[tomlkit.TOMLDocument, dict[str, UserSettings]]:
         raise InputError(str(path), error.strerror or str(error)) from None
 
 
-def _table(settings: UserSettings) -> tomlkit.items.Table:
-    table = tomlkit.table()
-    for key, value in msgspec.to_builtins(settings, builtin_types=(datetime,)).items():
-        table[key] = value
-    return table
-
-
 def _shown(settings: UserSettings) -> Sequence[str]:
     shows = "certificate" if settings.certificate else "token" if settings.token else "nothing"
     besides = [
@@ -222,3 +218,56 @@ def _time(text: str) -> datetime:
     if moment <= datetime.now(UTC):
         raise InputError("--expires", f"found {text!r}, which is over")
     return moment
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[Path]:
+    """Locks a file, that of a symbolic link, against other commands. Raises InputError."""
+    file = path.resolve()
+    try:
+        # Locks the folder: a change replaces the file, and a lock file would be left behind.
+        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise InputError(str(path), f"{file.parent}: {error.strerror}") from None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield file
+    finally:
+        os.close(folder)
+
+
+def write_anew(file: Path, text: str) -> None:
+    """Replaces a file as a whole. Raises InputError, and has changed nothing.
+
+    An old file keeps its owner and mode; a new one is its owner's alone.
+    """
+    try:
+        handle, beside = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as written:
+                _keep_owner(written.fileno(), file)
+                written.write(text)
+                written.flush()
+                os.fsync(written.fileno())
+            os.replace(beside, file)
+        except BaseException:
+            Path(beside).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(str(file), error.strerror or str(error)) from None
+
+
+def _keep_owner(number: int, file: Path) -> None:
+    try:
+        old = file.stat()
+    except FileNotFoundError:
+        return
+    new = os.fstat(number)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        try:
+            os.fchown(number, old.st_uid, old.st_gid)
+        except PermissionError:
+            # Readers such as a broker of another user would lose access otherwise.
+            reason = f"it belongs to {old.st_uid}:{old.st_gid}, and has to be changed as that"
+            raise InputError(str(file), f"{reason}, or as root") from None
+    os.fchmod(number, stat.S_IMODE(old.st_mode))

@@ -12,9 +12,8 @@ import msgspec
 from rich.table import Table
 
 from contrada.cli import shared_options as options
-from contrada.cli.async_command import lost, run
-from contrada.cli.broker_access import approach_options, connect
 from contrada.cli.broker_settings import MEMORY
+from contrada.cli.client_command import Access, approach_options, connect, lost, run
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
 from contrada.cli.log_output import log
 from contrada.cli.notification_output import json_line, parts_of
@@ -31,7 +30,6 @@ from contrada.integrations.feeds.name_client import NAMES_WAIT_S, Names
 from contrada.integrations.feeds.naming_service import NamingService
 from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer, plain_time
 from contrada.model import Filter, Notification
-from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service.loop_guards import checked_timeout, first_of
 
 REPEATED_SHOWN_MAX: Final = 50
@@ -164,7 +162,7 @@ def send(
     publisher: str | None,
     names: bool,
     format_name: str | None,
-    approach: ConnectOptions,
+    approach: Access,
     **given: Any,
 ) -> None:
     """Publish the notifications of documents.
@@ -223,7 +221,7 @@ def receive(
     timeout: float | None,
     seconds: float | None,
     as_json: bool,
-    approach: ConnectOptions,
+    approach: Access,
 ) -> None:
     """Print the notifications of documents that match FILTER, one per line.
 
@@ -303,12 +301,7 @@ def _document(found: Notification) -> str:
 @click.option("-v", "--verbose", count=True, show_default=False, help="Log more.")
 @approach_options
 def daemon(
-    at: str,
-    store: str | None,
-    name: str,
-    seconds: float | None,
-    verbose: int,
-    approach: ConnectOptions,
+    at: str, store: str | None, name: str, seconds: float | None, verbose: int, approach: Access
 ) -> None:
     """Run a naming service, until Ctrl-C or SIGTERM.
 
@@ -364,7 +357,7 @@ def list_names(
     generated: str | None,
     timeout: float,
     as_json: bool,
-    approach: ConnectOptions,
+    approach: Access,
 ) -> None:
     """List the generated names that naming services know.
 

@@ -167,8 +167,13 @@ class Filter(HeldProduct, Selection):
     def __hash__(self) -> int:
         if self.is_empty:
             return hash(Filter)
-        parts = self.sides.items()
-        return hash(tuple([p for p in parts if p[1].text is None or not _is_idle(*p)]))
+        # A set may be everything although its form does not show it.
+        parts = [
+            (name, each)
+            for name, each in self.sides.items()
+            if each.text is None or each.key() != universe(name).key()
+        ]
+        return hash(tuple(parts))
 
 
 class FilterSet(Selection):
@@ -178,23 +183,21 @@ class FilterSet(Selection):
     too. Without members it matches nothing.
     """
 
-    __slots__ = ("_filters",)
+    __slots__ = ("filters",)
 
-    _filters: tuple[Filter, ...]
+    filters: tuple[Filter, ...]
+    """The members."""
 
     def __init__(self, members: "str | Selection | Iterable[Selects]") -> None:
         if isinstance(members, str):
             flat: Iterable[Filter] = notation.parse_as(FilterSet, members).filters
         elif isinstance(members, Selection):
             flat = members.filters
+        elif isinstance(members, Mapping) or not isinstance(members, Iterable):
+            raise InvalidFilterError("or", (members,), "a filter set is made of filters")
         else:
-            flat = _flatten(members)
-        object.__setattr__(self, "_filters", tuple(flat))
-
-    @property
-    def filters(self) -> tuple[Filter, ...]:
-        """The members."""
-        return self._filters
+            flat = [each for member in members for each in selection(member).filters]
+        object.__setattr__(self, "filters", tuple(flat))
 
     def covers(self, other: "Selects") -> bool:
         """Whether every notification that the other matches is matched by this one.
@@ -308,18 +311,6 @@ def _as_set(name: str, given: ValueSet | Value | Iterable[Value]) -> ValueSet:
         raise InvalidFilterError("=", (given,), error.reason, name) from None
 
 
-def _is_idle(name: str, value_set: ValueSet) -> bool:
-    """Whether the set is everything although its form does not show it."""
-    return value_set.key() == universe(name).key()
-
-
 def _holds_one(value_set: ValueSet, keys: tuple[Key, ...]) -> bool:
     holds = value_set.holds
     return any(holds(key) for key in keys) if len(keys) > 1 else holds(keys[0])
-
-
-def _flatten(members: "Iterable[Selects]") -> Iterator[Filter]:
-    if isinstance(members, Mapping) or not isinstance(members, Iterable):
-        raise InvalidFilterError("or", (members,), "a filter set is made of filters")
-    for member in members:
-        yield from selection(member).filters

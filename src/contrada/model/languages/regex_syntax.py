@@ -253,9 +253,7 @@ class _RegexReader:
 
     def others(self, ranges: Ranges) -> Ranges:
         """Returns all other characters; with the flag `i` those that fold like none of these."""
-        return characters.complement(
-            characters.fold_ranges(ranges) if "i" in self.flags else ranges
-        )
+        return characters.complement(self.chars(ranges).ranges)
 
     def group(self) -> Tree:
         opened = self.at

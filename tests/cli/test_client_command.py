@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from contrada.cli.broker_access import TOKEN_BYTES_MAX, TOKEN_VARIABLE, token_from
+from contrada.cli.client_command import TOKEN_BYTES_MAX, TOKEN_VARIABLE, token_from
 from contrada.errors import InputError
 from contrada.net.wire.tokens import new_token
 from contrada.service.security.secret_files import write_secret

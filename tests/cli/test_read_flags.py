@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contrada.cli.literals import attributes_of, literal
+from contrada.cli.read_flags import attributes_of, literal
 from contrada.errors import InputError
 
 
