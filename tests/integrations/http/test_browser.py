@@ -48,7 +48,7 @@ async def test_a_page_resumes_a_durable_stream_after_a_broken_connection(tmp_pat
             await it.service.publish_batch({"n": n} for n in range(5))
             found = [await told("message") for _ in range(5)]
             (access,) = it.gateway._accesses._opened.values()
-            (stream,) = access.streams["desk"]
+            (stream,) = access.streams
             stream.cut()
             await until(lambda: it.gateway.counts.streams == 0)
             await it.service.publish_batch({"n": n} for n in range(5, 9))

@@ -6,7 +6,8 @@ the number of published events, once the broker has them.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from itertools import islice
 from typing import Final
@@ -43,43 +44,38 @@ class RequestBodies:
         self.decoding = asyncio.Lock()
         """Held while a body is decoded, since its notifications are many times as large."""
 
-    async def read(self, request: Request) -> bytes:
-        """Returns the body of a request; call `release` when it is published. Raises
+    @asynccontextmanager
+    async def read(self, request: Request) -> AsyncIterator[bytes]:
+        """Yields the body of a request, which counts until the end of the context. Raises
         RefusedRequestError, LimitError.
         """
-        declared = request.headers.get("content-length", "0")
+        declared, limits = request.headers.get("content-length", "0"), self._limits
         if declared.isdigit():
             self._check_size(int(declared))
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(self._limits.body_wait_s):
-                async for part in request.stream():
-                    self.held_bytes += len(part)
-                    size += len(part)
-                    parts.append(part)
-                    self._check_size(size)
-                    if self.held_bytes > self._limits.http_bodies_bytes_max:
-                        raise LimitError(
-                            "http_bodies_bytes_max", self._limits.http_bodies_bytes_max
-                        )
-        except BaseException as error:
-            self.held_bytes -= size
-            if isinstance(error, TimeoutError):
+            try:
+                async with asyncio.timeout(limits.body_wait_s):
+                    async for part in request.stream():
+                        self.held_bytes += len(part)
+                        size += len(part)
+                        parts.append(part)
+                        self._check_size(size)
+                        if self.held_bytes > limits.http_bodies_bytes_max:
+                            raise LimitError("http_bodies_bytes_max", limits.http_bodies_bytes_max)
+            except TimeoutError:
                 raise RefusedRequestError(
                     HTTPStatus.REQUEST_TIMEOUT,
-                    f"the body did not come within {self._limits.body_wait_s:g} s",
+                    f"the body did not come within {limits.body_wait_s:g} s",
                     headers={"Connection": "close"},
                 ) from None
-            if isinstance(error, ClientDisconnect):
+            except ClientDisconnect:
                 reason = "the client has left"
                 raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason) from None
-            raise
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def release(self, body: bytes) -> None:
-        """Frees the bytes of a body."""
-        self.held_bytes -= len(body)
+            yield parts[0] if len(parts) == 1 else b"".join(parts)
+        finally:
+            self.held_bytes -= size
 
     def _check_size(self, size: int) -> None:
         most = self._limits.http_body_bytes_max
@@ -94,8 +90,7 @@ class RequestBodies:
         """Publishes the events of a request; returns their number and the answer. Raises
         ContradaError.
         """
-        body = await self.read(request)
-        try:
+        async with self.read(request) as body:
             notifications: list[Notification] = []
             async with self.decoding:
                 decoded = notifications_in(request.headers, body, self._limits)
@@ -104,8 +99,6 @@ class RequestBodies:
                     if len(some) == EVENTS_PER_TURN:
                         await asyncio.sleep(0)
             published = await publish(access, notifications)
-        finally:
-            self.release(body)
         return published, json_answer({"published": published}, HTTPStatus.ACCEPTED)
 
 

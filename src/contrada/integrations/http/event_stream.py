@@ -64,6 +64,8 @@ class EventStream(Response):
         self._limits = limits
         self._lost: dict[str, int] = {}
         self._cut: Callable[[], None] | None = None
+        self.durable: str | None = None
+        """The name of a durable subscription."""
         self.position: int | None = None
         """The position after which a durable subscription resumes."""
         self.has_residue = False
@@ -142,18 +144,13 @@ class EventStream(Response):
         if not isinstance(found, DurableRecord):
             return b"data: %b\n\n" % event_json(found)
         gap, position = b"", found.position
-        if self.position is not None:
-            gap = self._report_gap(records_between(self.position, position))
-            self.position = None
+        if self.position is not None and (count := records_between(self.position, position)):
+            # Records after `Last-Event-ID` were deleted.
+            reason = "not kept, at most" if self.has_residue else "not kept"
+            self._counts.dropped[reason] += count
+            gap = _event("dropped", {reason: count})
+        self.position = None
         return b"%bid: %d\ndata: %b\n\n" % (gap, position, event_json(found.item))
-
-    def _report_gap(self, count: int) -> bytes:
-        """Returns the report of deleted records after `Last-Event-ID`."""
-        if count == 0:
-            return b""
-        reason = "not kept, at most" if self.has_residue else "not kept"
-        self._counts.dropped[reason] += count
-        return _event("dropped", {reason: count})
 
     def _report_losses(self) -> bytes:
         new = self._counts.add_lost(self._lost, self._events.statistics().dropped)
@@ -196,15 +193,16 @@ async def open_stream(
     options: dict[str, Any] = {"durable": durable}
     if after is not None:
         # A broken connection may still look alive here, and two streams would share the events.
-        for other in list(access.streams.get(durable, ())):
-            other.cut()
-            await other.ended.wait()
+        for other in list(access.streams):
+            if other.durable == durable:
+                other.cut()
+                await other.ended.wait()
         options["from_position"] = after + 1
     elif subject is not None:
         options["retention"] = Retention(replay_max=limits.stream_replay_max)
     events = access.service.subscribe(subject, **options)
     stream = EventStream(events, opened, counts, limits)
-    stream.position = after
+    stream.durable, stream.position = durable, after
     stream.has_residue = isinstance(subject, Rule) and subject.residue_holds is not None
     try:
         await opened.enter_async_context(events)
@@ -213,7 +211,8 @@ async def open_stream(
             raise
         reason = f"Last-Event-ID: found {str(after)!r}, {error}"
         raise RefusedRequestError(HTTPStatus.CONFLICT, shortened(reason)) from None
-    _register(access, durable, stream, opened)
+    access.streams.add(stream)
+    opened.callback(access.streams.discard, stream)
     return stream
 
 
@@ -223,20 +222,6 @@ def _check_bodiless(request: Request) -> None:
     if "transfer-encoding" in headers or headers.get("content-length", "0").strip("0"):
         reason = "found a body, expected none: the parameters of a stream are in the address"
         raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason, headers={"Connection": "close"})
-
-
-def _register(
-    access: TokenService, durable: str, stream: EventStream, opened: AsyncExitStack
-) -> None:
-    streams = access.streams.setdefault(durable, set())
-    streams.add(stream)
-
-    def forget() -> None:
-        streams.discard(stream)
-        if not streams and access.streams.get(durable) is streams:
-            del access.streams[durable]
-
-    opened.callback(forget)
 
 
 def _last_event_of(request: Request) -> int | None:

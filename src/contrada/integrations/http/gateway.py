@@ -99,7 +99,6 @@ class Gateway:
         """
         self._host = host
         self._origins = tuple(origins)
-        self._tls = tls
         self._context = tls.server_context(lambda _: None) if tls is not None else None
         self.counts = GatewayCounts()
         self._limits = limits
@@ -227,19 +226,15 @@ class Gateway:
 
     async def _begin_push(self, request: Request) -> Response:
         token = token_of(request)
-        body = await self._bodies.read(request)
-        try:
-            async with self._using(request):
-                most = self._limits.filter_characters_max
-                if len(body) > most:
-                    reason = f"{len(body)} bytes, more than filter_characters_max = {most}"
-                    raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
-                wanted = SubscriptionRequest.from_json(decode_json(body))
-                self._pushes.sinks.check(wanted.sink)
-                rule = await within_work(wanted.rule, len(body))
-                push = await self._pushes.begin(token, msgspec.to_builtins(wanted), rule)
-        finally:
-            self._bodies.release(body)
+        async with self._bodies.read(request) as body, self._using(request):
+            most = self._limits.filter_characters_max
+            if len(body) > most:
+                reason = f"{len(body)} bytes, more than filter_characters_max = {most}"
+                raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+            wanted = SubscriptionRequest.from_json(decode_json(body))
+            self._pushes.sinks.check(wanted.sink)
+            rule = await within_work(wanted.rule, len(body))
+            push = await self._pushes.begin(token, msgspec.to_builtins(wanted), rule)
         location = {"Location": f"/subscriptions/{push.id}"}
         return json_answer(push.to_json(), HTTPStatus.CREATED, location)
 

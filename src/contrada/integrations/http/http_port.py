@@ -33,22 +33,16 @@ a second or more."""
 CUT: Final = "contrada.cut"
 """The extension of a scope that cuts its connection and discards unsent bytes."""
 
-_FULL: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 5\r\n"
-    b"content-length: 0\r\n\r\n"
-)
-_TOO_LARGE: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
-    b"content-length: 0\r\n\r\n"
-)
+_REFUSED: Final = b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_FULL: Final = _REFUSED % b"503 Service Unavailable\r\nretry-after: 5"
+_TOO_LARGE: Final = _REFUSED % b"431 Request Header Fields Too Large"
+_BAD_UPGRADE: Final = _REFUSED % b"400 Bad Request"
 
 _FRAMING_PER_BYTE: Final = 8
 """A chunk of one byte has five bytes of framing; some more allow leading zeros in its size."""
 
 _HEAD: Final = "head"
 _UNSENT: Final = "unsent"
-
-_BAD_UPGRADE: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class _RefusedHeadError(Exception):
@@ -247,7 +241,11 @@ class BoundedWebSocket(LingeringWebSocket):
     """A connection that was upgraded to WebSocket."""
 
     config: BoundedConfig
-    _cut: asyncio.TimerHandle | None = None
+
+    @property
+    def linger_s(self) -> float:  # type: ignore[override]
+        """Seconds for a client to read its last bytes."""
+        return min(LingeringWebSocket.linger_s, self.config.limits.unsent_wait_s)
 
     def data_received(self, data: bytes) -> None:
         """Parses bytes; first the whole head of the upgrade, which may be malformed."""
@@ -255,18 +253,6 @@ class BoundedWebSocket(LingeringWebSocket):
         if not (self.handshake_initiated or self.transport.is_closing()):
             self.transport.write(_BAD_UPGRADE)
             self.transport.close()
-
-    def on_task_complete(self, task: "asyncio.Task[None]") -> None:
-        """Starts the time for the client to read the rest when the endpoint has ended."""
-        super().on_task_complete(task)
-        if not self.disconnected:
-            self._cut = self.loop.call_later(self.config.limits.unsent_wait_s, self.transport.abort)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the timer."""
-        super().connection_lost(exc)
-        if self._cut is not None:
-            self._cut.cancel()
 
     async def run_asgi(self) -> None:
         """Runs the application, with the extension that cuts the connection."""
@@ -306,9 +292,8 @@ class HttpPort:
         self._host = host
         self._wanted = port
         self._tls = tls
-        logging.getLogger("uvicorn.error").setLevel(
-            logging.ERROR
-        )  # Malformed requests of strangers would fill the log.
+        # Malformed requests of strangers would fill the log.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._limits = limits
         self._config = BoundedConfig(
             app,

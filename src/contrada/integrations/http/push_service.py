@@ -226,7 +226,15 @@ class Pushes:
                 if not push.in_force.done():
                     push.in_force.set_exception(error)
                     push.in_force.exception()  # Retrieved: nobody awaits that of a stored push.
-                self._report(push, error)
+                is_fault = not isinstance(error, ContradaError)
+                _LOG.log(
+                    logging.ERROR if is_fault else logging.INFO,
+                    "subscription %(subscription)s: %(reason)s",
+                    {"subscription": push.id, "reason": error},
+                    exc_info=error if is_fault else None,
+                )
+                reason = "a fault of this broker" if is_fault else shortened(str(error))
+                push.progress.enter("waiting", error=reason)
                 if getattr(error, "fault", "") == NOT_PERMITTED:
                     if self._ends_with_user(push):
                         return
@@ -234,15 +242,6 @@ class Pushes:
                         async with asyncio.timeout(self._limits.push_refused_s):
                             await push.renewed.wait()
             await asyncio.sleep(backoff.next_s())
-
-    def _report(self, push: Push, error: Exception) -> None:
-        is_fault = not isinstance(error, ContradaError)
-        fields = {"subscription": push.id, "reason": error}
-        level = logging.ERROR if is_fault else logging.INFO
-        text = "subscription %(subscription)s: %(reason)s"
-        _LOG.log(level, text, fields, exc_info=error if is_fault else None)
-        reason = "a fault of this broker" if is_fault else shortened(str(error))
-        push.progress.enter("waiting", error=reason)
 
     def _ends_with_user(self, push: Push) -> bool:
         """Ends the subscription of a removed user, which nobody else could end; whether it did."""
@@ -326,8 +325,8 @@ class Pushes:
 
     def _wait_s(self, answer: PushAnswer, backoff: Backoff) -> float:
         """Returns the seconds until the next attempt."""
-        wanted_s = retry_after_s(answer.retry_after)
-        return min(wanted_s, self._limits.push_retry_after_s_max) if wanted_s else backoff.next_s()
+        wanted_s = min(retry_after_s(answer.retry_after), self._limits.push_retry_after_s_max)
+        return wanted_s or backoff.next_s()
 
     def _drop(self, push: Push, answer: PushAnswer) -> int:
         self._counts.pushed["gone" if answer.status == HTTPStatus.GONE else "refused"] += 1

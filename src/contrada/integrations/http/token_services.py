@@ -36,8 +36,8 @@ class TokenService:
         self.idle: asyncio.TimerHandle | None = None
         self.publishing = asyncio.Lock()
         """Held during a publication, so that refused indices belong to one request."""
-        self.streams: dict[str, set[Any]] = {}
-        """Each open `EventStream` of a durable subscription, by its name."""
+        self.streams: set[Any] = set()
+        """Each open `EventStream` of a durable subscription."""
 
 
 async def wait_closed(service: TcpService) -> None:

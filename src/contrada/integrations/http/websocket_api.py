@@ -35,7 +35,7 @@ from contrada.errors import (
     LimitError,
     RefusedRequestError,
 )
-from contrada.integrations.dialects import json_text
+from contrada.integrations.dialects.json_text import decode_json
 from contrada.integrations.http.cloudevents_http import notifications_of
 from contrada.integrations.http.event_ingest import publish
 from contrada.integrations.http.event_translation import event_of
@@ -131,12 +131,18 @@ class Conversation:
 
     async def _listen(self) -> None:
         while True:
-            text = await self._receive()
-            name = ""
+            received = await self._websocket.receive()
+            if received["type"] == "websocket.disconnect":
+                raise WebSocketDisconnect(received.get("code", _GOING_AWAY))
+            text, name = received.get("text"), ""
             try:
-                decoded = _decode(text)
-                name = _id_of(decoded)
-                answer = await self._execute(_to_message(decoded))
+                try:
+                    decoded = decode_json(received["bytes"] if text is None else text)
+                    name = _id_of(decoded)
+                    message: _ClientMessage = msgspec.convert(decoded, type=_ClientMessage)
+                except (EncodingError, UnicodeEncodeError, msgspec.ValidationError) as error:
+                    raise invalid(error) from None
+                answer = await self._execute(message)
             except ContradaError as error:
                 refusal = refusal_of(error)
                 answer = {
@@ -147,13 +153,6 @@ class Conversation:
                     **refusal.details,
                 }
             await self._send(answer)
-
-    async def _receive(self) -> str | bytes:
-        message = await self._websocket.receive()
-        if message["type"] == "websocket.disconnect":
-            raise WebSocketDisconnect(message.get("code", _GOING_AWAY))
-        text: str | bytes | None = message.get("text")
-        return message["bytes"] if text is None else text
 
     async def _execute(self, message: _ClientMessage) -> dict[str, Any]:
         done: dict[str, Any] = {"type": "ack", "id": message.id}
@@ -186,13 +185,10 @@ class Conversation:
         subject = None
         if message.filter is not None:
             subject = await parse_request_filter(message.filter, message.dialect, self._limits)
+        options: dict[str, Any] = {"durable": message.durable, "auto_acknowledge": False}
         if message.durable is None:
-            when_full = parse_policy(message.when_full)
-            events: Any = self._access.service.subscribe(subject, when_full=when_full)
-        else:
-            events = self._access.service.subscribe(
-                subject, durable=message.durable, auto_acknowledge=False
-            )
+            options = {"when_full": parse_policy(message.when_full)}
+        events: Any = self._access.service.subscribe(subject, **options)
         await events.open()
         self._open[message.id] = events
         writing = asyncio.create_task(self._write(message.id, events))
@@ -251,34 +247,14 @@ async def _close(events: Any) -> None:
     await events.__aexit__(None, None, None)
 
 
-def _decode(text: str | bytes) -> Any:
-    """Decodes the JSON of a message. Raises RefusedRequestError, LimitError."""
-    try:
-        return json_text.decode_json(text)
-    except EncodingError as error:
-        raise invalid(error) from None
-
-
 def _id_of(decoded: Any) -> str:
     """Returns the id of a message, which each answer repeats; empty if the message has none. Raises
-    RefusedRequestError, LimitError.
+    LimitError, and UnicodeEncodeError for a lone surrogate.
     """
     name = decoded.get("id") if isinstance(decoded, dict) else None
     if not isinstance(name, str):
         return ""
     if len(name) > WEBSOCKET_ID_CHARACTERS_MAX:
         raise LimitError("WEBSOCKET_ID_CHARACTERS_MAX", WEBSOCKET_ID_CHARACTERS_MAX, len(name))
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise invalid(error) from None
+    name.encode()
     return name
-
-
-def _to_message(decoded: Any) -> _ClientMessage:
-    """Converts a decoded message. Raises RefusedRequestError."""
-    try:
-        message: _ClientMessage = msgspec.convert(decoded, type=_ClientMessage)
-    except msgspec.ValidationError as error:
-        raise invalid(error) from None
-    return message
