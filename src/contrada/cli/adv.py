@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from contrada.cli import shared_options as options
-from contrada.cli.client_command import Access, approach_options, connect, lost, run
+from contrada.cli.client_command import Approach, approach_options, connect, lost, run
 from contrada.model import Filter
 from contrada.routing.router_messages import Offer
 from contrada.service import Service
@@ -33,7 +33,7 @@ def adv(
     follow: bool,
     timeout: float | None,
     as_json: bool,
-    approach: Access,
+    approach: Approach,
 ) -> None:
     """Advertise notifications until Ctrl-C, or list advertisements with --follow.
 

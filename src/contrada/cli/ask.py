@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.client_command import Access, approach_options, connect, run
+from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.lazy_group import EXIT_INCOMPLETE
 from contrada.cli.notification_output import group_text, json_group, json_line, parts_of
 from contrada.cli.table_output import output, table
@@ -90,7 +90,7 @@ def ask(
     unique: bool,
     timeout: float,
     as_json: bool,
-    approach: Access,
+    approach: Approach,
 ) -> None:
     """Query the sources whose description meets QUESTION; print their answers, one per line.
 

@@ -21,7 +21,7 @@ from contrada.net.wire.tokens import TOKEN_CHARS_MAX, name_in
 from contrada.service import Service
 from contrada.service.security.secret_files import read_secret
 
-Access: TypeAlias = ConnectOptions
+Approach: TypeAlias = ConnectOptions
 """The TLS and the token of a client."""
 
 T = TypeVar("T")

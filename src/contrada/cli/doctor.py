@@ -13,7 +13,7 @@ import msgspec
 
 from contrada.cli import shared_options as options
 from contrada.cli.broker_settings import BrokerSettings, settings_of, settings_of_network
-from contrada.cli.client_command import Access, approach_options, run
+from contrada.cli.client_command import Approach, approach_options, run
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
 from contrada.errors import ConnectionFailedError, ContradaError, NotPermittedError
@@ -72,7 +72,9 @@ class Finding(msgspec.Struct, frozen=True):
 @options.file("--config", "TOML", "The file of contrada serve --config.")
 @options.flag("--json as_json", "One JSON object per line.")
 @approach_options
-def doctor(addresses: tuple[str, ...], config: str | None, as_json: bool, approach: Access) -> None:
+def doctor(
+    addresses: tuple[str, ...], config: str | None, as_json: bool, approach: Approach
+) -> None:
     """Check this installation, the brokers at the addresses, and a file for serve.
 
     Each line is ok, a warning or a fault, with a remedy. The status is 1 after a fault. A file is
@@ -98,7 +100,7 @@ def doctor(addresses: tuple[str, ...], config: str | None, as_json: bool, approa
 
 
 def _findings(
-    addresses: tuple[str, ...], config: str | None, approach: Access
+    addresses: tuple[str, ...], config: str | None, approach: Approach
 ) -> Iterator[Finding]:
     yield from _installed()
     if config is not None:
@@ -172,7 +174,7 @@ def _made(settings: BrokerSettings) -> str:
 # --- a broker -------------------------------------------------------------------------------------
 
 
-def _broker(address: str, approach: Access) -> Iterator[Finding]:
+def _broker(address: str, approach: Approach) -> Iterator[Finding]:
     try:
         hello_s, answer_s, counts = run(_asked(address, approach))
     except ContradaError as error:
@@ -217,7 +219,7 @@ def _way_in(error: ContradaError) -> str:
 
 
 async def _asked(
-    address: str, approach: Access
+    address: str, approach: Approach
 ) -> tuple[float, float, Mapping[str, Any] | NotPermittedError]:
     """Measures the seconds to a broker's hello and answer; returns them with its statistics."""
     began_s = time.monotonic()

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.client_command import Access, approach_options, connect, run
+from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.lazy_group import EXIT_BAD_INPUT, EXIT_UNREACHABLE
 from contrada.cli.log_output import log_option
 from contrada.cli.notification_output import json_line
@@ -68,7 +68,7 @@ def feed(
     to: str | None,
     publisher: str | None,
     names: bool,
-    approach: Access,
+    approach: Approach,
     **given: Any,
 ) -> None:
     """Poll feeds in files or at HTTP addresses; print each new or changed entry.

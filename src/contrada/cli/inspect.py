@@ -7,7 +7,7 @@ import msgspec
 from rich.table import Table
 
 from contrada.cli import shared_options as options
-from contrada.cli.client_command import Access, approach_options, run
+from contrada.cli.client_command import Approach, approach_options, run
 from contrada.cli.stats import ask_broker
 from contrada.cli.table_output import output
 from contrada.integrations.files import BadRecord, notification_of_shown
@@ -21,7 +21,7 @@ from contrada.net.wire.payload_codec import encode_content
 @options.text("--notification", "JSON", "Show the route of this notification.")
 @options.flag("--json as_json", "As one JSON object.")
 @approach_options
-def inspect(address: str, notification: str | None, as_json: bool, approach: Access) -> None:
+def inspect(address: str, notification: str | None, as_json: bool, approach: Approach) -> None:
     """Show the state of the broker at ADDRESS: links, clients, filters and advertisements.
 
     The first entries of each are listed, with their origin: a client by its number at the broker, a

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.client_command import Access, approach_options, connect, run
+from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.log_output import log
 from contrada.errors import InputError
 from contrada.integrations.mqtt.mqtt_bridge import MqttBridge
@@ -63,7 +63,7 @@ def mqtt(
     mqtt_certificate: str | None,
     mqtt_key: str | None,
     verbose: bool,
-    approach: Access,
+    approach: Approach,
     **given: Any,
 ) -> None:
     """Bridge messages of an MQTT 5 broker and notifications, until Ctrl-C.

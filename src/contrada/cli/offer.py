@@ -10,7 +10,7 @@ import msgspec
 
 from contrada.cli import shared_options as options
 from contrada.cli.adv import show
-from contrada.cli.client_command import Access, approach_options, connect, lost, run
+from contrada.cli.client_command import Approach, approach_options, connect, lost, run
 from contrada.integrations.sources.file_source import FileFormat, FileSource
 from contrada.integrations.sources.table_source import TableSource
 from contrada.routing.router_messages import Offer
@@ -71,7 +71,7 @@ def offer(
     name: str,
     seconds: float | None,
     as_json: bool,
-    approach: Access,
+    approach: Approach,
 ) -> None:
     """Offer a table or files to `contrada ask`, until Ctrl-C.
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.client_command import Access, approach_options, connect, run
+from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.publication_source import (
     LineRecords,
     Make,
@@ -75,7 +75,7 @@ def pub(
     keep: bool,
     ttl: float | None,
     priority: int | None,
-    approach: Access,
+    approach: Approach,
     **given: Any,
 ) -> None:
     """Publish one notification, or one for each JSON line or CSV row of a file.

@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 
 from contrada.cli import shared_options as options
-from contrada.cli.client_command import Access, approach_options, run
+from contrada.cli.client_command import Approach, approach_options, run
 from contrada.cli.table_output import output
 from contrada.errors import ConnectionFailedError
 from contrada.model.domains.values import datetime_of
@@ -23,7 +23,7 @@ T = TypeVar("T")
 @click.argument("address", default=options.ADDRESS_DEFAULT, metavar="[ADDRESS]")
 @options.flag("--json as_json", "As one JSON object.")
 @approach_options
-def stats(address: str, as_json: bool, approach: Access) -> None:
+def stats(address: str, as_json: bool, approach: Approach) -> None:
     """Print the counters of the broker at ADDRESS: connections, subscriptions, notifications.
 
     Drops, refusals and undecided relations are counted by reason. A broker with users answers those
@@ -41,7 +41,7 @@ def stats(address: str, as_json: bool, approach: Access) -> None:
 
 
 async def ask_broker(
-    address: str, approach: Access, question: Callable[[TcpService], Awaitable[T]]
+    address: str, approach: Approach, question: Callable[[TcpService], Awaitable[T]]
 ) -> T:
     """Connects to a broker for one question. Raises as `answered`."""
     async with TcpService(address, reconnect=False, options=approach) as service:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, get_args
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.client_command import Access, approach_options, connect, run
+from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.notification_output import ENVELOPE, json_line, parts_of
 from contrada.integrations.files import plain_time
 from contrada.model import Notification
@@ -62,7 +62,7 @@ def sub(
     verify: str | None,
     as_json: bool,
     envelope: bool,
-    approach: Access,
+    approach: Approach,
 ) -> None:
     """Print the notifications that match FILTER, one per line.
 

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.live import Live
 
 from contrada.cli import shared_options as options
-from contrada.cli.client_command import Access, approach_options, run
+from contrada.cli.client_command import Approach, approach_options, run
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
 from contrada.cli.table_output import output, table
@@ -49,7 +49,11 @@ _OF_THE_FIRST: Final = ("link_sent", "subscription_dropped")
 @options.flag("--json as_json", "One JSON object per broker and refresh.")
 @approach_options
 def top(
-    addresses: tuple[str, ...], interval: float, count: int | None, as_json: bool, approach: Access
+    addresses: tuple[str, ...],
+    interval: float,
+    count: int | None,
+    as_json: bool,
+    approach: Approach,
 ) -> None:
     """Show the rates and the present load of the brokers at these addresses.
 
@@ -71,7 +75,7 @@ def top(
 class _Watched:
     """A broker, with its counters at the last refresh."""
 
-    def __init__(self, address: str, approach: Access) -> None:
+    def __init__(self, address: str, approach: Approach) -> None:
         self._address = address
         self._approach = approach
         self._service = self._new_service()  # Raises for a bad address first.

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from contrada.cli import shared_options as options
 from contrada.cli.broker_settings import MEMORY
-from contrada.cli.client_command import Access, approach_options, connect, lost, run
+from contrada.cli.client_command import Approach, approach_options, connect, lost, run
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
 from contrada.cli.log_output import log
 from contrada.cli.notification_output import json_line, parts_of
@@ -162,7 +162,7 @@ def send(
     publisher: str | None,
     names: bool,
     format_name: str | None,
-    approach: Access,
+    approach: Approach,
     **given: Any,
 ) -> None:
     """Publish the notifications of documents.
@@ -221,7 +221,7 @@ def receive(
     timeout: float | None,
     seconds: float | None,
     as_json: bool,
-    approach: Access,
+    approach: Approach,
 ) -> None:
     """Print the notifications of documents that match FILTER, one per line.
 
@@ -301,7 +301,7 @@ def _document(found: Notification) -> str:
 @click.option("-v", "--verbose", count=True, show_default=False, help="Log more.")
 @approach_options
 def daemon(
-    at: str, store: str | None, name: str, seconds: float | None, verbose: int, approach: Access
+    at: str, store: str | None, name: str, seconds: float | None, verbose: int, approach: Approach
 ) -> None:
     """Run a naming service, until Ctrl-C or SIGTERM.
 
@@ -357,7 +357,7 @@ def list_names(
     generated: str | None,
     timeout: float,
     as_json: bool,
-    approach: Access,
+    approach: Approach,
 ) -> None:
     """List the generated names that naming services know.
 
