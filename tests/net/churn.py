@@ -126,7 +126,7 @@ class Life:
 
 def reset(service: TcpService) -> None:
     """Ends a connection by a reset, as a kill of its process may."""
-    wire = service._reconnection._wire
+    wire = service.reconnection._wire
     if wire is not None and wire._transport is not None:
         raw: socket.socket = wire._transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -556,7 +556,7 @@ async def test_a_broker_that_ignores_the_credit_is_left() -> None:
     """A faulty broker could fill the memory of its clients."""
     one = to_msgpack(Notification({"a": 1}))
     flood = delivery(1, 0, [one] * (ClientLimits().credit_bytes // ENTRY_BYTES + 2))
-    server, address = await _answering(encode(Hello("broker")), encode(Reply(4)) + encode(flood))
+    server, address = await _answering(encode(Hello("broker")), encode(Reply(2)) + encode(flood))
     async with server, connect(address, reconnect=False) as service:
         events = service.subscribe("a = 1")
         await events.open()
@@ -569,7 +569,7 @@ async def test_a_broker_that_ignores_the_credit_is_left() -> None:
 async def test_unreadable_notifications_are_counted() -> None:
     """A faulty broker would end an iteration, or its notifications be lost in silence."""
     mixed = delivery(1, 0, [b"", to_msgpack(Notification({"a": 1})), b"\xc1"])
-    server, address = await _answering(encode(Hello("broker")), encode(Reply(4)) + encode(mixed))
+    server, address = await _answering(encode(Hello("broker")), encode(Reply(2)) + encode(mixed))
     async with server, connect(address) as service:
         events = service.subscribe("a = 1")
         await events.open()

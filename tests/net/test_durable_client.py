@@ -301,9 +301,9 @@ async def test_a_reader_leaves_a_connection_that_is_dead_and_does_not_show_it(pa
     ):
         await service.publish_batch([{"n": n} for n in range(9)], delivery=CERTIFIED)
         await until(lambda: events.statistics().queued == 9)
-        wire = service._reconnection._wire  # type: ignore[attr-defined]
+        wire = service.reconnection._wire  # type: ignore[attr-defined]
         (peer,) = broker._connections
-        service._reconnection._on_lost(wire, "a cable was pulled")  # type: ignore[attr-defined]
+        service.reconnection._on_lost(wire, "a cable was pulled")  # type: ignore[attr-defined]
         await until(lambda: events.statistics().reconnects == 1)
         assert await numbers(events, 9) == list(range(9))
         assert peer in broker._connections

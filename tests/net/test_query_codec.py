@@ -137,7 +137,7 @@ async def test_invalid_messages_are_refused() -> None:
             (Describe("s", ()), "no notification can match"),
         ):
             with pytest.raises(ServiceError, match=words):
-                await client.request(encode_message(wrong))
+                await client.reconnection.request(encode_message(wrong))
         assert broker.dispatcher.router.statistics().questions == 0
 
 
@@ -163,7 +163,7 @@ async def test_alternatives_that_no_source_can_read_are_refused(
         assert isinstance(client, TcpService)
         question = Ask((Disjunct(Query(asked), same),), "", "7", 1_000_000, 1)
         with pytest.raises(ServiceError, match=words):
-            await client.request(encode_message(question))
+            await client.reconnection.request(encode_message(question))
         assert [dict(each) async for each in client.query("a any")] == [{"a": 1}]
 
 
@@ -174,7 +174,7 @@ async def test_nonsense_about_questions_ends_the_connection(message: list[Any]) 
     async with Broker(port=0) as broker, connect(broker.address, reconnect=False) as client:
         assert isinstance(client, TcpService)
         raw = msgspec.Raw(msgspec.msgpack.encode(message))
-        client._reconnection.send(AboutQuestions([raw]))
+        client.reconnection.send(AboutQuestions([raw]))
         await until(lambda: client.connection.state in ("closed", "lost"))
 
 
@@ -236,9 +236,13 @@ async def test_a_repeated_query_is_counted() -> None:
     ):
         assert isinstance(client, TcpService)
         question = Ask((Disjunct(Query("a any")),), "", "7", 60_000_000, 1)
-        await client.request(encode_message(question))
+        await client.reconnection.request(encode_message(question))
         with pytest.raises(ServiceError, match="come already"):
-            await client.request(encode_message(question))
-        await client.request(encode_message(msgspec.structs.replace(question, identity="8")))
+            await client.reconnection.request(encode_message(question))
+        await client.reconnection.request(
+            encode_message(msgspec.structs.replace(question, identity="8"))
+        )
         with pytest.raises(ServiceError, match="questions_per_client_max"):
-            await client.request(encode_message(msgspec.structs.replace(question, identity="9")))
+            await client.reconnection.request(
+                encode_message(msgspec.structs.replace(question, identity="9"))
+            )

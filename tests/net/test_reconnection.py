@@ -75,7 +75,7 @@ async def cut(broker: Broker) -> None:
 
 def lose(service: Service) -> None:
     """Loses a connection; its client learns that in the next turn, after earlier callbacks."""
-    wire = service._reconnection._wire  # type: ignore[attr-defined]
+    wire = service.reconnection._wire  # type: ignore[attr-defined]
     assert wire is not None
     wire.abort()
 
@@ -302,7 +302,7 @@ async def test_publications_during_an_outage_wait(monkeypatch: pytest.MonkeyPatc
         await cut(broker)
         await reached(states, "lost")
         assert isinstance(service, TcpService)
-        service._reconnection._limits = ClientLimits(disconnected_wait_s=0.01)
+        service.reconnection.limits = ClientLimits(disconnected_wait_s=0.01)
         for asking in (
             lambda: service.publish({"n": 1}),
             lambda: service.publish_batch([{"n": 1}]),
@@ -572,7 +572,7 @@ async def test_unsubscribing_while_it_is_taken_up_leaves_nothing_behind() -> Non
         (its_end,) = broker._connections
         its_end.abort()
         await reached(states, "lost")
-        while not service._reconnection.is_there:
+        while not service.reconnection.is_there:
             await asyncio.sleep(0)
         await asyncio.gather(*(each.unsubscribe() for each in events[:3]))
         await service.broker_statistics()

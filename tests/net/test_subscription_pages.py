@@ -14,6 +14,7 @@ from contrada.errors import FrameError, ServiceError
 from contrada.model import Filter, FilterSet, Pattern, from_msgpack, to_msgpack
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
+from contrada.net.client.reconnection import Reconnection
 from contrada.net.client.subscription_export import read_subscriptions
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.frames import FrameReader, InspectReply, InspectRequest, encode
@@ -37,7 +38,7 @@ def as_told(filters: list[Filter], name: str = "") -> Counter[tuple[str, str]]:
 
 async def page_from(service: TcpService, begin: Position) -> FilterPage:
     """One page."""
-    page = (await service.call(partial(InspectRequest, page_from=begin))).page
+    page = (await service.reconnection.call(partial(InspectRequest, page_from=begin))).page
     return cast("FilterPage", page)
 
 
@@ -157,13 +158,13 @@ async def test_a_broker_that_tells_no_pages_is_refused(
 ) -> None:
     """A pipeline would match nothing, or ask for ever."""
 
-    def answered(_: TcpService, asking: Callable[[int], object]) -> asyncio.Future[InspectReply]:
+    def answered(_: Reconnection, asking: Callable[[int], object]) -> asyncio.Future[InspectReply]:
         answer: asyncio.Future[InspectReply] = asyncio.get_running_loop().create_future()
         assert isinstance(asking(1), InspectRequest)
         answer.set_result(InspectReply(1, Inspection("", {}, [], {}, [], []), page))
         return answer
 
-    monkeypatch.setattr(TcpService, "call", answered)
+    monkeypatch.setattr(Reconnection, "call", answered)
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         with pytest.raises(ServiceError, match=reason):
             await read_subscriptions(service)

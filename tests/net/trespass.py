@@ -535,7 +535,7 @@ class World:
                 Cancel(asker, identity),
             ]
         )
-        who.service._reconnection.send(AboutQuestions([encode_message(said)]))
+        who.service.reconnection.send(AboutQuestions([encode_message(said)]))
 
     # --- what must hold -----------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ async def known(service: Service, standing: int) -> None:
         logs = service._server.logs
     else:
         assert isinstance(service, Informed)
-        logs = service._brokers[0].logs
+        logs = service.brokers[0].logs
     await until(lambda: logs.used_host is not None and _standing(logs.used_host) == standing)
 
 

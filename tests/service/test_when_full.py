@@ -164,7 +164,7 @@ async def test_an_update_begins_nothing_anew_where_its_subscription_was_cut_off(
         subscriber.subscribe("n >= 0", when_full="disconnect") as events,
     ):
         assert isinstance(subscriber, TcpService)
-        connection_here = subscriber._reconnection._wire
+        connection_here = subscriber.reconnection._wire
         assert connection_here is not None
         transport = connection_here._transport
         assert transport is not None

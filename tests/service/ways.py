@@ -14,6 +14,7 @@ from contrada.net.broker.embedded_broker import EmbeddedBroker
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client.remote_offers import RemoteOfferBoard
 from contrada.net.client.tcp_service import TcpService
+from contrada.net.client.tcp_subscription import TcpSubscription
 from contrada.net.wire.address import parse_address
 from contrada.routing.router import Strategy
 from contrada.routing.router_messages import Offer
@@ -47,7 +48,7 @@ class InformedMarket(RemoteOfferBoard):
     """It waits until its advertisements are known everywhere."""
 
     def __init__(self, client: TcpService, brokers: Network) -> None:
-        super().__init__(client)
+        super().__init__(client.reconnection)
         self._brokers = brokers
 
     async def advertise(self, offer: Offer) -> str:
@@ -56,21 +57,33 @@ class InformedMarket(RemoteOfferBoard):
         return identity
 
 
+class InformedSubscription(TcpSubscription):
+    """It waits until its subscriptions are known everywhere."""
+
+    __slots__ = ()
+    _service: "Informed"
+
+    async def _enter(self) -> None:
+        await super()._enter()
+        await until(lambda: self._service.brokers.is_at_rest)
+
+    async def _replace(self) -> None:
+        await super()._replace()
+        await until(lambda: self._service.brokers.is_at_rest)
+
+
 class Informed(TcpService):
     """A client of a network that waits until its subscriptions are known everywhere."""
 
     def __init__(self, brokers: Network, number: int, **options: Any) -> None:
         super().__init__(brokers[number].address, **options)
-        self._brokers = brokers
+        self.brokers = brokers
         self._offers = InformedMarket(self, brokers)
 
-    async def enter(self, *arguments: Any) -> None:
-        await super().enter(*arguments)
-        await until(lambda: self._brokers.is_at_rest)
-
-    async def replace(self, *arguments: Any) -> None:
-        await super().replace(*arguments)
-        await until(lambda: self._brokers.is_at_rest)
+    def _new_subscription(self, *arguments: Any) -> TcpSubscription:
+        found = super()._new_subscription(*arguments)
+        found.__class__ = InformedSubscription
+        return found
 
 
 class JoinedMarket(LocalOfferBoard):
@@ -172,9 +185,7 @@ class ToServer(Apart, Informed):
 
 async def known(service: Service) -> None:
     """Returns when the subscriptions and offers of a service are known everywhere."""
-    brokers: Network | None = getattr(service, "brokers", None) or getattr(
-        service, "_brokers", None
-    )
+    brokers: Network | None = getattr(service, "brokers", None)
     if brokers is not None:
         await until(lambda: brokers.is_at_rest)
 

@@ -19,14 +19,16 @@ import logging
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from contrada.errors import ConnectionFailedError, ProtocolError, ServiceClosedError, ServiceError
 from contrada.net.client.client_limits import ClientLimits
 from contrada.net.wire.address import SCHEME_TLS, Address, shown_addresses
 from contrada.net.wire.connection import CLIENT
 from contrada.net.wire.endpoint import ClientWire, ConnectOptions, describe_os_error, dial
-from contrada.net.wire.frames import Frame, Hello
+from contrada.net.wire.frames import Frame, Hello, Reply, Request
 from contrada.net.wire.tls import TLS_FAULT, Tls
 from contrada.service import ConnectionState
 from contrada.service.backoff import STEADY_S, Backoff
@@ -80,7 +82,7 @@ class Reconnection:
             raise ServiceError(f"a token goes over TLS (contradas://) only, and this is {open_way}")
         if has_tls and tls is None:
             options = replace(options, tls=Tls().client_context())
-        self._options, self._limits = options, limits
+        self._options, self.limits = options, limits
         self.address = addresses[0]
         """The address of the present or last connection."""
         self.is_up = False
@@ -97,6 +99,8 @@ class Reconnection:
         self._changed = asyncio.Event()
         self._up_since_s = 0.0
         self._failure: ServiceError | None = None
+        self._numbered = 0
+        self._requests: dict[int, asyncio.Future[Any]] = {}
 
     async def open(self) -> None:
         """Connects. Twice is once. Raises ConnectionFailedError, ServiceClosedError."""
@@ -147,13 +151,13 @@ class Reconnection:
         """Waits until it is up. Raises ConnectionFailedError after `disconnected_wait_s`."""
         self.check()
         try:
-            async with asyncio.timeout(self._limits.disconnected_wait_s):
+            async with asyncio.timeout(self.limits.disconnected_wait_s):
                 while not self.is_up:
                     self._changed.clear()
                     await self._changed.wait()
                     self.check()
         except TimeoutError:
-            wait_s = self._limits.disconnected_wait_s
+            wait_s = self.limits.disconnected_wait_s
             reason = f"not connected again within {wait_s:g} s, so nothing was sent"
             if self._states.current.reason:
                 reason = f"{reason} ({self._states.current.reason})"
@@ -188,6 +192,53 @@ class Reconnection:
         if self._wire is not None:
             self._wire.send_now(frame)
 
+    # ----------------------------------------------------------------------------- requests
+
+    def call(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
+        """Sends a frame with an even number of its own. Returns its answer. Raises as `ask`."""
+        self._numbered += 2
+        self.ask(asking(self._numbered))
+        answer = self._requests[self._numbered] = asyncio.get_running_loop().create_future()
+        return answer
+
+    def request(
+        self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
+    ) -> asyncio.Future[Reply]:
+        """Sends a request to the broker. Raises as `ask`."""
+        return self.call(lambda number: Request(number, message, credit, when_full=when_full))
+
+    def request_unanswered(self, message: msgspec.Raw) -> None:
+        """Sends a request without an answer, if there is a connection."""
+        self.send(Request(0, message))
+
+    async def request_in_time(self, message: msgspec.Raw) -> Reply | None:
+        """Sends a withdrawal, if there is a connection.
+
+        Returns None where it has ended with the connection, or the broker is slow.
+        """
+        if self._wire is None:
+            return None
+        try:
+            async with asyncio.timeout(self.limits.goodbye_wait_s):
+                return await self.request(message)
+        except (ServiceError, TimeoutError):
+            return None
+
+    def answer(self, number: int, frame: Frame, error: ServiceError | None = None) -> None:
+        """Resolves a request."""
+        answer = self._requests.pop(number, None)
+        if answer is not None and not answer.done():
+            answer.set_result(frame) if error is None else answer.set_exception(error)
+
+    def _lose(self, unanswered: ServiceError, unsent: ServiceError) -> None:
+        """Fails all requests, and those of the owner."""
+        for answer in self._requests.values():
+            if not answer.done():
+                answer.set_exception(unsent)
+                answer.exception()  # Retrieved: of many, only the first is awaited.
+        self._requests.clear()
+        self._owner.on_lost(unanswered, unsent)
+
     # ----------------------------------------------------------------------------- attempts
 
     async def _connect_first(self) -> None:
@@ -212,20 +263,20 @@ class Reconnection:
             hello,
             self._owner.on_frame,
             lambda why: self._on_lost(wire, why),
-            liveness=self._limits.liveness,
-            tick_s=self._limits.client_tick_s,
-            goodbye_wait_s=self._limits.goodbye_wait_s,
+            liveness=self.limits.liveness,
+            tick_s=self.limits.client_tick_s,
+            goodbye_wait_s=self.limits.goodbye_wait_s,
         )
         reach = self._options.reach
         try:
-            async with asyncio.timeout(self._limits.connect_wait_s):
+            async with asyncio.timeout(self.limits.connect_wait_s):
                 await (reach(wire) if reach else dial(wire, address, self._options.tls))
                 await wire.greeted
             if wire.ended is not None:
                 raise ProtocolError(wire.ended)
         except TimeoutError:
             wire.abort()
-            reason = f"no answer from a broker within {self._limits.connect_wait_s:g} s"
+            reason = f"no answer from a broker within {self.limits.connect_wait_s:g} s"
             raise ConnectionFailedError(str(address), reason) from None
         except OSError as error:
             fault = TLS_FAULT if isinstance(error, ssl.SSLError) else ""
@@ -256,14 +307,13 @@ class Reconnection:
         self._wire = None
         was_up, self.is_up = self.is_up, False
         if self._failure is not None:  # It is being closed.
-            self._owner.on_lost(self._failure, self._failure)
+            self._lose(self._failure, self._failure)
             return
         address = str(self.address)
         unsent = ConnectionFailedError(address, reason)
         unknown = "what was published and not answered may have come there, or not"
-        self._owner.on_lost(
-            ConnectionFailedError(address, f"{reason}; {unknown}", may_be_published=True), unsent
-        )
+        unanswered = f"{reason}; {unknown}"
+        self._lose(ConnectionFailedError(address, unanswered, may_be_published=True), unsent)
         if not was_up:
             return  # The task in `resume` gets the error, and continues.
         self._states.change(ConnectionState("lost", address, reason))
@@ -311,7 +361,7 @@ class Reconnection:
     def _give_up(self, failure: ConnectionFailedError) -> None:
         self._drop()
         self._fail(failure)
-        self._owner.on_lost(failure, failure)
+        self._lose(failure, failure)
         self._owner.on_given_up(failure)
         self._states.change(ConnectionState("closed", failure.address, failure.reason))
 

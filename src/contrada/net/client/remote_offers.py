@@ -8,49 +8,20 @@ import asyncio
 import itertools
 import logging
 from collections.abc import AsyncIterator, Hashable, Iterable
-from typing import Final, Protocol, TypeVar
-
-import msgspec
+from typing import Final, TypeVar
 
 from contrada.errors import ConnectionFailedError, ContradaError, FrameError, ServiceError
-from contrada.net.client.client_limits import ClientLimits
+from contrada.net.client.reconnection import Reconnection
 from contrada.net.wire.frames import Offers, Reply
 from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import offer_from
 from contrada.routing.router_messages import Advertise, Follow, Offer, Unadvertise, Unfollow
 from contrada.routing.tables.poset import form_of
 from contrada.service.offers import FollowedOffers
-from contrada.service.service_limits import ServiceLimits
 
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
-
-
-class BrokerRequests(Protocol):
-    """The requests of a client."""
-
-    limits: ClientLimits
-    service_limits: ServiceLimits
-
-    @property
-    def is_there(self) -> bool:
-        """Whether there is a connection."""
-        ...
-
-    async def ready(self) -> None:
-        """Waits for a connection. Raises ConnectionFailedError, ServiceClosedError."""
-        ...
-
-    def request(
-        self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
-    ) -> asyncio.Future[Reply]:
-        """Sends a request to the broker."""
-        ...
-
-    def request_unanswered(self, message: msgspec.Raw) -> None:
-        """Sends a request without an answer."""
-        ...
 
 
 async def refusals_of(
@@ -72,7 +43,7 @@ async def refusals_of(
 class RemoteOfferBoard:
     """The offers at a broker."""
 
-    def __init__(self, client: BrokerRequests) -> None:
+    def __init__(self, client: Reconnection) -> None:
         self.on_offer: dict[Hashable, Offer] = {}
         self._client = client
         self._identities = itertools.count(1)
@@ -101,7 +72,7 @@ class RemoteOfferBoard:
     async def unadvertise(self, identity: str) -> None:
         """Withdraws an advertisement, if there is a connection."""
         if self._offered.pop(identity, None) is not None:
-            await self._request_if_connected(encode_message(Unadvertise(identity)))
+            await self._client.request_in_time(encode_message(Unadvertise(identity)))
 
     async def follow(self, following: FollowedOffers) -> None:
         """Reports each change to a follower."""
@@ -118,7 +89,7 @@ class RemoteOfferBoard:
         async with self._lock:
             if self._is_followed and not self._following:
                 self._is_followed = False
-                await self._request_if_connected(encode_message(Unfollow()))
+                await self._client.request_in_time(encode_message(Unfollow()))
                 self.on_offer.clear()
 
     async def resume(self) -> None:
@@ -165,9 +136,8 @@ class RemoteOfferBoard:
             await self._client.request(encode_message(Follow()))
             now, before = self._initial, dict(self.on_offer)
         except asyncio.CancelledError:
-            self._client.request_unanswered(
-                encode_message(Unfollow())
-            )  # The broker may report, but nobody follows.
+            # The broker may report, but nobody follows.
+            self._client.request_unanswered(encode_message(Unfollow()))
             raise
         finally:
             self._initial = None
@@ -184,11 +154,3 @@ class RemoteOfferBoard:
             self.on_offer.pop(form, None)
         for each in self._following:
             each.changed(offer, is_on_offer)
-
-    async def _request_if_connected(self, message: msgspec.Raw) -> None:
-        if self._client.is_there:
-            try:
-                async with asyncio.timeout(self._client.limits.goodbye_wait_s):
-                    await self._client.request(message)
-            except (ServiceError, TimeoutError):
-                return  # It has ended with the connection, or the broker is slow.

@@ -4,19 +4,19 @@ Sources are offered again on the next connection. An open query ends with the co
 sources are reported as lost, and the asker may ask again.
 """
 
-import asyncio
 import logging
 from typing import Final
 
-from contrada.errors import ContradaError, FrameError, ServiceError
+from contrada.errors import ContradaError, FrameError
 from contrada.net.client.reconnection import Reconnection
-from contrada.net.client.remote_offers import BrokerRequests, refusals_of
+from contrada.net.client.remote_offers import refusals_of
 from contrada.net.wire.frames import AboutQuestions, QuestionDelivery
 from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.query_codec import decode_query_message, decode_question, split_answer
 from contrada.routing.router_messages import Answer, Ask, Cancel, Describe, More, Undescribe
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.query.query_client import QueryClient
+from contrada.service.service_limits import ServiceLimits
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -24,24 +24,18 @@ _LOG: Final = logging.getLogger(__name__)
 class RemoteQueryClient(QueryClient):
     """The queries and sources of a client."""
 
-    def __init__(
-        self, client: BrokerRequests, stamp: EnvelopeFactory, reconnection: Reconnection
-    ) -> None:
-        super().__init__(stamp, client.service_limits)
-        self._client, self._reconnection = client, reconnection
-        self.require_open = reconnection.check
+    def __init__(self, client: Reconnection, stamp: EnvelopeFactory, limits: ServiceLimits) -> None:
+        super().__init__(stamp, limits)
+        self._client = client
+        self.require_open = client.check
 
     async def describe(self, message: Describe | Undescribe) -> None:
         """Offers a source at the broker, or withdraws it."""
         if isinstance(message, Describe):
             await self._client.ready()
             await self._client.request(encode_message(message))
-        elif self._client.is_there:
-            try:
-                async with asyncio.timeout(self._client.limits.goodbye_wait_s):
-                    await self._client.request(encode_message(message))
-            except (ServiceError, TimeoutError):
-                return  # It has ended with the connection, or the broker is slow.
+        else:
+            await self._client.request_in_time(encode_message(message))
 
     async def ask(self, question: Ask) -> None:
         """Asks the broker."""
@@ -50,13 +44,10 @@ class RemoteQueryClient(QueryClient):
 
     def send(self, message: Answer | More | Cancel) -> None:
         """Sends a message about a query, if there is a connection."""
-        if not self._client.is_there:
-            return
-        if isinstance(message, Answer):
-            for each in split_answer(message):
-                self._reconnection.send(AboutQuestions([encode_message(each)]))
-        else:
-            self._reconnection.send(AboutQuestions([encode_message(message)]))
+        if self._client.is_there:
+            parts = split_answer(message) if isinstance(message, Answer) else (message,)
+            for each in parts:
+                self._client.send(AboutQuestions([encode_message(each)]))
 
     def on_frame(self, frame: QuestionDelivery | AboutQuestions) -> None:
         """Handles a frame. Raises FrameError for a malformed message."""

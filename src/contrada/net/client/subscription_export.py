@@ -15,12 +15,12 @@ async def read_subscriptions(service: TcpService) -> list[HeldFilters]:
     the connection is lost, since another broker has other numbers. Cost: a round trip for each
     page; all filters are in memory.
     """
-    await service.ready()
-    address = service.connection.address
+    requests, address = service.reconnection, service.connection.address
+    await requests.ready()
     held: list[HeldFilters] = []
     begin: Position | None = (0, 0)
     while begin is not None:
-        page = (await service.call(partial(InspectRequest, page_from=begin))).page
+        page = (await requests.call(partial(InspectRequest, page_from=begin))).page
         if page is None:
             raise ServiceError(f"{address} is of an earlier version, which tells no filters whole")
         if page.following is not None and not begin < page.following:

@@ -7,22 +7,14 @@ for the connection.
 """
 
 import asyncio
-import contextlib
+import itertools
 from collections import Counter
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never
 
-import msgspec
-
 from contrada.delivery.delivery_class import delivery_class
-from contrada.errors import (
-    ConnectionFailedError,
-    ContradaError,
-    NotPermittedError,
-    ServiceClosedError,
-    ServiceError,
-)
+from contrada.errors import ContradaError, NotPermittedError, ServiceClosedError, ServiceError
 from contrada.model import Envelope, Notification
 from contrada.model.algebra.notification import Body
 from contrada.model.codec import notification_from_msgpack
@@ -32,21 +24,14 @@ from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.publish_window import Batch, PublishWindow, encode_stamped
 from contrada.net.client.reconnection import Reconnection
 from contrada.net.client.remote_offers import RemoteOfferBoard
-from contrada.net.client.tcp_subscription import (
-    TcpSubscription,
-    await_resumed,
-    new_subscription,
-    request_again,
-)
+from contrada.net.client.tcp_subscription import TcpSubscription, await_resumed
 from contrada.net.wire import frames
 from contrada.net.wire.address import Address, parse_addresses
 from contrada.net.wire.endpoint import TCP, ConnectOptions
 from contrada.net.wire.frames import Frame, Reply
 from contrada.net.wire.inspection import Inspection
-from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import encode_content, encoding_of
 from contrada.net.wire.tokens import publisher_under
-from contrada.routing.router_messages import Unsubscribe
 from contrada.service import (
     ConnectionState,
     Item,
@@ -55,6 +40,7 @@ from contrada.service import (
     is_above_best_effort,
     notification_of,
     publication_of,
+    reading_of,
     trace_spans,
     with_delivery,
 )
@@ -105,7 +91,7 @@ class TcpService(BaseService):
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
         self._stamp = _envelopes_of(publisher, options.token)
-        self._reconnection = Reconnection(
+        self.reconnection = Reconnection(
             *(parse_addresses(address), self, self._states, give_up_after_s, options),
             self._stamp.go_below,
             limits,
@@ -113,10 +99,9 @@ class TcpService(BaseService):
         self.now_us = self._stamp.now_us
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
         self._publishing: PublishWindow | None = None
-        self._requests: dict[int, asyncio.Future[Any]] = {}
-        self._subscriptions: dict[str, TcpSubscription] = {}
-        self._offers = RemoteOfferBoard(self)
-        self._numbers = 0
+        self.in_force: dict[str, TcpSubscription] = {}
+        self.numbers: Iterator[int] = itertools.count(1)
+        self._offers = RemoteOfferBoard(self.reconnection)
         self._published = 0
         self._dropped: Counter[str] = Counter()
         self._durable: DurableClient | None = None
@@ -125,24 +110,22 @@ class TcpService(BaseService):
     async def open(self) -> None:
         """Connects. Raises ConnectionFailedError when no broker answers."""
         if self.connection.state == "new":
-            self._publishing = PublishWindow(
-                self._reconnection.send_now, self._wait_ms, self.limits
-            )
-        await self._reconnection.open()
+            self._publishing = PublishWindow(self.reconnection.send_now, self._wait_ms, self.limits)
+        await self.reconnection.open()
 
     async def aclose(self) -> None:
         """Says goodbye and closes; iterations end after their queues."""
-        self._reconnection.check_loop()
-        for subscription in list(self._subscriptions.values()):
+        self.reconnection.check_loop()
+        for subscription in list(self.in_force.values()):
             subscription.end()
-        self._subscriptions.clear()
+        self.in_force.clear()
         self._offers.end()
         if self._queries is not None:
             await self._queries.aclose()
         if self._durable is not None:
             self._durable.end()
             await self._durable.settle()
-        await self._reconnection.aclose()
+        await self.reconnection.aclose()
         if self._durable is not None:
             self._durable.give_up(ServiceClosedError("the service is closed"))
 
@@ -168,8 +151,8 @@ class TcpService(BaseService):
         if is_above_best_effort((notification,)) and _is_reliable(notification):
             (stamped,) = await self.delivery().publish([with_identity(notification)])
             return stamped.envelope
-        if not self._reconnection.is_up:
-            await self._reconnection.ready()
+        if not self.reconnection.is_up:
+            await self.reconnection.ready()
         (stamped,) = self._stamp.stamped((notification,), self._stamp.now_us())
         await self._send_all((encode_content(stamped),))
         return stamped.envelope
@@ -201,8 +184,8 @@ class TcpService(BaseService):
                         taken += await self._publish_runs([*map(_to_notification, made)])
                         continue
                     encodings: Any = map(encoding_of, made) if looked_at else made
-                    if not self._reconnection.is_up:
-                        await self._reconnection.ready()
+                    if not self.reconnection.is_up:
+                        await self.reconnection.ready()
                     self._send(encodings, unsettled)
                     while len(unsettled) > 2 * self.limits.publish_frames_max:
                         taken += await settle(next(iter(unsettled)))
@@ -226,7 +209,7 @@ class TcpService(BaseService):
                 if _is_reliable(run[0]):
                     await self.delivery().publish(run)
                 else:
-                    await self._reconnection.ready()
+                    await self.reconnection.ready()
                     await self._send_all(encode_stamped(self._stamp, run))
             except ContradaError as error:
                 error.published = taken + (error.published or 0)
@@ -235,7 +218,7 @@ class TcpService(BaseService):
         return taken
 
     def _new_subscription(self, subject: Any, where: Any, queue: QueueSettings) -> TcpSubscription:
-        return new_subscription(self, subject, where, queue)
+        return TcpSubscription(self, *reading_of(subject, where), settings=queue)
 
     async def unsubscribe(self, durable: str) -> None:
         """Ends a durable subscription; see `Service.unsubscribe`."""
@@ -243,12 +226,12 @@ class TcpService(BaseService):
 
     def delivery(self) -> "DurableClient":
         """Returns the durable traffic, which is started at first use."""
-        self._reconnection.check()
+        self.reconnection.check()
         if self._durable is None:
             from contrada.net.client.durable_client import DurableClient
 
             self._durable = DurableClient(
-                self._reconnection, self._stamp, self._wait_ms, self.limits
+                self.reconnection, self._stamp, self._wait_ms, self.limits
             )
         return self._durable
 
@@ -260,7 +243,7 @@ class TcpService(BaseService):
         if self._queries is None:
             from contrada.net.client.remote_queries import RemoteQueryClient
 
-            self._queries = RemoteQueryClient(self, self._stamp, self._reconnection)
+            self._queries = RemoteQueryClient(self.reconnection, self._stamp, self.service_limits)
         return self._queries
 
     def statistics(self) -> ServiceStatistics:
@@ -270,96 +253,18 @@ class TcpService(BaseService):
             dropped[QUEUE_FULL] += self._durable.dropped
         return ServiceStatistics(
             self._published + (self._durable.published if self._durable is not None else 0),
-            len(self._subscriptions),
+            len(self.in_force),
             None,
             dict(+dropped),
             dict(safe_answers),
             dict(failures),
         )
 
-    # ----------------------------------------------------------------- used by subscriptions
-
-    async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
-        """Adds a subscription at the broker, under an identity of its own."""
-        await self.ready()
-        self._numbers += 1
-        subscription.identity = identity = str(self._numbers)
-        self._subscriptions[identity] = subscription
-        try:
-            await self.request(subscription.message(), credit, subscription.when_full)
-        except BaseException as error:
-            self._subscriptions.pop(identity, None)
-            if isinstance(error, asyncio.CancelledError):
-                self.request_unanswered(
-                    encode_message(Unsubscribe(identity))
-                )  # It may have been added; no caller waits.
-            raise
-
-    async def replace(self, subscription: "TcpSubscription") -> None:
-        """Replaces the filters of a subscription at the broker.
-
-        If the connection is lost meanwhile, they are restored on the next one.
-        """
-        wanted, message = subscription.wanted, subscription.message()
-        while True:
-            await self.ready()
-            if subscription.refusal is not None:
-                raise subscription.refusal
-            if subscription.confirmed is wanted:
-                return
-            try:
-                with contextlib.suppress(ConnectionFailedError):
-                    await self.request(message)
-                    return
-            finally:  # It was cut off meanwhile, so this is a new subscription.
-                if subscription.identity not in self._subscriptions:
-                    self.request_unanswered(encode_message(Unsubscribe(subscription.identity)))
-
-    async def leave(self, identity: str) -> tuple[int, int]:
-        """Withdraws a subscription. Returns its notifications dropped and expired at the broker."""
-        if identity not in self._subscriptions or not self.is_there:
-            self._subscriptions.pop(identity, None)
-            return 0, 0
-        try:
-            async with asyncio.timeout(self.limits.goodbye_wait_s):
-                reply = await self.request(encode_message(Unsubscribe(identity)))
-            return reply.dropped, reply.expired
-        except (ServiceError, TimeoutError):
-            # It ended with the connection, was not restored yet, or the broker is slow.
-            return 0, 0
-        finally:
-            self._subscriptions.pop(identity, None)
-
-    def grant(self, identity: str, credit: int) -> None:
-        """Grants credit for a subscription."""
-        self._reconnection.send(frames.Credit(identity, credit))
-
     # ------------------------------------------------------------------------ the connection
-
-    @property
-    def is_there(self) -> bool:
-        """Whether there is a connection."""
-        return self._reconnection.is_there
-
-    async def ready(self) -> None:
-        """Waits for a connection. Raises ConnectionFailedError, ServiceClosedError."""
-        await self._reconnection.ready()
-
-    def request(
-        self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
-    ) -> asyncio.Future[Reply]:
-        """Sends a request to the broker."""
-        return self.call(
-            lambda number: frames.Request(number, message, credit, when_full=when_full)
-        )
-
-    def request_unanswered(self, message: msgspec.Raw) -> None:
-        """Sends a request without an answer."""
-        self._reconnection.send(frames.Request(0, message))
 
     def _send(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
         """Queues stamped notifications; counts them by batch."""
-        self._reconnection.check()
+        self.reconnection.check()
         assert self._publishing is not None, "it was opened"
         self._publishing.add(encodings, placed)
 
@@ -377,35 +282,29 @@ class TcpService(BaseService):
 
     async def broker_statistics(self) -> dict[str, Any]:
         """Returns the fields of the broker's `BrokerStatistics` by name."""
-        await self.ready()
-        return (await self.call(frames.StatisticsRequest)).statistics  # type: ignore[no-any-return]
+        await self.reconnection.ready()
+        answer = await self.reconnection.call(frames.StatisticsRequest)
+        return answer.statistics  # type: ignore[no-any-return]
 
     async def inspection(self, notification: bytes = b"") -> Inspection:
-        """Returns the inspection of the broker, with the route of a notification. Raises
-        ServiceError.
-        """
-        await self.ready()
-        answer = self.call(lambda number: frames.InspectRequest(number, notification))
-        return (await answer).held  # type: ignore[no-any-return]
+        """Returns the inspection of the broker, with the route of a notification, if given.
 
-    def call(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
-        """Sends a frame with a number of its own. Returns its answer."""
-        self._numbers += 1
-        number = 2 * self._numbers
-        self._reconnection.ask(asking(number))
-        answer = self._requests[number] = asyncio.get_running_loop().create_future()
-        return answer
+        Raises ServiceError.
+        """
+        await self.reconnection.ready()
+        asking = partial(frames.InspectRequest, notification=notification)
+        return (await self.reconnection.call(asking)).held  # type: ignore[no-any-return]
 
     def on_frame(self, frame: Frame) -> None:
         """Handles a frame."""
         match frame:
             case frames.Delivery() | frames.MatchDelivery():
-                if subscription := self._subscriptions.get(frame.subscription):
+                if subscription := self.in_force.get(frame.subscription):
                     subscription.on_delivery(frame)
             case Reply():
                 self._on_reply(frame)
             case frames.CutOff():
-                if cut := self._subscriptions.pop(frame.subscription, None):
+                if cut := self.in_force.pop(frame.subscription, None):
                     cut.on_cut_off(frame)
             case frames.Offers():
                 self._offers.on_offers(frame)
@@ -416,32 +315,22 @@ class TcpService(BaseService):
             case frames.LogDelivery() if self._durable is not None:
                 self._durable.on_delivery(frame)
             case frames.StatisticsReply() | frames.InspectReply():
-                self._answer(frame.number, frame)
-
-    def _answer(self, number: int, frame: Frame, error: ServiceError | None = None) -> None:
-        answer = self._requests.pop(number, None)
-        if answer is not None and not answer.done():
-            answer.set_result(frame) if error is None else answer.set_exception(error)
+                self.reconnection.answer(frame.number, frame)
 
     def _on_reply(self, frame: Reply) -> None:
-        error = _refusal_of(frame, self._reconnection.address)
+        error = _refusal_of(frame, self.reconnection.address)
         if self._publishing is not None and self._publishing.on_answer(
             frame.number, frame.dropped, error
         ):
             if frame.dropped:
                 self._dropped[QUEUE_FULL] += frame.dropped
             return
-        self._answer(frame.number, frame, error)
+        self.reconnection.answer(frame.number, frame, error)
 
     def on_lost(self, unanswered: ServiceError, unsent: ServiceError) -> None:
-        """Fails all open requests."""
+        """Fails all open publications, queries and durable requests."""
         if self._publishing is not None:
             self._publishing.fail(unanswered, unsent)
-        for answer in self._requests.values():
-            if not answer.done():
-                answer.set_exception(unsent)
-                answer.exception()  # Retrieved: of many, only the first is awaited.
-        self._requests.clear()
         if self._queries is not None:
             self._queries.lost("the connection to the broker was lost")
         if self._durable is not None:
@@ -449,20 +338,18 @@ class TcpService(BaseService):
 
     async def resume(self) -> None:
         """Restores all subscriptions at the broker of the new connection."""
-        subscriptions = (
-            self._subscriptions
-        )  # All at once, so that no unsubscribe is sent in between.
-        asked = [request_again(self, each, each.reset()) for each in subscriptions.values()]
+        # All at once, so that no unsubscribe is sent in between.
+        asked = [each.request_again(each.reset()) for each in self.in_force.values()]
         await self._offers.resume()
         if self._queries is not None:
             await self._queries.resume()
-        await await_resumed(self, subscriptions, asked)
+        await await_resumed(self.in_force, asked)
         if self._durable is not None:
             await self._durable.resume()
 
     def on_given_up(self, failure: ServiceError) -> None:
         """Ends all iterations after their queues: there will be no connection."""
-        for subscription in list(self._subscriptions.values()):
+        for subscription in list(self.in_force.values()):
             subscription.end(failure)
         self._offers.end(failure)
         if self._durable is not None:

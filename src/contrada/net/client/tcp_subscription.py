@@ -1,7 +1,8 @@
 """`TcpSubscription`: a subscription at a broker, on the subscriber's side."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -17,13 +18,13 @@ from contrada.errors import (
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.codec import notification_to_read
 from contrada.net.client.client_limits import ClientLimits
-from contrada.net.client.remote_offers import BrokerRequests
-from contrada.net.wire.frames import CutOff, Delivery, MatchDelivery, Reply
+from contrada.net.client.reconnection import Reconnection
+from contrada.net.wire.frames import Credit, CutOff, Delivery, MatchDelivery, Reply
 from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, decode_match
 from contrada.routing.delegation import SubscribePattern
-from contrada.routing.router_messages import Subscribe
-from contrada.service import WhenFull, reading_of
+from contrada.routing.router_messages import Subscribe, Unsubscribe
+from contrada.service import WhenFull
 from contrada.service.queued_subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
 from contrada.service.subscription_queue import (
     ENTRY_BYTES,
@@ -38,23 +39,17 @@ _CREDIT_STEPS: Final = 8
 """Parts in which credit is granted again."""
 
 
-class SubscriptionHost(BrokerRequests, Protocol):
+_UNDECIDED: Final[tuple[ServiceError | None, Filter | FilterSet | None]] = (None, None)
+
+
+class SubscriptionHost(Protocol):
     """The access point of a subscription."""
 
+    reconnection: Reconnection
     now_us: Callable[[], int]
-
-    async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
-        """Adds the subscription at the broker."""
-
-    async def replace(self, subscription: "TcpSubscription") -> None:
-        """Replaces its filters."""
-
-    async def leave(self, identity: str) -> tuple[int, int]:
-        """Withdraws it. Returns its notifications dropped and expired at the broker."""
-        ...
-
-    def grant(self, identity: str, credit: int) -> None:
-        """Grants credit."""
+    in_force: "dict[str, TcpSubscription]"
+    """The subscriptions by identity."""
+    numbers: Iterator[int]
 
 
 class TcpSubscription(QueuedSubscription[Any]):
@@ -70,7 +65,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         *,
         settings: QueueSettings = USUAL_QUEUE,
     ) -> None:
-        self.credit_bytes = _credit_of(settings, service.limits)
+        self.credit_bytes = _credit_of(settings, service.reconnection.limits)
         # The credit is the bound: the broker sends one notification past it at most.
         queue: SubscriptionQueue[Any] = SubscriptionQueue(
             notifications_max=self.credit_bytes // ENTRY_BYTES + 1,
@@ -182,15 +177,56 @@ class TcpSubscription(QueuedSubscription[Any]):
         self._read_bytes = min(left, 0)  # Bytes held beyond the credit are not granted again.
         return max(left, 0)
 
+    def request_again(self, credit: int) -> "ResumeRequest":
+        """Sends it to the broker of the new connection."""
+        requests = self._service.reconnection
+        answer = requests.request(self.message(), credit, self.when_full)
+        return self, self.wanted, credit, answer
+
     async def _enter(self) -> None:
-        await self._service.enter(self, self.credit_bytes)
+        """Enters it at the broker, under an identity of its own."""
+        requests, in_force = self._service.reconnection, self._service.in_force
+        await requests.ready()
+        self.identity = identity = str(next(self._service.numbers))
+        in_force[identity] = self
+        try:
+            await requests.request(self.message(), self.credit_bytes, self.when_full)
+        except BaseException as error:
+            in_force.pop(identity, None)
+            if isinstance(error, asyncio.CancelledError):
+                # It may have been added; no caller waits.
+                requests.request_unanswered(encode_message(Unsubscribe(identity)))
+            raise
 
     async def _replace(self) -> None:
-        self.refusal = self.confirmed = None
-        await self._service.replace(self)
+        """Replaces the filters at the broker; if the connection is lost, on the next one."""
+        self.refusal, self.confirmed = _UNDECIDED
+        requests, wanted, message = self._service.reconnection, self.wanted, self.message()
+        while True:
+            await requests.ready()
+            if self.refusal is not None:
+                raise self.refusal
+            if self.confirmed is wanted:
+                return
+            try:
+                with suppress(ConnectionFailedError):
+                    await requests.request(message)
+                    return
+            finally:  # It was cut off meanwhile, so this is a new subscription.
+                if self.identity not in self._service.in_force:
+                    requests.request_unanswered(encode_message(Unsubscribe(self.identity)))
 
     async def _leave(self) -> None:
-        self._lost_at_broker = max(self._lost_at_broker, await self._service.leave(self.identity))
+        in_force = self._service.in_force
+        try:
+            if self.identity in in_force:  # Else it was not restored yet.
+                message = encode_message(Unsubscribe(self.identity))
+                reply = await self._service.reconnection.request_in_time(message)
+                if reply is not None:
+                    lost = reply.dropped, reply.expired
+                    self._lost_at_broker = max(self._lost_at_broker, lost)
+        finally:
+            in_force.pop(self.identity, None)
 
     def count_lost(self, reason: str, count: int, size: int) -> None:
         """Counts notifications that were dropped in the queue, and grants their credit again."""
@@ -200,18 +236,11 @@ class TcpSubscription(QueuedSubscription[Any]):
     def _taken(self, size: int) -> None:
         self._read_bytes += size
         if self._read_bytes * _CREDIT_STEPS >= self.credit_bytes:
-            self._service.grant(self.identity, self._read_bytes)
+            self._service.reconnection.send(Credit(self.identity, self._read_bytes))
             self._read_bytes = 0
 
     def _lost_before(self) -> tuple[int, int]:
         return self._lost_at_broker
-
-
-def new_subscription(
-    service: SubscriptionHost, subject: Any, where: Any, settings: QueueSettings
-) -> TcpSubscription:
-    """Returns the subscription of `Service.subscribe`; raises as it does."""
-    return TcpSubscription(service, *reading_of(subject, where), settings=settings)
 
 
 def _credit_of(settings: QueueSettings, limits: ClientLimits) -> int:
@@ -224,16 +253,8 @@ ResumeRequest: TypeAlias = tuple[TcpSubscription, Filter | FilterSet, int, "asyn
 """A restored subscription: its filters, its credit, and the answer."""
 
 
-def request_again(
-    host: SubscriptionHost, subscription: TcpSubscription, credit: int
-) -> ResumeRequest:
-    """Sends a subscription to the broker of the new connection."""
-    answer = host.request(subscription.message(), credit, subscription.when_full)
-    return subscription, subscription.wanted, credit, answer
-
-
 async def await_resumed(
-    host: SubscriptionHost, in_force: dict[str, TcpSubscription], asked: Iterable[ResumeRequest]
+    in_force: dict[str, TcpSubscription], asked: Iterable[ResumeRequest]
 ) -> None:
     """Waits until subscriptions are confirmed, each with its present filters.
 
@@ -254,4 +275,4 @@ async def await_resumed(
                 subscription.confirmed, credit = wanted, 0
             if subscription.wanted is wanted:
                 break
-            _, wanted, credit, answer = request_again(host, subscription, credit)
+            _, wanted, credit, answer = subscription.request_again(credit)
