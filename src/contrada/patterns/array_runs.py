@@ -85,10 +85,7 @@ NO_ROWS: Final = StepRows(
 
 
 class FoundRuns(NamedTuple):
-    """Matches: the pattern, the group, and the notifications, one for each filter.
-
-    Those of match i are `rows[begins[i] : begins[i + 1]]`, in `packed` and `times`.
-    """
+    """Matches: match i has the notifications `rows[begins[i] : begins[i + 1]]`."""
 
     patterns: Any
     groups: Any

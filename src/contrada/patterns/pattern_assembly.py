@@ -128,10 +128,7 @@ class Assembly:
     # --- handing over -------------------------------------------------------------------------
 
     def take_out(self, first: int, end: int) -> tuple[Piece, ...]:
-        """Removes and returns all state of the places from `first` to before `end`.
-
-        The pieces count from `first`. Cost: the whole state.
-        """
+        """Removes and returns the state of places from `first` to `end`, counted from `first`."""
         taken = list(self.runs.roll_back(first, end))
         held: list[tuple[int, Group | None, Notification]] = [*taken]
         for part in self.waiting.take_out(lambda each: first <= each.place < end):

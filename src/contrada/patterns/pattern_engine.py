@@ -122,10 +122,7 @@ class SharedFilters:
 
 
 class PatternEngine:
-    """Patterns by number, in the order in which they were added.
-
-    Other users of filters on the same server share `filters` and `budget`.
-    """
+    """Patterns by number. All users of filters on a server share `filters` and `budget`."""
 
     def __init__(self, filters: SharedFilters, budget: RunBudget) -> None:
         self._filters = filters
@@ -141,10 +138,7 @@ class PatternEngine:
         return len(self._patterns)
 
     def add(self, pattern: Pattern) -> tuple[int, list[SharedFilter]]:
-        """Adds a checked pattern; returns its number and its new filters.
-
-        Notifications that were pushed before take no part in it.
-        """
+        """Adds a checked pattern for later notifications; returns its number and new filters."""
         number, self._next_pattern = self._next_pattern, self._next_pattern + 1
         filters = [self._filters.use(part) for part in pattern.filters]
         self._patterns[number] = Runs(pattern, self._budget, number=number, filters=filters)
@@ -175,10 +169,7 @@ class PatternEngine:
         self.waiting.hold(order_of(notification), entry)
 
     def advance(self, watermark_us: int) -> list[Match[int]]:
-        """Moves the watermark; returns the matches, by number, in order.
-
-        Steps all runs through the released notifications, and frees outlived runs.
-        """
+        """Moves the watermark; returns the matches, by number, in order. Frees outlived runs."""
         self.waiting.raise_watermark(watermark_us)
         matches: list[Match[int]] = []
         last: Order | None = None
@@ -238,10 +229,7 @@ class PatternEngine:
             heapq.heappush(self._deadlines, (deadline_us, runs.number))
 
     def _expire(self, time_us: int) -> None:
-        """Frees the state that can have no match from this time on.
-
-        Cost: O(log patterns) for each run that was opened, once.
-        """
+        """Frees state without a later match. Cost: O(log patterns) for each opened run, once."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] < time_us:
             _, number = heapq.heappop(deadlines)

@@ -68,10 +68,7 @@ class PatternMatcher(Generic[K]):
         return key in self._numbers
 
     def add(self, key: K, pattern: Pattern | str) -> None:
-        """Adds a pattern, or its text; an earlier one of the key is removed with its runs.
-
-        Raises ParseError, UnknownOperatorError, LimitError; then the key keeps what it had.
-        """
+        """Adds or replaces a pattern. Raises ParseError, UnknownOperatorError, LimitError."""
         if isinstance(pattern, str):
             pattern = Pattern(pattern)
         check_pattern(pattern)

@@ -33,10 +33,7 @@ for unknown sources or ones without sequence numbers, id, attributes, body and i
 
 
 def order_of(notification: Notification) -> Order:
-    """Returns the place of a notification in the one order of all notifications.
-
-    Two with equal places are the same notification, byte for byte.
-    """
+    """Returns the place of a notification in the one order; the same if equal in bytes."""
     envelope = notification.envelope
     return (
         envelope.at_us,
@@ -108,10 +105,7 @@ class ReorderBuffer(Generic[T]):
             self.watermark_us = watermark_us
 
     def release(self) -> list[tuple[Order, T]]:
-        """Removes and returns the items below the watermark, in order.
-
-        Cost: O(log held) for each.
-        """
+        """Removes and returns the items below the watermark, in order. Cost: O(log held) each."""
         heap, watermark_us = self._heap, self.watermark_us
         released: list[tuple[Order, T]] = []
         while heap and heap[0][0][0] < watermark_us:

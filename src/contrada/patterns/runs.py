@@ -382,10 +382,7 @@ class Runs:
             self._clear_stage(group, stages, stage)
 
     def expire(self, watermark_us: int) -> None:
-        """Frees the outlived groups, given that nothing arrives below this time.
-
-        Cost: the freed groups. Other outlived runs are dropped when their group is next used.
-        """
+        """Frees the outlived groups, given that nothing arrives below this time."""
         within_us = self.pattern.within_us
         while within_us is not None and self._groups:
             group, stages = next(iter(self._groups.items()))
@@ -394,10 +391,7 @@ class Runs:
             self._drop(group)
 
     def forget_ends(self, starts_from_us: int) -> None:
-        """Frees the ends of matches before which no start will arrive: all are from this time on.
-
-        Cost: the freed ends.
-        """
+        """Frees the ends of matches, given that all starts are from this time on."""
         while self._ends:
             group, end = next(iter(self._ends.items()))
             if end[0] >= starts_from_us:
@@ -414,10 +408,7 @@ class Runs:
     # --- handing over -------------------------------------------------------------------------
 
     def roll_back(self, first: int, end: int) -> Iterator[tuple[int, Group, Notification]]:
-        """Removes the notifications that runs have in places from `first` to before `end`.
-
-        Returns them, each with its place and group. These runs wait at `first` again.
-        """
+        """Removes and returns notifications of places, with place and group; runs wait again."""
         for group, stages in list(self._groups.items()):
             undone: list[Run] = []
             for stage in sorted(stages, reverse=True):
@@ -500,10 +491,7 @@ class Runs:
 
 
 def groups_of(notification: Notification, by: By, budget: RunBudget) -> list[Group]:
-    """Returns the groups of a notification, in the order of values.
-
-    None if one of the attributes is absent; beyond `combinations_max` the first ones.
-    """
+    """Returns the groups of a notification, in order; none if an attribute is absent."""
     if not by:
         return [()]
     columns = [notification.keys_of(name) for name in by]

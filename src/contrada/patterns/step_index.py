@@ -24,10 +24,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class StepIndex:
-    """The filters of patterns, in an index; patterns are numbered as they are given.
-
-    Raises InvalidFilterError, UnknownOperatorError. Cost: an index of the distinct filters.
-    """
+    """The filters of numbered patterns. Raises InvalidFilterError, UnknownOperatorError."""
 
     def __init__(self, patterns: Sequence[Pattern], *, compiled: bool | None = None) -> None:
         self.by = tuple(dict.fromkeys(each.by for each in patterns))
@@ -55,10 +52,7 @@ class StepIndex:
         return frozenset((*filters, *(name for by in self.by for name in by)))
 
     def rows_of(self, notifications: Sequence[Notification], budget: RunBudget) -> list[StepRows]:
-        """Returns the rows of notifications, for each of `by`; counts notifications without a part.
-
-        Cost: some microseconds for each that matches. For rows of columns see `steps`.
-        """
+        """Returns the rows for each of `by`. Cost: some microseconds for each that matches."""
         found = []
         each_by = self.steps(*self.index.match_batch(notifications))
         for by, (rows, begins, steps) in zip(self.by, each_by, strict=True):

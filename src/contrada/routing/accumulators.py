@@ -193,10 +193,7 @@ class Total(Accumulator):
 
 
 class Extreme(Accumulator):
-    """The least or the greatest value, in the order of the line of all values.
-
-    That is null, false, true, NaN, numbers, times, texts.
-    """
+    """The least or greatest value: null, false, true, NaN, numbers, times, texts."""
 
     __slots__ = ("_key", "_least")
 
@@ -315,10 +312,7 @@ class Best(Accumulator):
 
 
 class Distinct(Accumulator):
-    """The number of distinct values: exact up to 2^SKETCH_HASHES_LOG2, then estimated.
-
-    Hashes of 63 bits represent values; a collision is practically impossible.
-    """
+    """The number of distinct values by 63-bit hashes, exact up to 2^SKETCH_HASHES_LOG2."""
 
     __slots__ = ("_known", "_retained", "_sketch")
 

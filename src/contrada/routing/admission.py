@@ -58,10 +58,7 @@ _FROM_PARENT: Final = Publish | QuestionMessage | AnnounceLinks | AckLinks | Pat
 
 
 class Admission:
-    """The checks of one server. All of them raise `RefusedError`.
-
-    A named server accepts each notification and each query once, whatever its path.
-    """
+    """The checks of one server, which raise `RefusedError`; a named one drops duplicates."""
 
     def __init__(
         self, name: str, topology: Topology, limits: RouterLimits = RouterLimits()

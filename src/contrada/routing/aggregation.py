@@ -101,10 +101,7 @@ _AGGREGATE: Final = re.compile(r"\s*(\w+)(?:\s+(\d+))?\s*(?:\((.*)\))?\s*", re.D
 
 
 def aggregate_of(text: Aggregate | str) -> Aggregate:
-    """Parses a text such as `count`, `sum(price)` or `top 3(price)`, the name of its result.
-
-    Raises InvalidCombinationError.
-    """
+    """Parses `count`, `sum(price)` or `top 3(price)`. Raises InvalidCombinationError."""
     if isinstance(text, Aggregate):
         return text
     given: object = text
@@ -227,10 +224,7 @@ class Partial:
 
     @classmethod
     def from_bytes(cls, combination: Combination, data: bytes) -> "Partial":
-        """Decodes the bytes of `to_bytes`, of the same combination.
-
-        Raises EncodingError for all other bytes. Cost: linear.
-        """
+        """Decodes the bytes of `to_bytes`. Raises EncodingError for others. Cost: linear."""
         if len(data) > PARTIAL_BYTES_MAX:
             reason = f"{len(data)} bytes, more than PARTIAL_BYTES_MAX = {PARTIAL_BYTES_MAX}"
             raise EncodingError("a partial result", reason)
@@ -264,9 +258,7 @@ class Partial:
         return [self._result(key, held) for key, held in self._sorted()]
 
     def ordered(self) -> list[Notification]:
-        """Returns the items of its first aggregate, `top` or `bottom`, then those without the
-        attribute.
-        """
+        """Returns the items of its first aggregate, `top` or `bottom`, then those without it."""
         best = self._group(ABSENT_KEY)[0]
         assert isinstance(best, Best), "its items are in no order"
         return best.ordered()

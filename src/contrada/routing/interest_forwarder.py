@@ -199,10 +199,7 @@ class InterestForwarder:
     def describe(
         self, party: Party, identity: str, offers: Iterable[Offer]
     ) -> list[messages.Effect]:
-        """Replaces the descriptions of a party under an identity.
-
-        Raises RefusedError; then the former descriptions remain.
-        """
+        """Replaces the descriptions of a party. Raises RefusedError; then they remain."""
         given = list(offers)
         spend(entry_work(given))
         described = {form_of(each): each for each in given if not each.is_empty}

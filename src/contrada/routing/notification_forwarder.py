@@ -149,10 +149,7 @@ class NotificationForwarder:
         refused: dict[int, RefusedError],
         effects: list[Effect],
     ) -> tuple[Notifications, Sequence[NextHops]]:
-        """Returns the first copies of notifications, each with its next hops.
-
-        Adds an effect for each refused one, also for those in `refused`.
-        """
+        """Returns the first copies, with their next hops. Adds effects for the refused ones."""
         notifications = message.notifications
         if self._name:
             for number, (sender, identity) in enumerate(_identities(notifications)):
@@ -182,10 +179,7 @@ class NotificationForwarder:
         }
 
     def _find_next_hops(self, notifications: Notifications) -> Sequence[NextHops]:
-        """Returns the next hops of each notification. Raises LimitError.
-
-        Equal next hops are mostly one object, from the cache.
-        """
+        """Returns the next hops of each, mostly one cached object. Raises LimitError."""
         if len(notifications) == 1:  # The most frequent case, at half the cost.
             (each,) = notifications
             numbers = self._index.match(each)

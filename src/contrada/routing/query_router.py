@@ -268,10 +268,7 @@ class QueryRouter:
         return self._advance(question)
 
     def _combine_partial(self, question: _OpenQuery, message: Answer) -> Iterable[SourceReport]:
-        """Combines a partial result.
-
-        Returns its reports, as failed if it cannot be decoded or combined.
-        """
+        """Combines a partial result. Returns the reports, as failed if it is invalid."""
         if question.partial is None or not message.partial:
             return message.reports
         assert question.request.combination is not None, "there is nothing to combine"

@@ -201,10 +201,7 @@ class SourceState(StrEnum):
 
 
 class SourceReport(msgspec.Struct, frozen=True, array_like=True):
-    """The state of a source, or of a server on the path, with `@` before its name.
-
-    `count` items of it arrived; `reason` explains a failure.
-    """
+    """The outcome at a source, or a server (`@NAME`): the number of items, why it failed."""
 
     name: str
     state: SourceState
@@ -227,10 +224,7 @@ def failed(reports: Iterable[SourceReport], reason: str) -> list[SourceReport]:
 
 
 class Answer(RouterMessage, frozen=True, tag="answer"):
-    """Items and reports of a query, on their path back to the asker.
-
-    `partial` is the combination over all sources that the same message reports as answered.
-    """
+    """Items and reports on their way back; `partial` combines the sources reported with it."""
 
     asker: str
     identity: str
@@ -323,10 +317,7 @@ class Unfollow(RouterMessage, frozen=True, tag="unfollow"):
 
 
 class Role(StrEnum):
-    """The role of the server at the other end of a link.
-
-    Source: PODC 2000 §4 (hierarchical client/server and peer-to-peer architectures).
-    """
+    """The role of the server at the other end of a link. Source: PODC 2000 §4."""
 
     PEER = "peer"
     PARENT = "parent"
@@ -389,10 +380,7 @@ class Received(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """A link to a neighbour is up; no message was sent over it yet.
-
-    Of several paths the one of the least cost is used.
-    """
+    """A link is up, and unused so far. Of several paths the cheapest is used."""
 
     neighbour: Neighbour
     role: Role
@@ -420,11 +408,7 @@ class DeadlinePassed:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Later notifications have a timestamp of at least this, less the slack.
-
-    Waiting patterns continue even if no notification carries a later time. Refused if the time
-    decreases, or is far ahead of the clock.
-    """
+    """Later notifications are at most a slack older. Refused if it decreases or is far ahead."""
 
     time_us: int
 
@@ -544,10 +528,7 @@ class OfferChanged:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An event changed nothing, for a reason. It was counted.
-
-    `error` carries the exceeded limit or the offending value, where there is one.
-    """
+    """An event changed nothing, counted. `error` has the exceeded limit or the wrong value."""
 
     event: Event
     reason: Reason

@@ -45,10 +45,7 @@ class Authenticator:
         )
 
     def identify(self, transport: TransportInfo, hello: Hello) -> Principal | Awaitable[Principal]:
-        """Returns the principal of a connection, as an awaitable where a token must be checked.
-
-        Raises FrameError, also from the awaitable, where no user matches.
-        """
+        """Returns the principal, an awaitable for a token. Both raise FrameError without a user."""
         if hello.token:
             if not is_private(transport):
                 raise _refusal("a token is taken over TLS (contradas://) or from this machine only")

@@ -71,9 +71,7 @@ class BrokerLogs:
         limits: BrokerLimits = BrokerLimits(),
         delivery_limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
-        """`store` is a location that is opened and closed here, or an open store; else see
-        `no_store`.
-        """
+        """`store`: a location, opened and closed here, or an open store; else see `no_store`."""
         self._dispatcher = dispatcher
         self._name, self._sequencer, self._place = name, sequencer, store
         self._no_store, self._limits = no_store, limits
@@ -91,10 +89,7 @@ class BrokerLogs:
         """Messages to neighbours that were dropped for lack of room, and are sent again."""
 
     def open(self) -> None:
-        """Opens an existing store; a new file is made at the first durable operation.
-
-        Raises StoreError, ServiceError.
-        """
+        """Opens an existing store; a file is made at first use. Raises StoreError, ServiceError."""
         place = self._place
         is_url = isinstance(place, str) and "://" in place
         if not isinstance(place, str | Path | None) or is_url or (place and Path(place).exists()):
@@ -191,10 +186,7 @@ class BrokerLogs:
         self._progress.set()
 
     async def wait_for_network(self) -> None:
-        """Waits until all neighbours have announced their durable subscriptions. Raises StoreError.
-
-        A neighbour that stays silent is waited for once.
-        """
+        """Waits once for the durable subscriptions of new neighbours. Raises StoreError."""
         assert self.host is not None, (
             "a host announces this server, so neighbours announce themselves"
         )
@@ -228,10 +220,7 @@ class BrokerLogs:
     # --- publishers ---------------------------------------------------------------------------
 
     def admit(self, publisher: str, instance: str, connection: object) -> None:
-        """Registers the access point that publishes under a name.
-
-        Raises DeliveryError where another one does: both would assign the same numbers.
-        """
+        """Registers a publisher. Raises DeliveryError: two would assign the same numbers."""
         user = self._publishers.get(publisher)
         if user is not None and user.instance != instance:
             raise DeliveryError(

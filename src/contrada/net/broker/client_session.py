@@ -493,10 +493,7 @@ class ClientSession:
     def _keep_permitted(
         self, permit: Permit, number: int, message: Publish
     ) -> Generator[None, None, Publish]:
-        """Returns the publication without notifications that the user may not publish.
-
-        Raises NotPermittedError where none is left.
-        """
+        """Returns the permitted part of a publication. Raises NotPermittedError where none is."""
         refused = yield from permit.unpublishable(message.notifications)
         if not refused:
             return message

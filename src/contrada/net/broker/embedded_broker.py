@@ -60,10 +60,7 @@ class EmbeddedBroker(EmbeddedService):
         limits: BrokerLimits = BrokerLimits(),
         core_limits: CoreLimits | None = None,
     ) -> None:
-        """`network` needs a name and neighbours. The other arguments are as in `connect`.
-
-        Raises InvalidValueError, ServiceError.
-        """
+        """`network` needs a name and neighbours. Raises InvalidValueError, ServiceError."""
         self._addresses = [each.address for each in network.neighbours]
         if tls is not None and not any(each.is_tls for each in self._addresses):
             reason = f"tls is for {SCHEME_TLS}://, and this is {shown_addresses(self._addresses)}"
@@ -91,10 +88,7 @@ class EmbeddedBroker(EmbeddedService):
         self._changed = asyncio.Event()
 
     async def open(self) -> None:
-        """Starts the service; returns when each link is up or was tried once.
-
-        Raises ConnectionFailedError where no link is up, and StoreError.
-        """
+        """Starts; returns when all links were tried. Raises ConnectionFailedError, StoreError."""
         async with self._opening:
             is_first = self._state == "new"
             await super().open()

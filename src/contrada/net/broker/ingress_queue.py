@@ -67,10 +67,7 @@ class IngressQueue(Generic[N]):
         answer: Callable[[N, int | ContradaError], None],
         end: Callable[[FrameError], None],
     ) -> None:
-        """`answer` gets the number of a publication, and its dropped pairs or its refusal.
-
-        `end` is called after a fault of this broker.
-        """
+        """`answer` gets the dropped pairs or the refusal; `end` a fault of this broker."""
         self._dispatcher = dispatcher
         self._origin = origin
         self._limits = broker.limits
@@ -121,10 +118,7 @@ class IngressQueue(Generic[N]):
         self._broker.hold(size)
 
     def _publish_now(self, number: N, wait_ms: int, message: Publish, size: int) -> bool:
-        """Processes few notifications at once, without a task. Returns whether it did.
-
-        The work stays within the connection's turns (see `net.broker.fair_scheduler`).
-        """
+        """Processes few notifications within a turn, without a task. Returns whether it did."""
         if len(message.notifications) > self._limits.immediate_notifications_max:
             return False
         pending: list[Pending[Notification]] = []
@@ -222,10 +216,7 @@ class IngressQueue(Generic[N]):
     def _match(
         self, message: Publish, now_us: int, *, is_decided: bool
     ) -> tuple[list[Pending[Notification]], ContradaError | None]:
-        """Matches and publishes notifications at once.
-
-        Raises LimitError, with nothing done, where that is too much work and all must be decided.
-        """
+        """Publishes at once. Raises LimitError if undecided, with nothing done."""
         if is_decided:
             work = Work("BATCH_WORK_MAX", self._limits.batch_work_max, is_strict=True)
         else:

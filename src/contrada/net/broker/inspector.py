@@ -45,11 +45,7 @@ INSPECTED_PARTIES_MAX: Final = 20
 def inspect_router(
     router: Router, clients: Mapping[str, int], notification: Notification | None
 ) -> Generator[None, None, Inspection]:
-    """Returns the inspection of a router, in turns of one filter each. `clients` counts
-    subscriptions.
-
-    The work is limited as for a request; beyond it an undecided filter counts as matching.
-    """
+    """Returns the inspection of a router, in turns; undecided filters count as matching."""
     matching: list[tuple[Any, Iterable[Party]]] = []
     onward: list[str] = []
     if notification is not None:
@@ -136,10 +132,7 @@ class _PageDraft:
 def filter_page(
     router: Router, logs: BrokerLogs, begin: Position, limits: BrokerLimits = BrokerLimits()
 ) -> Generator[None, None, FilterPage]:
-    """Returns a page, in turns of one filter each. Nothing is changed.
-
-    Cost: its filters, and the scanned numbers. Raises LimitError for a filter larger than a frame.
-    """
+    """Returns a page, in turns of one filter each. Raises LimitError for a large filter."""
     draft = _PageDraft(limits)
     first, second = begin
     numbers, durables = logs.standing_since(first, limits.page_numbers_max)
@@ -161,7 +154,5 @@ def filter_page(
 
 
 def _is_of_clients(parties: Iterable[Party], keeper: Client) -> bool:
-    """Returns whether a client, other than the keeper of durable subscriptions or patterns, is
-    here.
-    """
+    """Returns whether a client is here, other than the keeper of durable ones or patterns."""
     return any(isinstance(each, Client) and each not in (ITSELF, keeper) for each in parties)

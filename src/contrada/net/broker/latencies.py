@@ -30,11 +30,7 @@ class Latencies:
         self.sum_us = 0
 
     def observe(self, oldest: bytes) -> None:
-        """Counts a frame by its oldest notification.
-
-        A timestamp in the future, of a clock that is ahead, counts as no time. Cost: half a
-        microsecond.
-        """
+        """Counts a frame by its oldest notification; one of the future took no time."""
         age_us = max(0, time_ns() // 1000 - published_us(oldest))
         self._counts[bisect_left(LATENCY_BOUNDS_US, age_us)] += 1
         self.sum_us += age_us

@@ -255,10 +255,7 @@ class Link:
         _LOG.info("neighbour %(neighbour)s is refused: %(reason)s", fields)
 
     def _is_allowed(self, message: Message) -> bool:
-        """Returns whether a message may cross the link, in either direction.
-
-        Queries, patterns and delivery messages cannot be checked, so limited neighbours get none.
-        """
+        """Returns whether a message may cross: limited neighbours get none that is unchecked."""
         if self._permissions is None or self._permissions.is_allowed(message):
             return True
         self.connection.broker.refused[NOT_PERMITTED] += 1
@@ -337,10 +334,7 @@ class Link:
             self.connection.end(FrameError("overloaded", f"more than {limit} were not read"))
 
     def withdraw_all(self) -> None:
-        """Closes the link: the queue is lost, counted.
-
-        Received publications are still processed; then the neighbour's subscriptions end.
-        """
+        """Closes the link: the queue is lost, counted; received publications are processed."""
         if not self.is_down:
             self.is_down = True
             self._drop_parts()
@@ -372,10 +366,7 @@ async def _await_pending(waits: Awaitable[int]) -> None:
 
 
 def _without_unknown(asked: Subscribe) -> Subscribe:
-    """Returns a wider subscription, without constraints of unknown operators; counted.
-
-    The subscriber's broker knows them, and delivers only matching notifications.
-    """
+    """Returns a subscription without unknown operators; its own broker decides these."""
     if not asked.filters.unknown():
         return asked
     safe_answers["subscribe: unknown operator"] += 1

@@ -29,10 +29,7 @@ _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
 def local_number(server: DeliveryServer, name: str, number: int | None = None) -> int:
-    """Returns the number of a durable subscription that this server owns.
-
-    Raises DeliveryError where another server owns it, or another subscription has its name.
-    """
+    """Returns the number of a durable subscription of this server. Raises DeliveryError."""
     known = server.find(name)
     if known is None:
         raise DeliveryError(f"there is no durable subscription {name!r}")

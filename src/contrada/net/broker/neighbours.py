@@ -112,10 +112,7 @@ class Neighbours:
     """The links of one broker."""
 
     def __init__(self, broker: LinkHost, tell: Callable[[ConnectionState], object]) -> None:
-        """`tell` gets the state of each outgoing link.
-
-        A link is connected once the neighbour has sent its subscriptions.
-        """
+        """`tell` gets the state of outgoing links; one is connected with its subscriptions."""
         self._broker, self._tell = broker, tell
         self._connected: set[WantedLink] = set()
         self._links: dict[str, tuple[Link, str, bool]] = {}
@@ -183,11 +180,7 @@ class Neighbours:
             await self._wait_unlinked(wanted)
 
     async def _wait_unlinked(self, wanted: WantedLink) -> None:
-        """Waits until there is no link to the broker that answered at this address.
-
-        The broker may have made a link itself, or have another address: two links would replace one
-        another for ever.
-        """
+        """Waits until no link leads to this broker: two links would replace one another."""
         while True:
             link, *_ = self._links.get(self._names.get(wanted, ""), (None,))
             if link is None or link.is_down:

@@ -82,10 +82,7 @@ class NetworkOptions(TypedDict, total=False):
 
 
 def membership_of(options: NetworkOptions) -> Membership:
-    """Returns the place of an embedded service in its network.
-
-    Raises AddressError, InputError, ServiceError.
-    """
+    """Returns the place of a service. Raises AddressError, InputError, ServiceError."""
     given = dict(options)
     if isinstance(given.get("neighbours"), tuple):
         given["neighbours"] = [*options["neighbours"]]

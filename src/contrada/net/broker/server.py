@@ -112,10 +112,7 @@ class Server:
             await asyncio.sleep(_HANDOVER_LOOK_S)
 
     async def close(self) -> None:
-        """Ends all tasks, and closes the store.
-
-        Raises StoreError where durable records could not be written.
-        """
+        """Ends all tasks, and closes the store. Raises StoreError for unwritten records."""
         for task in self._work:
             task.cancel()  # All connections are closed, so nothing can be delivered.
         await asyncio.gather(*self._work, return_exceptions=True)
@@ -150,10 +147,7 @@ class Server:
         return ANYBODY
 
     def handler_for(self, connection: ServerConnection, hello: Hello) -> ConnectionHandler:
-        """Returns the handler of a connection.
-
-        Raises FrameError where the other side is refused.
-        """
+        """Returns the handler of a connection. Raises FrameError where it is refused."""
         return self.neighbours.handler_for(connection, hello)
 
     def forget(self, connection: ServerConnection) -> None:

@@ -81,10 +81,7 @@ class ConnectionHandler(Protocol):
         ...
 
     def handle(self, frame: Frame) -> Generator[None] | None:
-        """Handles a frame; a returned generator has the remaining steps, one for each turn.
-
-        Raises FrameError where the frame ends the connection.
-        """
+        """Handles a frame; the rest is a generator of turns. Raises FrameError to end it all."""
         ...
 
     def withdraw_all(self) -> None:
@@ -103,9 +100,7 @@ class DeliveryRounds:
         self._in_turn = False
 
     def add(self, connection: "ServerConnection") -> None:
-        """Adds a connection, to be flushed after the current turn of a connection, or in the loop's
-        next.
-        """
+        """Adds a connection, to be flushed after the current turn, or in the next of the loop."""
         self._due.append(connection)
         if not self._in_turn:
             self._soon()
@@ -115,9 +110,7 @@ class DeliveryRounds:
         self._in_turn = True
 
     def end_turn(self) -> None:
-        """Ends the turn; output for few connections is written now, without another turn of the
-        loop.
-        """
+        """Ends the turn; output for few connections is written without another turn of the loop."""
         self._in_turn = False
         if len(self._due) <= WRITTEN_AT_ONCE_MAX:
             self._flush()
@@ -432,10 +425,7 @@ class ServerConnection(Wire):
             raise FrameError(NOT_PERMITTED, reason)
 
     def change_to(self, principal: Principal) -> bool:
-        """Changes the rights of the user. Returns False where the client has to connect again.
-
-        It has to where something in force is not permitted any more, or was narrowed.
-        """
+        """Changes the rights. Returns False where the client has to connect again."""
         assert self.principal is not None
         if principal == self.principal:
             return True

@@ -84,10 +84,7 @@ class SessionOffers:
 
 
 class _OfferQueue:
-    """The queue of changes, with the answer to `Follow` behind the first ones.
-
-    `_changes`, by form: an advertisement no longer on offer, or None for one that is now.
-    """
+    """The queue of changes: an offer that is gone, or None for a new one, by form."""
 
     def __init__(self, connection: ServerConnection, dispatcher: Dispatcher, number: int) -> None:
         self._connection = connection

@@ -55,10 +55,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class _PendingRequest:
-    """A request and its answer; with `is_kept` it is sent again on the next connection.
-
-    `consumer` is its reader.
-    """
+    """A request of a reader and its answer; with `is_kept` it is sent again after a loss."""
 
     frame: LogRequest
     answer: "asyncio.Future[LogReply]"
@@ -295,10 +292,7 @@ class DurableClient:
         await self._ask(encode_durable(CloseLog(durable, "", ends=True)))
 
     async def log(self, name: str, time_us: int | None = None) -> LogState:
-        """Returns the filters and positions of a durable subscription that the broker owns.
-
-        Raises DeliveryError, StoreError, ConnectionFailedError.
-        """
+        """Returns the state of a log. Raises DeliveryError, StoreError, ConnectionFailedError."""
         return await self._retry(partial(self._query, AskLog(name, time_us), LogState))
 
     async def record_batch(self, message: AskRecordBatch) -> RecordBatch:
@@ -320,10 +314,7 @@ class DurableClient:
         return answer
 
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Calls an idempotent operation until it is not interrupted by a lost connection.
-
-        Raises ConnectionFailedError where there is none in time; nothing was sent then.
-        """
+        """Calls until no loss interrupts it. Raises ConnectionFailedError, with nothing sent."""
         while True:
             await self._reconnection.ready()
             try:
@@ -336,10 +327,7 @@ class DurableClient:
     def _ask(
         self, message: msgspec.Raw, wait_ms: int = 0, *, is_kept: bool = False, consumer: str = ""
     ) -> "asyncio.Future[LogReply]":
-        """Sends a request, behind kept ones that are to be repeated. Returns its answer.
-
-        Raises ConnectionFailedError for a request that is not kept, without a connection.
-        """
+        """Sends a request. Raises ConnectionFailedError for one that is not kept."""
         self._numbers += 1
         frame = LogRequest(self._numbers, message, wait_ms)
         if not is_kept:

@@ -86,10 +86,7 @@ class PublishWindow:
         return True
 
     def fail(self, unanswered: Exception, unsent: Exception) -> None:
-        """Fails all frames of a lost connection, also queued ones.
-
-        So no later frame contradicts a caller that knows of the loss.
-        """
+        """Fails all frames, queued ones too: none is sent after a caller knows of the loss."""
         for batch in self._unanswered.values():
             _fail(batch, unanswered)
         for batch in self._waiting:

@@ -175,10 +175,7 @@ class Reconnection:
             raise self._failure or ConnectionFailedError(str(self.address), reason)
 
     def ask(self, frame: Frame) -> None:
-        """Sends a request. Raises ConnectionFailedError without a connection.
-
-        The connection may be lost since `ready` returned, if the loop has turned meanwhile.
-        """
+        """Sends a request, if it was not lost since `ready`. Raises ConnectionFailedError."""
         self.check_there()
         self.send(frame)
 
@@ -212,10 +209,7 @@ class Reconnection:
         self.send(Request(0, message))
 
     async def request_in_time(self, message: msgspec.Raw) -> Reply | None:
-        """Sends a withdrawal, if there is a connection.
-
-        Returns None where it has ended with the connection, or the broker is slow.
-        """
+        """Sends a withdrawal. Returns None without a connection, or if the broker is slow."""
         if self._wire is None:
             return None
         try:

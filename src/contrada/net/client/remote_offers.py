@@ -27,10 +27,7 @@ _LOG: Final = logging.getLogger(__name__)
 async def refusals_of(
     asked: Iterable[tuple[T, asyncio.Future[Reply]]],
 ) -> AsyncIterator[tuple[T, ServiceError]]:
-    """Waits for answers; yields the refused requests with their errors.
-
-    Raises ConnectionFailedError.
-    """
+    """Yields refused requests with their errors. Raises ConnectionFailedError."""
     for what, answer in asked:
         try:
             await answer
@@ -93,11 +90,7 @@ class RemoteOfferBoard:
                 self.on_offer.clear()
 
     async def resume(self) -> None:
-        """Restores all advertisements at the broker of the new connection.
-
-        All are sent at once, so that no withdrawal is sent in between. Raises
-        ConnectionFailedError.
-        """
+        """Restores all advertisements at once on a new connection. Raises ConnectionFailedError."""
         asked = [
             (offer, self._client.request(encode_message(Advertise(identity, offer))))
             for identity, offer in self._offered.items()

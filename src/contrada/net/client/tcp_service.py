@@ -82,10 +82,7 @@ class TcpService(BaseService):
         limits: ClientLimits = ClientLimits(),
         service_limits: ServiceLimits = ServiceLimits(),
     ) -> None:
-        """`publish_wait_s` bounds the broker's wait for a full queue; 0 drops at once.
-
-        Raises AddressError, ServiceError.
-        """
+        """`publish_wait_s`: the wait for a full queue. Raises AddressError, ServiceError."""
         super().__init__(service_limits)
         self.limits = limits
         self._states = ConnectionStates(on_connection)
@@ -287,10 +284,7 @@ class TcpService(BaseService):
         return answer.statistics  # type: ignore[no-any-return]
 
     async def inspection(self, notification: bytes = b"") -> Inspection:
-        """Returns the inspection of the broker, with the route of a notification, if given.
-
-        Raises ServiceError.
-        """
+        """Returns the inspection, with the route of a notification. Raises ServiceError."""
         await self.reconnection.ready()
         asking = partial(frames.InspectRequest, notification=notification)
         return (await self.reconnection.call(asking)).held  # type: ignore[no-any-return]
@@ -364,10 +358,7 @@ def _refusal_of(frame: Reply, address: Address) -> ServiceError | None:
 
 
 def _envelopes_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory:
-    """Returns the envelope factory of a client.
-
-    Without a publisher name, the name is below that of the token, or assigned by the broker.
-    """
+    """Returns the envelope factory; without `publisher`, the name is that of the token."""
     stamp = EnvelopeFactory(publisher or publisher_under(token))
     stamp.stays = bool(publisher)
     return stamp

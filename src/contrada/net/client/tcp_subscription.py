@@ -164,10 +164,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         self.end(TooSlowError())
 
     def reset(self) -> int:
-        """Resets the counts for a broker that does not know the subscription.
-
-        Returns its credit, without the bytes that are still in the queue.
-        """
+        """Resets the counts for a new broker. Returns the credit, less the bytes in the queue."""
         self._reconnects += 1
         full, expired = self._lost_at_broker
         self.count_dropped(QUEUE_FULL, full)
@@ -256,10 +253,7 @@ ResumeRequest: TypeAlias = tuple[TcpSubscription, Filter | FilterSet, int, "asyn
 async def await_resumed(
     in_force: dict[str, TcpSubscription], asked: Iterable[ResumeRequest]
 ) -> None:
-    """Waits until subscriptions are confirmed, each with its present filters.
-
-    Refused ones end, the others continue. Raises ConnectionFailedError.
-    """
+    """Waits for the answers; refused subscriptions end. Raises ConnectionFailedError."""
     for subscription, wanted, credit, answer in asked:
         while subscription.identity in in_force:
             try:

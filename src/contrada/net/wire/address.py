@@ -63,10 +63,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Returns the address in a text. Raises AddressError with the expected form.
-
-    Raises MissingRequirementError for WebSocket without the package `websockets`.
-    """
+    """Returns the address in a text. Raises AddressError, MissingRequirementError."""
     given: object = text
     if not isinstance(given, str):
         raise AddressError(text, _EXPECTED)

@@ -40,10 +40,7 @@ class Publications(msgspec.Struct, frozen=True, array_like=True, tag="publish"):
 
 
 class PublisherHello(msgspec.Struct, frozen=True, array_like=True, tag="arrive"):
-    """Announces a publisher. `instance` tells it from other clients with its name.
-
-    `past` has its servers since its last confirmed publication, with their incarnations.
-    """
+    """Announces a publisher, its client, and its former servers with their incarnations."""
 
     publisher: Label
     instance: Label
@@ -51,9 +48,7 @@ class PublisherHello(msgspec.Struct, frozen=True, array_like=True, tag="arrive")
 
 
 class PublisherState(msgspec.Struct, frozen=True, array_like=True):
-    """A publisher at a server: the incarnation of the server, and the publisher's highest
-    number.
-    """
+    """A publisher at a server: its incarnation, and the highest number of the publisher."""
 
     server: str
     incarnation: int
@@ -92,10 +87,7 @@ class LogState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AskRecordBatch(msgspec.Struct, frozen=True, array_like=True, tag="ask stretch"):
-    """Asks for records from `first` to before `end`.
-
-    With `is_again` acknowledged records are included.
-    """
+    """Asks for records from `first` to before `end`, with `is_again` acknowledged ones too."""
 
     name: str
     number: int
@@ -145,11 +137,7 @@ T = Any
 
 
 def encode_durable(message: Any) -> msgspec.Raw:
-    """Returns the bytes of a message.
-
-    Raises LimitError for content that is too large, InvalidValueError for a name that is no
-    text.
-    """
+    """Encodes a message. Raises LimitError for its content, InvalidValueError for no text."""
     try:
         return msgspec.Raw(_ENCODER.encode(message))
     except UnicodeEncodeError as error:

@@ -26,11 +26,7 @@ from contrada.net.wire.websocket import dial_websocket
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """The transport and the identity of a client.
-
-    `tls` is for addresses over TLS; `token` identifies the user. `reach`, if given, connects the
-    protocol instead of TCP.
-    """
+    """The transport and the token of a client; `reach` connects the protocol instead of TCP."""
 
     tls: ssl.SSLContext | None = None
     token: str = field(default="", repr=False)
@@ -134,10 +130,7 @@ class Wire(asyncio.Protocol):
 
 
 class ClientWire(Wire):
-    """The client's end of a connection to a broker.
-
-    `on_lost` is called once, with the reason of the end.
-    """
+    """The client's end of a connection. `on_lost` is called once, with the reason."""
 
     def __init__(
         self,

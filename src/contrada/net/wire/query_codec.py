@@ -94,10 +94,7 @@ ANSWER: Final = WireForm(
 
 
 def split_answer(answer: Answer) -> Iterator[RouterMessage]:
-    """Returns an answer in its wire form, as several where its items do not fit into one frame.
-
-    The last of them has the reports. Raises LimitError for an item that is too large.
-    """
+    """Yields the wire forms of an answer, the last with the reports. Raises LimitError."""
     asker, identity = answer.asker, answer.identity
     batch: list[bytes] = []
     size = 0

@@ -73,10 +73,7 @@ class MessageTransport(asyncio.Transport):
         self._work: tuple[asyncio.Task[None], ...] = ()
 
     def start(self) -> "asyncio.Task[None]":
-        """Connects the protocol, and returns a task that is done at the end of the connection.
-
-        Cancelling the task cuts the connection.
-        """
+        """Connects the protocol. The task ends with the connection; cancelling it cuts it."""
         self._work = asyncio.create_task(self._write()), asyncio.create_task(self._read())
         over = asyncio.create_task(self._end())
         self._protocol.connection_made(self)
@@ -208,10 +205,7 @@ class _DialledMessages:
 async def dial_websocket(
     protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext | None
 ) -> None:
-    """Connects a protocol to the broker behind an HTTP port. Raises OSError.
-
-    Proxies of the environment and redirects to other hosts are ignored.
-    """
+    """Connects to a broker behind an HTTP port, ignoring proxies. Raises OSError."""
     from websockets.asyncio.client import connect
     from websockets.exceptions import WebSocketException
 

@@ -248,11 +248,7 @@ class Assembler(HeldPatterns):
     # --- splitting ----------------------------------------------------------------------------
 
     def replan(self, changed: Product | None = None) -> list[Action]:
-        """Splits patterns anew: those with a part that meets `changed`, or all.
-
-        Cost: a test of each distinct part of all patterns; for the affected ones, finding the
-        sources.
-        """
+        """Splits patterns anew: those with a part that meets `changed`, or all."""
         touched = [
             each
             for each in self._split.values()

@@ -128,10 +128,7 @@ class HeldPatterns:
         return None if known is None else known.pattern
 
     def hand_back(self, neighbour: Neighbour, identity: str) -> list[Action]:
-        """Asks a neighbour, once, to recall a pattern, since this server is overloaded.
-
-        It is assembled here until the recall.
-        """
+        """Asks a neighbour to recall a pattern; it is assembled here until then."""
         split = self._split_of(neighbour, identity)
         if split is None or split.phase is not DelegationPhase.DELEGATED:
             return []
@@ -197,10 +194,7 @@ class HeldPatterns:
         return actions
 
     def learn_all(self, times_us: Sequence[int | None]) -> list[Action]:
-        """As `learn`, for several notifications that match nothing here.
-
-        The latest time is enough, unless it is not credible. None is 0, as in filters.
-        """
+        """As `learn`, for several notifications without a match: mostly the latest is enough."""
         if len(times_us) == 1:
             return self.learn(times_us[0] or 0)
         latest_us = max([time_us or 0 for time_us in times_us])
@@ -242,10 +236,7 @@ class HeldPatterns:
             heapq.heappush(self._due, (waits_us, split.number))
 
     def _advance(self, split: SplitPattern) -> list[Action]:
-        """Advances a pattern to the watermark.
-
-        Returns its matches, reports and questions to delegates.
-        """
+        """Advances a pattern. Returns its matches, reports and questions to delegates."""
         if split.gathers:
             return []
         matches = split.take_matches(self._own_us)

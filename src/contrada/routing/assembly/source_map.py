@@ -23,10 +23,7 @@ from contrada.routing.tables.poset import Node
 
 
 class SourceMap:
-    """Sources of parts, by the links and the advertisements of one router.
-
-    `offered`: all advertisements; None if servers exchange none.
-    """
+    """Sources of parts. `offered`: all advertisements; None if servers exchange none."""
 
     def __init__(self, topology: Topology, offered: Iterable[Node[Offer]] | None) -> None:
         self._topology = topology
@@ -38,9 +35,7 @@ class SourceMap:
         return self._offered is not None
 
     def sources(self, part: Filter, requester: Origin) -> frozenset[Neighbour | None]:
-        """Returns the sources of a part; None among them means clients. Cost: all
-        advertisements.
-        """
+        """Returns the sources of a part; None means clients. Cost: all advertisements."""
         if self._offered is None:
             return frozenset()
         topology = self._topology

@@ -220,11 +220,7 @@ class SplitPattern(Assembly):
 
 
 class DelegatedSegments:
-    """The delegated segments of all patterns of a server, and its messages about them.
-
-    Invariant: a segment is filed under its delegate and its identity exactly while its pattern has
-    it.
-    """
+    """The delegated segments of all patterns, each filed while its pattern has it."""
 
     def __init__(self) -> None:
         self._segments: dict[tuple[Neighbour, str], tuple[SplitPattern, Segment]] = {}
@@ -301,12 +297,7 @@ class DelegatedSegments:
 
 
 def spans_of(sources: Iterable[frozenset[Neighbour | None]]) -> list[Span]:
-    """Returns the maximal runs of at least two parts with one and the same neighbour as only
-    source.
-
-    `sources` has the sources of each part; None means local publishers. Source: PODC 2000 §4
-    (sub-patterns are assembled according to the advertised paths).
-    """
+    """Returns the longest runs of two parts or more with one neighbour as their only source."""
     spans: list[Span] = []
     for place, origins in enumerate(sources):
         only = next(iter(origins)) if len(origins) == 1 else None

@@ -51,10 +51,7 @@ _FITTING: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Ro
 
 
 class LinkStates:
-    """The newest link state of each server. It begins with its own, empty.
-
-    `graph` has the links that both ends name; `general` is for it. `changes` counts its changes.
-    """
+    """The newest link state of each server, and the links that both ends name."""
 
     def __init__(
         self,
@@ -169,10 +166,7 @@ class LinkStates:
         return found
 
     def __iter__(self) -> Iterator[LinkState]:
-        """Yields all states, each reachable server's after a neighbour's.
-
-        So a receiver that takes them in this order can reach each server at once.
-        """
+        """Yields all states, each after that of a neighbour, so that a receiver can reach it."""
         return map(self._states.__getitem__, {**self._reachable(), **self._states})
 
     def __len__(self) -> int:

@@ -208,10 +208,7 @@ def downstream_neighbours(weights: Weights, here: str) -> dict[str, frozenset[st
 
 
 def first_hops(weights: Weights, own: Mapping[str, int], here: str) -> dict[str, str]:
-    """Returns, for each other server, the first neighbour on the path from here.
-
-    `own` are the distances from here.
-    """
+    """Returns the first neighbour on the path to each server; `own`: the distances."""
     steps: dict[str, str] = {}
     # Nearer servers first, so that the step to the server before is known. Weights differ, so that
     # there is one such server.
@@ -225,10 +222,7 @@ def first_hops(weights: Weights, own: Mapping[str, int], here: str) -> dict[str,
 
 
 def subtree_next_hops(weights: Weights, source: str, here: str) -> dict[str, str]:
-    """Returns, for each server below this one in a source's tree, the next neighbour on the path.
-
-    Cost: the paths from the source and from here.
-    """
+    """Returns the next neighbours to all servers below this one in a source's tree."""
     far = distances(weights, source)
     if here not in far:
         return {}

@@ -162,10 +162,7 @@ class Topology:
     def learn(
         self, origin: Neighbour, states: Iterable[LinkState]
     ) -> tuple[list[Send], list[RefusedError]]:
-        """Takes the link states of a neighbour. Returns the messages to send, and the refusals.
-
-        Raises RefusedError if this server exchanges no link states.
-        """
+        """Takes link states of a neighbour. Returns messages and refusals. Raises RefusedError."""
         if self._states is None:
             raise RefusedError(Reason.WRONG_LINK_STATE)
         passed_on: list[LinkState] = []
@@ -204,10 +201,7 @@ class Topology:
         ]
 
     def _announce(self, neighbour: Neighbour, states: Iterable[LinkState]) -> list[Send]:
-        """Sends link states, or keeps them while too many messages are unacknowledged.
-
-        So link states travel together during bursts, and only the newest of each server.
-        """
+        """Sends the newest link states, or keeps them while too many are unacknowledged."""
         assert self._states is not None, "a server without a name has no link states"
         unsent = self._unsent[neighbour]
         unsent.update({state.origin: state for state in states})
@@ -275,10 +269,7 @@ class Topology:
         return self._chosen_version != self._version
 
     def choose_next_hops(self) -> Set[str] | None:
-        """Chooses the next hops anew. Returns the owners with other next hops; None means all.
-
-        Cost: see `shortest_paths`.
-        """
+        """Chooses the next hops anew. Returns the owners with other ones; None means all."""
         self._chosen_version = self._version
         before, plain, up = self._trees, self._plain, self._up
         if self._states is not None:
@@ -429,10 +420,7 @@ class Topology:
         return source or self.name if self.is_in_mesh(neighbour) else ""
 
     def routes(self) -> Mapping[str, str]:
-        """Returns the next server on the shortest path to each reachable server.
-
-        Cost: all known links, if they have changed since the last call.
-        """
+        """Returns the next server to each reachable one. Cost: all links, after a change."""
         if self._states is None:
             return {}
         if self._routes_version != self._states.changes:

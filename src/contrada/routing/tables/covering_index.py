@@ -51,19 +51,13 @@ def indexed(product: Product) -> Filter:
 
 
 class CoveringIndex:
-    """Products by number, with lookups by covering.
-
-    This class finds the products that may cover one. Subclasses find those that one may cover.
-    """
+    """Products by number. It finds those that cover one; heirs, those that one covers."""
 
     def __init__(self, index: MakeIndex = Index) -> None:
         self._index = index()
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
-        """Adds a product with its example. Raises LimitError, changing nothing.
-
-        Cost: some microseconds per constraint.
-        """
+        """Adds a product with its example. Raises LimitError, changing nothing."""
         self._index.add(number, indexed(product))
 
     def remove(self, number: int) -> None:
@@ -151,11 +145,7 @@ class FilterCoveringIndex(CoveringIndex):
 
 
 class OfferCoveringIndex(CoveringIndex):
-    """An index of advertisements. An advertisement names all attributes of each product that it
-    covers.
-
-    So each is filed under one of its attributes, and a product is looked up under all of its own.
-    """
+    """An index of advertisements, each filed under one of the attributes that it names."""
 
     def __init__(self, index: MakeIndex = Index) -> None:
         super().__init__(index)
@@ -236,9 +226,7 @@ class _ExampleFile:
         return len(self._all)
 
     def within(self, side: ValueSet) -> list[_KeySpan]:
-        """Returns the places of the keys that a set may hold: between its cuts, and all text if
-        needed.
-        """
+        """Returns the places of the keys that a set may hold: between its cuts, or all text."""
         keys, cuts = self._keys, side.line
         if len(cuts) == 2 and side.text is None:  # the usual case, for speed
             start = bisect_left(keys, cuts[0])

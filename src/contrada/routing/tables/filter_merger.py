@@ -110,10 +110,7 @@ class FilterMerger:
         self._numbered = 0
 
     def update(self, changes: Iterable[_FilterChange]) -> list[_FilterChange]:
-        """Takes the beginnings and ends of roots. Returns the changes to send, beginnings first.
-
-        Cost: per root the keys of its attributes, and per changed group the union of its sets.
-        """
+        """Takes the beginnings and ends of roots. Returns the changes to send, beginnings first."""
         touched: dict[NextHop, _Groups] = {}
         # Ends first: they make room in full groups.
         for change in sorted(changes, key=lambda each: each.begins):
@@ -216,10 +213,7 @@ class _Groups:
         return touched
 
     def _place(self, group: _MergedRoots) -> None:
-        """Joins an unfiled group to the largest one with room, and files the result.
-
-        Any other group that fitted one of the two has no room for both.
-        """
+        """Joins a group to the largest one with room: no other has room for both. Files it."""
         if not group.members:
             del self._groups[group.number]
             return
@@ -296,10 +290,7 @@ def _form(product: Filter | None) -> Form | None:
 
 
 def _size(side: ValueSet) -> int:
-    """Returns the size of a set: its intervals and operators; the maximum if it cannot be united.
-
-    A set with an unknown operator covers nothing, and nor would a union with it.
-    """
+    """Returns the intervals and operators of a set; the maximum if it cannot be united."""
     if side.text is None:
         return (len(side.line) + 1) // 2
     if depth(side.text) >= NESTING_MAX or side.unknown():

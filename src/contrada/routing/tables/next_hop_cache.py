@@ -68,10 +68,7 @@ class NextHopCache:
         self._cached.clear()
 
     def _compute(self, numbers: Sequence[int]) -> NextHops:
-        """Computes next hops. Clients are compared by name, and next hops by identity.
-
-        Both are slow to hash.
-        """
+        """Computes next hops, by names and identities: the objects are slow to hash."""
         if not numbers:
             return NOBODY
         node_of = self._node_of

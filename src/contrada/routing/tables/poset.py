@@ -120,10 +120,7 @@ class ForwardingChange(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class PosetStatistics:
-    """The numbers of nodes, and of nodes that are forwarded somewhere.
-
-    `unfiled` forwarded ones exceed the covering index: they cover nothing, and nothing covers them.
-    """
+    """The numbers of nodes, of forwarded ones, and of those that exceed the covering index."""
 
     nodes: int
     forwarded: int
@@ -182,18 +179,12 @@ class Poset(Generic[P]):
             del identities[identity]
 
     def subscribers(self, product: P) -> Set[Party]:
-        """Returns the parties that registered exactly this product.
-
-        Source: PODC 2000 §4, `subscribers(f)`.
-        """
+        """Returns the parties with this product. Source: PODC 2000 §4, `subscribers(f)`."""
         node = self._nodes.get(_ProductForm(product))
         return node.subscribers.keys() if node is not None else frozenset()
 
     def fwds(self, product: P) -> Set[NextHop]:
-        """Returns the next hops that receive this product.
-
-        Source: PODC 2000 §4, `fwds(f)`.
-        """
+        """Returns the next hops that receive it. Source: PODC 2000 §4, `fwds(f)`."""
         node = self._nodes.get(_ProductForm(product))
         return node.forwarded if node is not None else frozenset()
 
@@ -202,10 +193,7 @@ class Poset(Generic[P]):
         return self._by_number[number]
 
     def since(self, number: int, count: int) -> tuple[range, Iterator[Node[P]]]:
-        """Returns a range of numbers from one on, and lazily the nodes with these numbers.
-
-        A range shorter than `count` ends at the last assigned number. Cost: the numbers.
-        """
+        """Returns a range of numbers, up to the last one, and lazily the nodes with these."""
         numbers = range(number, min(number + count, self._numbered))
         return numbers, filter(None, map(self._by_number.get, numbers))
 
