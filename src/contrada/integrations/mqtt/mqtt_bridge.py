@@ -77,7 +77,10 @@ class MqttBridge:
         self._name = name
         self._topic = topic
         self._retain = retain
-        self._filters = [_without_share(each) for each in filters]
+        # The topic filter of a shared subscription is the end of `$share/group/filter`.
+        self._filters = [
+            each.split("/", 2)[2] if each.startswith("$share/") else each for each in filters
+        ]
         self._limits = limits
         self.counts: Counter[str] = Counter()
 
@@ -183,8 +186,3 @@ class MqttBridge:
         self.counts[f"{direction}, refused"] += 1
         fields = {"way": direction, "kind": name, "reason": error}
         _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
-
-
-def _without_share(filter_: str) -> str:
-    """Returns the topic filter of a subscription, also of a shared one: `$share/group/filter`."""
-    return filter_.split("/", 2)[2] if filter_.startswith("$share/") else filter_

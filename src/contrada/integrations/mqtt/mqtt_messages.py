@@ -15,7 +15,6 @@ from here have `contrada.id`. This prevents loops over any number of bridges.
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -45,13 +44,10 @@ counted."""
 _PACKET_BYTES: Final = 128
 """Upper bound of a message without its texts and payload."""
 
-_NO_TEXT: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef"
-    + "".join(
-        f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0, 0x110000, 0x10000)
-    )
-    + "]"
+_ENDS_OF_PLANES: Final = "".join(
+    chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF)
 )
+_NO_TEXT: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{_ENDS_OF_PLANES}]")
 """Characters for which an MQTT broker may end the connection."""
 
 CERTIFIED: Final = "certified"
@@ -143,9 +139,8 @@ class TopicTemplate:
     def __post_init__(self) -> None:
         rest = _PLACE.sub("", self.text)
         if not self.text or set(rest) & set("{}+#\0") or self.text.startswith("$"):
-            raise InvalidValueError(
-                self.text, "expected a topic, such as alerts/{severity}/{name}, without + and #"
-            )
+            reason = "expected a topic, such as alerts/{severity}/{name}, without + and #"
+            raise InvalidValueError(self.text, reason)
 
     @property
     def names(self) -> list[str]:
@@ -182,7 +177,11 @@ def message_of(
     properties = [(IDENTITY, _checked(envelope.id)), (PUBLISHER, _checked(envelope.publisher))]
     if notification.body or notification.content_type:
         payload, content_type = notification.body, _checked(notification.content_type)
-        properties += _pairs(attributes)
+        properties += [
+            (_checked(name), _checked(_text(value)))
+            for name, held in attributes.items()
+            for value in (held if isinstance(held, tuple) else (held,))
+        ]
     else:
         members = {name: json_values(value) for name, value in attributes.items()}
         payload, content_type = msgspec.json.encode(members), JSON_TYPE
@@ -195,12 +194,6 @@ def message_of(
         retain=retain,
         expires_s=None if expires_us is None else max(math.ceil((expires_us - now_us) / 1e6), 0),
     )
-
-
-def _pairs(attributes: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, held in attributes.items():
-        for value in held if isinstance(held, tuple) else (held,):
-            yield _checked(name), _checked(_text(value))
 
 
 def _checked(text: str) -> str:
@@ -222,9 +215,8 @@ def check_topics(text: str) -> None:
         or not text
         or (is_shared and (len(levels) < 2 or levels[1] in ("", "+")))
     ):
-        raise InvalidValueError(
-            text, "expected topics of MQTT: + stands for a level, # for all levels at the end"
-        )
+        reason = "expected topics of MQTT: + stands for a level, # for all levels at the end"
+        raise InvalidValueError(text, reason)
     _checked(text)
 
 

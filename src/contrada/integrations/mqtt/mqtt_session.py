@@ -184,24 +184,20 @@ class MqttSession:
                 properties=wanted,
             )
         except OSError as error:
-            is_refused = isinstance(error, ConnectionRefusedError)
-            reason = (
-                "connection refused: no MQTT broker there"
-                if is_refused
-                else describe_os_error(error)
-            )
+            reason = describe_os_error(error)
+            if isinstance(error, ConnectionRefusedError):
+                reason = "connection refused: no MQTT broker there"
             raise ConnectionFailedError(str(self.address), reason) from None
         self._client.loop_start()
         try:
             async with asyncio.timeout(limits.mqtt_wait_s):
                 await self._opened
-        except TimeoutError:
+        except BaseException as error:
             await self.aclose()
+            if not isinstance(error, TimeoutError):
+                raise
             reason = f"no answer of an MQTT 5 broker within {limits.mqtt_wait_s:g} s"
             raise ConnectionFailedError(str(self.address), reason) from None
-        except BaseException:
-            await self.aclose()
-            raise
 
     async def aclose(self) -> None:
         """Disconnects in order; the broker keeps the session. Idempotent."""
@@ -327,9 +323,8 @@ class MqttSession:
         if getattr(properties, "MaximumQoS", 1) == 0:
             self._call_soon(self._give_up, "this broker has no QoS 1")
             return
-        self._packet_bytes_max = getattr(
-            properties, "MaximumPacketSize", self._limits.mqtt_message_bytes_max
-        )
+        size_max = self._limits.mqtt_message_bytes_max
+        self._packet_bytes_max = getattr(properties, "MaximumPacketSize", size_max)
         self._can_retain = bool(getattr(properties, "RetainAvailable", 1))
         with self._lock:
             self._connection += 1
@@ -347,9 +342,8 @@ class MqttSession:
     ) -> None:
         for filter_, code in zip(self._filters, codes, strict=False):
             if code.is_failure:
-                self._call_soon(
-                    self._give_up, f"it refuses the subscription to {filter_!r}: {code}"
-                )
+                reason = f"it refuses the subscription to {filter_!r}: {code}"
+                self._call_soon(self._give_up, reason)
                 return
         self._call_soon(self._complete_open)
 
