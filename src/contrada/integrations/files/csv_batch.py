@@ -131,9 +131,8 @@ class CsvBatchReader:
         return ScannedCells(data, names, begins, lasts, is_fallback)
 
     def written(self, block: Block) -> WrittenRows | None:
-        """Returns the rows of a block as whole notifications; None if they must be read one by one.
-
-        The reader must have all columns. Fallback rows are odd.
+        """Returns the rows of a block, all columns, as whole notifications; fallback rows are odd.
+        None if they must be read one by one.
         """
         if not can_write(self._places, self._options):
             return None
@@ -231,11 +230,9 @@ def unreadable_lines(block: Block, *, single: bool) -> Any:
 
 
 def _misquoted_lines(block: Block, quote: int, delimiter: int) -> Any:
-    """Returns the lines with quotes that Arrow could read in another way than the plain reader:
-    they neither enclose a cell nor are doubled within one.
-
-    The odd quotes of a line open: before them is the beginning of a cell, or the quote that they
-    double. The even quotes close, likewise.
+    """Returns the lines with quotes that Arrow could read in another way: they neither enclose a
+    cell nor are doubled within one. The odd quotes of a line open: before them is the beginning of
+    a cell, or the quote that they double. The even quotes close, likewise.
     """
     data = np.frombuffer(block.data, np.uint8)
     quotes = np.flatnonzero(data == quote)

@@ -26,9 +26,8 @@ _SEPARATORS: Final = {";": "--delimiter ';'", "\t": "--delimiter $'\\t'", ",": "
 
 
 class CsvRows:
-    """Converts the rows of one file to notifications; built from the header.
-
-    Raises ParseError, LimitError and InvalidNameError for a header that cannot name the columns.
+    """Converts the rows of one file to notifications. Raises ParseError, LimitError and
+    InvalidNameError for a header that cannot name the columns.
     """
 
     def __init__(self, header: str, options: ReadOptions) -> None:
@@ -73,10 +72,8 @@ class CsvRows:
         return (not line or line.isspace()) and self._options.delimiter not in line
 
     def notification(self, line: str) -> Notification:
-        """Returns the notification of a row.
-
-        Cost: proportional to the row. Raises ParseError, InvalidValueError and
-        InvalidNotificationError.
+        """Returns the notification of a row. Cost: proportional to the row. Raises ParseError,
+        InvalidValueError and InvalidNotificationError.
         """
         cells = _cells(line, self._options)
         if len(cells) != len(self.columns):
@@ -106,9 +103,8 @@ class RowJoiner:
 
     def join(self, block: Block | None) -> Block | None:
         """Returns the rows below the header that this block completes, if any; None ends the file.
-
-        Lines of an open row are held until the next block. Raises ParseError for an empty file, and
-        the errors of `CsvRows`.
+        Lines of an open row wait for the next block. Raises ParseError for an empty file, and as
+        `CsvRows`.
         """
         held, self._held = self._held, None
         if block is None and held is None and self.rows is None:
@@ -189,9 +185,8 @@ def read_rows(
 def read_row_blocks(
     blocks: Iterable[Block], source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
-    """Yields the records of a file, numbered by line; blank lines are skipped.
-
-    An invalid header, or an error of the blocks, gives one bad record and ends the file.
+    """Yields the records of a file, numbered by line; blank lines are skipped. An invalid header,
+    or an error of the blocks, gives one bad record and ends the file.
     """
     joiner = RowJoiner(options)
     try:

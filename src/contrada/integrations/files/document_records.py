@@ -29,9 +29,7 @@ NumberedEntry: TypeAlias = tuple[int, Texts]
 
 
 def open_document(path: DataFile, limits: FileLimits = FileLimits()) -> bytes:
-    """Returns the bytes of a document, decompressed if it is `.gz`. Raises InputError and
-    LimitError.
-    """
+    """Returns the unpacked bytes of a document. Raises InputError and LimitError."""
     with unpacked(path) as stream:
         data: bytes = stream.read(limits.document_bytes_max + 1)
     if len(data) > limits.document_bytes_max:
@@ -42,10 +40,8 @@ def open_document(path: DataFile, limits: FileLimits = FileLimits()) -> bytes:
 def read_flat(
     data: bytes, source: str, options: ReadOptions, see: Callable[[Element], None] | None = None
 ) -> Iterator[Record | BadRecord]:
-    """Yields the records of a document, with several values for repeated elements.
-
-    Entries are numbered from 1 on, below differently named parents parent by parent. `see` receives
-    the tree. Cost: proportional to the document.
+    """Yields the records of a document, with several values for repeated elements. Entries are
+    numbered from 1 on, below differently named parents parent by parent. `see` receives the tree.
     """
     return _records(entries_of_document(data, source, options, see), source, options)
 

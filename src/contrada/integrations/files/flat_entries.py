@@ -48,7 +48,7 @@ class FlatEntries:
         self, options: ReadOptions, values: SlotReader, note: Callable[[str, int], None]
     ) -> None:
         """`note` receives the number of children of one element that share a name."""
-        self._options, self._values = options, values
+        self.options, self.values = options, values
         self.note = note
         self._roots: dict[tuple[str, str], _PathPlace] = {}
         self._around: list[Slot] | None = None
@@ -72,7 +72,13 @@ class FlatEntries:
             if place is None:
                 place = self._roots[key] = _PathPlace(self, entry.path.plain, entry.path.depth)
             place.take(node, found, several)
-            return self._make(found, several)
+            options = self.options
+            if options.add:
+                found |= options.add
+                several -= options.add.keys()
+            if len(found) > ATTRIBUTES_MAX or options.marks:
+                raise _OddEntryError
+            return from_plain(found, options.envelope(found), several)
         except (ContradaError, _OddEntryError):
             return None
 
@@ -86,23 +92,8 @@ class FlatEntries:
             self._roots.clear()
         return _PathPlace(self, path, depth)
 
-    def attribute_of(self, path: str) -> tuple[str | None, Callable[[str], Any] | None]:
-        """Returns the attribute of a path, None if dropped, and the converter of its texts."""
-        options = self._options
-        name = options.attribute(path)
-        if name is None:
-            return None, None
-        check_user_name(name)
-        convert = self._values.converter(name, path)
-        is_untyped = convert is untyped_value and not options.absent
-        return name, None if is_untyped else self._absent_aware(convert)
-
-    def _absent_aware(self, convert: Callable[[str], Any]) -> Callable[[str], Any]:
-        absent = self._options.absent
-        return lambda text: _ABSENT if text in absent else convert(text)
-
     def _take_around(self, around: list[Slot]) -> None:
-        self._shared = self._values.of([Named(slot.plain, slot) for slot in around])
+        self._shared = self.values.of([Named(slot.plain, slot) for slot in around])
         self._several = frozenset(
             name for name, value in self._shared.items() if isinstance(value, list)
         )
@@ -112,23 +103,12 @@ class FlatEntries:
             check_user_name(name)
         self._around = around
 
-    def _make(self, found: dict[str, Any], several: set[str]) -> Notification:
-        options = self._options
-        if options.add:
-            found |= options.add
-            several -= options.add.keys()
-        if len(found) > ATTRIBUTES_MAX or options.marks:
-            raise _OddEntryError
-        return from_plain(found, options.envelope(found), several)
-
-
-_ABSENT: Final = object()
-
 
 class _PathPlace:
     """The cached attribute, converter and children of one path."""
 
     __slots__ = (
+        "_absent",
         "_all",
         "_attributes",
         "_below",
@@ -144,7 +124,13 @@ class _PathPlace:
         self._all, self._path, self._depth = all_, path, depth
         self._below: dict[tuple[Any, Any], _PathPlace] = {}
         self._attributes: dict[str, _PathPlace] = {}
-        self._name, self._convert = all_.attribute_of(path)
+        self._name = name = all_.options.attribute(path)
+        self._absent = all_.options.absent
+        self._convert: Callable[[str], Any] | None = None
+        if name is not None:
+            check_user_name(name)
+            convert = all_.values.converter(name, path)
+            self._convert = convert if self._absent or convert is not untyped_value else None
         self._is_odd = self._name is None or self._convert is not None
         self._noted_tags: list[Any] | None = None
 
@@ -192,9 +178,9 @@ class _PathPlace:
         name, convert = self._name, self._convert
         value: Any = text
         if convert is not None:
-            value = convert(text)
-            if value is _ABSENT:
+            if text in self._absent:
                 return
+            value = convert(text)
         elif text[0] in _BEGINS_OTHER:
             value = _untyped(text)
         if name is None:

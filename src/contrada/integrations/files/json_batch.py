@@ -1,11 +1,10 @@
-"""`JsonBatchReader`: reads many JSON lines at once; msgspec decodes, only the attributes of filters
-are converted.
+"""`JsonBatchReader`: reads many JSON lines at once, and converts only the attributes of filters.
 
 `contrada.integrations.files.json_objects` defines the meaning of a line. This reader takes only
-lines that both decoders read alike: objects of scalars, of lists of scalars and of such objects,
-with integers of 64 bits. All other lines are fallback rows for the plain reader. So are lines with
-an object that is a value (see `model/algebra/nested_objects.py`), with a duplicate or invalid name,
-and with a text that is not of its declared type.
+lines that msgspec decodes alike: objects of scalars, of lists of scalars and of such objects, with
+integers of 64 bits. All others are fallback rows for the plain reader: also lines with an object
+that is a value (see `model/algebra/nested_objects.py`), with a duplicate or invalid name, or with a
+text that is not of its declared type.
 
 A block of flat objects is decoded as one array, any other line by line. msgspec does not report
 duplicate names, but then a line has more quotes than its decoded names and texts need.
@@ -119,9 +118,8 @@ class JsonBatchReader:
     def attributes(
         self, block: Block, *, is_added_apart: bool = False
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yields all attributes of each decodable line, with the line's position.
-
-        `is_added_apart` excludes lines with an attribute that the options add.
+        """Yields all attributes of each decodable line, with the line's position. `is_added_apart`
+        excludes lines with an attribute that the options add.
         """
         lines, found = self._decode_block(block)
         names = set().union(*found)
@@ -145,9 +143,7 @@ class JsonBatchReader:
                 yield line, held
 
     def written(self, block: Block) -> WrittenRows | None:
-        """Returns the records of a block as whole notifications; None if they must be read one by
-        one.
-        """
+        """Returns the records of a block as notifications; None if they must be read one by one."""
         scanned = self._scanner.scan(block, None) if self._scanner else None
         if scanned is not None:
             if not can_write(scanned.names, self._options):
@@ -185,10 +181,9 @@ class JsonBatchReader:
         return lines, found
 
     def _decode_flat(self, block: Block) -> list[dict[str, Any]] | None:
-        """Returns the attributes of each line; None unless all lines are flat and valid.
-
-        Each line begins with the only brace that it opens. So if the array has an object for each
-        line, no object is part of another, or of a text, and each ends before the next line.
+        """Returns the attributes of each line; None unless all lines are flat and valid. Each line
+        begins with the only brace that it opens. So if the array has an object for each line, no
+        object is part of another, or of a text, and each ends before the next line.
         """
         data = block.data
         begins = np.frombuffer(data, np.uint8)[np.append(0, block.ends[:-1] + 1)]
@@ -297,7 +292,6 @@ def _texts(values: Iterable[Any]) -> int:
 
 def _flatten(content: dict[str, Any], prefix: str, found: dict[str, Any]) -> int:
     """Adds the values of an object under their dotted names; returns the number of names and texts.
-
     A negative number means a duplicate name, a list too long for an attribute, or an object that is
     a value.
     """

@@ -53,7 +53,6 @@ WHOLE_DOCUMENT: Final = "."
 
 def notification_of_object(line: str, options: ReadOptions, *, keep: bool = False) -> Notification:
     """Returns the notification of a line with one JSON object; with `keep` the line is its body.
-
     Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError and
     InvalidNotificationError.
     """
@@ -85,9 +84,7 @@ class DocumentReport:
 def _by_strategy(
     content: dict[str, Any], options: ReadOptions, report: DocumentReport
 ) -> Notification:
-    """Returns the notification of an object by a strategy that gives each repeated name its own
-    name.
-    """
+    """Returns the notification of an object by a strategy that names each repeated part."""
     is_escaped = is_escaping(options.strategy)
     slots = ObjectWalk(is_escaped, report.repeated).slots(content)
     names = named(slots, options.strategy, report.lost)
@@ -105,9 +102,8 @@ def _by_strategy(
 def records_of_object(
     data: bytes, source: str, options: ReadOptions, report: DocumentReport | None = None
 ) -> Iterator[Record | BadRecord]:
-    """Yields the records of a JSON document: of an object, or of an array inside it.
-
-    With the strategy `split` and no `entries`, the array is the outermost one with several objects.
+    """Yields the records of a JSON document: of an object, or of an array inside it. With the
+    strategy `split` and no `entries`, the array is the outermost one with several objects.
     """
     report = DocumentReport() if report is None else report
     try:
@@ -149,9 +145,7 @@ def _notification(
 
 
 def _drop(content: Any, path: str, options: ReadOptions) -> Any:
-    """Returns content without dropped members, also inside arrays, so that the body has none
-    either.
-    """
+    """Returns content without dropped members, also inside arrays: the body has none either."""
     if isinstance(content, list):
         return [_drop(each, path, options) for each in content]
     if not isinstance(content, dict):
@@ -167,9 +161,8 @@ def read_array(
     data: bytes, source: str, options: ReadOptions, report: DocumentReport | None = None
 ) -> Iterator[Record | BadRecord]:
     """Yields the records of the array in a JSON document that `entries` names, numbered from 1.
-
-    `entries` is a path of names joined by dots, or WHOLE_DOCUMENT. Members around the array are
-    ignored. Cost: proportional to the document.
+    `entries` is a path of names joined by dots, or WHOLE_DOCUMENT. Cost: proportional to the
+    document.
     """
     try:
         elements = _array(printable(data.decode("utf-8", "surrogateescape")), options.entries or "")
@@ -211,9 +204,8 @@ def read_objects(
 def read_object_blocks(
     blocks: Iterable[Block], source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
-    """Yields the records of JSON lines, numbered by line; blank lines are skipped.
-
-    With the strategy `split` a line may have several records, all with its number.
+    """Yields the records of JSON lines, numbered by line; blank lines are skipped. With the
+    strategy `split` a line may have several records, all with its number.
     """
     make = partial(notification_of_object, options=options)
     try:

@@ -47,11 +47,9 @@ def shown_text(of: Notification) -> str:
 
 
 def notification_of_shown(line: str, *, keep: bool = False) -> Notification:
-    """Returns the notification of a line that `shown_text` wrote, or of any other JSON object.
-
-    With `keep` a line without a body becomes the body, which preserves the order and repetition of
-    several values. Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError
-    and InvalidNotificationError.
+    """Returns the notification of a line that `shown_text` wrote, or of any other JSON object. With
+    `keep` a line without a body becomes the body, which preserves the order and repetition of
+    several values. Cost: proportional to the line. Raises as `notification_of_object`.
     """
     content = decode_object(line)
     marks = [

@@ -92,11 +92,9 @@ class DataFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive lines, or rows of several lines.
-
-    Each line in `data` ends with LF. `ends` has the position in `data` of the LF that ends each
-    line or row, `first` is the number of the first line. In a block of rows of several lines
-    `starts` has the number of lines before each row.
+    """Consecutive lines, or rows of several lines. Each line in `data` ends with LF. `ends` has the
+    position in `data` of the LF that ends each line or row, `first` is the number of the first
+    line. In a block of rows of several lines `starts` has the number of lines before each row.
     """
 
     first: int
@@ -156,11 +154,10 @@ def blocks_of(lines: Iterable[str]) -> Iterator[Block]:
 def open_blocks(
     path: DataFile, part: Part = WHOLE, limits: FileLimits = FileLimits()
 ) -> Iterator[Block]:
-    """Yields the lines of a file, or of a part of it, in blocks; decompresses `.gz`.
-
-    A block holds only the beginning of a line that is too long, enough to show that. Bytes from a
-    pipe are yielded as they arrive. Raises InputError, after all readable lines, for a file that
-    cannot be read and for damaged compressed data.
+    """Yields the lines of a file, or of a part of it, in blocks; decompresses `.gz`. Of a line that
+    is too long, only the beginning. Bytes from a pipe are yielded as they arrive. Raises
+    InputError, after all readable lines, for a file that cannot be read and for damaged compressed
+    data.
     """
     read = [part.lines_before]
     cutter = LineCutter(is_first=not part.begin, limits=limits)
@@ -173,10 +170,9 @@ def open_blocks(
 
 
 def parts_of(path: DataFile, is_whole: Callable[[bytes], bool] | None = None) -> tuple[Part, ...]:
-    """Returns parts of a file that several tasks can read. Cost: the file is read once.
-
-    Compressed and small files are not split, nor files with a line that is too long, nor those with
-    lines for which `is_whole` is true.
+    """Returns parts of a file that several tasks can read. Cost: the file is read once. Compressed
+    and small files are not split, nor files with a line that is too long, nor those with lines for
+    which `is_whole` is true.
     """
     parts: list[Part] = []
     begin = lines = 0

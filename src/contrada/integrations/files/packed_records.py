@@ -41,9 +41,8 @@ _NUMBERS: Final = frozenset((int, float))
 
 
 class WrittenRows(NamedTuple):
-    """Rows as columns; odd rows hold no valid data.
-
-    `times_us` is None if the source sets no times; `attributes` are plain JSON.
+    """Rows as columns; odd rows hold no valid data. `times_us` is None if the source sets no times;
+    `attributes` are plain JSON.
     """
 
     is_odd: Any
@@ -66,9 +65,8 @@ def can_write(names: Iterable[str], options: ReadOptions) -> bool:
 
 
 def written_rows(columns: Mapping[str, Column], count: int, options: ReadOptions) -> WrittenRows:
-    """Returns rows of columns as whole notifications. Requires `can_write`.
-
-    Cost: some ten nanoseconds for each value, and more for each distinct one.
+    """Returns rows of columns as whole notifications. Requires `can_write`. Cost: some ten
+    nanoseconds for each value, and more for each distinct one.
     """
     stamped = RowStamps(options, count)
     pieces: list[ColumnPiece] = []

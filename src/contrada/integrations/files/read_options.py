@@ -88,10 +88,9 @@ def bool_value(text: str) -> Value:
 
 
 def time_value(text: str, *, zone: str | None = None) -> Value:
-    """Declared `time`: ISO 8601 with a zone; a date alone is its midnight in UTC.
-
-    `zone` is the zone of dates and times without one. An ambiguous local time is the first of the
-    two; a local time that the zone skips is refused.
+    """Declared `time`: ISO 8601 with a zone; a date alone is its midnight in UTC. `zone` is the
+    zone of dates and times without one. An ambiguous local time is the first of the two; a local
+    time that the zone skips is refused.
     """
     try:
         if _DATE.fullmatch(text):
@@ -116,9 +115,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def in_zone(local: datetime, zone: str, text: str) -> datetime:
-    """Returns a local time in UTC. Raises InvalidValueError, with the text, for a time that is
-    skipped.
-    """
+    """Returns a local time in UTC. Raises InvalidValueError for a time that the zone skips."""
     found = local.replace(tzinfo=zone_of(zone)).astimezone(UTC)
     if found.astimezone(zone_of(zone)).replace(tzinfo=None) != local:
         raise InvalidValueError(text, f"there is no such time in {zone}")
@@ -309,9 +306,7 @@ class ReadOptions:
         return None if self.time in self.add else self.time
 
     def names_expected(self) -> set[str]:
-        """Returns the attributes in the options. If no record has one of them, it is likely a
-        typing error.
-        """
+        """Returns the attributes in the options. If no record has one, it is likely misspelled."""
         named = {*self.types, *self.rename.values()} | ({self.time} if self.time else set())
         return named - self.add.keys()
 
@@ -342,10 +337,8 @@ class ReadOptions:
     def notification(
         self, found: RecordValues, *, body: bytes = b"", content_type: str = ""
     ) -> Notification:
-        """Returns the notification of a record.
-
-        Raises InvalidNotificationError for an invalid name or value, and if the attribute `time`
-        has no single time.
+        """Returns the notification of a record. Raises InvalidNotificationError for an invalid name
+        or value, and if the attribute `time` has no single time.
         """
         attributes: Any = {**found, **self.add} if self.add else found
         envelope = UNSTAMPED if self.time is None else self.envelope(attributes)
@@ -369,7 +362,6 @@ class ReadOptions:
 
 def plain_format(format_name: str, options: ReadOptions) -> tuple[str, ReadOptions]:
     """Returns one of the formats csv, json and xml, with the options that the given name implies.
-
     `tsv` is CSV separated by tabs; `jsonl` is JSON lines, whatever `entries` is. Raises InputError
     for a stylesheet or a schema and another format than XML.
     """

@@ -53,11 +53,9 @@ def read_file(
     source: str | None = None,
     part: Part = WHOLE,
 ) -> Iterator[Record | BadRecord]:
-    """Yields the records of a file, including bad ones; `source` names the file in them.
-
-    Rows and JSON lines are read one by one, a document whole, except for large ones with entries.
-    Only JSON lines have a `part`. An unreadable file is one bad record. Cost: proportional to the
-    file.
+    """Yields the records of a file, including bad ones; `source` names the file in them. Documents
+    are read whole, except for large ones with entries. Only JSON lines have a `part`. An unreadable
+    file is one bad record. Cost: proportional to the file.
     """
     source = str(path) if source is None else source
     format_name, options = plain_format(format_name, options)

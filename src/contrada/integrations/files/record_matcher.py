@@ -97,10 +97,9 @@ class Matcher:
         bulk_after_bytes: int | None = None,
         residues: Residues[int] | None = None,
     ) -> None:
-        """`residues` are those of rules that are not among the filters themselves.
-
-        With the strategy `pattern` names in filters are patterns of names. `bulk_after_bytes`
-        replaces the limit of the options.
+        """`residues` are those of rules that are not among the filters themselves. With the
+        strategy `pattern` names in filters are patterns of names. `bulk_after_bytes` replaces the
+        limit.
         """
         self.packs = False
         """Whether matched records are given as columns if possible, and not one by one."""
@@ -137,10 +136,9 @@ class Matcher:
     def over(
         cls, index: RowIndex, names: set[str], residues: Residues[int], options: ReadOptions
     ) -> "Matcher":
-        """Returns a matcher over an existing index of filters with these names.
-
-        No such attribute may have the same value in all records of the source. Lines are read in
-        batches from the first one on.
+        """Returns a matcher over an existing index of filters with these names. No such attribute
+        may have the same value in all records of the source. Lines are read in batches from the
+        first on.
         """
         matcher = cls((), options, 0, residues)
         matcher._index = index
@@ -156,9 +154,8 @@ class Matcher:
         part: Part = WHOLE,
         header: str | None = None,
     ) -> Iterator[Outcomes]:
-        """Yields the outcomes of a file; `source` names it in them.
-
-        `header` is needed for a part of a CSV file that begins below its header.
+        """Yields the outcomes of a file; `source` names it in them. `header` is needed for a part
+        of a CSV file that begins below its header.
         """
         format_name, options = plain_format(format_name, self._options)
         if format_name == "xml":
@@ -407,7 +404,6 @@ class _LineReader(NamedTuple):
 
 def without_common(filters: Filter | FilterSet, options: ReadOptions) -> Filter | FilterSet:
     """Returns the conditions of filters on attributes that differ between the records of a source.
-
     A filter with an unregistered operator stays unchanged.
     """
     if not any(_has_common(member, options) for member in filters.filters):

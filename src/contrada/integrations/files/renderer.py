@@ -46,9 +46,8 @@ PIECE_BYTES: Final = 2**16
 
 
 class Renderer:
-    """Makes notifications of XML or JSON documents, and reports repeated names.
-
-    `format_name` is `xml` or `json`. Raises InputError for a stylesheet or a schema for JSON.
+    """Makes notifications of documents, and reports repeated names. `format_name` is `xml` or
+    `json`. Raises InputError for a stylesheet or a schema for JSON.
     """
 
     def __init__(self, options: ReadOptions | None = None, format_name: str = "xml") -> None:
@@ -222,9 +221,8 @@ def _pieces(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def is_large(path: DataFile, limits: FileLimits) -> bool:
-    """Whether a document has more than `document_bytes_max`; False if the size is unknown.
-
-    Raises InputError where it cannot be read.
+    """Whether a document has more than `document_bytes_max`; False if that is unknown. Raises
+    InputError.
     """
     with unpacked(path) as stream:
         if path.suffix != ".gz":

@@ -28,10 +28,8 @@ def load_subscriptions(path: Path) -> Subscriptions:
 
 
 def read_subscriptions(text: str, source: str) -> Subscriptions:
-    """Returns the filters of a text by name, in its order.
-
-    Raises InputError with line and column for the first invalid line, and for a text without any
-    subscription.
+    """Returns the filters of a text by name, in its order. Raises InputError with line and column
+    for the first invalid line, and for a text without any subscription.
     """
     found: dict[str, Filter | FilterSet] = {}
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")

@@ -63,9 +63,7 @@ class Column:
 
     @cached_property
     def in_arrow(self) -> tuple[Any, Any]:
-        """The values for Arrow, None if it can hold none of them; and the rows with a value that
-        is not among them, None if there are none.
-        """
+        """The values for Arrow, and the rows with others; None instead of no value, or no row."""
         values, codes = self._values, self._codes
         array = odd = None
         kind: type
@@ -100,9 +98,7 @@ class Column:
         return max(counts, key=lambda kind: counts[kind], default=Missing)
 
     def piece(self, before: bytes) -> tuple[ColumnPiece, Any]:
-        """Returns the values as a piece of packed notifications, and the rows with values that it
-        lacks.
-        """
+        """Returns the values as a piece of packed notifications, and the rows with other values."""
         from contrada.matching.kernels.msgpack_writer import BOOL, FLOAT, INT, TEXT, TIME
 
         kind_of = {bool: BOOL, int: INT, float: FLOAT, str: TEXT, datetime: TIME}
@@ -124,7 +120,6 @@ class Column:
 
     def each(self, texts_of: Callable[[Any], Iterable[str | None]]) -> Any:
         """Returns a text for each row as an Arrow column; made once for each distinct value.
-
         `texts_of` takes a sequence of values, or an array of times.
         """
         texts = pa.array(texts_of(self._values), pa.string())
@@ -181,12 +176,10 @@ class ArrowColumn(Column):
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
-    """The attributes of a block of lines that was read at once.
-
-    `is_fallback` marks lines for the plain reader, `is_read` lines with their attributes here; a
-    blank line has neither. The columns have a row for each of `lines`, in order; rows of lines that
-    are not read are ignored. `stamps` is the column with the times of the
-    envelopes.
+    """The attributes of a block of lines that was read at once. `is_fallback` marks lines for the
+    plain reader, `is_read` lines with their attributes here; a blank line has neither. The columns
+    have a row for each of `lines`, in order; rows of lines that are not read are ignored. `stamps`
+    is the column with the times of the envelopes.
     """
 
     is_fallback: Any

@@ -77,9 +77,7 @@ def notifications_of(
     limits: GatewayLimits,
     convert: Any = lambda event: notification_of(checked_event(event)),
 ) -> Iterator[Notification]:
-    """Converts events one by one. Raises RefusedRequestError with the index of the first malformed
-    one; LimitError.
-    """
+    """Converts events one by one. Raises RefusedRequestError with the index of a malformed one."""
     if len(events) > limits.http_events_max:
         raise LimitError("http_events_max", limits.http_events_max, len(events))
     for index, event in enumerate(events):

@@ -46,9 +46,7 @@ class RequestBodies:
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """Yields the body of a request, which counts until the end of the context. Raises
-        RefusedRequestError, LimitError.
-        """
+        """Yields the body of a request, which counts until the end. Raises ContradaError."""
         declared, limits = request.headers.get("content-length", "0"), self._limits
         if declared.isdigit():
             self._check_size(int(declared))
@@ -87,9 +85,7 @@ class RequestBodies:
             )
 
     async def ingest(self, request: Request, access: TokenService) -> tuple[int, Response]:
-        """Publishes the events of a request; returns their number and the answer. Raises
-        ContradaError.
-        """
+        """Publishes the events of a request; returns their number and the answer."""
         async with self.read(request) as body:
             notifications: list[Notification] = []
             async with self.decoding:

@@ -96,8 +96,8 @@ def _learn(names: Mapping[str, Any]) -> None:
 
 
 def notification_of_binary(attributes: Mapping[str, str], data: bytes) -> Notification:
-    """Returns the notification of an event in binary mode, with the data as its body. Raises
-    InvalidNotificationError, LimitError.
+    """Returns the notification of an event in binary mode. Raises InvalidNotificationError,
+    LimitError.
     """
     if DATA in attributes:
         raise InvalidNotificationError(DATA, attributes[DATA], "no attribute has this name")

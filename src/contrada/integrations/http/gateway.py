@@ -1,18 +1,10 @@
-"""`Gateway`: the HTTP port of a broker.
+"""`Gateway`: the HTTP port of a broker; docs/http.md has its endpoints.
 
     async with Gateway(local_services(broker), port=8080) as gateway:
         print(gateway.address)
 
 The gateway is only a client of the broker: it passes on the token of each request, and the broker
 decides about permissions.
-
-    POST /events          publish CloudEvents: binary, structured, batches
-    GET /subscribe        a subscription as server-sent events
-    /ws                   both as JSON over a WebSocket
-    /subscriptions        the CloudEvents Subscriptions API: push to a sink
-    GET /metrics          counts for Prometheus
-    GET /healthz          health check
-    /contrada             clients and neighbours of the broker, over WebSocket
 
 A subscription to a sink belongs to the user of its token, and is invisible to other users. Its
 members `source`, `types`, `filters`, `sink`, `protocol` and `protocolsettings.headers` have an

@@ -46,9 +46,7 @@ _UNSENT: Final = "unsent"
 
 
 class _RefusedHeadError(Exception):
-    """Raised through the parser, which turns it into its own error: a head is too large, too many
-    requests are pipelined, or there is not exactly one `Host` header (RFC 9112 §3.2).
-    """
+    """Raised through the parser, which turns it into its own error."""
 
 
 class BoundedConfig(Config):
@@ -172,7 +170,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Checks a complete head, and stops its timer; the reader bounds the body."""
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
-            raise _RefusedHeadError
+            raise _RefusedHeadError  # RFC 9112 §3.2 requires 400 without exactly one `Host`.
         self._is_in_head = False
         self._stop(_HEAD)
         super().on_headers_complete()
@@ -261,9 +259,7 @@ class BoundedWebSocket(LingeringWebSocket):
         await super().run_asgi()
 
     async def send(self, message: Any) -> None:
-        """Sends a message of the application. A refusal completes the handshake: uvicorn would log
-        an incomplete one as an error.
-        """
+        """Sends a message. A refusal completes the handshake: else uvicorn would log an error."""
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             self.handshake_complete = True

@@ -23,9 +23,7 @@ _HERE: Final = Address("localhost", called="this broker")
 
 
 class ServiceOfToken(Protocol):
-    """Returns the service, not opened yet, of a token; the empty token is anonymous. The broker
-    logs `peer`.
-    """
+    """Returns the service, not opened yet, of a token; the broker logs `peer`."""
 
     def __call__(self, token: str, *, peer: str) -> TcpService: ...  # noqa: D102
 

@@ -114,11 +114,10 @@ class Pushes:
         return (each for each in self._pushes.values() if each.owner == owner)
 
     def one(self, token: str, name: str) -> Push:
-        """Returns a subscription of the user of a token. Raises RefusedRequestError, the same for
-        the subscription of another user.
-        """
+        """Returns a subscription of the user of a token. Raises RefusedRequestError."""
         push = self._pushes.get(name)
         if push is None or push.owner != owner_of(token):
+            # The same for the subscription of another user.
             raise RefusedRequestError(HTTPStatus.NOT_FOUND, f"there is no subscription {name!r}")
         return push
 
@@ -149,9 +148,7 @@ class Pushes:
         return push
 
     async def end(self, push: Push, token: str) -> None:
-        """Ends a subscription and deletes its log. `token` is the current token of its owner. After
-        a ContradaError the subscription goes on.
-        """
+        """Ends a subscription and its log. After a ContradaError the subscription goes on."""
         await self._stop(push)
         try:
             await self._forget_log(push, token)

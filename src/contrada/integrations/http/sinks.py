@@ -65,8 +65,8 @@ class Sinks:
         self._pool: httpcore.AsyncConnectionPool | None = None
 
     def check(self, sink: str) -> None:
-        """Checks the address of a sink. Raises InvalidValueError. A host name is resolved, and its
-        addresses checked, only when a connection is made.
+        """Checks the address of a sink, but not the addresses of a host name. Raises
+        InvalidValueError.
         """
         if len(sink) > SINK_CHARACTERS_MAX:
             raise InvalidValueError(sink[:80], f"more than {SINK_CHARACTERS_MAX} characters")

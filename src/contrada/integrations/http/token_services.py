@@ -96,9 +96,8 @@ class TokenServices:
 
     @asynccontextmanager
     async def use(self, token: str, peer: str) -> AsyncIterator[TokenService]:
-        """Opens, or shares, the connection of a token for the duration of the context. Raises
-        ConnectionFailedError, also where the broker refuses the token, LimitError,
-        ServiceClosedError.
+        """Opens, or shares, the connection of a token for a context. Raises ConnectionFailedError,
+        also where the broker refuses the token, LimitError, ServiceClosedError.
         """
         access = self._access(token, peer)
         access.uses += 1

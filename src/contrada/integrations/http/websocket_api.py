@@ -1,23 +1,7 @@
 """`Conversation`: `/ws`, subscriptions and events as JSON messages over one WebSocket.
 
-Messages of the client, objects with a `type`:
-
-    {"type": "subscribe", "id": "s1", "filter": "price > 3"}
-        optional: "dialect", "durable", "when_full"
-    {"type": "unsubscribe", "id": "s1"}
-    {"type": "publish", "id": "p1", "events": [{…CloudEvent…}]}
-    {"type": "ack", "id": "s1", "position": 17}         durable: all up to this position
-
-Messages of the server:
-
-    {"type": "ack", "id": "s1"}                         done; of a publication with "published"
-    {"type": "event", "id": "s1", "event": {…}}         durable: with "position"
-    {"type": "dropped", "id": "s1", "dropped": {"queue full": 3}}
-    {"type": "error", "id": "p1", "status": 403, "error": "…"}
-    {"type": "end", "id": "s1"}                         the subscription has ended
-
-The answer to a malformed message is an `error`, with an empty id if the message has none; the
-WebSocket stays open.
+docs/http.md lists the messages. The answer to a malformed message is an `error`, with an empty id
+if the message has none; the WebSocket stays open.
 """
 
 import asyncio
@@ -248,9 +232,7 @@ async def _close(events: Any) -> None:
 
 
 def _id_of(decoded: Any) -> str:
-    """Returns the id of a message, which each answer repeats; empty if the message has none. Raises
-    LimitError, and UnicodeEncodeError for a lone surrogate.
-    """
+    """Returns the id of a message, or an empty one. Raises LimitError, UnicodeEncodeError."""
     name = decoded.get("id") if isinstance(decoded, dict) else None
     if not isinstance(name, str):
         return ""

@@ -58,9 +58,7 @@ _PLACE: Final = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class MqttMessage:
-    """An MQTT message, in either direction. `expires_s` is None for a message that does not
-    expire.
-    """
+    """An MQTT message, in either direction; `expires_s` is None if it does not expire."""
 
     topic: str
     payload: bytes = b""
@@ -83,9 +81,8 @@ class MqttMessage:
 
 
 def notification_of(message: MqttMessage) -> Notification:
-    """Returns the notification of a message, without id and time; certified if QoS is 1. Cost:
-    proportional to the message. Raises InvalidNotificationError, for a content type of more than
-    255 bytes.
+    """Returns the notification of a message, without id and time; certified if QoS is 1. Raises
+    InvalidNotificationError, for a content type of more than 255 bytes.
     """
     attributes, is_whole = _attributes_of(message)
     body, content_type = message.payload, message.content_type

@@ -127,8 +127,8 @@ class MqttSession:
         limits: MqttLimits = MqttLimits(),
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`name` identifies the session at the broker; `filters` are its subscriptions. Raises
-        InvalidValueError for a malformed filter.
+        """`name` identifies the session at the broker. Raises InvalidValueError for a malformed
+        filter.
         """
         for each in filters:
             check_topics(each)

@@ -170,9 +170,7 @@ class FileSource:
         raise InputError(paths[0], "its name tells no format: say 'parquet', 'csv' or 'json'")
 
     def _columns(self, schema: Any) -> list[str]:
-        """Returns the columns that are attributes. Raises InputError for a missing or duplicate
-        one.
-        """
+        """Returns the columns that are attributes. Raises InputError unless each is there once."""
         names = list(schema.names) if self._names is None else list(self._names)
         for name in names:
             check_user_name(name)
@@ -357,9 +355,7 @@ def _integers(
 
 
 def _ceiling(bound: Any, over: int, under: int) -> int:
-    """Returns the first integer that is not below a bound; beyond all columns for an
-    infinite one.
-    """
+    """Returns the first integer that is not below a bound; for infinity one beyond all columns."""
     if isinstance(bound, float) and math.isinf(bound):
         return 2**64 if bound > 0 else -(2**64)
     return int(-(-math.ceil(bound) * over // under))

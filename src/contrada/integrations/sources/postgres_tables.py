@@ -78,9 +78,8 @@ class PostgresTables:
             yield from cursor.execute(_with_places(text), where.parameters)
 
     def described(self, table: Sequence[str], column: SqlColumn, zone: Any) -> ValueSet:
-        """Returns the values of a column if they are few, else their range.
-
-        Everything for types without a known order.
+        """Returns the values of a column if they are few, else their range; everything for types
+        without a known order.
         """
         if column.type not in _COUNTED:
             return EVERYTHING

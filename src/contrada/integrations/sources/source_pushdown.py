@@ -244,9 +244,7 @@ def _of_kind(name: str, values: ValueSet, tag: int, *, sqlite: bool, collation: 
 
 
 def _texts(name: str, texts: ValueSet, *, collation: str, sqlite: bool) -> Clause:
-    """Returns intervals of text in a collation with the model's order; single values in the
-    column's.
-    """
+    """Returns intervals of text, by the model's order; single values in the column's collation."""
     if texts.is_empty:
         return FALSE
     cuts = texts.line

@@ -83,9 +83,7 @@ def _moment(given: datetime, zone: ZoneInfo | None) -> datetime:
 def items_of(
     place: str, names: Sequence[str], rows: Iterable[Sequence[Any]], zone: ZoneInfo | None
 ) -> Iterator[Notification]:
-    """Yields the rows of columns of these names. Raises InputError with the place of a bad
-    value.
-    """
+    """Yields the rows of columns. Raises InputError with the place of a bad value."""
     for row in rows:
         try:
             yield Notification(
