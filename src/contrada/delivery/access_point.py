@@ -4,9 +4,6 @@ A publication of a class above best effort is matched here, once, against the du
 of all servers. It is addressed to the owners of the matching ones. A publication in a sequence is
 sent to its sequencer instead, which then acts as its access point.
 
-    publish ==> a duplicate? --no--> in a sequence? --no--> address, number, hold ==> shipments
-                                          `---yes--> to the sequencer, or wait for it
-
 A publication waits, in order and for a bounded time, while its sequencer is unreachable or the past
 of its publisher is unknown (`PublisherPasts`).
 

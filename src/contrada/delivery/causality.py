@@ -2,15 +2,12 @@
 
 Each server has a *row*: for each owner, the last number of its stream to that owner that is not
 acknowledged yet. A causally ordered shipment carries all rows that its server knows, with its own.
-The owner that takes the shipment waits for the numbers in each row. From then on it knows these
-rows, too.
+Its owner waits for the numbers in them, and knows them from then on. A newer row of a server
+replaces the older one.
 
     A  -- n1 to H (7), to B (3) -->  B takes n1, with A's row: H 7, B 3
                                      B -- n2 to H, with the rows of A and B -->  H
     H  holds n2 until it has taken 7 from A
-
-A newer row of a server replaces an older one, so acknowledged numbers are forgotten with the old
-row.
 
 Invariant: before an owner delivers a shipment, it has delivered every shipment for it that the
 publisher's server knew to be earlier, unless that was lost with a server's memory.

@@ -1,8 +1,7 @@
 """`Consumers`: the clients of a server that read durable subscriptions of any owner.
 
 A consumer's messages travel to the owner of its subscription, and its records back, in the streams
-between the two servers. So a consumer may be a client of any server. At the owner itself nothing
-travels.
+between the two servers.
 
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """

@@ -1,15 +1,7 @@
 """`DeliveryClass`: the delivery guarantee of a notification, as named in its envelope.
 
-    best-effort                 delivered at most once, or not at all
-    reliable                    delivered once to every durable subscription
-    certified                   so, even if servers crash, provided they restart with their disk
-    reliable fifo               and in the publisher's order
-    reliable causal             and after everything that its publisher knew; FIFO is part of it
-    certified causal total:NAME and in one order of the sequence NAME at all subscriptions
-
-The words have this order; orders need `reliable` or `certified`. Reliable notifications are
-delivered however late, so a time to live counts for best effort only. Logs and orders are kept, so
-a priority counts for best effort only.
+The words are best-effort, or reliable or certified, then fifo or causal, then total:NAME, as in
+`certified causal total:trades`. docs/delivery.md has the guarantee of each.
 
 Source: EPFL 2503 §5.2.2 (delivery and transmission semantics of obvents, and their precedence).
 """

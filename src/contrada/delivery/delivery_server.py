@@ -1,21 +1,9 @@
 """`DeliveryServer`: the state machine of a server's delivery guarantees.
 
-It is pure, like the router, and has the same neighbours. The router handles best effort. A
-notification of a higher class is addressed by its access point to the owners of the matching
-durable subscriptions (see `access_point`). The access point holds it until each owner has appended
-it to its logs (see `outbox`, `inbox`, `owned_logs`). Servers in between hold nothing: they forward
-shipments along the routes of the link states. So their crashes cost only time: a lost shipment is
-sent again, on the present route.
-
-    publisher         access point              between        owner               reader
-    publish  =======> match, number, hold
-                      (sync)
-             <======= Confirmed     Transfer => ====>          take, log
-                                                               (sync)
-                      release      <== StreamAck ====                    Records ==>
-                                                               ack     <== Ack
-
-Its owner carries out the effects in order, once all earlier changes are on stable storage
+It is pure, like the router, which handles best effort, and has the same neighbours. A notification
+of a higher class is addressed by its access point (see `access_point`), held there (`outbox`) until
+each owner has taken it (`inbox`) and appended it to its logs (`owned_logs`). docs/delivery.md shows
+its path. Its owner carries out the effects in order, once all earlier changes are on stable storage
 (`Store.seal`), and calls `tick` at `due_us`.
 
 Invariants: an accepted notification is held here or was taken by all addressed owners. Each owner

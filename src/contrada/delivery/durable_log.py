@@ -1,9 +1,7 @@
 """`DurableLog`: the log of a durable subscription, with its consumers and acknowledgements.
 
-Each matching notification is appended, whether or not a client is connected. A *consumer* is a
-client that reads. Each record is handed to one of the consumers. A record that is not acknowledged
-when its consumer leaves, or that the consumer nacks, is handed out again, with its attempt number.
-A log may be replayed from any position that is kept.
+Each record is handed to one *consumer*, a client that reads. It is handed out again, with its
+attempt number, if the consumer nacks it, or leaves without acknowledging it.
 
     dropped  | acknowledged | handed out, requeued, acknowledged | not handed out yet
              first                                               cursor              next

@@ -1,9 +1,7 @@
 """`DurableTable`: the durable subscriptions of all servers.
 
-The *owner* of a durable subscription keeps its log. All servers know all durable subscriptions. So
-an access point knows the owners that must take a notification, reachable or not. Each owner
-announces its own subscriptions, in versions. A server forwards news, and sends all announcements to
-a new neighbour. So an announcement reaches every reachable server, after one delay per link.
+The *owner* of a durable subscription keeps its log, and announces it to all servers in versions. So
+an access point knows the owners that must take a notification, reachable or not.
 
 Invariants: the table holds exactly one version of each owner's newest incarnation; only a server
 itself changes its own announcements.

@@ -9,8 +9,7 @@ and at once when the route to its owner has changed.
     acknowledge <== owner      fully acknowledged records       6 for A and C, 8 for C ...
                                are truncated
 
-After a restart the streams continue with the shipments of the spool, under numbers above all that
-were assigned. Many numbers are reserved at once, so that reservations are seldom written.
+After a restart the streams continue with the shipments of the spool, above all reserved numbers.
 
 Invariant: a posted shipment is held for each owner until that owner has acknowledged it, or has
 lost its memory.

@@ -1,13 +1,9 @@
 """`Sequences`: the sequencer of each sequence.
 
 All publications in a sequence are sent to one server, its *sequencer*, which publishes them; its
-streams keep that order. The network's configuration names the first sequencer. The role moves only
-when the sequencer itself hands it over. It writes that down before it announces it. From then on it
-orders nothing, and the named server is the sequencer in the next epoch. So there are never two
-sequencers, not even in a partitioned network. Without its sequencer, nothing in a sequence is
-published. The news of a new sequencer carries the context of the earlier ones' publications, which
-are delivered first. A server that has lost its memory is no longer the first sequencer: it may have
-handed sequences over.
+streams keep that order. Only the sequencer hands the role over: it writes that down, then announces
+the one of the next epoch, with the context of its own publications. So there are never two, not
+even in a partitioned network. See docs/delivery.md, "Orders".
 
 Invariant: each epoch of a sequence has one sequencer, named by that of the epoch before.
 

@@ -5,8 +5,8 @@ time and bytes. It is kept until it is truncated. Acknowledged positions are sto
 *note* is a small value by name, for any other state.
 
 Readers see each change at once; it is on stable storage when a later `sync` has returned. The
-changes between two syncs survive a crash all or not at all. A damaged record is detected by its
-checksum, or by a gap. It is reported as `Damaged` in its place, and never delivered.
+changes between two syncs survive a crash all or not at all. A record with another checksum, or a
+gap, is reported as `Damaged`.
 
 Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §5.2.2 (certified delivery).
 """

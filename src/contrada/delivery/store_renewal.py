@@ -1,13 +1,10 @@
 """`renew`: prepares a copy of a store before a server starts on it.
 
 Such a server has forgotten everything after the copy, and others have not. So each of its sequences
-of numbers continues far above any number that it may have assigned since. No position of a log, and
-no place in a stream, ever has two meanings. The server keeps its incarnation: the shipments held at
-the time of the copy are sent again under the same numbers, and owners that have them recognise
-them. The boot number is far higher, too. Other servers notice that, and resend shipments that this
-server may have lost.
-
-    positions of a log     kept in the copy | left out: assigned since, or never | new ones
+of numbers continues far above any number that it may have assigned since; none ever has two
+meanings. Its incarnation stays, so that owners recognise shipments that are sent again. By its boot
+number, which is far higher, other servers notice that it may have lost shipments. See
+docs/delivery.md, "The store".
 """
 
 from typing import Final

@@ -4,10 +4,8 @@ It prefetches records within a credit that it renews as they are read. Acknowled
 collected, and sent once in each turn of the event loop.
 
 Invariant: the reader holds each record that it gave to its caller until that is acknowledged or
-returned by `nack`. Prefetched records that were not given are delivered again after it is closed.
-It holds unreadable records, too, and acknowledges them with the next later readable one, so that
-they block no log. A reader with the wrong class, which can read nothing, acknowledges only the
-unreadable records beyond `unreadable_max`.
+returned by `nack`. It holds unreadable records, too, and acknowledges them with the next later
+readable one, so that they block no log. See `DurableSubscription`.
 """
 
 import asyncio

@@ -2,10 +2,8 @@
 
 A publication is matched once, and the notification itself is put into the queue of each
 subscription. A publisher waits for full queues, see `SubscriptionQueue`. It gives the event loop a
-turn regularly, so that subscribers in the same loop read while it publishes.
-
-Above best effort, a `DeliveryHost`, made at first use, delivers to durable subscriptions; all other
-subscriptions get the same notifications at best effort.
+turn regularly, so that subscribers in the same loop read while it publishes. Above best effort, a
+`DeliveryHost`, made at first use, delivers to durable subscriptions.
 """
 
 import asyncio
@@ -166,9 +164,7 @@ class EmbeddedService(BaseService):
         return self._opened_host() or self._make_host()
 
     async def aclose(self) -> None:
-        """Closes it; iterations of its subscriptions end after their queues. A second call does
-        nothing.
-        """
+        """Closes it; see `Service.aclose`. A second call does nothing."""
         async with self._closes:  # Who comes second returns when it is closed, too.
             if self._state == "open":
                 check_loop(self._loop)
@@ -304,10 +300,9 @@ class EmbeddedService(BaseService):
     def _hand_over(
         self, notifications: Sequence[Notification]
     ) -> tuple[Sequence[Notification], Coroutine[Any, Any, None] | None]:
-        """Publishes to all queues with room; returns the stamped notifications, and a coroutine or
-        None.
+        """Publishes to all queues with room; returns the stamped notifications, and the wait.
 
-        The coroutine waits for room; awaiting each notification would cost more than matching it.
+        The wait, if any, is a coroutine: awaiting each notification would cost more than its match.
         """
         try:
             may_publish = asyncio.get_running_loop() is self._loop and self._state == "open"

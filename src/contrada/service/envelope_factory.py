@@ -1,9 +1,8 @@
 """`EnvelopeFactory`: stamps the notifications of a publisher with identity, number and time.
 
-An access point is one *publisher*. Its notifications are numbered from 1 and stamped with the wall
-clock, never backwards: after the clock was put back, time goes on at half its pace until the clock
-has caught up. The id has a random part for each access point, so it is unique even if the
-publisher's name is used again.
+Notifications are numbered from 1 and stamped with the wall clock, never backwards: after the clock
+was put back, time goes on at half its pace until the clock has caught up. The id has a random part
+for each access point, so it is unique even if the publisher's name is used again.
 """
 
 import secrets

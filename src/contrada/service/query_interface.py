@@ -114,9 +114,7 @@ class Answers(AsyncResource, AsyncIterator[T_co]):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Ends the query; iteration ends after the answers that have arrived. A second call does
-        nothing.
-        """
+        """Ends the query; iteration ends after the answers that have arrived."""
 
     @abstractmethod
     async def __anext__(self) -> T_co:

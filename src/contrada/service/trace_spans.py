@@ -1,17 +1,9 @@
 """Spans of a notification's path, by OpenTelemetry. No other module imports OpenTelemetry.
 
 While tracing is off, nothing of OpenTelemetry is imported, and each hook costs a read of `is_on`. A
-tracing publisher adds the attribute `traceparent`, as the distributed tracing extension of
-CloudEvents. Brokers leave it unchanged, since a notification is its bytes and may be signed. So a
-broker's work on a notification is a span below the publication, and each delivery a span below the
-broker's:
-
-    publish ─┬─ accept (broker a) ─┬─ deliver (to a client)
-              │                     └─ link (to broker b)
-              ├─ accept (broker b) ─── deliver
-              └─ process (a handler of a subscriber)
-
-Brokers make spans only for best-effort notifications with a sampled context.
+tracing publisher adds the attribute `traceparent`. Brokers leave it unchanged, since a notification
+is its bytes and may be signed. So all spans are below the publication, apart from those below the
+acceptance by the same broker: see docs/operations.md, "Tracing".
 """
 
 import inspect

@@ -1,9 +1,7 @@
-"""Descriptions of data that are derived from the data: values where these are few, otherwise
-ranges.
+"""Descriptions of data that are derived from it: values where these are few, otherwise ranges.
 
 A description is wider than its data, never narrower. It is derived again at its first use after
-`fresh_s`. Until then, queries that do not meet it miss new data outside of it. For data that must
-never be missed, give a description as wide as the data will ever be.
+`fresh_s`. Until then, queries that do not meet it miss new data outside of it.
 
 Source: CU-CS-948-03 §4 (an advertisement may cover more than there is).
 """

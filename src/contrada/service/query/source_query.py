@@ -1,9 +1,8 @@
 """`SourceQuery`: a query as its sources receive it, made of a text or of any subject.
 
 The text is in the language of filters, where a variable may follow `=`: attributes that equal the
-same variable have equal values. A `Query` of the algebra is one alternative without variables. On
-the way a query is represented by its filters, which are wider; a source decides exactly. Terms are
-values: `route unifies "leg(_X, rome)"` selects those that unify, where the extension is registered.
+same variable have equal values. On the way a query is represented by its filters, which are wider;
+a source decides exactly. See docs/query.md.
 
 Source: CU-CS-948-03 §4, §5, and §9 (variables and terms, its future work).
 """

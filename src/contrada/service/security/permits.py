@@ -9,12 +9,8 @@
     publish                  the publish filters cover it      never: it is refused
 
 A notification with several values of an attribute is covered if it is with each of them alone, in
-each combination: otherwise `what = 'quote'` would allow a quote that is an alert, too, which
-subscribers of alerts receive. A principal that may read a notification by one of its values reads
-all of it.
-
-Answers and records, which are not delivered for a subscription, are checked when they are read. A
-check beyond the limits of the algebra is answered by no.
+each combination: it reaches the subscribers of each value. A check beyond the limits of the algebra
+is answered by no. See docs/security.md.
 
 Source: PODC 2000 §6 (security), §3 (relations).
 """
@@ -74,9 +70,7 @@ class PublishFilters:
         self._held: dict[int, tuple[FilterSet, bool]] = {}
 
     def all_match(self, filters: FilterSet, bundle: Bundle) -> bool:
-        """Whether each notification of a bundle matches one of the filters. No if that takes
-        longer.
-        """
+        """Whether each notification of a bundle matches a filter. No if that takes longer."""
         key = id(filters)
         if key not in self._held:
             self._held[key] = filters, _are_few(filters)
@@ -92,8 +86,7 @@ class Permit:
         """`publish` is shared by the principals of a broker."""
         self.principal = principal
         self.has_narrowed = False
-        """Whether some request was granted in part only, or refused, or notifications were
-        withheld."""
+        """Whether a request was granted in part or refused, or notifications were withheld."""
         self._writes = _Check(principal.publish, publish, is_covering=True)
         self._reads = _Check(principal.subscribe)
         self._names_any = ANY_NAME in principal.publishers
@@ -162,8 +155,7 @@ class Permit:
         return self._one(parts, "offer", whole=offer)
 
     def unpublishable(self, notifications: _Many) -> Generator[None, None, list[int]]:
-        """The positions of notifications that the principal may not publish. Cost: one match of
-        all.
+        """The positions of notifications that it may not publish. Cost: one match of all.
 
         It yields where other tasks may have a turn.
         """
@@ -223,8 +215,7 @@ class Permit:
     # --- decisions ----------------------------------------------------------------------------
 
     def _granted(self, wish: Selection, what: str) -> Selection:
-        """The requested filters if they are covered, otherwise their intersection with the allowed
-        ones.
+        """The requested filters, or their intersection with the allowed ones if it narrows.
 
         Raises NotPermittedError.
         """
@@ -315,9 +306,7 @@ class _Check:
         return (ends[1:] == ends[:-1]).nonzero()[0].tolist()  # type: ignore[no-any-return]
 
     def _holds(self, notification: Notification, index: Index[int]) -> bool:
-        """Whether a notification is covered; those of bundles have single values, so a match covers
-        them.
-        """
+        """Whether a notification is covered. With single values, a match covers it."""
         if not index.match(notification):
             return False
         keys = {name: notification.keys_of(name) for name in self._covered_in}

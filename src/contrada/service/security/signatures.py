@@ -174,11 +174,9 @@ class Verifier:
             raise InputError(str(path), str(error)) from None
 
     def check(self, notification: Notification) -> str:
-        """The id without key and signature, if one of the publisher's keys has signed the
-        notification.
+        """The id without key and signature, if a key of the publisher has signed all of it.
 
-        Raises NotVerifiedError with the reason. It does not look for repetitions. Cost: some 100
-        µs.
+        Raises NotVerifiedError with the reason. Finds no repetitions. Cost: some 100 µs.
         """
         envelope = notification.envelope
         found = _SIGNED_ID.fullmatch(envelope.id)

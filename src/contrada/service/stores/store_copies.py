@@ -1,10 +1,9 @@
 """Copies of stores: `back_up` of a store in use, `look_at` for inspection, and `restore`.
 
 A copy is a store in one SQLite file, of an SQLite or a PostgreSQL store, so a store can move from
-one to the other. A copy shows the store at one moment, and so does an inspection.
+one to the other. It shows the store at one moment, and so does an inspection.
 
-Invariant: rows are copied unchanged, with their checksums: a damaged row is damaged in the copy,
-too.
+Invariant: rows are copied unchanged, with their checksums.
 """
 
 import os
@@ -42,9 +41,7 @@ class LogShown:
 
 @dataclass(frozen=True, slots=True)
 class StoreShown:
-    """The content of a store: logs, and the number of notes of each kind. `damaged` has places and
-    reasons.
-    """
+    """The content of a store: logs, notes counted by kind, places and reasons of damage."""
 
     place: str
     logs: list[LogShown]
