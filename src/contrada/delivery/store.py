@@ -112,7 +112,6 @@ class Store(Protocol):
 
     def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
         """Stores the acknowledged positions, from each first to before each end."""
-        ...
 
     def acknowledged(self, log: str) -> list[tuple[int, int]]:
         """Returns the acknowledged positions that are kept, as few intervals, in order."""
@@ -120,7 +119,6 @@ class Store(Protocol):
 
     def leave_out(self, log: str, count: int) -> None:
         """Leaves out the next `count` positions of a log; they count as acknowledged."""
-        ...
 
     def position_at(self, log: str, time_us: int) -> int:
         """Returns the first kept position that is not earlier than a time, or the next one."""
@@ -128,11 +126,9 @@ class Store(Protocol):
 
     def truncate(self, log: str, before: int) -> None:
         """Drops the records before a position."""
-        ...
 
     def drop(self, log: str) -> None:
         """Drops a log. One of the same name begins anew."""
-        ...
 
     def extent(self, log: str) -> Extent | None:
         """Returns the contents of a log, or None."""
@@ -144,7 +140,6 @@ class Store(Protocol):
 
     def note(self, name: str, value: bytes | None) -> None:
         """Sets a note; None removes it."""
-        ...
 
     def notes(self) -> Mapping[str, bytes]:
         """Returns all notes."""
@@ -164,7 +159,6 @@ class Store(Protocol):
 
     def sync(self) -> None:
         """Returns when all earlier changes are on stable storage: `seal`, and its result."""
-        ...
 
 
 _SUMMED: Final = struct.Struct("<qq")

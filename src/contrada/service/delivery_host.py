@@ -58,11 +58,9 @@ class LogReader(Protocol):
 
     def receive(self, said: messages.Records | messages.Closed) -> None:
         """Receives records, or the end of the subscription."""
-        ...
 
     def end(self, failure: ContradaError | None = None) -> None:
         """Ends the reader with the service, after its last acknowledgements."""
-        ...
 
     @property
     def newest(self) -> int:
@@ -71,7 +69,6 @@ class LogReader(Protocol):
 
     def restart(self) -> None:
         """Expects its prefetched records again; the credit that it granted is void."""
-        ...
 
 
 class LogHost(Protocol):
@@ -88,19 +85,15 @@ class LogHost(Protocol):
 
     def consume(self, client: str, said: messages.Consuming) -> None:
         """Handles a message of a reader."""
-        ...
 
     def leave(self, said: messages.CloseLog) -> None:
         """Ends a reader, twice without effect. `ends` ends its subscription in memory, too."""
-        ...
 
     async def committed(self, client: str) -> None:
         """Returns when all messages of a reader are on stable storage. Raises StoreError."""
-        ...
 
     async def closed(self, client: str) -> None:
         """As `committed`, for a reader that ends. Returns at once without a connection."""
-        ...
 
 
 class _Keeping(NamedTuple):

@@ -31,15 +31,12 @@ class OfferBoard(Protocol):
 
     async def unadvertise(self, identity: str) -> None:
         """Withdraws an advertisement in force."""
-        ...
 
     async def follow(self, following: "FollowedOffers") -> None:
         """Reports each change from now on; `on_offer` is complete when this returns."""
-        ...
 
     async def unfollow(self, following: "FollowedOffers") -> None:
         """Stops reporting; a second call does nothing."""
-        ...
 
 
 class LocalOfferBoard:

@@ -42,7 +42,6 @@ class Narrowable(SelectsFilters, Protocol):
 
     def check_where(self, where: Filter | FilterSet) -> None:
         """Raises a ContradaError for a filter that makes no sense for it."""
-        ...
 
 
 @runtime_checkable

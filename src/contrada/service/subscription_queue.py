@@ -98,7 +98,6 @@ class Keeper(Protocol):
 
     def count_lost(self, reason: str, count: int, size: int) -> None:
         """Counts entries that the queue dropped, and their bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
