@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Unpack
 
 from contrada.errors import ServiceError
 from contrada.service.interface import ConnectionState, Service
-from contrada.service.loop_guards import check_options
+from contrada.service.requests import check_options
 from contrada.service.subscription_queue import PUBLISH_WAIT_S
 
 if TYPE_CHECKING:  # An embedded service needs none of these.

@@ -16,7 +16,7 @@ from contrada.model import Envelope, Notification, Pattern
 from contrada.service.advertisements import Advertisements, Offering
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.interface import ConnectionState, Disseminates, Service, Subscription
-from contrada.service.loop_guards import check_options, queue_settings_of
+from contrada.service.loop_guards import queue_settings_of
 from contrada.service.offers import FollowedOffers, HeldOffering, OfferBoard
 from contrada.service.query_interface import (
     Answers,
@@ -27,7 +27,7 @@ from contrada.service.query_interface import (
     SourceLike,
     SourceOffer,
 )
-from contrada.service.requests import dissemination_of, notification_of, offer_of
+from contrada.service.requests import check_options, dissemination_of, notification_of, offer_of
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.subjects import Item, Offered
 from contrada.service.subscription_options import DurableOptions, QueueOptions

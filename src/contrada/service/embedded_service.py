@@ -11,13 +11,13 @@ import itertools
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.delivery.store import Store
 from contrada.errors import ServiceClosedError, ServiceError, TooSlowError
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
-from contrada.model.algebra.notification import OWN, Body
+from contrada.model.algebra.notification import OWN
 from contrada.model.domains.values import TIME_MAX_US
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router_messages import Publish, Subscribe
@@ -30,7 +30,6 @@ from contrada.service.interface import ConnectionState, ServiceStatistics
 from contrada.service.loop_guards import (
     batches_of,
     check_loop,
-    check_options,
     checked_wait,
     off_loop,
     tell_published,
@@ -38,7 +37,6 @@ from contrada.service.loop_guards import (
 from contrada.service.offers import LocalOfferBoard
 from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.requests import (
-    PUBLISH_OPTIONS,
     dissemination_of,
     is_above_best_effort,
     publication_of,
@@ -46,7 +44,7 @@ from contrada.service.requests import (
     with_delivery,
 )
 from contrada.service.service_limits import CoreLimits, ServiceLimits
-from contrada.service.subjects import Item
+from contrada.service.subjects import Item, PublishOptions
 from contrada.service.subscription_queue import (
     PUBLISH_WAIT_S,
     USUAL_QUEUE,
@@ -195,24 +193,12 @@ class EmbeddedService(BaseService):
             if isinstance(self._store, str | Path):
                 await off_loop(host.store.close)  # type: ignore[union-attr]
 
-    async def publish(
-        self,
-        item: Item,
-        *,
-        body: Body = b"",
-        content_type: str = "",
-        ttl_s: float | None = None,
-        priority: int | None = None,
-        delivery: str | None = None,
-        **unknown: Never,
-    ) -> Envelope:
+    async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
         """Publishes one notification; see `Service.publish`."""
-        if unknown:
-            check_options("publish", unknown, PUBLISH_OPTIONS)
-        notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
+        notification = publication_of(item, options)
         elsewhere = None if type(item) is dict else dissemination_of(item)  # A dict as mostly.
         if elsewhere is not None:
-            return await self._publish_elsewhere(elsewhere, notification, delivery)
+            return await self._publish_elsewhere(elsewhere, notification, options.get("delivery"))
         if notification.envelope is not OWN and notification.envelope.delivery != BEST_EFFORT:
             stamped = await self._publish_promised([with_identity(notification)])
         else:

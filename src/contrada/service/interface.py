@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, overload
 
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
-from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
 from contrada.service.advertisements import Advertisements, Offering
 from contrada.service.async_resource import AsyncResource, former_method
@@ -35,6 +34,7 @@ from contrada.service.subjects import (
     MatchInterest,
     Offered,
     Predicate,
+    PublishOptions,
     Subscribable,
 )
 from contrada.service.subscription_options import (
@@ -284,23 +284,8 @@ class Service(AsyncResource):
         """Closes it; iterations of its subscriptions end after their queued notifications."""
 
     @abstractmethod
-    async def publish(
-        self,
-        item: Item,
-        *,
-        body: Body = b"",
-        content_type: str = "",
-        ttl_s: float | None = None,
-        priority: int | None = None,
-        delivery: str | None = None,
-    ) -> Envelope:
+    async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
         """Publishes one notification and returns its stamped envelope.
-
-        `body` belongs to a mapping; a mapping as the body becomes JSON. `ttl_s` is its time to
-        live, from this access point's stamp to the reader's clock. `priority`, 0 (lowest) to 9,
-        orders the queues; both hold at best effort. `delivery` is the delivery class, as
-        "certified" (see `delivery.delivery_class`). Fields of a given envelope are kept, and these
-        three take precedence.
 
         Returns when the service has accepted it, and for certified delivery when it is on stable
         storage; waits a bounded time for subscribers with full queues. Above best effort, a

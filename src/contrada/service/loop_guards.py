@@ -127,14 +127,6 @@ async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
     return found  # type: ignore[no-any-return]
 
 
-def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises ServiceError with the known options for unknown ones."""
-    known = (*known,)
-    unknown = ", ".join(sorted(name for name in given if name not in known))
-    if unknown:
-        raise ServiceError(f"{function} has no option {unknown}: expected {', '.join(known)}")
-
-
 def check_items(items: object) -> None:
     """Raises ServiceError for a single item: its parts would be published."""
     if isinstance(items, str | bytes | Mapping):

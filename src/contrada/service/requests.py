@@ -31,6 +31,7 @@ from contrada.service.subjects import (
     MatchInterest,
     Narrowable,
     Offered,
+    PublishOptions,
     SelectsFilters,
     Subscribable,
 )
@@ -117,22 +118,30 @@ def dissemination_of(item: object) -> str | None:
     return chosen
 
 
-PUBLISH_OPTIONS: Final = ("body", "content_type", "ttl_s", "priority", "delivery")
+_PUBLISH_OPTIONS: Final = frozenset(PublishOptions.__annotations__)
 
 
-def publication_of(
-    item: Item,
-    body: Body,
-    content_type: str,
-    ttl_s: float | None,
-    priority: int | None,
-    delivery: str | None,
-) -> Notification:
+def publication_of(item: Item, options: PublishOptions) -> Notification:
     """The notification that `Service.publish` publishes. Raises as it does."""
+    if not options:  # As mostly.
+        return notification_of(item)
+    if not options.keys() <= _PUBLISH_OPTIONS:
+        check_options("publish", options, PublishOptions.__annotations__)
+    body, content_type = options.get("body", b""), options.get("content_type", "")
     notification = notification_of(item, body, content_type)
+    ttl_s, priority = options.get("ttl_s"), options.get("priority")
     if ttl_s is not None or priority is not None:
         notification = with_transmission(notification, ttl_s, priority)
+    delivery = options.get("delivery")
     return notification if delivery is None else with_delivery(notification, delivery)
+
+
+def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises ServiceError with the known options for unknown ones."""
+    known = (*known,)
+    unknown = ", ".join(sorted(name for name in given if name not in known))
+    if unknown:
+        raise ServiceError(f"{function} has no option {unknown}: expected {', '.join(known)}")
 
 
 def with_transmission(

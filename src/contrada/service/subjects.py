@@ -6,11 +6,12 @@ Source: PODC 2000 §2; EPFL 2503 §3.3, §3.4.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, TypedDict, TypeVar, runtime_checkable
 
 import msgspec
 
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
+from contrada.model.algebra.notification import Body
 from contrada.model.rule import Rule
 from contrada.patterns import Match
 
@@ -88,6 +89,21 @@ class _Model(Protocol):
 Declared: TypeAlias = _Dataclass | _AttrsClass | _Model | msgspec.Struct
 """An object of a class with declared fields. That of an obvent class is published with its type,
 another one as the mapping of its fields: type checkers cannot see a decorator of a class."""
+
+
+class PublishOptions(TypedDict, total=False):
+    """Options of a publication. The last three take precedence over a given envelope."""
+
+    body: Body
+    """The body of a mapping; a mapping as the body becomes JSON."""
+    content_type: str
+    ttl_s: float | None
+    """Time to live, from this access point's stamp to the reader's clock. At best effort only."""
+    priority: int | None
+    """0 (lowest) to 9: orders the queues. At best effort only."""
+    delivery: str | None
+    """The delivery class, as "certified": see `delivery.delivery_class`."""
+
 
 Item: TypeAlias = Notification | Mapping[str, Any] | Publishable | Declared
 """An item of `publish`."""

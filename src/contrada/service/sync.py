@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar, Unpack, overload
 
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
-from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
 from contrada.routing.router_messages import Offer, SourceReport
 from contrada.service.advertisements import Advertisements, OfferChange, Offering
@@ -40,6 +39,7 @@ from contrada.service.subjects import (
     MatchInterest,
     Offered,
     Predicate,
+    PublishOptions,
     Subscribable,
 )
 from contrada.service.subscription_options import DurableOptions, DurableRecord, QueueOptions
@@ -182,27 +182,9 @@ class SyncSourceOffer(SyncResource[SourceOffer]):
 class SyncService(SyncServiceBase):
     """An access point of a publish/subscribe service; use it inside `with`; see `Service`."""
 
-    def publish(
-        self,
-        item: Item,
-        *,
-        body: Body = b"",
-        content_type: str = "",
-        ttl_s: float | None = None,
-        priority: int | None = None,
-        delivery: str | None = None,
-    ) -> Envelope:
+    def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
         """Publishes one notification and returns its stamped envelope; see `Service.publish`."""
-        return self.run(
-            self._service.publish(
-                item,
-                body=body,
-                content_type=content_type,
-                ttl_s=ttl_s,
-                priority=priority,
-                delivery=delivery,
-            )
-        )
+        return self.run(self._service.publish(item, **options))
 
     @overload
     def subscribe(

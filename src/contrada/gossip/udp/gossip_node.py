@@ -297,7 +297,9 @@ class GossipNode(AsyncResource):
         Waits while many events are in transit. Raises as `Service.publish`; ServiceError where the
         group refuses it.
         """
-        notification = publication_of(item, body, content_type, ttl_s, priority, None)
+        notification = publication_of(
+            item, {"body": body, "content_type": content_type, "ttl_s": ttl_s, "priority": priority}
+        )
         self.require_open()
         await self._room()
         (stamped,) = self._stamp.stamped((with_identity(notification),), self._stamp.now_us())

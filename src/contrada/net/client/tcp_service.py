@@ -11,12 +11,11 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Unpack
 
 from contrada.delivery.delivery_class import delivery_class
 from contrada.errors import ContradaError, NotPermittedError, ServiceClosedError, ServiceError
 from contrada.model import Envelope, Notification
-from contrada.model.algebra.notification import Body
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
@@ -47,16 +46,10 @@ from contrada.service import (
 from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.envelope_factory import EnvelopeFactory, runs_of, with_identity
-from contrada.service.loop_guards import (
-    batches_of,
-    check_options,
-    checked_timeout,
-    checked_wait,
-    tell_published,
-)
-from contrada.service.requests import PUBLISH_OPTIONS
+from contrada.service.loop_guards import batches_of, checked_timeout, checked_wait, tell_published
 from contrada.service.security.signatures import Signer
 from contrada.service.service_limits import ServiceLimits
+from contrada.service.subjects import PublishOptions
 from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL, QueueSettings
 
 if TYPE_CHECKING:  # Loaded at the first durable operation, or query.
@@ -126,25 +119,13 @@ class TcpService(BaseService):
         if self._durable is not None:
             self._durable.give_up(ServiceClosedError("the service is closed"))
 
-    async def publish(
-        self,
-        item: Item,
-        *,
-        body: Body = b"",
-        content_type: str = "",
-        ttl_s: float | None = None,
-        priority: int | None = None,
-        delivery: str | None = None,
-        **unknown: Never,
-    ) -> Envelope:
+    async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
         """Publishes one notification; see `Service.publish`."""
-        if unknown:
-            check_options("publish", unknown, PUBLISH_OPTIONS)
-        notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
+        notification = publication_of(item, options)
         if trace_spans.is_on:
             notification = trace_spans.trace_publication(notification)
         if (elsewhere := dissemination_of(item)) is not None:
-            return await self._publish_elsewhere(elsewhere, notification, delivery)
+            return await self._publish_elsewhere(elsewhere, notification, options.get("delivery"))
         if is_above_best_effort((notification,)) and _is_reliable(notification):
             (stamped,) = await self.delivery().publish([with_identity(notification)])
             return stamped.envelope
