@@ -41,7 +41,6 @@ from contrada.integrations.documents.json_slots import (
     DROPPED,
     LACKING,
     MISSING,
-    TOP,
     ObjectWalk,
     filled,
     shape_of_content,
@@ -208,14 +207,14 @@ def _head_of(notification: Notification) -> _ShapeHead:
 def _named_again(head: _ShapeHead) -> list[Named]:
     """Returns the names of the slots of a shape, generated again."""
     if head.form == "json":
-        slots = ObjectWalk(escape=True).slots(filled(head.content, lambda: None), TOP)
+        slots = ObjectWalk(escape=True).slots(filled(head.content, lambda: None))
         return named(slots, head.strategy, Counter())
     data = _XmlWriter(head.texts, lambda: _PLACEHOLDER, is_naming=True).document(head.content)
     root = parsed(data, instructions=True)
     path = ElementPath.to_root(element_name(root), escape=True)
     if head.path is not None:
         plain, indexed, position, numbers = head.path
-        path = ElementPath(plain, indexed, position, tuple(numbers))
+        path = ElementPath(plain, indexed, position, tuple(numbers), is_escaping=True)
     return named(Walk(escape=True).slots(root, path), head.strategy, Counter())
 
 

@@ -151,13 +151,12 @@ class _ElementChain:
     def entry(self, node: XmlNode) -> DocumentEntry:
         """Returns the entry of an element."""
         parent = node.getparent()
-        escape = self._walk.escape
         if parent is None:
-            return DocumentEntry(node, ElementPath.to_root(element_name(node), escape=escape), [])
+            return DocumentEntry(node, self._path_to_root(node), [])
         last = self._last
         if last is None or parent is not last[0] or parent not in self._known:
             path, around = self._around(parent)
-            path = path.entered(self._entries, escape=escape)
+            path = path.child(self._entries)
             self._count = 0 if last is None or parent is not last[0] else self._count
             self._last = last = (parent, path, around)
         self._count += 1
@@ -171,18 +170,19 @@ class _ElementChain:
         known = self._known.get(node)
         if known is None:
             parent = node.getparent()
-            escape = self._walk.escape
             if parent is None:
                 outer: list[Slot] = []
-                path = ElementPath.to_root(element_name(node), escape=escape)
+                path = self._path_to_root(node)
             else:
                 outer_path, outer = self._around(parent)
-                path = outer_path.entered(element_name(node), escape=escape)
+                path = outer_path.child(element_name(node))
             if path.depth >= DOCUMENT_DEPTH_MAX:
                 raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
-            own = self._own(node, path)
-            known = self._known[node] = path, [*outer, *own]
+            known = self._known[node] = path, [*outer, *self._own(node, path)]
         return known
+
+    def _path_to_root(self, node: XmlNode) -> ElementPath:
+        return ElementPath.to_root(element_name(node), escape=self._walk.escape)
 
     def _own(self, node: XmlNode, path: ElementPath) -> list[Slot]:
         return self._walk.around(node, path, self._entries)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from contrada.errors import InputError, InvalidNotificationError, LimitError
-from contrada.integrations.documents.naming_strategies import Named, Slot, escaped
+from contrada.integrations.documents.naming_strategies import Named, Slot
 from contrada.integrations.documents.xml_slots import REPEATED_NAMES_MAX, ElementPath
 from contrada.model.algebra.nested_objects import (
     OBJECT_DEPTH_MAX,
@@ -20,8 +20,6 @@ from contrada.model.algebra.nested_objects import (
     json_value,
     value_of_json,
 )
-
-TOP: Final = ElementPath("", "", "")
 
 _encode: Final = msgspec.json.encode
 _decode: Final = msgspec.json.decode
@@ -34,12 +32,18 @@ class ObjectWalk:
     escape: bool
     repeated: dict[str, int] = field(default_factory=dict)
 
-    def slots(self, content: Mapping[str, Any], path: ElementPath = TOP) -> Iterator[Slot]:
+    def slots(self, content: Mapping[str, Any], path: ElementPath | None = None) -> Iterator[Slot]:
         """Yields the slots of an object. Raises LimitError and InvalidNotificationError."""
-        if path.depth > OBJECT_DEPTH_MAX:
+        depth = 1 if path is None else path.depth
+        if depth > OBJECT_DEPTH_MAX:
             raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
         for key, member in content.items():
-            yield from self._member(_below(path, key, self.escape), member)
+            if path is not None and path.plain:
+                below = path.child(key)
+            else:
+                top = ElementPath.to_root(key, escape=self.escape)
+                below = replace(top, numbers=("1",), depth=depth + 1)
+            yield from self._member(below, member)
 
     def _member(self, path: ElementPath, member: Any, before: str = "") -> Iterator[Slot]:
         if isinstance(member, list):
@@ -60,19 +64,9 @@ class ObjectWalk:
             mark = f"{before}{number}"
             item = replace(path, numbers=(*path.numbers[:-1], mark), depth=path.depth + 1)
             if len(items) > 1:
-                item = replace(
-                    item,
-                    indexed=f"{path.indexed}.{number - 1}",
-                    position=f"{path.position}[{number}]",
-                )
+                indexed, position = f"{path.indexed}.{number - 1}", f"{path.position}[{number}]"
+                item = replace(item, indexed=indexed, position=position)
             yield from self._member(item, each, f"{mark}-")
-
-
-def _below(path: ElementPath, key: str, escape: bool) -> ElementPath:
-    if path.plain:
-        return path.child(key, 1, alone=True, escape=escape)
-    segment = escaped(key) if escape else key
-    return ElementPath(segment, segment, key, ("1",), path.depth + 1)
 
 
 def _scalar(name: str, member: Any) -> Any:

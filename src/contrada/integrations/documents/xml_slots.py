@@ -39,16 +39,21 @@ class ElementPath:
     position: str
     numbers: tuple[str, ...] = ()
     depth: int = 1
+    is_escaping: bool = False
 
     @classmethod
     def to_root(cls, name: str, *, escape: bool) -> "ElementPath":
         """Returns the path to the root of a document."""
         segment = escaped(name) if escape else name
-        return cls(segment, segment, name)
+        return cls(segment, segment, name, is_escaping=escape)
 
-    def child(self, name: str, number: int, *, alone: bool, escape: bool) -> "ElementPath":
+    def segment(self, name: str) -> str:
+        """Returns a name as a part of names."""
+        return escaped(name) if self.is_escaping else name
+
+    def child(self, name: str, number: int = 1, *, alone: bool = True) -> "ElementPath":
         """Returns the path to a child, with its number among those of its name, from 1 on."""
-        segment = escaped(name) if escape else name
+        segment = self.segment(name)
         indexed = f"{self.indexed}.{segment}"
         return ElementPath(
             f"{self.plain}.{segment}",
@@ -56,41 +61,21 @@ class ElementPath:
             f"{self.position}.{name}" if alone else f"{self.position}.{name}[{number}]",
             (*self.numbers, str(number)),
             self.depth + 1,
+            self.is_escaping,
         )
 
-    def entered(self, name: str, *, escape: bool) -> "ElementPath":
-        """Returns the path to a child that is, or contains, an entry: it counts as the only one."""
-        segment = escaped(name) if escape else name
-        return ElementPath(
-            f"{self.plain}.{segment}",
-            f"{self.indexed}.{segment}",
-            f"{self.position}.{name}",
-            (*self.numbers, "1"),
-            self.depth + 1,
-        )
-
-    def attribute(self, name: str, value: str, *, escape: bool) -> Slot:
+    def attribute(self, name: str, value: str) -> Slot:
         """Returns the slot of an attribute."""
-        segment = escaped(name) if escape else name
-        return Slot(
-            f"{self.plain}.{segment}",
-            f"{self.indexed}.{segment}",
-            (*self.numbers, "0"),
-            f"{self.position}.@{name}",
-            value,
-        )
+        segment = self.segment(name)
+        plain, indexed = f"{self.plain}.{segment}", f"{self.indexed}.{segment}"
+        return Slot(plain, indexed, (*self.numbers, "0"), f"{self.position}.@{name}", value)
 
     def text(self, number: int, value: str, *, alone: bool) -> Slot:
         """Returns the slot of a text; `alone` if the element has no other."""
         if alone:
             return Slot(self.plain, self.indexed, self.numbers, self.position, value)
-        return Slot(
-            self.plain,
-            f"{self.indexed}.{number - 1}",
-            (*self.numbers, str(number)),
-            f"{self.position}.text()[{number}]",
-            value,
-        )
+        indexed, position = f"{self.indexed}.{number - 1}", f"{self.position}.text()[{number}]"
+        return Slot(self.plain, indexed, (*self.numbers, str(number)), position, value)
 
 
 @dataclass(slots=True)
@@ -101,15 +86,27 @@ class Walk:
     repeated: dict[str, int] = field(default_factory=dict)
     limits: DocumentLimits = field(default_factory=DocumentLimits)
 
-    def slots(self, node: XmlNode, path: ElementPath) -> Iterator[Slot]:
-        """Yields the slots of an element and its content. Raises LimitError and ParseError."""
+    def slots(
+        self, node: XmlNode, path: ElementPath, items: list[ElementContent] | None = None
+    ) -> Iterator[Slot]:
+        """Yields the slots of an element and its content, or of some items of it.
+
+        Raises LimitError and ParseError.
+        """
         if path.depth > DOCUMENT_DEPTH_MAX:
             raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
         attributes = attributes_of(node) if node.attrib else {}
-        yield from self._attributes(attributes, path)
-        items = content_of(node)
+        for name, value in attributes.items():
+            if text := value.strip(XML_BLANKS):
+                yield path.attribute(name, text)
+        if items is None:
+            items = content_of(node)
         names = [element_name(each) for each in items if not isinstance(each, list)]
-        counts = self._counted(names, path)
+        counts = Counter(names)
+        if len(counts) < len(names):
+            for name, count in counts.items():
+                if count > 1:
+                    self.note(f"{path.plain}.{path.segment(name)}", count)
         texts = sum(1 for each in items if isinstance(each, list) and text_of_run(each))
         seen: Counter[str] = Counter()
         number = 0
@@ -122,9 +119,7 @@ class Walk:
             name = element_name(each)
             seen[name] += 1
             alone = counts[name] == 1 and name not in attributes
-            yield from self.slots(
-                each, path.child(name, seen[name], alone=alone, escape=self.escape)
-            )
+            yield from self.slots(each, path.child(name, seen[name], alone=alone))
 
     def around(
         self, node: XmlNode, path: ElementPath, entries: str, until: XmlNode | None = None
@@ -135,39 +130,13 @@ class Walk:
         `until` limits its content to the part before this child. Numbers count only the children
         that add something.
         """
-        attributes = attributes_of(node) if node.attrib else {}
-        found = list(self._attributes(attributes, path))
-        items = content_of(node, until)
-        texts = [text for each in items if isinstance(each, list) and (text := text_of_run(each))]
-        found += (
-            path.text(number, text, alone=len(texts) == 1)
-            for number, text in enumerate(texts, start=1)
-        )
-        leaves = [each for each in items if not isinstance(each, list) and adds(each, entries)]
-        counts = self._counted([element_name(each) for each in leaves], path)
-        seen: Counter[str] = Counter()
-        for each in leaves:
-            name = element_name(each)
-            seen[name] += 1
-            alone = counts[name] == 1 and name not in attributes
-            found += self.slots(each, path.child(name, seen[name], alone=alone, escape=self.escape))
+        content = content_of(node, until)
+        items = [each for each in content if isinstance(each, list) or adds(each, entries)]
+        found = list(self.slots(node, path, items))
         values_max = self.limits.context_values_max
         if len(found) > values_max:
             raise LimitError("context_values_max", values_max, len(found))
         return found
-
-    def _attributes(self, attributes: dict[str, str], path: ElementPath) -> Iterator[Slot]:
-        for name, value in attributes.items():
-            if text := value.strip(XML_BLANKS):
-                yield path.attribute(name, text, escape=self.escape)
-
-    def _counted(self, names: list[str], path: ElementPath) -> Counter[str]:
-        counts = Counter(names)
-        if len(counts) < len(names):
-            for name, count in counts.items():
-                if count > 1:
-                    self.note(f"{path.plain}.{escaped(name) if self.escape else name}", count)
-        return counts
 
     def note(self, path: str, count: int) -> None:
         """Notes a number of elements with the same path below one parent."""
