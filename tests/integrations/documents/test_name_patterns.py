@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.integrations.documents.document_limits import DocumentLimits
-from contrada.integrations.documents.name_patterns import WildFilters, expand, name_pattern
+from contrada.integrations.documents.name_patterns import WildFilters, name_pattern
 from contrada.model import Filter, FilterSet, Notification
 
 PLACES = [
@@ -99,17 +99,17 @@ def test_filters_get_the_names_that_are_known() -> None:
     """The network would be asked for names that nobody uses, or not for all."""
     text = "`s.*.title` contains 'x' and kind = 'k' or `s.<0-1>.n` > 5"
     names = ["s.0.title", "s.1.title", "s.2.n", "s.1.n", "other"]
-    assert expand(text, names) == FilterSet(
+    assert WildFilters(text).expand(names) == FilterSet(
         "`s.0.title` contains 'x' and kind = 'k' or `s.1.title` contains 'x' and kind = 'k' "
         "or `s.1.n` > 5"
     )
-    assert expand(text, []).is_empty
-    assert expand("a = 1", []) == FilterSet("a = 1")
+    assert WildFilters(text).expand([]).is_empty
+    assert WildFilters("a = 1").expand([]) == FilterSet("a = 1")
 
 
 def test_patterns_are_independent_of_one_another() -> None:
     """Two conditions would match only if one entry satisfies both."""
-    found = expand("`s.*.a` = 1 and `s.*.b` = 2", ["s.0.a", "s.1.a", "s.0.b", "s.1.b"])
+    found = WildFilters("`s.*.a` = 1 and `s.*.b` = 2").expand(["s.0.a", "s.1.a", "s.0.b", "s.1.b"])
     assert len(found) == 4
     assert found.matches({"s.0.a": 1, "s.1.b": 2})
 
@@ -131,7 +131,7 @@ def test_one_value_meets_all_constraints_on_its_name(
 ) -> None:
     """Offline two values of an attribute would do, where a subscriber needs one."""
     assert WildFilters(text).matches(Notification(attributes)) is holds
-    assert expand(text, attributes).matches(attributes) is holds
+    assert WildFilters(text).expand(attributes).matches(attributes) is holds
 
 
 def test_conditions_on_absence_are_refused() -> None:
@@ -197,4 +197,4 @@ def test_expansion_is_by_brute_force(names: list[str], pattern: str) -> None:
         Filter({one: 1}) & (Filter("everything") if two is None else Filter(f"`{two}` > 0"))
         for one, two in ways
     )
-    assert expand(asked, names) == expected
+    assert WildFilters(asked).expand(names) == expected

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidFilterError
-from contrada.integrations.documents.name_patterns import expand
+from contrada.integrations.documents.name_patterns import WildFilters
 from contrada.integrations.files import Matcher, ReadOptions, Record, Renderer
 from contrada.model import FilterSet
 
@@ -45,7 +45,9 @@ def test_patterns_match_the_names_of_documents(tmp_path: Path) -> None:
     (record,) = Renderer(ReadOptions(strategy="index")).render(STORIES)
     assert isinstance(record, Record)
     of = record.notification
-    by_names = [position for position, text in enumerate(WANTED) if expand(text, of).matches(of)]
+    by_names = [
+        position for position, text in enumerate(WANTED) if WildFilters(text).expand(of).matches(of)
+    ]
     assert by_names == [0, 1, 4, 5]
 
 

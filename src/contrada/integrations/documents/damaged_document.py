@@ -52,7 +52,11 @@ def without_damage(
     for start, end in _spans(data, entries):
         if opening is None:
             opening = _opening(data[:start])
-            if not _is_whole(opening):
+            if len(opening) > DECLARED_BYTES_MAX:
+                return [], None
+            try:
+                parsed(opening + b"</e>")
+            except ContradaError:
                 return [], None
         line += data.count(b"\n", counted, start)
         line_start = max(line_start, data.rfind(b"\n", counted, start) + 1)
@@ -63,29 +67,29 @@ def without_damage(
             pieces += (data[done:start], data[start:end].translate(_BLANKED))
             done = end
     pieces.append(data[done:])
-    return _parsed_rest(b"".join(pieces), faults, instructions)
+    rest = b"".join(pieces)
+    try:
+        return faults, _checked(rest, instructions)
+    except ParseError as error:
+        fault = error
+    except ContradaError:
+        return faults, None
+    try:
+        whole_tags = _CUT_TAG.sub(b"", rest.rstrip())
+        root = _checked(whole_tags + _closing_tags(whole_tags), instructions)
+    except ContradaError:
+        return [], None
+    return [*faults, (fault, rest[-200:])], root
 
 
 def _opening(before: bytes) -> bytes:
-    """Returns the opening of a document for one entry: encoding, document type, namespaces, in one
-    line.
-    """
+    """Returns an opening for one entry: encoding, document type, namespaces, in one line."""
     encoding = _DECLARATION.match(before)
     document_type = _DOCTYPE.search(before)
     declared = _NAMESPACE.findall(before, document_type.end() if document_type else 0)
     namespaces = {each.split(b"=")[0].strip(): each for each in declared}
     parts = [each.group() for each in (encoding, document_type) if each]
     return b"".join((*parts, b"<e", *namespaces.values(), b">")).translate(_ON_ONE_LINE)
-
-
-def _is_whole(opening: bytes) -> bool:
-    if len(opening) > DECLARED_BYTES_MAX:
-        return False
-    try:
-        parsed(opening + b"</e>")
-    except ContradaError:
-        return False
-    return True
 
 
 def _spans(data: bytes, entries: str) -> Iterator[tuple[int, int]]:
@@ -122,23 +126,6 @@ def _fault(entry: bytes, opening: bytes, line: int, before: int) -> ParseError |
     return None
 
 
-def _parsed_rest(
-    data: bytes, faults: list[DamagedPiece], instructions: bool
-) -> tuple[list[DamagedPiece], Root]:
-    try:
-        return faults, _checked(data, instructions)
-    except ParseError as error:
-        fault = error
-    except ContradaError:
-        return faults, None
-    try:
-        whole_tags = _CUT_TAG.sub(b"", data.rstrip())
-        root = _checked(whole_tags + _closing_tags(whole_tags), instructions)
-    except ContradaError:
-        return [], None
-    return [*faults, (fault, data[-200:])], root
-
-
 def _checked(data: bytes, instructions: bool) -> etree._Element:
     """Returns the root of a document within the limits of depth and without entities of its own."""
     root = parsed(data)
@@ -152,14 +139,14 @@ def _closing_tags(data: bytes) -> bytes:
     parser = etree.XMLPullParser(
         events=("start", "end"), resolve_entities=internal, no_network=True, load_dtd=False
     )
-    open_tags: list[str] = []
     try:
         parser.feed(data)
     except etree.XMLSyntaxError:
         return b""
+    open_tags: list[str] = []
     for event, node in parser.read_events():
         if event == "end":
             open_tags.pop()
         elif isinstance(node, etree._Element):
-            open_tags.append(element_name(node))
-    return "".join(f"</{tag}>" for tag in reversed(open_tags)).encode()
+            open_tags.append(f"</{element_name(node)}>")
+    return "".join(reversed(open_tags)).encode()

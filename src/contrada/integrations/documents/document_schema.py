@@ -13,7 +13,7 @@ Source: Erenkrantz 2001 §3.1, §3.3 (documents that conform to their DTD).
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -25,13 +25,13 @@ from contrada.integrations.documents.element_tree import XmlNode, safe_parser
 _XSD: Final = "http://www.w3.org/2001/XMLSchema"
 _RELAX_NG: Final = "http://relaxng.org/ns/structure/1.0"
 _ASKING: Final = {
-    f"{{{_XSD}}}import": "schemaLocation",
-    f"{{{_XSD}}}include": "schemaLocation",
-    f"{{{_XSD}}}redefine": "schemaLocation",
-    f"{{{_XSD}}}override": "schemaLocation",
-    f"{{{_RELAX_NG}}}include": "href",
-    f"{{{_RELAX_NG}}}externalRef": "href",
+    **{
+        f"{{{_XSD}}}{tag}": "schemaLocation"
+        for tag in ("import", "include", "redefine", "override")
+    },
+    **{f"{{{_RELAX_NG}}}{tag}": "href" for tag in ("include", "externalRef")},
 }
+"""The elements that ask for another schema, and the attributes with its place."""
 _OUTSIDE: Final = re.compile(rb"<!ENTITY\s[^>]*?\s(?:SYSTEM|PUBLIC)\s")
 
 SCHEMAS_KEPT_MAX: Final = 16
@@ -65,11 +65,11 @@ def validator_of(schema: bytes) -> Validator:
     """Returns the validator. Raises InputError for an invalid schema, or one that needs others."""
     try:
         root = _root(schema)
-        if root is None:
-            if _OUTSIDE.search(schema):
-                raise InputError("schema", "it asks for a text outside, and may open nothing")
-            return etree.DTD(io.BytesIO(schema))
-        return etree.XMLSchema(root) if _is_xsd(root) else etree.RelaxNG(root)
+        if root is not None:
+            return etree.XMLSchema(root) if _is_xsd(root) else etree.RelaxNG(root)
+        if _OUTSIDE.search(schema):
+            raise InputError("schema", "it asks for a text outside, and may open nothing")
+        return etree.DTD(io.BytesIO(schema))
     except (etree.DTDParseError, etree.XMLSchemaParseError, etree.RelaxNGParseError) as error:
         raise InputError("schema", str(error)) from None
 
@@ -80,12 +80,10 @@ def validate(root: etree._Element, schema: bytes) -> None:
     if validator.validate(root):
         return
     log: Any = validator.error_log
-    first = next(iter(log), None)
-    if first is None:
-        raise ParseError(1, 1, "a document that does not conform", "one that the schema allows")
-    raise ParseError(
-        max(first.line, 1), max(first.column, 1), first.message, "what the schema allows"
-    )
+    for first in log:
+        line, column = max(first.line, 1), max(first.column, 1)
+        raise ParseError(line, column, first.message, "what the schema allows")
+    raise ParseError(1, 1, "a document that does not conform", "one that the schema allows")
 
 
 def _root(schema: bytes) -> etree._Element | None:
@@ -130,25 +128,23 @@ class SchemaTypes:
             self._kinds.clear()
             self._elements.clear()
         if name not in self._kinds:
-            self._kinds[name] = self._found(name)
+            declared = self._element(name)
+            if declared is None:
+                outer, _, last = name.rpartition(".")
+                around = self._element(outer) if outer else None
+                if around is not None:
+                    declared = _by_local_name(around.attributes.values(), last)
+            self._kinds[name] = None if declared is None else _kind_of(declared.type)
         return self._kinds[name]
-
-    def _found(self, name: str) -> str | None:
-        declared = self._element(name)
-        if declared is None:
-            outer, _, last = name.rpartition(".")
-            around = self._element(outer) if outer else None
-            declared = None if around is None else _by_local_name(around.attributes.values(), last)
-        return None if declared is None else _kind_of(declared.type)
 
     def _element(self, name: str) -> Any:
         if name not in self._elements:
             outer, _, last = name.rpartition(".")
-            if outer:
-                around = self._element(outer)
-                content = [] if around is None else _children(around.type)
-            else:
-                content = list(self._schema.elements.values())
+            content: Any = () if outer else self._schema.elements.values()
+            around = getattr(self._element(outer), "type", None) if outer else None
+            model: Any = getattr(around, "content", None)
+            if hasattr(model, "iter_elements"):
+                content = model.iter_elements()
             self._elements[name] = _by_local_name(content, last)
         return self._elements[name]
 
@@ -163,55 +159,34 @@ def _types_of_grammar(root: XmlNode) -> dict[str, str]:
         defined.setdefault(each.get("name"), []).append(each)
     found: dict[str, set[str | None]] = {}
     for each in root.iter(f"{{{_RELAX_NG}}}element", f"{{{_RELAX_NG}}}attribute"):
-        content = list(each)
         name = each.get("name") or next((e.text for e in each if e.tag == _NAME), None)
-        kinds: set[str | None] = set()
-        _hold(content, defined, set(), kinds)
         if name is None:
             return {}  # A class of names: no name has one pattern alone.
-        found.setdefault(name.strip().rpartition(":")[2], set()).update(kinds)
-    return {
-        name: kind
-        for name, kinds in found.items()
-        if len(kinds) == 1 and (kind := next(iter(kinds))) is not None
-    }
+        kinds = found.setdefault(name.strip().rpartition(":")[2], set())
+        kinds.update(_kinds_in(list(each), defined))
+    single = {name: next(iter(kinds)) for name, kinds in found.items() if len(kinds) == 1}
+    return {name: kind for name, kind in single.items() if kind is not None}
 
 
-def _hold(
-    patterns: Iterable[XmlNode],
-    defined: dict[str, list[XmlNode]],
-    seen: set[str],
-    kinds: set[str | None],
-) -> None:
-    """Adds the types of the texts in patterns; None for text without a type."""
-    waiting = list(patterns)
-    while waiting:
-        each = waiting.pop()
+def _kinds_in(patterns: list[XmlNode], defined: dict[str, list[XmlNode]]) -> Iterator[str | None]:
+    """Yields the types of the texts in patterns; None for text without a type."""
+    seen: set[str] = set()
+    while patterns:
+        each = patterns.pop()
         tag = str(each.tag).removeprefix(f"{{{_RELAX_NG}}}")
         if tag in ("data", "value"):
-            kinds.add(_kind_of_data(each))
+            libraries = (e.get("datatypeLibrary") for e in (each, *each.iterancestors()))
+            library = next((found for found in libraries if found is not None), None)
+            kind = each.get("type")
+            is_known = library == _TYPES_OF_XSD and kind is not None
+            yield _KINDS.get(kind, "text") if is_known else None
         elif tag in ("text", "list", "mixed", "parentRef", "externalRef"):
-            kinds.add(None)
+            yield None
         elif tag == "ref" and each.get("name") not in seen:
             seen.add(each.get("name"))
-            waiting += defined.get(each.get("name"), [])
+            patterns += defined.get(each.get("name"), [])
         elif tag not in ("element", "attribute", "name", "anyName", "nsName"):
-            waiting += list(each)
-
-
-def _kind_of_data(pattern: XmlNode) -> str | None:
-    library = next(
-        (
-            each.get("datatypeLibrary")
-            for each in (pattern, *pattern.iterancestors())
-            if each.get("datatypeLibrary") is not None
-        ),
-        None,
-    )
-    kind = pattern.get("type")
-    if library != _TYPES_OF_XSD or kind is None:
-        return None
-    return _KINDS.get(kind, "text")
+            patterns += list(each)
 
 
 def _read(schema: bytes) -> Any:
@@ -224,11 +199,6 @@ def _read(schema: bytes) -> Any:
         return xmlschema.XMLSchema(io.BytesIO(schema), allow="none", defuse="always")
     except (xmlschema.XMLSchemaException, ValueError) as error:
         raise InputError("schema", str(error).splitlines()[0]) from None
-
-
-def _children(declared: Any) -> list[Any]:
-    content: Any = getattr(declared, "content", None)
-    return list(content.iter_elements()) if hasattr(content, "iter_elements") else []
 
 
 def _by_local_name(declared: Any, name: str) -> Any:

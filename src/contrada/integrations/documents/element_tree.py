@@ -10,7 +10,6 @@ Source: Erenkrantz 2001 ยง3.3 (the parser assumes nothing about the document), ย
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -134,15 +133,24 @@ def tree_of(root: etree._Element, depth: int = 1) -> Element:
             raise entity_error(child)
         children.append(tree_of(child, depth + 1))
         pieces.append(child.tail)
-    attributes = tuple(_attributes(root)) if root.attrib else ()
+    named = sorted(attributes_of(root).items()) if root.attrib else ()
+    attributes = tuple((name, text) for name, value in named if (text := value.strip(XML_BLANKS)))
     texts = tuple(text for piece in pieces if piece and (text := piece.strip(XML_BLANKS)))
     children.sort(key=lambda child: child.name)  # Those of one name keep their order.
     return Element(element_name(root), attributes, texts, tuple(children))
 
 
+_SAFELY: Final[dict[str, Any]] = {
+    **dict.fromkeys(("no_network", "remove_comments", "strip_cdata"), True),
+    **dict.fromkeys(("load_dtd", "dtd_validation", "attribute_defaults"), False),
+    **dict.fromkeys(("huge_tree", "recover"), False),
+}
+
+
 def safe_parser(*, instructions: bool = False, entities: bool = True) -> etree.XMLParser:
     """Returns a parser that opens nothing else; with `entities` false it keeps references."""
-    return etree.XMLParser(**_safely(instructions, entities))
+    resolve: Any = "internal" if entities else False
+    return etree.XMLParser(**_SAFELY, resolve_entities=resolve, remove_pis=not instructions)
 
 
 def pull_parser(
@@ -152,23 +160,9 @@ def pull_parser(
 
     Without `blanks` most texts of blanks alone are dropped.
     """
-    options = {**_safely(instructions, entities), "remove_blank_text": not blanks}
-    return etree.XMLPullParser(events=("end",), tag=tag, **options)
-
-
-def _safely(instructions: bool, entities: bool) -> dict[str, Any]:
-    return {
-        "resolve_entities": "internal" if entities else False,
-        "no_network": True,
-        "load_dtd": False,
-        "dtd_validation": False,
-        "attribute_defaults": False,
-        "huge_tree": False,
-        "remove_comments": True,
-        "remove_pis": not instructions,
-        "strip_cdata": True,
-        "recover": False,
-    }
+    options = {**_SAFELY, "remove_pis": not instructions, "remove_blank_text": not blanks}
+    resolve: Any = "internal" if entities else False
+    return etree.XMLPullParser(events=("end",), tag=tag, resolve_entities=resolve, **options)
 
 
 def syntax_error(error: etree.XMLSyntaxError) -> ParseError:
@@ -179,7 +173,7 @@ def syntax_error(error: etree.XMLSyntaxError) -> ParseError:
     return ParseError(max(line, 1), max(column, 1), found, expected)
 
 
-def element_name(node: "etree._Element") -> str:
+def element_name(node: XmlNode) -> str:
     """Returns an element's name with the prefix in the document."""
     # Not by etree.QName, which refuses a prefix that the document has not bound.
     local = str(node.tag).rpartition("}")[2]
@@ -191,22 +185,14 @@ def entity_error(node: XmlNode) -> ParseError:
     return ParseError(node.sourceline or 1, 1, f"the entity {node.text}", "plain text")
 
 
-def attributes_of(node: "etree._Element") -> dict[str, str]:
+def attributes_of(node: XmlNode) -> dict[str, str]:
     """Returns the attributes by their written names, in document order. Raises LimitError."""
     if len(node.attrib) > ATTRIBUTES_MAX:  # Reading them costs the square of their number.
         raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(node.attrib))
     return {_attribute_name(node, str(name)): str(value) for name, value in node.items()}
 
 
-def _attributes(node: "etree._Element") -> Iterator[tuple[str, str]]:
-    named = attributes_of(node)
-    for name in sorted(named):
-        text = named[name].strip(XML_BLANKS)
-        if text:
-            yield name, text
-
-
-def _attribute_name(node: "etree._Element", name: str) -> str:
+def _attribute_name(node: XmlNode, name: str) -> str:
     """Returns an attribute's name with the prefix of its namespace; the first of several."""
     if name[0] != "{":
         return name

@@ -105,9 +105,7 @@ def outermost_array(content: Any) -> str | None:
 
 
 def shape_of_content(content: Any, names: Iterator[Named], holds: Callable[[str], Any]) -> Any:
-    """Returns content without the scalars that attributes hold; `holds` gives an attribute's
-    value.
-    """
+    """Returns content without the scalars that attributes hold; `holds` gives their values."""
     if isinstance(content, list):
         return [shape_of_content(each, names, holds) for each in content]
     if isinstance(content, dict) and not is_typed(content):
@@ -131,9 +129,7 @@ DROPPED: Final = object()
 
 
 def filled(shape: Any, value: Callable[[], Any]) -> Any:
-    """Returns the content of a shape; `value` is called for each scalar in order, and used
-    for nil.
-    """
+    """Returns the content of a shape; `value` is called for each scalar, and used for nil."""
     if isinstance(shape, list):
         return [filled(each, value) for each in shape]
     if isinstance(shape, dict):

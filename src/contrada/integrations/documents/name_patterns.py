@@ -2,17 +2,11 @@
 
 `*` matches a segment of a name, or any part of one (`geo*`), but no dot. `<0-9>` matches an integer
 in this range, without leading zeros. A backslash escapes `*`, `<` and itself. In a filter a pattern
-takes the place of a name, in backticks:
+takes the place of a name. It matches if one replacement of all patterns by names matches; each is
+replaced independently. See docs/feeds.md.
 
-    `feed.entry.*.cap:event` = 'Flood Warning' and `feed.entry.<0-9>.title` contains 'Boise'
-
-A filter with patterns matches if one replacement of all patterns by names matches; each pattern is
-replaced independently. So the entry with the event and the one with the title may be two.
-Conditions that an absent attribute can satisfy (`absent`, `none of`) have no meaning for a pattern,
-and are refused.
-
-Routers know nothing of patterns. `expand` returns filters for a set of known names;
-`WildFilter.matches` decides by the names of a notification.
+Routers know nothing of patterns. `WildFilters.expand` returns filters for a set of known names;
+`WildFilters.matches` decides by the names of a notification.
 
 Source: Erenkrantz 2001 §6.4 (wildcards in names, refused there for their cost in a server).
 """
@@ -21,7 +15,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any, Final, TypeAlias
 
@@ -66,49 +60,32 @@ class NamePattern:
         return len(name) in places
 
 
-@dataclass(frozen=True, slots=True)
-class _PlainToken:
+def _match_text(text: str, name: str, places: set[int]) -> set[int]:
     """Literal text."""
-
-    text: str
-
-    def __call__(self, name: str, places: set[int]) -> set[int]:
-        text, size = self.text, len(self.text)
-        return {place + size for place in places if name.startswith(text, place)}
+    return {place + len(text) for place in places if name.startswith(text, place)}
 
 
-@dataclass(frozen=True, slots=True)
-class _StarToken:
+def _match_segment(least: int, name: str, places: set[int]) -> set[int]:
     """At least so many characters other than a dot."""
-
-    least: int
-
-    def __call__(self, name: str, places: set[int]) -> set[int]:
-        found: set[int] = set()
-        end = -1
-        for place in sorted(places):
-            if place > end:  # Else its segment was visited already, from its beginning on.
-                dot = name.find(".", place)
-                end = len(name) if dot < 0 else dot
-                found.update(range(place + self.least, end + 1))
-        return found
+    found: set[int] = set()
+    end = -1
+    for place in sorted(places):
+        if place > end:  # Else its segment was visited already, from its beginning on.
+            dot = name.find(".", place)
+            end = len(name) if dot < 0 else dot
+            found.update(range(place + least, end + 1))
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class _RangeToken:
+def _match_number(low: int, high: int, name: str, places: set[int]) -> set[int]:
     """An integer in a range."""
-
-    low: int
-    high: int
-
-    def __call__(self, name: str, places: set[int]) -> set[int]:
-        found: set[int] = set()
-        for place in places:
-            number = _NUMBER.match(name, place)
-            for end in range(place + 1, number.end() + 1 if number else 0):
-                if self.low <= int(name[place:end]) <= self.high:
-                    found.add(end)
-        return found
+    found: set[int] = set()
+    for place in places:
+        number = _NUMBER.match(name, place)
+        for end in range(place + 1, number.end() + 1 if number else 0):
+            if low <= int(name[place:end]) <= high:
+                found.add(end)
+    return found
 
 
 @lru_cache(NAME_PATTERNS_CACHED_MAX)
@@ -124,34 +101,33 @@ def name_pattern(text: str) -> NamePattern:
     plain = ""
     place = 0
     while place < len(text):
-        sign = text[place]
+        sign, following = text[place], text[place + 1 : place + 2]
         if sign not in _ESCAPED:
             plain, place = plain + sign, place + 1
             continue
         if sign == "\\":
-            plain, place = plain + _escaped(text, place), place + 2
+            if following not in _ESCAPED or not following:
+                found = (
+                    f"a backslash before {following!r}" if following else "a backslash at the end"
+                )
+                raise ParseError(1, place + 1, found, "one before *, < or another one")
+            plain, place = plain + following, place + 2
             continue
         if plain:
-            tokens.append(_PlainToken(plain))
+            tokens.append(partial(_match_text, plain))
             plain = ""
         token, place = _star(text, place) if sign == "*" else _range(text, place)
         tokens.append(token)
-    return NamePattern(text, (*tokens, _PlainToken(plain)) if plain else tuple(tokens))
-
-
-def _escaped(text: str, place: int) -> str:
-    sign = text[place + 1 : place + 2]
-    if sign not in _ESCAPED or not sign:
-        found = f"a backslash before {sign!r}" if sign else "a backslash at the end"
-        raise ParseError(1, place + 1, found, "one before *, < or another one")
-    return sign
+    if plain:
+        tokens.append(partial(_match_text, plain))
+    return NamePattern(text, tuple(tokens))
 
 
 def _star(text: str, place: int) -> tuple[Token, int]:
     if text[place + 1 : place + 2] == "*":
         raise ParseError(1, place + 2, "a second *", "one, which stands for a segment or its part")
     is_whole = text[place - 1 : place] in ("", ".") and text[place + 1 : place + 2] in ("", ".")
-    return _StarToken(1 if is_whole else 0), place + 1
+    return partial(_match_segment, 1 if is_whole else 0), place + 1
 
 
 def _range(text: str, place: int) -> tuple[Token, int]:
@@ -162,7 +138,7 @@ def _range(text: str, place: int) -> tuple[Token, int]:
     low, high = map(int, found.groups())
     if low > high:
         raise ParseError(1, place + 1, repr(found.group()), "the smaller number first")
-    return _RangeToken(low, high), found.end()
+    return partial(_match_number, low, high), found.end()
 
 
 def is_wild(name: str) -> bool:
@@ -227,11 +203,6 @@ class WildFilter:
                 return True
         return whole in met
 
-    def candidates(self, names: Iterable[str]) -> list[list[str]]:
-        """Returns the matching names of each pattern, in order."""
-        known = sorted(set(names))
-        return [[name for name in known if pattern.matches(name)] for pattern, _ in self.wild]
-
     def expanded(self, candidates: list[list[str]]) -> Iterator[Filter]:
         """Yields the filters for all combinations of these names."""
         for chosen in product(*candidates):
@@ -295,7 +266,7 @@ class WildFilters:
     def _expanded(self, names: frozenset[str], *, is_exact: bool) -> Iterator[Filter]:
         left = most = self.limits.wild_filters_max
         for member in self.members:
-            candidates = member.candidates(names)
+            candidates = [sorted(filter(pattern.matches, names)) for pattern, _ in member.wild]
             size = math.prod(map(len, candidates))
             least = min(map(len, candidates), default=1)
             if size <= left:
@@ -334,13 +305,3 @@ def by_names(filters: Filter | FilterSet | Rule, name: str = "") -> Filter | Fil
         return filters
     wild = WildFilters(filters)
     return wild.rule(name) if wild.is_wild else filters
-
-
-def expand(
-    filters: Filter | FilterSet | str | Mapping[str, Any], names: Iterable[str]
-) -> FilterSet:
-    """Returns the filters of a filter with patterns, for known names.
-
-    Cost and errors: as `WildFilters` and its `expand`.
-    """
-    return WildFilters(filters).expand(names)

@@ -2,23 +2,9 @@
 
 A document, XML or JSON, is a sequence of *slots* in its order: a text, an XML attribute or a JSON
 scalar, each with the names of the elements on its path and their numbers among siblings of the same
-name. A strategy turns slots into names:
-
-- `multi`  the names alone; repeated elements are several values (so for `xslt`, which transforms
-  the document first, and `split`, which makes parts of the document);
-- `last`   the names alone, and only the last of several values (§6.1); lost values are counted;
-- `index`  `story.0.title`: an element with siblings of its name has its number as a segment, from 0
-  on (`pattern` subscribes to such names, §6.4);
-- `daemon` the first of several values keeps the plain name; all others get a generated one (§6.5):
-  `story.title~2` is the title of the second story.
-
-Names of `index` and `daemon` are unambiguous: no two slots of a document share one. So in names of
-the document `.` becomes `%2E`, `~` `%7E` and `%` `%25`. An XML name cannot begin with a digit, and
-a first digit in a JSON key is escaped too.
-
-A generated name encodes only its position: behind `~` are the numbers, from 1 on, of the elements
-on the path, joined by `_`, without the root's and without trailing 1s. An attribute has the final
-number 0. So a generated name has the same meaning in all documents of a kind.
+name. A strategy turns slots into names; docs/documents.md describes all of them. Names of `index`
+and `daemon` are unambiguous: no two slots of a document share one. A name that `daemon` generates
+has the same meaning in all documents of a kind.
 
 Source: Erenkrantz 2001 §6.
 """

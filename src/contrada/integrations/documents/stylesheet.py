@@ -31,9 +31,7 @@ class _Refusing(etree.Resolver):
 
 @lru_cache(STYLESHEETS_KEPT_MAX)
 def compiled(stylesheet: bytes) -> etree.XSLT:
-    """Returns a compiled stylesheet. Raises InputError for an invalid one, or one that needs
-    files.
-    """
+    """Returns a compiled stylesheet. Raises InputError if it is invalid, or needs files."""
     parser = safe_parser()
     parser.resolvers.add(_Refusing())
     try:

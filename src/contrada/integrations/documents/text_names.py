@@ -48,7 +48,7 @@ def named_texts(
     of each entry. `size` is that of the document in bytes. Raises LimitError.
     """
     if entries is None:
-        yield _texts(root, root.name)
+        yield _texts(root, root.name, {})
     else:
         yield from _entries_within(root, root.name, entries, {}, ContextRoom(size, limits))
 
@@ -89,9 +89,7 @@ def _holds(element: Element, entries: str) -> bool:
 def _context(
     element: Element, path: str, entries: str, outer: Texts, limits: DocumentLimits
 ) -> Texts:
-    """Returns the texts that an element around entries adds: attributes, own text, leaf
-    children.
-    """
+    """Returns the texts around entries: with an element's attributes, own text, leaf children."""
     texts = _copy(outer)
     _add_own(element, path, texts)
     for child in element.children:
@@ -103,9 +101,9 @@ def _context(
     return texts
 
 
-def _texts(element: Element, path: str, context: Texts | None = None) -> Texts:
+def _texts(element: Element, path: str, context: Texts) -> Texts:
     """Returns all texts of an element and its descendants, after those around it."""
-    texts = _copy(context) if context else {}
+    texts = _copy(context)
     _add_all(element, path, texts)
     return texts
 

@@ -209,7 +209,5 @@ def outermost_repeated(root: XmlNode) -> str | None:
 
 
 def kind_of(root: XmlNode) -> str:
-    """Returns the kind of a document: the name of its root with its namespace, such as
-    `{urn:f}feed`.
-    """
+    """Returns the kind of a document: its root's name and namespace, such as `{urn:f}feed`."""
     return str(root.tag)

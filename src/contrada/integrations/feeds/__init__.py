@@ -1,14 +1,7 @@
 """Documents over a service: sender, receiver, naming service, and the polling of feeds.
 
-    async with connect(address) as service:
-        names = Names(service)
-        await Sender(service, names).send(Renderer(ReadOptions(strategy="daemon")).render(path))
-
-        async with Receiver(service, "backslash.story.title any", names=names) as events:
-            async for notification in events: ...
-
 `contrada.integrations.files.Renderer` makes notifications of documents and knows no service. This
-package knows no XML except feeds: a sender takes any notifications.
+package knows no XML except feeds: a sender takes any notifications. See docs/feeds.md.
 
 Source: Erenkrantz 2001 §4.1, §6.4, §6.5.
 """

@@ -59,17 +59,15 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
         self._names = names
         self._translated = self._untranslated = self._failed = 0
         self._subscription: WildSubscription | Subscription[Notification]
-        if patterns is not None:
-            self._subscription = WildSubscription(
-                service,
-                asked,
-                () if isinstance(patterns, Names) else patterns,
-                names=patterns if isinstance(patterns, Names) else None,
-                when_full=when_full,
-            )
-        else:
+        if patterns is None:
             plain: Any = asked
             self._subscription = service.subscribe(plain, when_full=when_full)
+        elif isinstance(patterns, Names):
+            self._subscription = WildSubscription(
+                service, asked, names=patterns, when_full=when_full
+            )
+        else:
+            self._subscription = WildSubscription(service, asked, patterns, when_full=when_full)
 
     @property
     def filters(self) -> Filter | FilterSet:

@@ -1,21 +1,10 @@
 """Feeds as documents: their format, their entries, and the identity of an entry.
 
-| format | root | entries | identity of an entry | changes with | identity of the feed |
-|---|---|---|---|---|---|
-| RSS 0.91 to 2.0 | `rss` | `item` | `guid`, else `link` | its content | its channel |
-| RSS 0.90, 1.0 | `RDF` | `item` | `rdf:about`, else `link` | its content | its channel |
-| Atom 0.3, 1.0 | `feed` | `entry` | `id`, else `link` | `updated`, `modified` | `id` |
-| CAP message | `alert` | the root | `sender`, `identifier`, `sent` | its content | `sender` |
-| any other | any | as named | as named | its content | its path or address |
-
-The identity of an RSS channel is `rdf:about`, else its `atom:link` to itself, else `link` and
-`title`.
-
-Atom has an element for changes that its publisher finds significant, `updated`. Other changes, such
-as a word in a title, count only with `edits`. Without this element the content is compared. An
-index of CAP messages is Atom or RSS. The content is the identity of an entry or channel with none
-of these: it can be new, but never changed. Content is names with their namespaces, attributes in
-any order, and texts without surrounding blanks.
+docs/feeds.md has the table of formats, with the identities of entries and feeds. Atom has an
+element for changes that its publisher finds significant, `updated`. Other changes, such as a word
+in a title, count only with `edits`. Without this element the content is compared. The content is
+the identity of an entry with no other: it can be new, but never changed. Content is names with
+their namespaces, attributes in any order, and texts without surrounding blanks.
 
 Source: RFC 4287 §4.2.6 (an Atom id never changes, wherever the feed moves), §4.2.15 (`updated`);
 Erenkrantz 2001 §8 (a feed as a source of events).
@@ -97,13 +86,13 @@ def read_feed(
             raise LimitError("feed_entries_max", entries_max)
         content = _digest(_content(node))
         named = _at_path(node, identity) if identity else _identity(node, format_name)
-        updated = _updated(node) if format_name == "feed" and named and not edits else []
-        version = _digest(updated) if updated else content
+        updated = ""
+        if format_name == "feed" and named and not edits:
+            updated = _child_text(node, "updated") or _child_text(node, "modified")
+        version = _digest([updated]) if updated else content
         found.append(FeedEntry(_digest(named) if named else content, version, node))
-    own = _feed_identity(root, format_name)
-    return FeedDocument(
-        format_name, " ".join(own) if own else source, entries_name, tuple(found), root, faults
-    )
+    own = " ".join(_feed_identity(root, format_name)) or source
+    return FeedDocument(format_name, own, entries_name, tuple(found), root, faults)
 
 
 def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[DamagedPiece, ...]]:
@@ -153,7 +142,7 @@ def _entries(
     root: etree._Element, source: str, entries: str | None
 ) -> tuple[str, str | None, list[etree._Element]]:
     """Returns the format, the written name of entries, and the entries."""
-    local = _local(root)
+    local = str(root.tag).rpartition("}")[2]
     format_name = local if local in _ENTRIES else "xml"
     if entries is not None:
         named = root.iter("{*}" + entries.rpartition(":")[2])
@@ -179,17 +168,13 @@ def _outermost(nodes: Iterable[etree._Element]) -> list[etree._Element]:
     return found
 
 
-def _local(node: etree._Element) -> str:
-    return str(node.tag).rpartition("}")[2]
-
-
 def _identity(node: etree._Element, format_name: str) -> list[str]:
     """Returns the identity of an entry; an empty list if it has none."""
     if format_name == "alert":
         named = [_child_text(node, name) for name in ("sender", "identifier", "sent")]
         return named if named[1] else []
     if format_name == "feed":
-        return _some(_child_text(node, "id") or _alternate(node))
+        return _some(_child_text(node, "id") or _link(node, "{*}link", "alternate", "alternate"))
     if format_name == "rss":
         return _some(_child_text(node, "guid") or _child_text(node, "link"))
     if format_name == "RDF":
@@ -199,35 +184,21 @@ def _identity(node: etree._Element, format_name: str) -> list[str]:
 
 def _feed_identity(root: etree._Element, format_name: str) -> list[str]:
     """Returns the identity of a feed, wherever it is read; an empty list if it has none."""
-    if format_name == "feed":
-        return _some(_child_text(root, "id"))
-    if format_name == "alert":
-        return _some(_child_text(root, "sender"))
+    if format_name in ("feed", "alert"):
+        return _some(_child_text(root, "id" if format_name == "feed" else "sender"))
     channel = root.find("{*}channel")
     if channel is None:
         return []
-    named = channel.get(_ABOUT, "") or next(
-        (
-            link.get("href", "")
-            for link in channel.iterfind(f"{{{_ATOM}}}link")
-            if link.get("rel", "") == "self"
-        ),
-        "",
-    )
+    named = channel.get(_ABOUT, "") or _link(channel, f"{{{_ATOM}}}link", "self", "")
     if named:
         return [named]
     link, title = _child_text(channel, "link"), _child_text(channel, "title")
     return [link, title] if link else []
 
 
-def _updated(node: etree._Element) -> list[str]:
-    """Returns the time at which an Atom entry was changed."""
-    return _some(_child_text(node, "updated") or _child_text(node, "modified"))
-
-
-def _alternate(node: etree._Element) -> str:
-    """Returns the link of an Atom entry."""
-    links = (e for e in node.iterfind("{*}link") if e.get("rel", "alternate") == "alternate")
+def _link(node: etree._Element, path: str, relation: str, default_relation: str) -> str:
+    """Returns the address of an element's first link with a relation."""
+    links = (each for each in node.iterfind(path) if each.get("rel", default_relation) == relation)
     return next((link.get("href", "") for link in links), "")
 
 
@@ -235,7 +206,7 @@ def _child_text(node: etree._Element, local: str) -> str:
     """Returns the text of the first child of a name, in the namespace of the element or in none."""
     namespace = str(node.tag).rpartition("}")[0]
     child = node.find(f"{namespace}}}{local}" if namespace else local)
-    return "" if child is None else (child.text or "").strip(XML_BLANKS)
+    return "" if child is None else _text(child.text)
 
 
 def _at_path(node: etree._Element, path: str) -> list[str]:
@@ -247,8 +218,7 @@ def _at_path(node: etree._Element, path: str) -> list[str]:
                 return _some(value.strip(XML_BLANKS))
     for child in node.iterchildren("*"):
         if element_name(child) == name:
-            own = (child.text or "").strip(XML_BLANKS)
-            found = _at_path(child, rest) if dot else _some(own)
+            found = _at_path(child, rest) if dot else _some(_text(child.text))
             if found:
                 return found
     return []
@@ -274,5 +244,4 @@ def _text(text: str | None) -> str:
 
 
 def _digest(of: list[Any]) -> str:
-    packed = msgspec.msgpack.encode(of)
-    return hashlib.blake2b(packed, digest_size=_DIGEST_BYTES).hexdigest()
+    return hashlib.blake2b(msgspec.msgpack.encode(of), digest_size=_DIGEST_BYTES).hexdigest()

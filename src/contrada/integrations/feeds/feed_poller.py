@@ -11,9 +11,10 @@ Source: Erenkrantz 2001 §3, §8 (feeds as sources of events).
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from time import monotonic
 
 from contrada.errors import ContradaError, ServiceError
@@ -98,9 +99,7 @@ class FeedPoller:
     async def _fetched(
         self, fetcher: Fetcher
     ) -> AsyncIterator[tuple[str, Fetched | ContradaError]]:
-        """Yields the document of each source, or the error; several are fetched at the same
-        time.
-        """
+        """Yields the document of each source, or the error; several are fetched at once."""
         left = deque(self._sources)
         fetches: deque[tuple[str, asyncio.Task[Fetched | ContradaError]]] = deque()
         try:
@@ -141,23 +140,20 @@ class FeedPoller:
             )
         except ContradaError as error:
             return Poll(shown, error=error), None
-        faults = (_fault(shown, *each) for each in feed.faults)
+        records: list[Record | BadRecord] = []
+        for fault, piece in feed.faults:
+            text = piece[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")
+            records.append(bad_record(shown, fault, None, text))
         judged = self._states.seen(feed.identity).judge(feed)
-        states = Counter(judged)
-        chosen = [
-            entry
-            for entry, state in zip(feed.entries, judged, strict=True)
-            if state is not EntryState.UNCHANGED
-        ]
-        records: tuple[Record | BadRecord, ...] = ()
-        if chosen:
+        is_chosen = (state is not EntryState.UNCHANGED for state in judged)
+        if chosen := list(compress(feed.entries, is_chosen)):
             entries = self._options.entries if self._options.stylesheet else feed.entries_name
             renderer = Renderer(replace(self._options, entries=entries))
             left = only(feed, chosen)
             feed, chosen = remembered(feed), []
-            records = tuple(renderer.render(left, shown))
-        new, changed, unchanged = (states[state] for state in EntryState)
-        return Poll(shown, (*faults, *records), new, changed, unchanged), feed
+            records += renderer.render(left, shown)
+        new, changed, unchanged = (judged.count(state) for state in EntryState)
+        return Poll(shown, tuple(records), new, changed, unchanged), feed
 
 
 async def _tried(fetcher: Fetcher, source: str, known: Validators) -> Fetched | ContradaError:
@@ -165,7 +161,3 @@ async def _tried(fetcher: Fetcher, source: str, known: Validators) -> Fetched | 
         return await fetcher.fetch(source, known)
     except ContradaError as error:
         return error
-
-
-def _fault(source: str, error: ContradaError, piece: bytes) -> BadRecord:
-    return bad_record(source, error, None, piece[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace"))

@@ -42,8 +42,7 @@ NO_VALIDATORS: Final = Validators()
 
 
 class SeenFeed(msgspec.Struct):
-    """The entries of a feed: the versions of each by its identity, those of the last poll at the
-    end.
+    """The versions of a feed's entries by their identity, those of the last poll at the end.
 
     An entry has several versions if a feed contains it several times.
     """
@@ -132,8 +131,7 @@ class FeedStates:
         _put(self._held.feeds, feed.identity, seen, count_max)
         _put(self._held.addresses, address, state, count_max)
         if self._path is not None:
-            data = msgspec.json.encode(self._held)
-            self._stamp = _write(self._path, data, self._stamp)
+            self._stamp = _write(self._path, msgspec.json.encode(self._held), self._stamp)
 
 
 def _put(table: dict[str, Any], name: str, value: Any, count_max: int) -> None:
@@ -159,20 +157,16 @@ def _read(path: Path, size_max: int) -> _HeldStates:
     except msgspec.DecodeError as error:
         raise InputError(str(path), f"no file of states of feeds: {error}") from None
     if held.version != VERSION:
-        reason = f"states of version {held.version}, expected {VERSION}"
-        raise InputError(str(path), reason)
+        raise InputError(str(path), f"states of version {held.version}, expected {VERSION}")
     return held
 
 
 def _stamp(path: Path) -> _FileStamp:
     """Returns the stamp of a file, None if there is none."""
     try:
-        return _stamp_of(path.stat())
+        status = path.stat()
     except OSError:  # Reading or writing it raises the reason.
         return None
-
-
-def _stamp_of(status: os.stat_result) -> _FileStamp:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
@@ -185,7 +179,7 @@ def _write(path: Path, data: bytes, before: _FileStamp) -> _FileStamp:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            after = _stamp_of(os.fstat(file.fileno()))
+        after = _stamp(beside)
         if _stamp(path) != before:
             raise InputError(str(path), "another run has written it; one run at a time uses a file")
         beside.replace(path)

@@ -98,15 +98,16 @@ class Fetcher:
                     return Fetched(None, known)
                 if answer.status_code != httpx.codes.OK:
                     if answer.status_code in _BUSY:
-                        wait_s = retry_after_s(answer.headers.get("retry-after", ""))
-                        wait_s = min(wait_s, self._limits.retry_after_s_max)
+                        asked_s = retry_after_s(answer.headers.get("retry-after", ""))
+                        wait_s = min(asked_s, self._limits.retry_after_s_max)
                         self._busy_until_s[address] = self._now_s() + wait_s
                     status = f"{answer.status_code} {answer.reason_phrase}".strip()
                     raise InputError(shown, f"the server answers {status}")
                 data = await _whole(answer, shown, self._limits.feed_bytes_max)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            reason = str(error) or type(error).__name__
-            raise InputError(shown, f"cannot be read: {reason}") from None
+            raise InputError(
+                shown, f"cannot be read: {str(error) or type(error).__name__}"
+            ) from None
         headers_sent = (answer.headers.get(name, "") for name in ("etag", "last-modified"))
         return Fetched(data, Validators(*headers_sent))
 
@@ -115,13 +116,12 @@ def retry_after_s(header: str) -> float:
     """Returns the seconds of a Retry-After header; 0 for an invalid one."""
     header = header.strip()
     if header.isascii() and header.isdigit():
-        seconds = float(header)
-    else:
-        try:
-            until = parsedate_to_datetime(header)
-        except ValueError:
-            return 0.0
-        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+        return float(header)
+    try:
+        until = parsedate_to_datetime(header)
+    except ValueError:
+        return 0.0
+    seconds = (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
     return max(seconds, 0.0)
 
 

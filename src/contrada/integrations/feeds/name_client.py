@@ -87,8 +87,7 @@ class Names:
 
         If one of the `generated` names is missing, the query is repeated for `names_settle_s`:
         naming services may not have received it yet. Then it is unknown for the time to live.
-        Raises ServiceError if no naming service answers, ServiceClosedError,
-        ConnectionFailedError.
+        Raises ServiceError if no naming service answers, and as `Service.query`.
         """
         wanted = set(generated)
         async with self._lock:

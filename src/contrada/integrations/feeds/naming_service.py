@@ -136,9 +136,7 @@ class NamingService(AsyncResource):
         self._tasks = []
 
     async def ended(self) -> None:
-        """Waits until the service ends by an error, and raises it, such as
-        ConnectionFailedError.
-        """
+        """Waits until the service ends by an error, and raises it."""
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in self._tasks:
             if task.done() and not task.cancelled():

@@ -143,11 +143,8 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         if self._is_wide:
             return self._wild.rule()
         filters = self._wild.cover(self._known)
-        if (
-            not filters.filters
-        ):  # No name is known: no attribute has the pattern itself as its name.
-            filters = FilterSet(self._wild.filters)
-        return self._wild.rule_over(filters)
+        # If no name is known: no attribute has the pattern itself as its name.
+        return self._wild.rule_over(filters if filters.filters else FilterSet(self._wild.filters))
 
     async def _refresh(self) -> None:
         """Subscribes to the filters for the names known now."""
@@ -171,9 +168,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
             await self._refresh()
 
     async def _guarded(self, work: Any) -> None:
-        """Runs a task; on its error the subscription ends, as it would lose notifications
-        silently.
-        """
+        """Runs a task; its error ends the subscription, which would lose notifications silently."""
         try:
             await work
         except ServiceError as error:

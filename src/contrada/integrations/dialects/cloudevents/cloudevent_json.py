@@ -1,12 +1,9 @@
 """CloudEvents 1.0 in their JSON format to notifications, and back.
 
-A context attribute becomes an attribute of the same name: String, URI, Timestamp and Binary as
-their JSON text, Integer as a number, Boolean as a bool. A null attribute is not set. The data
-becomes the body: JSON data as JSON, other data as its bytes; the content type is the data's.
-
-JSON data also becomes attributes named `data` and, below objects, `data.…` with dots; an array of
-plain values is one attribute with several values. Content that no attribute can hold (arrays of
-objects, arrays in arrays, names and integers that are too long) is only in the body.
+A context attribute becomes an attribute of the same name, the data becomes the body (see
+docs/dialects.md). A null attribute is not set. JSON data also becomes attributes named `data` and,
+below objects, `data.…` with dots. Content that no attribute can hold (arrays of objects, arrays in
+arrays, names and integers that are too long) is only in the body.
 
 In the reverse direction JSON data becomes `data`, so does text of a text type, and all else becomes
 `data_base64`. White space and the spelling of numbers in JSON data are lost, and so are null

@@ -1,10 +1,9 @@
 """The filters of the CloudEvents Subscriptions API to filters.
 
 `exact`, `prefix` and `suffix` compare the text of attributes, all of which must exist. The text of
-an Integer is its decimal digits, that of a Boolean `true` or `false`. `all`, `any` and `not` join
-filters, `sql` is a CESQL expression. `not` is true exactly if its filter is false, so `not exact`
-is also true of an event without the attribute. A filter that names the attribute `data` is refused:
-this is the name of JSON data, so the filter would read the data.
+an Integer is its decimal digits, that of a Boolean `true` or `false`. `not` is true exactly if its
+filter is false. A filter that names the attribute `data` is refused: this is the name of JSON data,
+so the filter would read the data.
 
 Conditions that are no sets stay as a residue: integers that end with given digits, and residues of
 `sql`. The filters then cover those of the subscription, and the residue consists of the

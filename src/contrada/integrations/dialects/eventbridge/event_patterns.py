@@ -1,13 +1,8 @@
 """Event patterns of AWS EventBridge to filters.
 
-A pattern is a JSON object in the shape of the events. Objects lead to fields, named by a path with
-dots. A field has an array of values and match expressions, one of which must accept. All fields
-must match. `$or` joins alternatives if it has the right form (an array of at least two objects
-without a field that is called like an operator); else it is the name of a field.
-
-A pattern becomes filters. Patterns with `exists: false` within arrays of objects are decided on the
-whole event (see `array_residue`). Patterns that AWS refuses are refused. Decisions on cases that
-AWS documents poorly, or answers by accident of its representation:
+`$or` joins alternatives if it has the right form (an array of at least two objects without a field
+that is called like an operator); else it is the name of a field. Decisions on cases that AWS
+documents poorly, or answers by accident of its representation:
 
 - `anything-but` accepts every present value outside, of any type, including null; of several values
   one outside is enough. `exists: true` accepts null; an object or an empty array is no value.

@@ -1,24 +1,18 @@
 """JSON events to notifications, and back.
 
-Objects lead to attributes, named by a path with dots. An array of plain values, also a nested one,
-is one attribute with several values. An empty array or object is no value.
-
 Fields of different elements of an array of objects must never be combined. So an event with such
 arrays becomes a set of notifications: one for each choice of one element of every array, with the
-fields of these elements and all fields outside arrays. A pattern matches the event if it matches
-one of them. Plain values beside objects in an array are part of every choice.
+fields of these elements and all fields outside arrays. Plain values beside objects in an array are
+part of every choice. An empty array or object is no value.
 
         {"a": [{"b": 1, "c": 2}, {"b": 3}], "d": [4, 5]}
 
             a.b = 1, a.c = 2, d = 4 | 5        a.b = 3, d = 4 | 5
 
-For every pattern without `exists: false` this is the array consistency of AWS. With it, a field
-counts as absent if the chosen elements lack it, which AWS finds in fewer cases: the rest is decided
-on the whole event (see `array_residue`).
-
-A number that neither 64 bits nor a double represent is NaN: it is present, but equals no number of
-a pattern, and is within no bounds. AWS, which compares such numbers as text, gives the same
-answers.
+For every pattern without `exists: false` this is the array consistency of AWS; `array_residue`
+decides the others on the whole event. A number that neither 64 bits nor a double represent is NaN:
+it is present, but equals no number of a pattern, and is within no bounds. AWS, which compares such
+numbers as text, gives the same answers.
 
 Source: AWS Event Ruler, README, "JSON Array Matching".
 """

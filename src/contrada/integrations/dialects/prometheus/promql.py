@@ -1,20 +1,9 @@
 """Prometheus queries that compare a metric with numbers, as filter sets.
 
-The syntax: `metric{label="x", other=~"a|b"} > 5`, chains of comparisons, numbers on the left, and
-`and`, `or`, `unless` between them. The filters depend on the form of the notifications:
-
-- A notification is a *sample*: the metric's name in `__name__`, its value in `value`, its labels by
-  their names. All parts of a query must then name the same metric, as a sample has only one.
-- A notification is a *row*: values by the names of metrics, and the labels that they share. A query
-  may then join any metrics, since a row holds metrics with the same labels.
-
-The filters match if the query has a result for the sample, or for the row's labels. Labels are text
-in UTF-8. An absent label is the empty text. A regular expression must match the whole label, and
-`.` matches any character. A label that is not text differs from every text. A NaN value equals
-nothing and differs from every number.
-
-Queries that need more than one sample are refused: functions, aggregations, arithmetic, ranges of
-time, comparisons of two metrics, and matching by other labels (`on`, `ignoring`).
+A notification is a *sample* of one metric, or a *row* of several with the same labels; see
+docs/dialects.md. The filters match if the query has a result for the sample, or for the row's
+labels. Labels are text in UTF-8. A label that is not text differs from every text. A NaN value
+equals nothing and differs from every number. Queries that need more than one sample are refused.
 
 Source: Prometheus 3's documentation, Querying: basics, operators; Configuration: alerting and
 recording rules.

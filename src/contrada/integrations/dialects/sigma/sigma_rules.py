@@ -1,12 +1,8 @@
 """Sigma rules from YAML.
 
 A rule's selections are maps (all fields must match) or lists of maps (one map must match); its
-condition joins them. `not` holds if a field is absent. Together with the constraints of the log
-source this is a filter set without a residue.
-
-Refused are rules that search for words anywhere in an event, since a notification has no whole
-text; rules that compare two fields; patterns that no automaton can decide; and rules over several
-events: aggregations and correlations.
+condition joins them. Together with the constraints of the log source this is a filter set without a
+residue. docs/dialects.md lists the rules that are refused.
 
 Source: Sigma specification 2.1.0; Detection Rule License 1.1 (author and title accompany a rule
 and its matches).

@@ -4,10 +4,8 @@ A text is a sequence of literal parts and wildcards; `*` matches any text, also 
 character. A backslash escapes a wildcard or another backslash; before any other character it is a
 plain backslash.
 
-Texts compare without case, by the folding of `nocase`; `cased` compares them unchanged. A number
-equals its shortest text, and so do true and false, since event logs are not strict about this: 1.0
-is `1`, as in pySigma. So a number in a rule accepts that text too, and a text that is the shortest
-of a number accepts that number; `'1.0'`, which may be a version, accepts no number. Parts of texts,
+A number equals its shortest text, and so do true and false, since event logs are not strict about
+this (see docs/dialects.md). `'1.0'`, which may be a version, accepts no number. Parts of texts,
 patterns and networks apply to texts only, orders to numbers only. A lone `*` accepts every present
 value. `null` accepts null and absence.
 

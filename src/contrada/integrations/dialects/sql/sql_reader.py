@@ -2,14 +2,8 @@
 
 The syntax: `= <> != < <= > >=`, `BETWEEN`, `IN`, `LIKE` and `ILIKE` with `ESCAPE`, `IS [NOT] NULL`,
 `TRUE`, `FALSE`, `UNKNOWN` and `DISTINCT FROM`, `AND`, `OR`, `NOT`, and columns of truth values,
-between columns and constants. `LIKE` distinguishes case and has no escape unless one is named;
-`ILIKE` folds like `nocase`. Text is ordered by code points.
-
-A column is the attribute of its name, as written; a name with dots is one name, and a name in
-double quotes may be any. It is NULL if the attribute is absent, null or NaN. A time without a zone
-is UTC. Every comparison with NULL is unknown. So is a comparison between values of different
-domains, which SQL would refuse. The filters match if the condition is true, and not if it is
-unknown.
+between columns and constants. A name with dots is one name, and a name in double quotes may be any.
+A time without a zone is UTC. docs/dialects.md describes the meaning: NULL, order, case and escapes.
 
 This is no general SQL parser: other syntax must be refused, with its place. So are columns compared
 with each other, arithmetic, functions, subqueries, parameters, casts and collations.
