@@ -2,17 +2,19 @@
 express.
 
 A condition on one attribute and constants is a set (see `cesql_casts`); AND, OR, XOR and NOT join
-sets (see `outcomes`). Other conditions (comparisons between attributes, arithmetic, functions) have
+sets. Unlike in Kleene's logic an operand counts only if its predecessors do not decide, so an error
+of an early operand can be the result. Other conditions (comparisons between attributes, arithmetic, functions) have
 a bound: wherever they are true or false, their attributes exist and can be cast. The residue holds
 only those operands of the topmost AND that contain such a condition.
 
 Invariant: an event passes an expression exactly if the filters match and the residue holds.
 
-Source: CloudEvents, CESQL 1.0.0; its subscriptions, dialect `sql` (events that pass a filter).
+Source: CloudEvents, CESQL 1.0.0 §3.3 and §3.4.2 (AND and OR stop at a deciding operand); its
+subscriptions, dialect `sql` (events that pass a filter).
 """
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -20,13 +22,20 @@ from typing import Final
 
 from contrada.errors import ParseError, RefusedRuleError
 from contrada.integrations.dialects import kleene
-from contrada.integrations.dialects.cesql import cesql_casts, functions, outcomes
+from contrada.integrations.dialects.cesql import cesql_casts, functions
 from contrada.integrations.dialects.cesql import cesql_values as values
 from contrada.integrations.dialects.cesql import expression_tree as tree
 from contrada.integrations.dialects.cesql.cesql_parser import parse
 from contrada.integrations.dialects.cesql.evaluation import evaluate_keys, holds, holds_for, returns
-from contrada.integrations.dialects.cesql.outcomes import CESQL_FILTERS_MAX, CESQL_MERGED_MAX
-from contrada.integrations.dialects.kleene import ALWAYS, Bound, Truth, all_of, filters_of, member
+from contrada.integrations.dialects.kleene import (
+    ALWAYS,
+    Bound,
+    Truth,
+    all_of,
+    any_of,
+    filters_of,
+    member,
+)
 from contrada.model.algebra import boxes, sets
 from contrada.model.algebra.expression import MIRRORED
 from contrada.model.algebra.filter import Filter, FilterSet, filter_set
@@ -36,6 +45,22 @@ from contrada.model.domains.values import ABSENT_KEY
 from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_text
 
 DIALECT: Final = "cesql"
+
+CESQL_PARTS_MAX: Final = 10_000
+"""Value sets, and operators on text in them, of one exact bound. Beyond it: it becomes loose,
+and the residue decides."""
+
+CESQL_FILTERS_MAX: Final = 1_000
+"""Filters of one bound, and of a whole rule. Beyond it: it becomes loose, and the residue
+decides."""
+
+CESQL_MERGED_MAX: Final = 1_000_000
+"""Sets in the filters of a rule, times its attributes, up to which they are merged. Beyond it:
+they stay separate."""
+
+CESQL_XOR_OPERANDS_MAX: Final = 10
+"""Operands of an XOR with exact bounds. Each operand doubles the bounds. Beyond it: they become
+loose, and the residue decides."""
 
 
 def read(text: str, name: str = "", line: int = 1) -> Rule:
@@ -128,7 +153,8 @@ def outcome(expression: tree.Expression) -> Truth:
         case tree.Not(operand):
             return outcome(operand).inverse()
         case tree.Logic(name, operands):
-            return _JOINED[name]([outcome(each) for each in operands])
+            join = {"AND": _conjunction, "OR": _disjunction, "XOR": _exclusive}[name]
+            return join([outcome(each) for each in operands])
         case tree.Call("BOOL", (operand,)):
             return outcome(operand)
         case tree.Equal(left, right) if not tree.names_in(right):
@@ -136,14 +162,7 @@ def outcome(expression: tree.Expression) -> Truth:
         case tree.Equal(left, right) if not tree.names_in(left):
             return _equal_from(_constant(left), right)
     found = _of_attribute(expression)
-    return outcomes.within(_needs(expression)) if found is None else outcomes.of_attribute(*found)
-
-
-_JOINED: Final = {
-    "AND": outcomes.conjunction,
-    "OR": outcomes.disjunction,
-    "XOR": outcomes.exclusive,
-}
+    return _loosely(_needs(expression)) if found is None else _of_sets(*found)
 
 
 def _conjuncts(expression: tree.Expression, wanted: bool) -> Iterator[tuple[tree.Expression, bool]]:
@@ -167,18 +186,18 @@ def _equal_to(left: tree.Expression, constant: tree.CesqlValue | None) -> Truth:
     kind = values.type_of(constant)
     operand = _uncast(left, kind)
     if not isinstance(operand, tree.Attribute):
-        return outcomes.within(_needs(left, kind))
+        return _loosely(_needs(left, kind))
     if isinstance(constant, str):
         sides = cesql_casts.equal_to_text(constant)
     else:
         sides = cesql_casts.compare("=", values.as_whole(constant))
-    return outcomes.of_attribute(operand.name, sides)
+    return _of_sets(operand.name, sides)
 
 
 def _equal_from(constant: tree.CesqlValue | None, right: tree.Expression) -> Truth:
     """`constant = right`: the constant is cast to the type of the right side's value."""
     if isinstance(right, tree.Attribute):
-        return outcomes.of_attribute(right.name, cesql_casts.one_of([constant]))
+        return _of_sets(right.name, cesql_casts.one_of([constant]))
     try:
         if constant is None:
             return kleene.constant(None)
@@ -187,7 +206,7 @@ def _equal_from(constant: tree.CesqlValue | None, right: tree.Expression) -> Tru
         return kleene.constant(None)
     if isinstance(cast, bool):
         return outcome(right) if cast else outcome(right).inverse()
-    return outcomes.within(_needs(right))
+    return _loosely(_needs(right))
 
 
 def _of_attribute(expression: tree.Expression) -> tuple[str, cesql_casts.TruthSets] | None:
@@ -302,3 +321,79 @@ def _check_functions(expression: tree.Expression) -> None:
             found = f"{part.name} of {len(part.arguments)} arguments"
             raise RefusedRuleError(DIALECT, "no such function", found)
         waiting += tree.parts_of(part)
+
+
+# --- AND, OR and XOR on truths --------------------------------------------------------------------
+
+
+def _of_sets(name: str, sets: cesql_casts.TruthSets) -> Truth:
+    """Returns the truth of a condition on one attribute."""
+    true, false = member(name, sets.true, sets.exact), member(name, sets.false, sets.exact)
+    return Truth(true, false, member(name, sets.defined))
+
+
+def _loosely(bound: Bound) -> Truth:
+    """Returns the truth of a condition with only one bound, for true and false."""
+    return Truth(bound.loose(), bound.loose(), bound.loose())
+
+
+def _conjunction(truths: Sequence[Truth]) -> Truth:
+    """Returns the truth of AND: false if one operand is and all before it are true, or already
+    false.
+
+    A bound that is too large is replaced by the bound of the first operand.
+    """
+    first = truths[0]
+    defined = [each.defined for each in truths]
+    falses = [each.false for each in truths]
+    true = _first_small(all_of([each.true for each in truths]), first.true.loose())
+    false = _first_small(_first_of(falses, defined), any_of(falses).loose(), first.defined.loose())
+    either = _first_small(any_of([false, all_of(defined)]), first.defined.loose())
+    return Truth(true, false, either)
+
+
+def _disjunction(truths: Sequence[Truth]) -> Truth:
+    """Returns the truth of OR, which is NOT of the AND of the opposites, errors included."""
+    return _conjunction([each.inverse() for each in truths]).inverse()
+
+
+def _exclusive(truths: Sequence[Truth]) -> Truth:
+    """Returns the truth of XOR, which evaluates all operands."""
+    defined = _first_small(all_of([each.defined for each in truths]), truths[0].defined.loose())
+    if len(truths) > CESQL_XOR_OPERANDS_MAX:
+        return _loosely(defined)
+    true, false = truths[0].true, truths[0].false
+    for each in truths[1:]:
+        true, false = (
+            any_of([all_of([true, each.false]), all_of([false, each.true])]),
+            any_of([all_of([true, each.true]), all_of([false, each.false])]),
+        )
+        if not _is_small(true):
+            return _loosely(defined)
+    return Truth(true, _first_small(false, defined.loose()), defined)
+
+
+def _first_small(*bounds: Bound) -> Bound:
+    """Returns the first bound that is not too large, else the last."""
+    return next(filter(_is_small, bounds), bounds[-1])
+
+
+def _is_small(bound: Bound) -> bool:
+    """Whether a bound is within the limits."""
+    return bound.size <= CESQL_PARTS_MAX and filters_of(bound.condition) <= CESQL_FILTERS_MAX
+
+
+def _first_of(bounds: Sequence[Bound], defined: Sequence[Bound]) -> Bound:
+    """Returns the events for which one of the bounds holds and all before it are defined.
+
+    A result that is too large is not completed, as it will not be used.
+    """
+    found: list[Bound] = []
+    before, size = ALWAYS, 0
+    for bound, either in zip(bounds, defined, strict=True):
+        found.append(all_of([before, bound]))
+        size += found[-1].size
+        if size > CESQL_PARTS_MAX:
+            return found[-1]._replace(size=size)
+        before = all_of([before, either])
+    return any_of(found)
