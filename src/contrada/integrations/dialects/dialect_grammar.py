@@ -22,9 +22,7 @@ def parser_of(module: str, file: str, reader: Transformer[Any, Any], **options: 
 
 
 def parse_text(parser: Lark, text: str) -> Any:
-    """Returns the parser's result for a text. Raises UnexpectedInput, and errors of its
-    transformer.
-    """
+    """Returns the parser's result. Raises UnexpectedInput, and errors of its transformer."""
     try:
         return parser.parse(text)
     except VisitError as error:

@@ -92,9 +92,7 @@ def check_depth(depth: int) -> None:
 
 
 def is_exact(number: int | float) -> bool:
-    """Whether a double represents the number: the shortest decimal of the nearest double
-    equals it.
-    """
+    """Whether the shortest decimal of the nearest double equals the number."""
     try:
         nearest = float(number)
     except OverflowError:

@@ -382,9 +382,7 @@ class _XmlWriter:
         self._run(run)
 
     def _run(self, run: list[Any]) -> None:
-        """Writes the content between two elements; texts separated by instructions stay
-        unchanged.
-        """
+        """Writes the content between two elements; instructions between texts stay."""
         is_one = len(run) == 1 and not (isinstance(run[0], list) and len(run[0]) == 3)
         if is_one or (run and run[0] is False):
             self._put(escape(self._text(run[0]), {"\r": "&#13;"}))

@@ -70,9 +70,7 @@ def escaped(name: str) -> str:
 
 
 def named(slots: Iterable[Slot], strategy: str, lost: Counter[str]) -> list[Named]:
-    """Returns the slots by name, in their order. `lost` counts values omitted by `last`, by
-    name.
-    """
+    """Returns the slots by name, in order. `lost` counts values that `last` omits, by name."""
     base = base_of(strategy)
     if base == "index":
         return [Named(slot.indexed, slot) for slot in slots]

@@ -3,9 +3,9 @@ express.
 
 A condition on one attribute and constants is a set (see `cesql_casts`); AND, OR, XOR and NOT join
 sets. Unlike in Kleene's logic an operand counts only if its predecessors do not decide, so an error
-of an early operand can be the result. Other conditions (comparisons between attributes, arithmetic, functions) have
-a bound: wherever they are true or false, their attributes exist and can be cast. The residue holds
-only those operands of the topmost AND that contain such a condition.
+of an early operand can be the result. Other conditions (comparisons between attributes, arithmetic,
+functions) have a bound: wherever they are true or false, their attributes exist and can be cast.
+The residue holds only those operands of the topmost AND that contain such a condition.
 
 Invariant: an event passes an expression exactly if the filters match and the residue holds.
 

@@ -139,9 +139,7 @@ EventKeys: TypeAlias = Callable[[str], tuple[Key, ...]]
 
 
 def value_in(event: EventKeys, name: str) -> CesqlValue:
-    """Returns an attribute's value. Raises Interruption with a MissingAttributeError or
-    GenericError.
-    """
+    """Returns an attribute's value. Raises Interruption if it is missing, or one of several."""
     keys = event(name)
     if len(keys) > 1:
         raise Interruption(ErrorKind.GENERIC, f"attribute {name} has {len(keys)} values")

@@ -24,9 +24,7 @@ _SHAPES: Final = {"%": "*", "_": "?", "\\%": "%", "\\_": "_", "*": r"\*", "?": r
 
 @lru_cache(maxsize=CESQL_PATTERNS_CACHED_MAX)
 def texts_like(pattern: str) -> ValueSet:
-    """Returns the texts that match a pattern. Raises InvalidFilterError for one that is too
-    long.
-    """
+    """Returns the texts that match a pattern. Raises InvalidFilterError if it is too long."""
     tokens = _TOKEN.findall(pattern)
     return sets.wildcard("".join(_SHAPES.get(token, token) for token in tokens))
 

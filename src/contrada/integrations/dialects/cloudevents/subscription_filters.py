@@ -102,9 +102,7 @@ def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> 
 
 
 def filters(given: str | bytes | list[Any] | Mapping[str, Any]) -> FilterSet:
-    """Returns filters equal to those of a subscription. Raises as `read`, and if a residue
-    remains.
-    """
+    """Returns the filters of a subscription. Raises as `read`, and if a residue remains."""
     return read(given).exact_filters(DIALECT)
 
 

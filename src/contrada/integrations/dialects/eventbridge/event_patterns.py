@@ -174,9 +174,7 @@ class _EventPatternReader:
         return And(tuple(parts))
 
     def _alternatives(self, content: object, prefix: str, depth: int) -> Formula:
-        """Returns the union of objects. They may share fields, but not with the objects around
-        them.
-        """
+        """Returns the union of objects, which may share fields with each other, not with others."""
         if not isinstance(content, list) or len(content) < 2:
             raise _NoRelationError(content, prefix[:-1])
         parts: list[Formula] = []

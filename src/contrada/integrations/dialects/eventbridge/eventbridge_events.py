@@ -120,9 +120,7 @@ class _EventPart:
         self._multiply(sum(part.ways for part in elements))
 
     def _multiply(self, ways: int) -> None:
-        """Raises LimitError beyond EVENT_NOTIFICATIONS_MAX, before the rest of the event is
-        read.
-        """
+        """Raises LimitError beyond EVENT_NOTIFICATIONS_MAX, before the rest is read."""
         self.ways *= ways
         if self.ways > EVENT_NOTIFICATIONS_MAX:
             raise LimitError("EVENT_NOTIFICATIONS_MAX", EVENT_NOTIFICATIONS_MAX, self.ways)

@@ -8,17 +8,15 @@ Source: AWS EventBridge User Guide, "Comparison operators for use in event patte
 
 import math
 import re
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from contrada.integrations.dialects.eventbridge import eventbridge_refusals as refusals
 from contrada.integrations.dialects.eventbridge.event_patterns import OR_WORD
 from contrada.integrations.dialects.eventbridge.eventbridge_operators import OPERATOR_NAMES, is_ipv6
 from contrada.integrations.dialects.eventbridge.eventbridge_refusals import refuse
 from contrada.integrations.dialects.json_text import is_exact
-from contrada.integrations.dialects.text_parts import NoPartsError, text_parts
+from contrada.integrations.dialects.text_parts import NoPartsError, TextPart, text_parts
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.value_set import PRESENT, ValueSet
 from contrada.model.domains import line
@@ -35,17 +33,6 @@ from contrada.model.domains.values import (
 _ALL_NUMBERS: Final = line.interval((NUMBER,), (NUMBER + 1,))
 _BOOLS: Final = ((BOOL, False), (BOOL, True))
 _INFINITIES: Final = (line.point((NUMBER, -math.inf)), line.point((NUMBER, math.inf)))
-
-
-class _MatchExpression(NamedTuple):
-    """A match expression on text: `exactly`, `prefix` and so on, and its constant."""
-
-    operator: str
-    text: str
-
-
-class _UnsayableError(Exception):
-    """No match expression is equivalent."""
 
 
 def pattern_of(filters: Filter | FilterSet) -> dict[str, Any]:
@@ -66,11 +53,8 @@ def _pattern(member: Filter, *, in_or: bool) -> dict[str, Any]:
     pattern: dict[str, Any] = {}
     for name, values in member.sets.items():
         steps = name.split(".")
-        if (
-            is_system_name(name)
-            or OR_WORD in steps
-            or (in_or and not OPERATOR_NAMES.isdisjoint(steps))
-        ):
+        reserved = {OR_WORD, *OPERATOR_NAMES} if in_or else {OR_WORD}
+        if is_system_name(name) or not reserved.isdisjoint(steps):
             refuse(refusals.UNSAYABLE_NAME, name, name)
         _put(pattern, steps, _field(values, name))
     if not pattern:
@@ -93,7 +77,7 @@ def _field(values: ValueSet, name: str) -> list[Any]:
     """Returns the match expressions of a field, or refuses it."""
     absence: list[Any] = [{"exists": False}] if values.holds(ABSENT_KEY) else []
     for write in (_all_but, _alternatives):
-        with suppress(_UnsayableError):
+        with suppress(NoPartsError):
             expressions = absence + write(values & PRESENT)
             if not expressions:
                 refuse(refusals.MATCHES_NOTHING, str(values), name)
@@ -115,7 +99,7 @@ def _all_but(present: ValueSet) -> list[Any]:
     outside = PRESENT - present
     cuts, _ = outside.parts()
     if any(line.holds(cuts, key) for key in (NULL_KEY, *_BOOLS)):
-        raise _UnsayableError
+        raise NoPartsError
     numbers = _numbers(line.intersection(cuts, _ALL_NUMBERS))
     texts = _texts(outside)
     if not numbers and not texts:
@@ -123,34 +107,27 @@ def _all_but(present: ValueSet) -> list[Any]:
     if not numbers:
         return [{"anything-but": _exclude(texts)}]
     if texts or not all(isinstance(each, int | float) and is_exact(each) for each in numbers):
-        raise _UnsayableError
+        raise NoPartsError
     return [{"anything-but": numbers}]
 
 
-def _exclude(texts: list[_MatchExpression]) -> Any:
+def _exclude(texts: list[TextPart]) -> Any:
     """Returns texts for `anything-but`, which takes one kind of them."""
-    kinds = {each.operator for each in texts}
-    if len(kinds) > 1:
-        texts = [_MatchExpression("wildcard", _as_wildcard(each)) for each in texts]
-        kinds = {"wildcard"}
-    [kind] = kinds
+    kind, *others = {each.operator for each in texts}
     constants = [each.text for each in texts]
+    if others:
+        if not all(each.operator in ("wildcard", *_SHAPES) for each in texts):
+            raise NoPartsError
+        shapes = [(_SHAPES.get(each.operator), each.text) for each in texts]
+        kind = "wildcard"
+        constants = [shape.format(_escape(text)) if shape else text for shape, text in shapes]
     if kind == "exactly":
         return constants
     if kind not in ("prefix", "suffix", "equals-ignore-case", "wildcard"):
-        raise _UnsayableError
+        raise NoPartsError
     if kind == "prefix" and "" in constants:
         return {"wildcard": "*"}
     return {kind: constants}
-
-
-def _as_wildcard(expression: _MatchExpression) -> str:
-    operator, text = expression
-    if operator == "wildcard":
-        return text
-    if operator not in _SHAPES:
-        raise _UnsayableError
-    return _SHAPES[operator].format(_escape(text))
 
 
 def _escape(text: str) -> str:
@@ -160,7 +137,7 @@ def _escape(text: str) -> str:
 _SHAPES: Final = {"exactly": "{}", "prefix": "{}*", "suffix": "*{}"}
 
 
-def _expression(expression: _MatchExpression) -> Any:
+def _expression(expression: TextPart) -> Any:
     """Returns a match expression; an equality is a plain value unless AWS reads it differently."""
     operator, text = expression
     if operator == _ADDRESS or (operator == "exactly" and not is_ipv6(text)):
@@ -203,50 +180,39 @@ def _bound(*ways: tuple[str, int | float | None]) -> list[Any]:
     """Returns the shorter of two forms of a bound, of those with a number that patterns accept."""
     possible = [[word, number] for word, number in ways if number is not None and is_exact(number)]
     if not possible:
-        raise _UnsayableError
+        raise NoPartsError
     return min(possible, key=lambda each: len(repr(each[1])))
 
 
-def _texts(values: ValueSet) -> list[_MatchExpression]:
+def _texts(values: ValueSet) -> list[TextPart]:
     """Returns match expressions with the text of a set as their union."""
-    try:
-        parts = text_parts(values)
-    except NoPartsError:
-        raise _UnsayableError from None
-    if not all(operator in _WRITERS for operator, _ in parts):
-        raise _UnsayableError
-    return [_WRITERS[operator](text) for operator, text in parts]
+    return [_match_expression(part) for part in text_parts(values)]
 
 
-def _wildcard(constant: str) -> _MatchExpression:
-    """Converts the model's wildcard: `?` is one character, and itself after a backslash."""
-    tokens = _TOKEN.findall(constant)
-    if "?" in tokens:
-        raise _UnsayableError
-    return _MatchExpression("wildcard", "".join("?" if each == "\\?" else each for each in tokens))
-
-
-def _cidr(constant: str) -> _MatchExpression:
-    """Converts a network; one IPv6 address is a plain value, one IPv4 address is refused."""
-    address, _, bits = constant.partition("/")
-    if ":" in address and bits == "128":
-        return _MatchExpression(_ADDRESS, address)
-    if bits == "32" and ":" not in address:
-        raise _UnsayableError
-    return _MatchExpression("cidr", constant)
+def _match_expression(part: TextPart) -> TextPart:
+    """Returns an operator of the model as a match expression: `exactly`, `prefix` and so on."""
+    operator, text = part
+    match operator:
+        case "=":
+            return TextPart("exactly", text)
+        case "= nocase":
+            return TextPart("equals-ignore-case", text)
+        case "prefix" | "suffix" | "prefix nocase" | "suffix nocase":
+            return part
+        case "contains":
+            return TextPart("wildcard", f"*{_escape(text)}*")
+        case "wildcard":
+            tokens = _TOKEN.findall(text)
+            if "?" not in tokens:  # It is one character in the model, itself after a backslash.
+                return TextPart("wildcard", "".join(tokens).replace("\\?", "?"))
+        case "cidr":
+            address, _, bits = text.partition("/")
+            if ":" in address and bits == "128":  # A plain value accepts all its spellings.
+                return TextPart(_ADDRESS, address)
+            if ":" in address or bits != "32":
+                return part
+    raise NoPartsError
 
 
 _TOKEN: Final = re.compile(r"\\.|.", re.DOTALL)
 _ADDRESS: Final = "address"
-
-_WRITERS: Final[dict[str, Callable[[str], _MatchExpression]]] = {
-    "=": partial(_MatchExpression, "exactly"),
-    "prefix": partial(_MatchExpression, "prefix"),
-    "suffix": partial(_MatchExpression, "suffix"),
-    "contains": lambda text: _MatchExpression("wildcard", f"*{_escape(text)}*"),
-    "= nocase": partial(_MatchExpression, "equals-ignore-case"),
-    "prefix nocase": partial(_MatchExpression, "prefix nocase"),
-    "suffix nocase": partial(_MatchExpression, "suffix nocase"),
-    "wildcard": _wildcard,
-    "cidr": _cidr,
-}

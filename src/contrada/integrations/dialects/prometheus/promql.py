@@ -65,9 +65,7 @@ def _matched_texts(pattern: str) -> ValueSet:
 
 
 def _whole(tree: regex_syntax.Tree) -> regex_syntax.Tree:
-    """Returns an expression that finds a match exactly in the texts that the tree matches as a
-    whole.
-    """
+    """Returns an expression that finds exactly the texts that the tree matches as a whole."""
     return _bound(_bound(tree, regex_syntax.AT_END), regex_syntax.AT_START)
 
 

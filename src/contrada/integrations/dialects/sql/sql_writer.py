@@ -154,9 +154,7 @@ def _single(piece: HalfOpen) -> Key | None:
 
 
 def _list_values(column: TypedColumn, words: str, pieces: list[HalfOpen]) -> Clause | None:
-    """Returns the single values, without bytes that are not text, which no column holds; None if
-    empty.
-    """
+    """Returns the single values, None if empty; no column holds bytes that are not text."""
     keys = [key for piece in pieces if (key := _single(piece))]
     held = [value for key in keys if (value := _parameter(key)) is not None]
     return column.compare_list(words, held) if held else None
