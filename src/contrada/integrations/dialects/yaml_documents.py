@@ -158,7 +158,6 @@ class _DocumentReader:
             raise LimitError("NODES_MAX", NODES_MAX)
 
     def _refuse(self, found: str) -> NoReturn:
-        """Refuses the node of the last event."""
         assert self._event.start_mark is not None, "events of a text have a place"
         place = f"line {self._event.start_mark.line + 1}"
         raise RefusedRuleError(self._dialect, UNUSUAL_YAML, found, place)

@@ -114,7 +114,11 @@ def shape_of_element(
         writer.element(node, {}),
         [writer.instruction(each) for each in _siblings(node, about, preceding=False)],
     ]
-    return _encode(_head("xml", about, list(writer.texts), content))
+    path = about.path
+    packed = None if path is None else [path.plain, path.indexed, path.position, list(path.numbers)]
+    around = [[name, *each] for name, each in renamed(about.around).items()]
+    kind, strategy, texts = about.kind, about.strategy, list(writer.texts)
+    return _encode(_ShapeHead(VERSION, "xml", kind, strategy, packed, around, texts, content))
 
 
 def shape_of_object(
@@ -122,7 +126,7 @@ def shape_of_object(
 ) -> bytes:
     """Returns the shape of a JSON object."""
     shape = shape_of_content(content, iter(names), lambda name: found.get(name, MISSING))
-    return _encode(_head("json", AboutDocument("json", strategy, None, []), [], shape))
+    return _encode(_ShapeHead(VERSION, "json", "json", strategy, None, [], [], shape))
 
 
 def names_in(notification: Notification) -> NamesIn | None:
@@ -173,13 +177,6 @@ def text_of_value(value: object) -> str | None:
     if isinstance(value, datetime):
         return time_text(value)
     return str(value) if isinstance(value, int | str) else None
-
-
-def _head(form: str, about: AboutDocument, texts: list[str], content: Any) -> _ShapeHead:
-    path = about.path
-    around = [[name, *each] for name, each in renamed(about.around).items()]
-    packed = None if path is None else [path.plain, path.indexed, path.position, list(path.numbers)]
-    return _ShapeHead(VERSION, form, about.kind, about.strategy, packed, around, texts, content)
 
 
 @contextmanager
@@ -237,12 +234,9 @@ class _ShapeWriter:
     def element(self, node: XmlNode, outer: dict[str | None, str]) -> list[Any]:
         """Returns an element. `outer` holds the namespaces that are declared around it."""
         known = node.nsmap
-        declared = {
-            prefix: uri
-            for prefix, uri in known.items()
-            if outer.get(prefix) != uri and (prefix != "xml" or uri != XML_NAMESPACE)
-        }
-        undone = [prefix for prefix in outer if prefix not in known]
+        inherited = {*outer.items(), ("xml", XML_NAMESPACE)}
+        declared = {prefix: uri for prefix, uri in known.items() if (prefix, uri) not in inherited}
+        declared |= dict.fromkeys((prefix for prefix in outer if prefix not in known), "")
         attributes = [
             part
             for name, value in _written_attributes(node)
@@ -255,9 +249,7 @@ class _ShapeWriter:
             else:
                 content.append(self.element(each, known))
         spaces = [
-            self.text(part)
-            for prefix, uri in (*declared.items(), *((prefix, "") for prefix in undone))
-            for part in (prefix or "", uri)
+            self.text(part) for prefix, uri in declared.items() for part in (prefix or "", uri)
         ]
         return [self.text(element_name(node)), spaces, attributes, content]
 
@@ -296,8 +288,6 @@ def _siblings(node: XmlNode, about: AboutDocument, *, preceding: bool) -> list[X
 
 def _written_attributes(node: XmlNode) -> list[tuple[str, str]]:
     """Returns attributes by their written names, even if a namespace has two prefixes."""
-    if not node.attrib:
-        return []
     named = attributes_of(node)
     prefixed = [uri for prefix, uri in node.nsmap.items() if prefix]
     if len(set(prefixed)) < len(prefixed):
@@ -341,7 +331,6 @@ class _XmlWriter:
         self._parts.append(part)
 
     def _text_at(self, position: Any) -> str:
-        """Returns one of the texts of the shape."""
         if type(position) is not int or position < 0:
             raise InputError("shape", f"damaged: found {position!r}, expected a text's position")
         return self._texts[position]

@@ -137,7 +137,6 @@ class NamingTable:
         return sum(map(len, self._kinds.values()))
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same records."""
         if not isinstance(other, NamingTable):
             return NotImplemented
         return self._kinds == other._kinds

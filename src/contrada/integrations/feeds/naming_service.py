@@ -204,7 +204,10 @@ class NamingService(AsyncResource):
             self._counts["refused"] += 1
             _LOG.warning("there is no room for a naming record: %(record)s", {"record": record})
         if standing is record and self._store is not None:
-            self._store.note(_note_name(record), msgspec.msgpack.encode(record))
+            # A digest, as names are longer than keys of a store may be.
+            named = msgspec.msgpack.encode((record.kind, record.generated))
+            key = _NOTES + hashlib.sha256(named).hexdigest()
+            self._store.note(key, msgspec.msgpack.encode(record))
             self._unwritten.set()
         return record
 
@@ -268,20 +271,7 @@ class NamingService(AsyncResource):
             opened.callback(place.sync)
         for name, value in self._store.notes().items():
             if name.startswith(_NOTES):
-                self._table.take(_read(name, value))
-
-
-_DECODER: Final = msgspec.msgpack.Decoder(NamingRecord)
-
-
-def _read(name: str, value: bytes) -> NamingRecord:
-    try:
-        return _DECODER.decode(value)
-    except msgspec.MsgspecError as error:
-        raise StoreError(f"the note {name!r} is no naming record: {error}") from None
-
-
-def _note_name(record: NamingRecord) -> str:
-    """Returns the key of a record in a store; names are longer than keys may be."""
-    named = msgspec.msgpack.encode((record.kind, record.generated))
-    return _NOTES + hashlib.sha256(named).hexdigest()
+                try:
+                    self._table.take(msgspec.msgpack.decode(value, type=NamingRecord))
+                except msgspec.MsgspecError as error:
+                    raise StoreError(f"the note {name!r} is no naming record: {error}") from None

@@ -147,7 +147,6 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         return self._wild.rule_over(filters if filters.filters else FilterSet(self._wild.filters))
 
     async def _refresh(self) -> None:
-        """Subscribes to the filters for the names known now."""
         async with self._updating:
             await self._subscription.update(self._rule())
 

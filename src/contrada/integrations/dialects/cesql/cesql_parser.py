@@ -172,7 +172,6 @@ _OPERATOR: Final = frozenset(("_IN", "_LIKE", "_NOT", "COMPARES", "LOGIC", "SIGN
 
 
 def _explain(text: str, error: UnexpectedInput) -> ParseError:
-    """Returns lark's error as a ParseError."""
     if isinstance(error, UnexpectedToken):
         wanted = set(error.accepts or error.expected)
         at_end = error.token.type == "$END"

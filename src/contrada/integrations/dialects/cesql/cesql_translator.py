@@ -313,7 +313,6 @@ def _parameter(name: str, arguments: tuple[tree.Expression, ...], at: int) -> va
 
 
 def _check_functions(expression: tree.Expression) -> None:
-    """Raises RefusedRuleError for a call of an unknown function."""
     waiting = [expression]
     while waiting:
         part = waiting.pop()
@@ -379,7 +378,6 @@ def _first_small(*bounds: Bound) -> Bound:
 
 
 def _is_small(bound: Bound) -> bool:
-    """Whether a bound is within the limits."""
     return bound.size <= CESQL_PARTS_MAX and filters_of(bound.condition) <= CESQL_FILTERS_MAX
 
 

@@ -242,7 +242,6 @@ def _charset(content_type: str) -> str:
 
 
 def _flatten(data: object) -> dict[str, list[Value]]:
-    """Returns the attributes of JSON data."""
     found: dict[str, list[Value]] = {}
     for name, values in _walk("data", data, 1):
         if len(found) > ATTRIBUTES_MAX:  # It is refused, before more is made of it.
@@ -265,7 +264,6 @@ def _walk(name: str, data: object, depth: int) -> Iterator[tuple[str, Iterable[V
 
 
 def _fits(name: str, value: Value) -> bool:
-    """Whether an attribute can hold it."""
     try:
         check_name(name)
         key_of(value)

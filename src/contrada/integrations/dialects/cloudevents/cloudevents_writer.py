@@ -47,7 +47,6 @@ def filters_of(filters: Filter | FilterSet) -> list[dict[str, Any]]:
 
 
 def _conjunction(member: Filter) -> list[dict[str, Any]]:
-    """Returns the conditions on all attributes."""
     conditions: list[dict[str, Any]] = []
     for name, values in member.sets.items():
         if not NAME.fullmatch(name) or name == DATA:

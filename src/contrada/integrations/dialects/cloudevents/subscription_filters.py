@@ -161,7 +161,6 @@ class FiltersResidue:
 
 
 def _residue(filters: list[Any]) -> FiltersResidue:
-    """Returns the residue of filters, with their expressions parsed."""
     return FiltersResidue(filters, {text: cesql.read(text) for text in _expressions_in(filters)})
 
 
@@ -183,7 +182,6 @@ def refuse(reason: str, found: object, place: str) -> NoReturn:
 
 
 def _truth(content: object, place: str, depth: int) -> kleene.Truth:
-    """Returns the truth of a filter."""
     check_depth(depth)
     if not isinstance(content, dict):
         refuse(NO_FILTERS, content, place)
@@ -291,13 +289,11 @@ def _suffix(text: str) -> AcceptedSets:
 
 
 def _bools(dialect: str, text: str) -> ValueSet:
-    """Returns the bools with such a text."""
     compare = _COMPARISONS[dialect]
     return union(sets.eq(value) for shown, value in _BOOLS if compare(shown, text))
 
 
 def _integer(text: str) -> ValueSet:
-    """Returns the integer with this text."""
     return sets.eq(int(text)) & INTEGERS if _is_integer(text) else NOTHING
 
 

@@ -61,7 +61,6 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _key(value: object, place: str) -> Key:
-    """Returns the key of a plain value."""
     if isinstance(value, str):
         return _text_key(value, place)
     if value is None or isinstance(value, bool):
@@ -98,7 +97,6 @@ def _expression(expression: dict[str, Any], place: str) -> ValueSet:
 
 
 def _only_item(expression: dict[str, Any], place: str) -> tuple[str, Any]:
-    """Returns the only key of an object, with its value."""
     if len(expression) != 1:
         refuse(refusals.ONE_KEY, dict(expression), place)
     return next(iter(expression.items()))
@@ -189,7 +187,6 @@ def _anything_but(constant: object, place: str) -> ValueSet:
 
 
 def _strings(constant: object, place: str) -> list[str]:
-    """Returns one string, or several, as a list."""
     listed = constant if isinstance(constant, list) else [constant]
     strings = [each for each in listed if isinstance(each, str)]
     if not listed or len(strings) < len(listed):

@@ -148,7 +148,6 @@ def _expression(expression: TextPart) -> Any:
 
 
 def _numbers(cuts: Cuts) -> list[Any]:
-    """Returns numbers and ranges of numbers."""
     found: list[Any] = []
     for start, end in line.pieces(cuts):
         assert end is not None, "text comes behind the numbers"

@@ -320,7 +320,6 @@ _REASONS: Final = (
 
 
 def _unreadable(query: str, at: int) -> RefusedRuleError:
-    """Returns the refusal for a syntax error at a character."""
     rest = query[at:]
     if _BEFORE.search(query[max(0, at - 20) : at]):
         return _refused(_BY_LABELS, rest, f"character {at + 1}")

@@ -90,7 +90,6 @@ def filters(given: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Fi
 
 
 def _rule(document: Any, placeholders: Placeholders) -> Rule:
-    """Returns the rule of a document."""
     if not isinstance(document, dict):
         raise refusal(refusals.NO_RULE, document)
     detection = document.get("detection")

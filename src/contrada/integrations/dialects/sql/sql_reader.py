@@ -316,7 +316,6 @@ _REASONS: Final = tuple(
 
 
 def _unreadable(text: str, first_line: int, at: int) -> RefusedRuleError:
-    """Returns the refusal for a syntax error at a character."""
     place = f"line {text.count(chr(10), 0, at) + first_line}"
     rest = text[at:]
     # Blanks for strings, quoted names and comments; structure stays.

@@ -101,7 +101,6 @@ def quote(name: str) -> str:
 
 
 def _filter(of: Filter, columns: Mapping[str, TypedColumn]) -> Clause:
-    """Returns all constraints of one filter."""
     for name in of.sets:
         if name not in columns:
             raise refusal(NO_COLUMN, name)
