@@ -29,22 +29,9 @@ import msgspec
 from lxml import etree
 
 from contrada.errors import ContradaError, InputError, LimitError
-from contrada.integrations.documents.element_tree import (
-    XML_BLANKS,
-    XML_NAMESPACE,
-    XmlNode,
-    attributes_of,
-    element_name,
-    parsed,
-)
-from contrada.integrations.documents.json_slots import (
-    DROPPED,
-    LACKING,
-    MISSING,
-    ObjectWalk,
-    filled,
-    shape_of_content,
-)
+from contrada.integrations.documents import element_tree as trees
+from contrada.integrations.documents import json_slots
+from contrada.integrations.documents.element_tree import XmlNode
 from contrada.integrations.documents.naming_strategies import Named, Original, named
 from contrada.integrations.documents.xml_slots import ElementPath, Walk, content_of, text_of_run
 from contrada.model import Notification
@@ -125,7 +112,9 @@ def shape_of_object(
     content: Any, strategy: str, names: Iterable[Named], found: Mapping[str, Any]
 ) -> bytes:
     """Returns the shape of a JSON object."""
-    shape = shape_of_content(content, iter(names), lambda name: found.get(name, MISSING))
+    shape = json_slots.shape_of_content(
+        content, iter(names), lambda name: found.get(name, json_slots.MISSING)
+    )
     return _encode(_ShapeHead(VERSION, "json", "json", strategy, None, [], [], shape))
 
 
@@ -156,10 +145,12 @@ def document_of(notification: Notification) -> bytes:
     head = _head_of(notification)
     with _readable():
         names = _named_again(head)
-        values = (notification.get(each.name, MISSING) for each in names)
+        values = (notification.get(each.name, json_slots.MISSING) for each in names)
         if head.form != "json":
-            return _XmlWriter(head.texts, lambda: next(values, MISSING)).document(head.content)
-        content = filled(head.content, lambda: next(values, MISSING))
+            return _XmlWriter(head.texts, lambda: next(values, json_slots.MISSING)).document(
+                head.content
+            )
+        content = json_slots.filled(head.content, lambda: next(values, json_slots.MISSING))
         return msgspec.json.encode(content)
 
 
@@ -204,11 +195,13 @@ def _head_of(notification: Notification) -> _ShapeHead:
 def _named_again(head: _ShapeHead) -> list[Named]:
     """Returns the names of the slots of a shape, generated again."""
     if head.form == "json":
-        slots = ObjectWalk(escape=True).slots(filled(head.content, lambda: None))
+        slots = json_slots.ObjectWalk(escape=True).slots(
+            json_slots.filled(head.content, lambda: None)
+        )
         return named(slots, head.strategy, Counter())
     data = _XmlWriter(head.texts, lambda: _PLACEHOLDER, is_naming=True).document(head.content)
-    root = parsed(data, instructions=True)
-    path = ElementPath.to_root(element_name(root), escape=True)
+    root = trees.parsed(data, instructions=True)
+    path = ElementPath.to_root(trees.element_name(root), escape=True)
     if head.path is not None:
         plain, indexed, position, numbers = head.path
         path = ElementPath(plain, indexed, position, tuple(numbers), is_escaping=True)
@@ -234,7 +227,7 @@ class _ShapeWriter:
     def element(self, node: XmlNode, outer: dict[str | None, str]) -> list[Any]:
         """Returns an element. `outer` holds the namespaces that are declared around it."""
         known = node.nsmap
-        inherited = {*outer.items(), ("xml", XML_NAMESPACE)}
+        inherited = {*outer.items(), ("xml", trees.XML_NAMESPACE)}
         declared = {prefix: uri for prefix, uri in known.items() if (prefix, uri) not in inherited}
         declared |= dict.fromkeys((prefix for prefix in outer if prefix not in known), "")
         attributes = [
@@ -251,12 +244,12 @@ class _ShapeWriter:
         spaces = [
             self.text(part) for prefix, uri in declared.items() for part in (prefix or "", uri)
         ]
-        return [self.text(element_name(node)), spaces, attributes, content]
+        return [self.text(trees.element_name(node)), spaces, attributes, content]
 
     def _run(self, run: list[str | XmlNode]) -> list[Any]:
         if len(run) == 1 and isinstance(run[0], str):
             return [self._value(run[0])]
-        if text_of_run(run) and self._found.get(next(self._names).name) is DROPPED:
+        if text_of_run(run) and self._found.get(next(self._names).name) is json_slots.DROPPED:
             return [False, *(self.instruction(each) for each in run if not isinstance(each, str))]
         return [
             self.text(each) if isinstance(each, str) else self.instruction(each) for each in run
@@ -264,11 +257,11 @@ class _ShapeWriter:
 
     def _value(self, raw: str) -> Any:
         """Returns a value, which is a slot unless it is blank."""
-        text = raw.strip(XML_BLANKS)
+        text = raw.strip(trees.XML_BLANKS)
         if not text:
             return self.text(raw)
         held = self._found.get(next(self._names).name)
-        if held is DROPPED:
+        if held is json_slots.DROPPED:
             return False
         if text_of_value(held) != text:
             return self.text(raw)
@@ -288,7 +281,7 @@ def _siblings(node: XmlNode, about: AboutDocument, *, preceding: bool) -> list[X
 
 def _written_attributes(node: XmlNode) -> list[tuple[str, str]]:
     """Returns attributes by their written names, even if a namespace has two prefixes."""
-    named = attributes_of(node)
+    named = trees.attributes_of(node)
     prefixed = [uri for prefix, uri in node.nsmap.items() if prefix]
     if len(set(prefixed)) < len(prefixed):
         written = [str(node.xpath(f"name(@*[{n}])")) for n in range(1, len(named) + 1)]
@@ -376,7 +369,9 @@ class _XmlWriter:
         if is_one or (run and run[0] is False):
             self._put(escape(self._text(run[0]), {"\r": "&#13;"}))
             run = run[1:]
-        if any(self._text_at(each).strip(XML_BLANKS) for each in run if isinstance(each, int)):
+        if any(
+            self._text_at(each).strip(trees.XML_BLANKS) for each in run if isinstance(each, int)
+        ):
             self._value()
         for each in run:
             if isinstance(each, int):
@@ -397,13 +392,13 @@ class _XmlWriter:
             return _PLACEHOLDER if self._is_naming else ""
         if isinstance(value, int):
             text = self._text_at(value)
-            if text.strip(XML_BLANKS):
+            if text.strip(trees.XML_BLANKS):
                 self._value()  # It is a slot all the same.
             return text
         before, behind = (None, None) if value is None else value
         found = text_of_value(self._value())
         if found is None:
-            raise InputError("notification", LACKING)
+            raise InputError("notification", json_slots.LACKING)
         if odd := _NO_CHARACTER.search(found):
             raise InputError("notification", f"found {odd.group()!r}, which XML cannot hold")
         if before is None or behind is None:

@@ -13,18 +13,8 @@ from typing import NamedTuple
 from lxml import etree
 
 from contrada.errors import InputError, LimitError
-from contrada.integrations.documents.element_tree import (
-    DOCTYPE_BYTES_MAX,
-    DOCUMENT_DEPTH_MAX,
-    XML_BLANKS,
-    XmlNode,
-    check_entities,
-    element_name,
-    has_parts,
-    pull_parser,
-    syntax_error,
-    unknown_entity,
-)
+from contrada.integrations.documents import element_tree as trees
+from contrada.integrations.documents.element_tree import XmlNode
 from contrada.integrations.documents.naming_strategies import Slot
 from contrada.integrations.documents.text_names import ContextRoom
 from contrada.integrations.documents.xml_slots import ElementPath, Walk, adds
@@ -57,7 +47,7 @@ def entries_in(
     large or too deep, and InputError for values of entries behind them: in each case after the
     entries before the error.
     """
-    parser = pull_parser(_tag(entries), instructions=exact, blanks=exact)
+    parser = trees.pull_parser(_tag(entries), instructions=exact, blanks=exact)
     chain = _FlatChain(entries, walk)
     held = [0]
     before = b""
@@ -67,13 +57,15 @@ def entries_in(
             held[0] += len(piece)
             chain.room.grow(len(piece))
             fault = _fed(parser, piece)
-            if chain.is_first and len(before) < DOCTYPE_BYTES_MAX:
+            if chain.is_first and len(before) < trees.DOCTYPE_BYTES_MAX:
                 before += piece
-                if any(has_parts(each.message, before) for each in parser.feed_error_log):
+                if any(trees.has_parts(each.message, before) for each in parser.feed_error_log):
                     tag = _tag(entries)
-                    parser = pull_parser(tag, instructions=exact, blanks=exact, entities=False)
+                    parser = trees.pull_parser(
+                        tag, instructions=exact, blanks=exact, entities=False
+                    )
                     fault = _fed(parser, before)
-            if fault is None and (unknown := unknown_entity(parser.feed_error_log)):
+            if fault is None and (unknown := trees.unknown_entity(parser.feed_error_log)):
                 raise unknown  # The parser skips it and continues, so no entry is certain.
             for entry in _read(parser, chain):
                 yield entry
@@ -85,7 +77,7 @@ def entries_in(
         parser.close()
         yield from _read(parser, chain)  # It may have waited for the end, behind some doctypes.
     except etree.XMLSyntaxError as error:
-        raise syntax_error(error) from None
+        raise trees.syntax_error(error) from None
     chain.end()
 
 
@@ -94,7 +86,7 @@ def _read(parser: etree.XMLPullParser, chain: "_FlatChain") -> Iterator[Document
     node: XmlNode
     for _, node in parser.read_events():
         if chain.is_first:
-            check_entities(node)
+            trees.check_entities(node)
         if chain.is_outermost(node):
             yield chain.entry(node)
 
@@ -142,11 +134,11 @@ class _ElementChain:
 
     def is_outermost(self, node: XmlNode) -> bool:
         """Whether an element has exactly the entries' name, and is in no other entry."""
-        if element_name(node) != self._entries:
+        if trees.element_name(node) != self._entries:
             return False
         if self._last is not None and node.getparent() is self._last[0]:
             return True
-        return all(element_name(each) != self._entries for each in node.iterancestors())
+        return all(trees.element_name(each) != self._entries for each in node.iterancestors())
 
     def entry(self, node: XmlNode) -> DocumentEntry:
         """Returns the entry of an element."""
@@ -175,14 +167,14 @@ class _ElementChain:
                 path = self._path_to_root(node)
             else:
                 outer_path, outer = self._around(parent)
-                path = outer_path.child(element_name(node))
-            if path.depth >= DOCUMENT_DEPTH_MAX:
-                raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
+                path = outer_path.child(trees.element_name(node))
+            if path.depth >= trees.DOCUMENT_DEPTH_MAX:
+                raise LimitError("DOCUMENT_DEPTH_MAX", trees.DOCUMENT_DEPTH_MAX)
             known = self._known[node] = path, [*outer, *self._own(node, path)]
         return known
 
     def _path_to_root(self, node: XmlNode) -> ElementPath:
-        return ElementPath.to_root(element_name(node), escape=self._walk.escape)
+        return ElementPath.to_root(trees.element_name(node), escape=self._walk.escape)
 
     def _own(self, node: XmlNode, path: ElementPath) -> list[Slot]:
         return self._walk.around(node, path, self._entries)
@@ -248,4 +240,4 @@ class _FlatChain(_ElementChain):
 
 
 def _has_tail(node: XmlNode) -> bool:
-    return bool(node.tail and node.tail.strip(XML_BLANKS))
+    return bool(node.tail and node.tail.strip(trees.XML_BLANKS))

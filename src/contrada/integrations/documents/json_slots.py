@@ -14,12 +14,7 @@ import msgspec
 from contrada.errors import InputError, InvalidNotificationError, LimitError
 from contrada.integrations.documents.naming_strategies import Named, Slot
 from contrada.integrations.documents.xml_slots import REPEATED_NAMES_MAX, ElementPath
-from contrada.model.algebra.nested_objects import (
-    OBJECT_DEPTH_MAX,
-    is_typed,
-    json_value,
-    value_of_json,
-)
+from contrada.model.algebra import nested_objects as objects
 
 _encode: Final = msgspec.json.encode
 _decode: Final = msgspec.json.decode
@@ -35,8 +30,8 @@ class ObjectWalk:
     def slots(self, content: Mapping[str, Any], path: ElementPath | None = None) -> Iterator[Slot]:
         """Yields the slots of an object. Raises LimitError and InvalidNotificationError."""
         depth = 1 if path is None else path.depth
-        if depth > OBJECT_DEPTH_MAX:
-            raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
+        if depth > objects.OBJECT_DEPTH_MAX:
+            raise LimitError("OBJECT_DEPTH_MAX", objects.OBJECT_DEPTH_MAX)
         for key, member in content.items():
             if path is not None and path.plain:
                 below = path.child(key)
@@ -48,14 +43,14 @@ class ObjectWalk:
     def _member(self, path: ElementPath, member: Any, before: str = "") -> Iterator[Slot]:
         if isinstance(member, list):
             yield from self._items(path, member, before)
-        elif isinstance(member, dict) and not is_typed(member):
+        elif isinstance(member, dict) and not objects.is_typed(member):
             yield from self.slots(member, path)
         else:
             yield path.text(1, _scalar(path.plain, member), alone=True)
 
     def _items(self, path: ElementPath, items: list[Any], before: str) -> Iterator[Slot]:
-        if path.depth > OBJECT_DEPTH_MAX:
-            raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
+        if path.depth > objects.OBJECT_DEPTH_MAX:
+            raise LimitError("OBJECT_DEPTH_MAX", objects.OBJECT_DEPTH_MAX)
         if len(items) > 1 and (
             path.plain in self.repeated or len(self.repeated) < REPEATED_NAMES_MAX
         ):
@@ -73,7 +68,7 @@ def _scalar(name: str, member: Any) -> Any:
     if not isinstance(member, dict):
         return member
     try:
-        return value_of_json(member)
+        return objects.value_of_json(member)
     except ValueError as error:
         raise InvalidNotificationError(name, dict(member), f"expected {error}") from None
 
@@ -108,14 +103,14 @@ def shape_of_content(content: Any, names: Iterator[Named], holds: Callable[[str]
     """Returns content without the scalars that attributes hold; `holds` gives their values."""
     if isinstance(content, list):
         return [shape_of_content(each, names, holds) for each in content]
-    if isinstance(content, dict) and not is_typed(content):
+    if isinstance(content, dict) and not objects.is_typed(content):
         return {key: shape_of_content(each, names, holds) for key, each in content.items()}
     held = holds(next(names).name)
     if held is DROPPED:
         return _encode(None)
     if held is MISSING or type(held) is tuple or type(held) is list:
         return _encode(content)
-    shown = json_value(held)
+    shown = objects.json_value(held)
     return None if shown == content and type(shown) is type(content) else _encode(content)
 
 
@@ -137,4 +132,4 @@ def filled(shape: Any, value: Callable[[], Any]) -> Any:
     held = value()
     if held is MISSING and shape is None:
         raise InputError("notification", LACKING)
-    return json_value(held) if shape is None else _decode(shape)
+    return objects.json_value(held) if shape is None else _decode(shape)

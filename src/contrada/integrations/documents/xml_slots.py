@@ -12,15 +12,9 @@ from typing import Final, TypeAlias
 from lxml import etree
 
 from contrada.errors import LimitError
+from contrada.integrations.documents import element_tree as trees
 from contrada.integrations.documents.document_limits import DocumentLimits
-from contrada.integrations.documents.element_tree import (
-    DOCUMENT_DEPTH_MAX,
-    XML_BLANKS,
-    XmlNode,
-    attributes_of,
-    element_name,
-    entity_error,
-)
+from contrada.integrations.documents.element_tree import XmlNode
 from contrada.integrations.documents.naming_strategies import Slot, escaped
 
 ElementContent: TypeAlias = list[str | XmlNode] | XmlNode
@@ -93,15 +87,15 @@ class Walk:
 
         Raises LimitError and ParseError.
         """
-        if path.depth > DOCUMENT_DEPTH_MAX:
-            raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
-        attributes = attributes_of(node) if node.attrib else {}
+        if path.depth > trees.DOCUMENT_DEPTH_MAX:
+            raise LimitError("DOCUMENT_DEPTH_MAX", trees.DOCUMENT_DEPTH_MAX)
+        attributes = trees.attributes_of(node) if node.attrib else {}
         for name, value in attributes.items():
-            if text := value.strip(XML_BLANKS):
+            if text := value.strip(trees.XML_BLANKS):
                 yield path.attribute(name, text)
         if items is None:
             items = content_of(node)
-        names = [element_name(each) for each in items if not isinstance(each, list)]
+        names = [trees.element_name(each) for each in items if not isinstance(each, list)]
         counts = Counter(names)
         if len(counts) < len(names):
             for name, count in counts.items():
@@ -116,7 +110,7 @@ class Walk:
                     number += 1
                     yield path.text(number, text, alone=texts == 1)
                 continue
-            name = element_name(each)
+            name = trees.element_name(each)
             seen[name] += 1
             alone = counts[name] == 1 and name not in attributes
             yield from self.slots(each, path.child(name, seen[name], alone=alone))
@@ -146,9 +140,9 @@ class Walk:
 
 def adds(node: XmlNode, entries: str) -> bool:
     """Whether a child adds something to entries beside it: a leaf with values that is no entry."""
-    if any(isinstance(child.tag, str) for child in node) or element_name(node) == entries:
+    if any(isinstance(child.tag, str) for child in node) or trees.element_name(node) == entries:
         return False
-    return any(value.strip(XML_BLANKS) for value in (*node.attrib.values(), *node.itertext()))
+    return any(value.strip(trees.XML_BLANKS) for value in (*node.attrib.values(), *node.itertext()))
 
 
 def content_of(node: XmlNode, until: XmlNode | None = None) -> list[ElementContent]:
@@ -170,7 +164,7 @@ def content_of(node: XmlNode, until: XmlNode | None = None) -> list[ElementConte
         elif tag is etree.PI:
             run.append(child)
         elif tag is not etree.Comment:
-            raise entity_error(child)
+            raise trees.entity_error(child)
         if child.tail:
             run.append(child.tail)
     if run:
@@ -182,8 +176,8 @@ def text_of_run(run: list[str | XmlNode]) -> str:
     """Returns the text between two elements, without the blanks around it."""
     first = run[0]
     if len(run) == 1 and isinstance(first, str):
-        return first.strip(XML_BLANKS)
-    return "".join(each for each in run if isinstance(each, str)).strip(XML_BLANKS)
+        return first.strip(trees.XML_BLANKS)
+    return "".join(each for each in run if isinstance(each, str)).strip(trees.XML_BLANKS)
 
 
 def outermost_repeated(root: XmlNode) -> str | None:
@@ -199,7 +193,7 @@ def outermost_repeated(root: XmlNode) -> str | None:
         for node in level:
             children = [child for child in node if isinstance(child.tag, str)]
             below += children
-            for name, count in Counter(map(element_name, children)).items():
+            for name, count in Counter(map(trees.element_name, children)).items():
                 if count > 1:
                     most[name] = max(count, most[name])
         if most:

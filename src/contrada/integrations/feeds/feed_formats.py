@@ -19,13 +19,8 @@ import msgspec
 from lxml import etree
 
 from contrada.errors import InputError, LimitError, ParseError
+from contrada.integrations.documents import element_tree as trees
 from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
-from contrada.integrations.documents.element_tree import (
-    XML_BLANKS,
-    attributes_of,
-    element_name,
-    parsed,
-)
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 
@@ -98,7 +93,7 @@ def read_feed(
 def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[DamagedPiece, ...]]:
     """Returns the root of the intact part of a document, and the damaged pieces."""
     try:
-        return parsed(data), ()
+        return trees.parsed(data), ()
     except ParseError:
         written = _WRITTEN.search(data)
         name = entries or (written.group(1).decode() if written else "")
@@ -146,15 +141,19 @@ def _entries(
     format_name = local if local in _ENTRIES else "xml"
     if entries is not None:
         named = root.iter("{*}" + entries.rpartition(":")[2])
-        return format_name, entries, _outermost(e for e in named if element_name(e) == entries)
+        return (
+            format_name,
+            entries,
+            _outermost(e for e in named if trees.element_name(e) == entries),
+        )
     if local == "alert":
         return local, None, [root]
     if format_name == "xml":
         reason = f"found the root {local!r}, which is no feed's; say which elements are entries"
         raise InputError(source, reason)
     found = _outermost(root.iter("{*}" + _ENTRIES[local]))
-    name = element_name(found[0]) if found else _ENTRIES[local]
-    return format_name, name, [each for each in found if element_name(each) == name]
+    name = trees.element_name(found[0]) if found else _ENTRIES[local]
+    return format_name, name, [each for each in found if trees.element_name(each) == name]
 
 
 def _outermost(nodes: Iterable[etree._Element]) -> list[etree._Element]:
@@ -213,11 +212,11 @@ def _at_path(node: etree._Element, path: str) -> list[str]:
     """Returns the text of the first element or attribute on a path of written names."""
     name, dot, rest = path.partition(".")
     if not dot:
-        for written, value in attributes_of(node).items():
+        for written, value in trees.attributes_of(node).items():
             if written == name:
-                return _some(value.strip(XML_BLANKS))
+                return _some(value.strip(trees.XML_BLANKS))
     for child in node.iterchildren("*"):
-        if element_name(child) == name:
+        if trees.element_name(child) == name:
             found = _at_path(child, rest) if dot else _some(_text(child.text))
             if found:
                 return found
@@ -240,7 +239,7 @@ def _content(node: etree._Element) -> list[Any]:
 
 
 def _text(text: str | None) -> str:
-    return (text or "").strip(XML_BLANKS)
+    return (text or "").strip(trees.XML_BLANKS)
 
 
 def _digest(of: list[Any]) -> str:

@@ -19,23 +19,9 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from contrada.errors import InvalidValueError
-from contrada.integrations.dialects.cesql.cesql_values import (
-    INTEGER_FIRST,
-    INTEGER_LAST,
-    Interruption,
-    Type,
-    as_string,
-    cast_to,
-    time_text,
-)
+from contrada.integrations.dialects.cesql import cesql_values as cesql
+from contrada.integrations.dialects.cesql import like_patterns as patterns
 from contrada.integrations.dialects.cesql.expression_tree import CesqlValue
-from contrada.integrations.dialects.cesql.like_patterns import (
-    characters_of,
-    is_like,
-    literal_of,
-    shortest_like,
-    texts_like,
-)
 from contrada.model.algebra import sets
 from contrada.model.algebra.value_set import ABSENT, EVERYTHING, NOTHING, PRESENT, ValueSet, union
 from contrada.model.domains import line
@@ -97,7 +83,9 @@ def one_of(elements: Sequence[CesqlValue | None]) -> TruthSets:
     true, false = NOTHING, NOTHING
     for kind, domain in _DOMAINS.items():
         values = _cast_all(kind, elements)
-        equal = union(map(_with_text, values) if kind is Type.STRING else map(sets.eq, values))
+        equal = union(
+            map(_with_text, values) if kind is cesql.Type.STRING else map(sets.eq, values)
+        )
         true |= equal & domain
         if len(values) == len(elements):
             false |= domain - equal
@@ -106,11 +94,11 @@ def one_of(elements: Sequence[CesqlValue | None]) -> TruthSets:
 
 def like(pattern: str) -> TruthSets:
     """Returns the truth of an attribute, cast to a String, being like a pattern."""
-    literal = literal_of(pattern)
+    literal = patterns.literal_of(pattern)
     if literal is not None:
         return equal_to_text(literal)
-    texts = texts_like(pattern)
-    true = texts | union(sets.eq(value) for value in _ODD if is_like(_ODD[value], pattern))
+    texts = patterns.texts_like(pattern)
+    true = texts | union(sets.eq(value) for value in _ODD if patterns.is_like(_ODD[value], pattern))
     false = PRESENT - true
     exact = True
     for shape in _SHAPES:
@@ -136,14 +124,19 @@ class _DomainTexts(NamedTuple):
 
     def has_like(self, pattern: str, like: ValueSet) -> bool:
         """Whether one of these texts matches the pattern, given with its set `like`."""
-        shortest = shortest_like(pattern)
-        if len(shortest) > self.characters_max or not characters_of(pattern) <= self.characters:
+        shortest = patterns.shortest_like(pattern)
+        if (
+            len(shortest) > self.characters_max
+            or not patterns.characters_of(pattern) <= self.characters
+        ):
             return False
         return self.texts.contains(shortest) or self.texts.meets(like)
 
     def is_like(self, pattern: str, like: ValueSet) -> bool:
         """Whether all of these texts match it."""
-        return all(is_like(each, pattern) for each in self.examples) and self.texts.issubset(like)
+        return all(
+            patterns.is_like(each, pattern) for each in self.examples
+        ) and self.texts.issubset(like)
 
 
 _TIMES_SHOWN: Final = ("2000-01-01T00:00:00Z", "1999-12-31T23:59:59.999999Z")
@@ -163,29 +156,29 @@ _ODD: Final[dict[Value, str]] = {True: "true", False: "false", None: "null", mat
 """The few values outside of these domains, and their texts."""
 
 _DOMAINS: Final = {
-    Type.BOOLEAN: BOOLEANS,
-    Type.INTEGER: NUMBERS,
-    Type.STRING: PRESENT - BOOLEANS - NUMBERS,
+    cesql.Type.BOOLEAN: BOOLEANS,
+    cesql.Type.INTEGER: NUMBERS,
+    cesql.Type.STRING: PRESENT - BOOLEANS - NUMBERS,
 }
 """The values of each type."""
 
 
-def _cast_all(kind: Type, elements: Sequence[CesqlValue | None]) -> list[CesqlValue]:
+def _cast_all(kind: cesql.Type, elements: Sequence[CesqlValue | None]) -> list[CesqlValue]:
     """Returns the elements cast to a type, up to the first error."""
     values: list[CesqlValue] = []
     for element in elements:
         try:
             if element is None:
                 break
-            values.append(cast_to(kind, element))
-        except Interruption:
+            values.append(cesql.cast_to(kind, element))
+        except cesql.Interruption:
             break
     return values
 
 
 def _with_text(value: CesqlValue) -> ValueSet:
     """Returns the values with this text as a String: itself, a Boolean, a number, a time."""
-    text = as_string(value)
+    text = cesql.as_string(value)
     odd = [odd for odd in _ODD if _ODD[odd] == text]
     return sets.in_(text, *odd, *_numbers_with(text), *_times_with(text))
 
@@ -198,7 +191,7 @@ def _numbers_with(text: str) -> list[Value]:
     except InvalidValueError:
         return []
     assert isinstance(number, int | float)
-    return [number] if as_string(number) == text else []
+    return [number] if cesql.as_string(number) == text else []
 
 
 def _times_with(text: str) -> list[Value]:
@@ -208,13 +201,13 @@ def _times_with(text: str) -> list[Value]:
         time = datetime.fromisoformat(text)
     except ValueError:
         return []
-    return [time] if time_text(time_us_of(time)) == text else []
+    return [time] if cesql.time_text(time_us_of(time)) == text else []
 
 
 def _integers(operator: str, constant: int) -> ValueSet:
     """Returns the values that, cast to an Integer, compare like this with a constant."""
-    low = {"=": constant, ">": constant + 1, ">=": constant}.get(operator, INTEGER_FIRST)
-    high = {"=": constant, "<": constant - 1, "<=": constant}.get(operator, INTEGER_LAST)
+    low = {"=": constant, ">": constant + 1, ">=": constant}.get(operator, cesql.INTEGER_FIRST)
+    high = {"=": constant, "<": constant - 1, "<=": constant}.get(operator, cesql.INTEGER_LAST)
     numbers = NUMBERS & sets.OPERATORS[operator](constant)
     booleans = (sets.eq(b) for b in (True, False) if low <= b <= high)
     return union((numbers, *booleans, integer_texts(low, high)))
@@ -261,7 +254,7 @@ def _digits_of_length(low: str, high: str) -> str:
     return "|".join(shapes)
 
 
-INTEGER: Final = union((BOOLEANS, NUMBERS, integer_texts(INTEGER_FIRST, INTEGER_LAST)))
+INTEGER: Final = union((BOOLEANS, NUMBERS, integer_texts(cesql.INTEGER_FIRST, cesql.INTEGER_LAST)))
 """The values that cast to an Integer."""
 
 IS_INTEGER: Final = TruthSets(INTEGER, PRESENT - INTEGER, PRESENT)

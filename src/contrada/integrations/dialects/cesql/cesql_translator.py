@@ -27,15 +27,7 @@ from contrada.integrations.dialects.cesql import cesql_values as values
 from contrada.integrations.dialects.cesql import expression_tree as tree
 from contrada.integrations.dialects.cesql.cesql_parser import parse
 from contrada.integrations.dialects.cesql.evaluation import evaluate_keys, holds, holds_for, returns
-from contrada.integrations.dialects.kleene import (
-    ALWAYS,
-    Bound,
-    Truth,
-    all_of,
-    any_of,
-    filters_of,
-    member,
-)
+from contrada.integrations.dialects.kleene import Bound, Truth
 from contrada.model.algebra import boxes, sets
 from contrada.model.algebra.expression import MIRRORED
 from contrada.model.algebra.filter import Filter, FilterSet, filter_set
@@ -121,11 +113,11 @@ def translate(expression: tree.Expression, name: str = "") -> Rule:
     parts = list(_conjuncts(expression, True))
     bounds = [outcome(part).when(wanted) for part, wanted in parts]
     # The bounds that become filters; if all are too many, the small ones.
-    sizes = [filters_of(bound.condition) for bound in bounds]
+    sizes = [kleene.filters_of(bound.condition) for bound in bounds]
     order = sorted(range(len(bounds)), key=sizes.__getitem__)
     products = accumulate((sizes[place] for place in order), operator.mul)
     kept = {place for place, size in zip(order, products, strict=True) if size <= CESQL_FILTERS_MAX}
-    filters = filter_set(all_of(bounds[place] for place in kept).condition)
+    filters = filter_set(kleene.all_of(bounds[place] for place in kept).condition)
     residue_parts = [
         part if wanted else tree.Not(part)
         for place, (part, wanted) in enumerate(parts)
@@ -278,9 +270,9 @@ def _needs(expression: tree.Expression, kind: values.Type | None = None) -> Boun
     asked: list[tuple[tree.Expression, values.Type | None]]
     match expression:
         case tree.Attribute(name):
-            return member(name, _CASTABLE[kind])
+            return kleene.member(name, _CASTABLE[kind])
         case tree.Exists():
-            return ALWAYS
+            return kleene.ALWAYS
         case tree.Logic("XOR", operands):
             asked = [(each, values.Type.BOOLEAN) for each in operands]
         case tree.Logic(_, (operand, *_)) | tree.Not(operand):
@@ -293,7 +285,7 @@ def _needs(expression: tree.Expression, kind: values.Type | None = None) -> Boun
             asked = [(each, _parameter(name, arguments, at)) for at, each in enumerate(arguments)]
         case _:
             asked = [(each, None) for each in tree.parts_of(expression)[:2]]
-    return all_of([_needs(each, kind) for each, kind in asked])
+    return kleene.all_of([_needs(each, kind) for each, kind in asked])
 
 
 _CASTABLE: Final = {
@@ -327,8 +319,11 @@ def _check_functions(expression: tree.Expression) -> None:
 
 def _of_sets(name: str, sets: cesql_casts.TruthSets) -> Truth:
     """Returns the truth of a condition on one attribute."""
-    true, false = member(name, sets.true, sets.exact), member(name, sets.false, sets.exact)
-    return Truth(true, false, member(name, sets.defined))
+    true, false = (
+        kleene.member(name, sets.true, sets.exact),
+        kleene.member(name, sets.false, sets.exact),
+    )
+    return Truth(true, false, kleene.member(name, sets.defined))
 
 
 def _loosely(bound: Bound) -> Truth:
@@ -345,9 +340,11 @@ def _conjunction(truths: Sequence[Truth]) -> Truth:
     first = truths[0]
     defined = [each.defined for each in truths]
     falses = [each.false for each in truths]
-    true = _first_small(all_of([each.true for each in truths]), first.true.loose())
-    false = _first_small(_first_of(falses, defined), any_of(falses).loose(), first.defined.loose())
-    either = _first_small(any_of([false, all_of(defined)]), first.defined.loose())
+    true = _first_small(kleene.all_of([each.true for each in truths]), first.true.loose())
+    false = _first_small(
+        _first_of(falses, defined), kleene.any_of(falses).loose(), first.defined.loose()
+    )
+    either = _first_small(kleene.any_of([false, kleene.all_of(defined)]), first.defined.loose())
     return Truth(true, false, either)
 
 
@@ -358,14 +355,16 @@ def _disjunction(truths: Sequence[Truth]) -> Truth:
 
 def _exclusive(truths: Sequence[Truth]) -> Truth:
     """Returns the truth of XOR, which evaluates all operands."""
-    defined = _first_small(all_of([each.defined for each in truths]), truths[0].defined.loose())
+    defined = _first_small(
+        kleene.all_of([each.defined for each in truths]), truths[0].defined.loose()
+    )
     if len(truths) > CESQL_XOR_OPERANDS_MAX:
         return _loosely(defined)
     true, false = truths[0].true, truths[0].false
     for each in truths[1:]:
         true, false = (
-            any_of([all_of([true, each.false]), all_of([false, each.true])]),
-            any_of([all_of([true, each.true]), all_of([false, each.false])]),
+            kleene.any_of([kleene.all_of([true, each.false]), kleene.all_of([false, each.true])]),
+            kleene.any_of([kleene.all_of([true, each.true]), kleene.all_of([false, each.false])]),
         )
         if not _is_small(true):
             return _loosely(defined)
@@ -378,7 +377,7 @@ def _first_small(*bounds: Bound) -> Bound:
 
 
 def _is_small(bound: Bound) -> bool:
-    return bound.size <= CESQL_PARTS_MAX and filters_of(bound.condition) <= CESQL_FILTERS_MAX
+    return bound.size <= CESQL_PARTS_MAX and kleene.filters_of(bound.condition) <= CESQL_FILTERS_MAX
 
 
 def _first_of(bounds: Sequence[Bound], defined: Sequence[Bound]) -> Bound:
@@ -387,11 +386,11 @@ def _first_of(bounds: Sequence[Bound], defined: Sequence[Bound]) -> Bound:
     A result that is too large is not completed, as it will not be used.
     """
     found: list[Bound] = []
-    before, size = ALWAYS, 0
+    before, size = kleene.ALWAYS, 0
     for bound, either in zip(bounds, defined, strict=True):
-        found.append(all_of([before, bound]))
+        found.append(kleene.all_of([before, bound]))
         size += found[-1].size
         if size > CESQL_PARTS_MAX:
             return found[-1]._replace(size=size)
-        before = all_of([before, either])
-    return any_of(found)
+        before = kleene.all_of([before, either])
+    return kleene.any_of(found)

@@ -20,16 +20,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from contrada.integrations.dialects.cesql.expression_tree import CesqlValue
-from contrada.model.domains.values import (
-    ABSENT,
-    BOOL,
-    DOMAIN_NAMES,
-    NUMBER,
-    TEXT,
-    TIME,
-    Key,
-    datetime_of,
-)
+from contrada.model.domains import values as domains
+from contrada.model.domains.values import Key
 
 INTEGER_FIRST: Final = -(2**31)
 INTEGER_LAST: Final = 2**31 - 1
@@ -144,20 +136,20 @@ def value_in(event: EventKeys, name: str) -> CesqlValue:
     if len(keys) > 1:
         raise Interruption(ErrorKind.GENERIC, f"attribute {name} has {len(keys)} values")
     domain, comparable = keys[0]
-    if domain == TEXT:
+    if domain == domains.TEXT:
         assert isinstance(comparable, bytes)
         return comparable.decode(errors="surrogateescape")
-    if domain in (NUMBER, BOOL):
+    if domain in (domains.NUMBER, domains.BOOL):
         assert not isinstance(comparable, bytes)
         return comparable
-    if domain == TIME:
+    if domain == domains.TIME:
         assert isinstance(comparable, int)
         return time_text(comparable)
-    if domain == ABSENT:
+    if domain == domains.ABSENT:
         raise Interruption(ErrorKind.MISSING_ATTRIBUTE, f"the event has no attribute {name}")
-    return DOMAIN_NAMES[domain]
+    return domains.DOMAIN_NAMES[domain]
 
 
 def time_text(time_us: int) -> str:
     """Returns a time as RFC 3339 in UTC, with microseconds unless they are 0."""
-    return datetime_of(time_us).isoformat().removesuffix("+00:00") + "Z"
+    return domains.datetime_of(time_us).isoformat().removesuffix("+00:00") + "Z"

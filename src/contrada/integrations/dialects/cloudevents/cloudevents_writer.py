@@ -9,12 +9,8 @@ from typing import Any, Final
 
 from contrada.errors import RefusedRuleError
 from contrada.integrations.dialects import cesql
+from contrada.integrations.dialects.cloudevents import subscription_filters
 from contrada.integrations.dialects.cloudevents.cloudevent_json import DATA, NAME, TEXTS
-from contrada.integrations.dialects.cloudevents.subscription_filters import (
-    INTEGERS,
-    accepted_values,
-    refuse,
-)
 from contrada.integrations.dialects.text_parts import NoPartsError, text_parts
 from contrada.model.algebra import sets
 from contrada.model.algebra.filter import Filter, FilterSet
@@ -26,7 +22,7 @@ UNSAYABLE_NAME: Final = "no attribute of a CloudEvent has this name"
 MATCHES_NOTHING: Final = "no event matches"
 
 _TEXT: Final = sets.prefix("") | ABSENT
-_ANY: Final = _TEXT | sets.in_(True, False) | INTEGERS
+_ANY: Final = _TEXT | sets.in_(True, False) | subscription_filters.INTEGERS
 _DIALECTS: Final = {"=": "exact", "prefix": "prefix", "suffix": "suffix"}
 
 
@@ -38,7 +34,7 @@ def filters_of(filters: Filter | FilterSet) -> list[dict[str, Any]]:
     members = (filters,) if isinstance(filters, Filter) else filters.filters
     conditions = [_conjunction(each) for each in members if not each.is_empty]
     if not conditions:
-        refuse(MATCHES_NOTHING, str(filters), "")
+        subscription_filters.refuse(MATCHES_NOTHING, str(filters), "")
     if len(conditions) == 1:
         return conditions[0]
     if not all(conditions):
@@ -50,7 +46,7 @@ def _conjunction(member: Filter) -> list[dict[str, Any]]:
     conditions: list[dict[str, Any]] = []
     for name, values in member.sets.items():
         if not NAME.fullmatch(name) or name == DATA:
-            refuse(UNSAYABLE_NAME, name, name)
+            subscription_filters.refuse(UNSAYABLE_NAME, name, name)
         possible = _TEXT if name in TEXTS else _ANY
         outside = possible - values
         if not outside.is_empty:
@@ -66,7 +62,7 @@ def _attribute(name: str, inside: ValueSet, outside: ValueSet) -> dict[str, Any]
     try:
         return _negation(name, outside)
     except (NoPartsError, RefusedRuleError):
-        refuse(UNSAYABLE, str(inside), name)
+        subscription_filters.refuse(UNSAYABLE, str(inside), name)
 
 
 def _negation(name: str, outside: ValueSet) -> dict[str, Any]:
@@ -93,7 +89,7 @@ def _alternatives(name: str, values: ValueSet) -> dict[str, Any]:
     parts = [(_DIALECTS.get(part.operator, ""), part.text) for part in text_parts(values)]
     if not parts or not all(dialect and text for dialect, text in parts):
         raise NoPartsError
-    conditions = [accepted_values(name, *part) for part in parts]
+    conditions = [subscription_filters.accepted_values(name, *part) for part in parts]
     if union(each for each in conditions if each is not None) != values or None in conditions:
         raise NoPartsError
     return _join("any", [{dialect: {name: text}} for dialect, text in parts])

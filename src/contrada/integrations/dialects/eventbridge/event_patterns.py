@@ -24,20 +24,12 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from contrada.errors import (
-    ContradaError,
-    EncodingError,
-    InvalidNameError,
-    LimitError,
-    RefusedRuleError,
-)
+from contrada import errors
+from contrada.errors import ContradaError, LimitError, RefusedRuleError
+from contrada.integrations.dialects.eventbridge import eventbridge_operators as operators
 from contrada.integrations.dialects.eventbridge import eventbridge_refusals as refusals
 from contrada.integrations.dialects.eventbridge.array_residue import residue_of
 from contrada.integrations.dialects.eventbridge.eventbridge_events import notifications
-from contrada.integrations.dialects.eventbridge.eventbridge_operators import (
-    OPERATOR_NAMES,
-    accepted_values,
-)
 from contrada.integrations.dialects.eventbridge.eventbridge_refusals import refuse
 from contrada.integrations.dialects.json_text import check_depth, decode_json, json_lines
 from contrada.model.algebra.expression import And, Formula, Member, Or
@@ -123,7 +115,7 @@ def _decode(text: object) -> Any:
         refuse(refusals.NO_OBJECT, text, "")
     try:
         return decode_json(text, exact=True)
-    except EncodingError as error:
+    except errors.EncodingError as error:
         raise RefusedRuleError(refusals.DIALECT, refusals.NOT_JSON, error.reason) from None
 
 
@@ -162,13 +154,13 @@ class _EventPatternReader:
             name = f"{prefix}{step}"
             if self._relations and step == OR_WORD:
                 parts.append(self._alternatives(inner, prefix, depth + 1))
-            elif in_or and step in OPERATOR_NAMES:
+            elif in_or and step in operators.OPERATOR_NAMES:
                 raise _NoRelationError(step, prefix[:-1])
             elif isinstance(inner, dict):
                 parts += self.conjunction(inner, f"{name}.", depth + 1, in_or=in_or).parts
             elif isinstance(inner, list):
                 self._add_name(name)
-                parts.append(Member(name, accepted_values(inner, name)))
+                parts.append(Member(name, operators.accepted_values(inner, name)))
             else:
                 refuse(refusals.FIELD, inner, name)
         return And(tuple(parts))
@@ -192,7 +184,7 @@ class _EventPatternReader:
     def _add_name(self, name: str) -> None:
         try:
             check_user_name(name)
-        except InvalidNameError as error:
+        except errors.InvalidNameError as error:
             refuse(refusals.NAME, error.reason, name)
         if name in self._named:
             refuse(refusals.TWICE, name, name)

@@ -20,19 +20,15 @@ from contrada.integrations.dialects.text_parts import NoPartsError, TextPart, te
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.value_set import PRESENT, ValueSet
 from contrada.model.domains import line
+from contrada.model.domains import values as domains
 from contrada.model.domains.line import Cut, Cuts
-from contrada.model.domains.values import (
-    ABSENT_KEY,
-    BOOL,
-    NULL_KEY,
-    NUMBER,
-    is_system_name,
-    predecessor,
-)
 
-_ALL_NUMBERS: Final = line.interval((NUMBER,), (NUMBER + 1,))
-_BOOLS: Final = ((BOOL, False), (BOOL, True))
-_INFINITIES: Final = (line.point((NUMBER, -math.inf)), line.point((NUMBER, math.inf)))
+_ALL_NUMBERS: Final = line.interval((domains.NUMBER,), (domains.NUMBER + 1,))
+_BOOLS: Final = ((domains.BOOL, False), (domains.BOOL, True))
+_INFINITIES: Final = (
+    line.point((domains.NUMBER, -math.inf)),
+    line.point((domains.NUMBER, math.inf)),
+)
 
 
 def pattern_of(filters: Filter | FilterSet) -> dict[str, Any]:
@@ -54,7 +50,7 @@ def _pattern(member: Filter, *, in_or: bool) -> dict[str, Any]:
     for name, values in member.sets.items():
         steps = name.split(".")
         reserved = {OR_WORD, *OPERATOR_NAMES} if in_or else {OR_WORD}
-        if is_system_name(name) or not reserved.isdisjoint(steps):
+        if domains.is_system_name(name) or not reserved.isdisjoint(steps):
             refuse(refusals.UNSAYABLE_NAME, name, name)
         _put(pattern, steps, _field(values, name))
     if not pattern:
@@ -75,7 +71,7 @@ def _put(pattern: dict[str, Any], steps: list[str], field: list[Any]) -> None:
 
 def _field(values: ValueSet, name: str) -> list[Any]:
     """Returns the match expressions of a field, or refuses it."""
-    absence: list[Any] = [{"exists": False}] if values.holds(ABSENT_KEY) else []
+    absence: list[Any] = [{"exists": False}] if values.holds(domains.ABSENT_KEY) else []
     for write in (_all_but, _alternatives):
         with suppress(NoPartsError):
             expressions = absence + write(values & PRESENT)
@@ -88,7 +84,7 @@ def _field(values: ValueSet, name: str) -> list[Any]:
 def _alternatives(present: ValueSet) -> list[Any]:
     """Returns values and match expressions, one of which must accept."""
     cuts, _ = present.parts()
-    found: list[Any] = [None] if line.holds(cuts, NULL_KEY) else []
+    found: list[Any] = [None] if line.holds(cuts, domains.NULL_KEY) else []
     found += [key[1] for key in _BOOLS if line.holds(cuts, key)]
     found += _numbers(line.intersection(cuts, _ALL_NUMBERS))
     return found + [_expression(each) for each in _texts(present)]
@@ -98,7 +94,7 @@ def _all_but(present: ValueSet) -> list[Any]:
     """Returns everything, or one `anything-but` without texts of one kind or single numbers."""
     outside = PRESENT - present
     cuts, _ = outside.parts()
-    if any(line.holds(cuts, key) for key in (NULL_KEY, *_BOOLS)):
+    if any(line.holds(cuts, key) for key in (domains.NULL_KEY, *_BOOLS)):
         raise NoPartsError
     numbers = _numbers(line.intersection(cuts, _ALL_NUMBERS))
     texts = _texts(outside)
@@ -161,11 +157,11 @@ def _range(start: Cut, end: Cut) -> list[Any]:
     bounds: list[Any] = []
     if len(start) == 2:
         first = _number(start)
-        if len(end) == 2 and predecessor(_number(end)) == first:
+        if len(end) == 2 and domains.predecessor(_number(end)) == first:
             return [first]
-        bounds += _bound((">=", first), (">", predecessor(first)))
+        bounds += _bound((">=", first), (">", domains.predecessor(first)))
     if len(end) == 2:
-        bounds += _bound(("<=", predecessor(_number(end))), ("<", _number(end)))
+        bounds += _bound(("<=", domains.predecessor(_number(end))), ("<", _number(end)))
     return [{"numeric": bounds}] if bounds else [{"numeric": ["<", 0]}, {"numeric": [">=", 0]}]
 
 
