@@ -35,22 +35,24 @@ class Advertisement(HeldProduct):
     ) -> None:
         if isinstance(constraints, str):
             self._hold(notation.parse_as(Advertisement, constraints).sides)
-        else:
-            self._hold(check_sets(_unite_lists(constraints)))
+            return
+        united: dict[str, ValueSet | Value | Iterable[Value]] = {}
+        for name, given in check_mapping(constraints).items():
+            united[name] = given
+            if isinstance(given, list | tuple) and any(isinstance(e, ValueSet) for e in given):
+                united[name] = union(check_sets({f"{i}": e for i, e in enumerate(given)}).values())
+        self._hold(check_sets(united))
 
     @staticmethod
     def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
         """Returns the sets with *absent* added, without those that equal the default."""
         advertised: dict[str, ValueSet] = {}
         for name in sorted(sets):
+            whole, value_set = ABSENT, sets[name] | ABSENT
             if name in ENVELOPE_SETS:
-                value_set = within_universe(name, sets[name])
-                if value_set != universe(name):
-                    advertised[name] = value_set
-            else:
-                value_set = sets[name] | ABSENT
-                if value_set != ABSENT:
-                    advertised[name] = value_set
+                whole, value_set = universe(name), within_universe(name, sets[name])
+            if value_set != whole:
+                advertised[name] = value_set
         return advertised
 
     default: ClassVar[ValueSet] = ABSENT
@@ -91,17 +93,3 @@ class Query(HeldProduct):
     def to_filters(self) -> Filter:
         """The filter that matches the items which answer, so that services accept a query."""
         return Filter.of_sets(self.sides)
-
-
-def _unite_lists(
-    constraints: Mapping[str, ValueSet | Value | Iterable[ValueSet | Value]],
-) -> dict[str, ValueSet | Value | Iterable[Value]]:
-    """Replaces each list of sets by their union."""
-    united: dict[str, ValueSet | Value | Iterable[Value]] = {}
-    for name, given in check_mapping(constraints).items():
-        if isinstance(given, list | tuple) and any(isinstance(each, ValueSet) for each in given):
-            sets = check_sets({f"{i}": each for i, each in enumerate(given)})
-            united[name] = union(sets.values())
-        else:
-            united[name] = given
-    return united

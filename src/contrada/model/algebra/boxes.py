@@ -5,10 +5,6 @@ attribute in turn, the part outside the other on this attribute and inside on th
 This decides whether a union of filters covers a filter, and finds a notification that it does not
 cover. Both hold for attributes with several values: a notification matches a box if one choice of
 its values is a point of the box, and the pieces have the points of the box.
-
-First, parts that do not meet the box are dropped, and sides of the others that contain the box's
-side; parts that differ in one attribute are merged. Then each step removes the part that cuts the
-box into the fewest pieces.
 """
 
 from collections import Counter
@@ -137,9 +133,11 @@ def extend_box(box: Box, default: ValueSet, parts: Sequence[Product]) -> Box:
 def subtract_boxes(
     box: Box, parts: Sequence[Box], asking: BoxRelations | None = None
 ) -> Iterator[Box]:
-    """Yields the disjoint boxes that remain when all parts are removed.
+    """Yields the disjoint boxes that remain when all parts are removed, lazily.
 
-    Lazy. Raises LimitError after `BOX_WORK_MAX` steps, or beyond the limits of `asking`.
+    Parts that do not meet the box are dropped, and others merged that differ in one attribute. Then
+    each step removes the part that cuts the box into the fewest pieces. Raises LimitError after
+    `BOX_WORK_MAX` steps, or beyond the limits of `asking`.
     """
     asking = asking or BoxRelations()
     waiting: list[tuple[Box, Sequence[Box]]] = [
@@ -155,21 +153,16 @@ def subtract_boxes(
         if not near:
             yield box
         elif all(near):  # else a part has no side left that cuts: it holds the whole piece
-            pieces = _group_parts(box, near, asking) or [*_subtract_one(box, near, asking)]
+            pieces = _group_parts(box, near, asking)
+            if not pieces:
+                first = min(near, key=len)  # it leaves one piece for each of its sides, at most
+                # The first cut makes all later pieces narrow, so it uses the side that most parts
+                # share: narrow pieces are apart from more of them.
+                common = Counter(name for part in near for name in part)
+                cut = {name: first[name] for name in sorted(first, key=lambda name: -common[name])}
+                rest = [part for part in near if part is not first]
+                pieces = [(piece, rest) for piece in subtract_box(box, cut, asking)]
             waiting += reversed(pieces)  # the last is popped first, so the first piece is next
-
-
-def _subtract_one(
-    box: Box, parts: Sequence[Box], asking: BoxRelations
-) -> Iterator[tuple[Box, Sequence[Box]]]:
-    """Returns the boxes that remain without one part, each with the other parts."""
-    first = min(parts, key=len)  # it leaves one piece for each of its sides, at most
-    # The first cut makes all later pieces narrow, so it uses the side that most parts share:
-    # narrow pieces are apart from more of them.
-    common = Counter(name for part in parts for name in part)
-    cut = {name: first[name] for name in sorted(first, key=lambda name: -common[name])}
-    rest = [part for part in parts if part is not first]
-    return ((piece, rest) for piece in subtract_box(box, cut, asking))
 
 
 def _group_parts(
@@ -245,19 +238,18 @@ def form(box: Box) -> Form:
 
 def _touching_parts(box: Box, parts: Iterable[Box], asking: BoxRelations) -> list[Box]:
     """Returns the parts that touch the box, each without the sides that contain the box's."""
-    return [near for part in parts if (near := _cutting_sides(box, part, asking)) is not None]
-
-
-def _cutting_sides(box: Box, part: Box, asking: BoxRelations) -> Box | None:
-    """Returns the sides of a part that cut a box; None where they are apart."""
-    cutting = {}
-    for name, side in part.items():
-        mine = box[name] if name in box else universe(name)
-        if not asking.inside(mine, side):
-            if asking.apart(mine, side):
-                return None
-            cutting[name] = side
-    return cutting
+    touching: list[Box] = []
+    for part in parts:
+        cutting = {}
+        for name, side in part.items():
+            mine = box[name] if name in box else universe(name)
+            if not asking.inside(mine, side):
+                if asking.apart(mine, side):
+                    break
+                cutting[name] = side
+        else:
+            touching.append(cutting)
+    return touching
 
 
 def _merge_along(name: str, members: list[Box]) -> list[Box]:
@@ -272,9 +264,7 @@ def _merge_along(name: str, members: list[Box]) -> list[Box]:
             groups.setdefault(rest, []).append(member)
         else:
             kept.append(member)
-    for group in groups.values():
-        if len(group) == 1:
-            kept += group
-        else:
-            kept.append({**group[0], name: union(member[name] for member in group)})
+    kept += [
+        {**group[0], name: union(member[name] for member in group)} for group in groups.values()
+    ]
     return kept

@@ -1,8 +1,7 @@
 """Conditions of `and`, `or` and `not` over attributes, and their conversion to unions of boxes.
 
-A member condition tests that an attribute's value is in a value set, which may include *absent*.
 Negation moves down to the members and complements their sets, so `not` of a member is true for an
-absent attribute unless the set includes *absent*.
+absent attribute unless its set includes *absent*.
 
 Invariant: a notification with one value per attribute is in one of the boxes exactly if the
 condition holds. One with several values is in a box if the condition holds for some choice of one
@@ -83,44 +82,34 @@ def conjunctions(condition: Formula) -> list[Sets]:
     Cost: the number of boxes, at most `CONJUNCTIONS_MAX`, and their sets, at most `MEMBERS_MAX`;
     beyond these, and beyond `boxes.FORMS_WORK_MAX`, LimitError is raised.
     """
-    return _Conjunctions().conjunctions(condition)
+    return _conjunctions(condition, {})
 
 
-class _Conjunctions:
-    """Computes the conjunctions of one condition; a repeated part is computed once."""
+def _conjunctions(condition: Formula, known: dict[int, list[Sets]]) -> list[Sets]:
+    """As `conjunctions`; a repeated part is computed once.
 
-    def __init__(self) -> None:
-        self._known: dict[int, list[Sets]] = {}
-        """By id: the condition that is read holds all its parts."""
-
-    def conjunctions(self, condition: Formula) -> list[Sets]:
-        """Returns conjunctions of which one holds exactly if the condition does."""
-        if isinstance(condition, Member):
-            return [{condition.name: condition.values}]
-        known = self._known.get(id(condition))
-        if known is None:
-            distinct = {id(part): part for part in _flatten_parts(condition)}.values()
-            parts = [self.conjunctions(part) for part in distinct]
-            known = _any_of(parts) if isinstance(condition, Or) else _all_of(parts)
-            self._known[id(condition)] = known
-        return known
+    `known` has the results by id: the condition that is read holds all its parts.
+    """
+    if isinstance(condition, Member):
+        return [{condition.name: condition.values}]
+    found = known.get(id(condition))
+    if found is None:
+        distinct = {id(part): part for part in _flatten_parts(condition)}.values()
+        parts = [_conjunctions(part, known) for part in distinct]
+        found = _any_of(parts) if isinstance(condition, Or) else _all_of(parts)
+        known[id(condition)] = found
+    return found
 
 
 def _flatten_parts(condition: And | Or) -> Iterator[Formula]:
     """Yields the parts, with those of a part of the same kind in its place."""
-    for given in condition.parts:
-        part = _unwrap(given)
+    for part in condition.parts:
+        while not isinstance(part, Member) and len(part.parts) == 1:
+            part = part.parts[0]
         if isinstance(part, Member) or not isinstance(part, type(condition)):
             yield part
         else:
             yield from _flatten_parts(part)
-
-
-def _unwrap(condition: Formula) -> Formula:
-    """Replaces a condition of a single part by that part."""
-    while not isinstance(condition, Member) and len(condition.parts) == 1:
-        condition = condition.parts[0]
-    return condition
 
 
 def _any_of(parts: Iterable[list[Sets]]) -> list[Sets]:
@@ -145,7 +134,10 @@ def _all_of(parts: list[list[Sets]]) -> list[Sets]:
         found = checked(_overlapping_less(certain, _without_idle(choices)))
     else:
         found = checked(_joined((certain, *chosen)) for chosen in product(*choices))
-    return [sets for sets in found if not _is_plainly_empty(sets)]
+    # Makes no decision, which could be costly.
+    return [
+        sets for sets in found if all(each.line or each.text is not None for each in sets.values())
+    ]
 
 
 def _without_idle(choices: list[list[Sets]]) -> list[list[Sets]]:
@@ -165,16 +157,15 @@ def _overlapping_less(certain: Sets, choices: list[list[Sets]]) -> Iterator[Sets
     which is subtracted. Of the other choices every alternative is used.
     """
     asking = FormRelations()
-    exceptions = [_exception(choice) for choice in choices if max(map(len, choice)) == 1]
+    exceptions = [
+        _joined({name: ~values} for sets in choice for name, values in sets.items())
+        for choice in choices
+        if max(map(len, choice)) == 1
+    ]
     several = [choice for choice in choices if max(map(len, choice)) > 1]
     for chosen in product(*several):
         asking.take(sum(map(len, chosen)))
         yield from boxes.subtract_boxes(_joined((certain, *chosen)), exceptions, asking)
-
-
-def _exception(choice: list[Sets]) -> Sets:
-    """Returns the box in which no alternative of a choice holds."""
-    return _joined({name: ~values} for sets in choice for name, values in sets.items())
 
 
 def _joined(conjunctions: Iterable[Sets]) -> Sets:
@@ -183,11 +174,6 @@ def _joined(conjunctions: Iterable[Sets]) -> Sets:
         for name, values in each.items():
             sets.setdefault(name, []).append(values)
     return {name: intersection(each) for name, each in sets.items()}
-
-
-def _is_plainly_empty(sets: Sets) -> bool:
-    """Whether some set is visibly empty. Makes no decision, which could be costly."""
-    return any(not values.line and values.text is None for values in sets.values())
 
 
 def checked(found: Iterable[Sets]) -> list[Sets]:

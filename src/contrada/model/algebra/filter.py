@@ -1,10 +1,8 @@
 """`Filter` and `FilterSet`: conjunctions of constraints, and finite unions of them.
 
 The constraints on one attribute are held as one value set, their intersection. An unrestricted
-attribute is not held at all, so the empty filter matches everything. A filter with an empty set
-matches nothing and knows it.
-
-`or`, lifted predicates and translated rules give filter sets.
+attribute is not held at all, so the empty filter matches everything. `or`, lifted predicates and
+translated rules give filter sets.
 
 Source: PODC 2000 §2, figure 3; §3 (a filter as a subscription).
 """

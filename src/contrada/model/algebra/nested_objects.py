@@ -33,18 +33,17 @@ _WITHIN_NOTHING: Final = frozenset((str, int, float, bool, type(None), bytes, da
 _NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def flatten(content: Mapping[str, Any], put: Callable[[str, Iterable[Any]], None]) -> bool:
+def flatten(
+    content: Mapping[str, Any],
+    put: Callable[[str, Iterable[Any]], None],
+    prefix: str = "",
+    depth: int = 1,
+) -> bool:
     """Passes the values of each attribute to `put`; returns whether all parts fitted.
 
     Raises InvalidNotificationError with the name and the value, LimitError beyond OBJECT_DEPTH_MAX.
     Cost: proportional to the content.
     """
-    return _flatten(content, "", put, 1)
-
-
-def _flatten(
-    content: Mapping[str, Any], prefix: str, put: Callable[[str, Iterable[Any]], None], depth: int
-) -> bool:
     if depth > OBJECT_DEPTH_MAX:
         raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
     is_whole = True
@@ -59,7 +58,7 @@ def _flatten(
                 if len(name) > NAME_BYTES_MAX and member:  # Each name below would copy it.
                     reason = f"a name has 1 to {NAME_BYTES_MAX} bytes"
                     raise InvalidNotificationError(name, member, reason)
-                is_whole &= _flatten(member, f"{name}.", put, depth + 1)
+                is_whole &= flatten(member, put, f"{name}.", depth + 1)
         elif not isinstance(member, _SEVERAL):
             put(name, (member,))
         else:
@@ -161,7 +160,11 @@ def value_of_json(shown: Any) -> Any:
     ((kind, text),) = shown.items()
     if not isinstance(text, str) or kind not in _READERS:
         raise ValueError("a text")
-    return _READERS[kind](text)
+    read, expected = _READERS[kind]
+    try:
+        return read(text)
+    except (KeyError, ValueError, InvalidValueError):
+        raise ValueError(expected) from None
 
 
 def is_typed(member: Mapping[str, Any]) -> bool:
@@ -178,30 +181,14 @@ def _typed(name: str, member: Mapping[str, Any]) -> Value:
 
 
 def _time(text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-        time_us_of(time)
-    except (ValueError, InvalidValueError):
-        raise ValueError("a time as 2026-11-20T09:30:00Z") from None
+    time = datetime.fromisoformat(text)
+    time_us_of(time)
     return time
 
 
-def _bytes(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise ValueError("bytes as hexadecimal digits") from None
-
-
-def _number(text: str) -> float:
-    if text not in _NUMBERS:
-        raise ValueError("one of " + " ".join(_NUMBERS))
-    return _NUMBERS[text]
-
-
-_READERS: Final[dict[str, Callable[[str], Any]]] = {
-    "$time": _time,
-    "$bytes": _bytes,
-    "$number": _number,
+_READERS: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+    "$time": (_time, "a time as 2026-11-20T09:30:00Z"),
+    "$bytes": (bytes.fromhex, "bytes as hexadecimal digits"),
+    "$number": (_NUMBERS.__getitem__, "one of " + " ".join(_NUMBERS)),
 }
-"""The parser of the text, by the only member of an object."""
+"""The parser of the text, and what it expects, by the only member of an object."""

@@ -4,9 +4,8 @@ An attribute has one value, or a finite set of values; it matches a constraint w
 does. An empty set of values is the same as no attribute. The system owns some names: `@id`,
 `@publisher` and `@time` of the envelope, and the type marks, `@is.NAME`.
 
-A notification holds its attributes as bytes: one map of msgpack, its *span*. The span is checked
-once, on creation, and decoded at the first access. A small notification of plain values also keeps
-these, for subscribers in the same process. The index matches the span itself, and brokers forward
+A notification holds its attributes as bytes: one map of msgpack, its *span*, which is checked once,
+on creation, and decoded at the first access. The index matches the span itself, and brokers forward
 it unchanged, so nothing is packed or parsed twice between publisher and subscriber.
 
 Source: PODC 2000 §2 and figure 2.
@@ -21,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from contrada.errors import AttributeValueError, InvalidNotificationError
-from contrada.model.algebra import nested_objects, notation
+from contrada.model.algebra import notation
 from contrada.model.algebra.attributes import (
     ATTRIBUTES_MAX,
     Values,
@@ -36,6 +35,7 @@ from contrada.model.algebra.attributes import (
     span_of_any,
     values_in,
 )
+from contrada.model.algebra.nested_objects import JSON_TYPE, as_json, flatten_mapping
 from contrada.model.algebra.product import ENVELOPE_SETS, ENVELOPE_TEXT_BYTES_MAX, Product
 from contrada.model.algebra.value_set import ABSENT, ValueSet, of_keys
 from contrada.model.domains import line
@@ -202,14 +202,19 @@ class Notification(Product, Mapping[str, Values]):
         if span is None:
             if not isinstance(attributes, Mapping):
                 raise InvalidNotificationError("", attributes, "attributes are a mapping")
-            flat, is_whole = nested_objects.flatten_mapping(attributes)
+            flat, is_whole = flatten_mapping(attributes)
             span = span_of_any(flat, system=False)
             if not is_whole:
-                body = _body_for(attributes, body)
+                if body and body is not attributes:
+                    reason = "lists of objects or lists stay in the body, which is given already"
+                    raise InvalidNotificationError("@body", body, reason)
+                body = attributes  # It holds the parts that fit no attribute.
         elif len(attributes) <= ATTRIBUTES_KEPT_MAX:
             kept = dict(attributes)
         if not isinstance(body, bytes):
-            body, content_type = _json_body(body, content_type)
+            if not isinstance(body, Mapping):
+                raise InvalidNotificationError("@body", body, "the body is bytes, or a mapping")
+            body, content_type = as_json(body), content_type or JSON_TYPE
         if body or content_type:
             _check_body(body, content_type)
         _set_span(self, span)
@@ -305,8 +310,18 @@ class Notification(Product, Mapping[str, Values]):
             known = {}
             _set_keys(self, known)
         keys = known.get(name)
-        if keys is None:
-            known[name] = keys = self._find_keys(name)
+        if keys is not None:
+            return keys
+        values = self._read()
+        if name in values:
+            keys = keys_in(values[name])
+        elif name == "@id":
+            keys = ((TEXT, self.envelope.id.encode()),)
+        elif name == "@publisher":
+            keys = ((TEXT, self.envelope.publisher.encode()),)
+        else:
+            keys = ((TIME, self.envelope.at_us) if name == "@time" else ABSENT_KEY,)
+        known[name] = keys
         return keys
 
     def keys_among(self, asked: Collection[str]) -> dict[str, tuple[Key, ...]]:
@@ -314,18 +329,6 @@ class Notification(Product, Mapping[str, Values]):
         held = self._read()
         names = asked if len(asked) <= len(held) else held
         return {name: keys_in(held[name]) for name in names if name in held and name in asked}
-
-    def _find_keys(self, name: str) -> tuple[Key, ...]:
-        values = self._read()
-        if name in values:
-            return keys_in(values[name])
-        if name == "@id":
-            return ((TEXT, self.envelope.id.encode()),)
-        if name == "@publisher":
-            return ((TEXT, self.envelope.publisher.encode()),)
-        if name == "@time":
-            return ((TIME, self.envelope.at_us),)
-        return (ABSENT_KEY,)
 
     @property
     def sets(self) -> Mapping[str, ValueSet]:
@@ -355,10 +358,7 @@ class Notification(Product, Mapping[str, Values]):
 
         Raises AttributeValueError, as do `text`, `time` and `boolean`.
         """
-        value = self._read().get(name, ())
-        if type(value) is int or type(value) is float:
-            return value
-        raise _unexpected(name, value, "a number")
+        return self._only(name, (int, float), "a number")  # type: ignore[no-any-return]
 
     def text(self, name: str) -> str:
         """Returns the text that an attribute has as its only value; bytes must be UTF-8."""
@@ -366,23 +366,23 @@ class Notification(Product, Mapping[str, Values]):
         if type(value) is bytes:
             with contextlib.suppress(UnicodeDecodeError):
                 return value.decode()
-        if type(value) is str:
-            return value
-        raise _unexpected(name, value, "a text")
+        return self._only(name, (str,), "a text")  # type: ignore[no-any-return]
 
     def time(self, name: str) -> datetime:
         """Returns the time that an attribute has as its only value, in UTC."""
-        value = self._read().get(name, ())
-        if type(value) is datetime:
-            return value
-        raise _unexpected(name, value, "a time")
+        return self._only(name, (datetime,), "a time")  # type: ignore[no-any-return]
 
     def boolean(self, name: str) -> bool:
         """Returns the truth value that an attribute has as its only value."""
+        return self._only(name, (bool,), "true or false")  # type: ignore[no-any-return]
+
+    def _only(self, name: str, kinds: tuple[type, ...], expected: str) -> Any:
+        """Returns the only value of an attribute. Raises AttributeValueError for another type."""
         value = self._read().get(name, ())
-        if type(value) is bool:
+        if type(value) in kinds:
             return value
-        raise _unexpected(name, value, "true or false")
+        found = value if type(value) is tuple else (value,)
+        raise AttributeValueError(name, found, expected)
 
     def is_identical(self, other: "Notification") -> bool:
         """Whether the other equals this one and has an equal envelope."""
@@ -510,28 +510,6 @@ def from_packed(
 def store_packed(of: Notification, packed: bytes) -> None:
     """Stores the encoding of a notification, so that it is made once."""
     _set_packed(of, packed)
-
-
-def _unexpected(name: str, value: Values, expected: str) -> AttributeValueError:
-    return AttributeValueError(name, value if type(value) is tuple else (value,), expected)
-
-
-# --- the body -----------------------------------------------------------------------------------
-
-
-def _body_for(attributes: Mapping[str, Any], body: Body) -> Body:
-    """Returns the mapping as the body, which holds its parts that fit no attribute."""
-    if body and body is not attributes:
-        reason = "lists of objects or lists stay in the body, which is given already"
-        raise InvalidNotificationError("@body", body, reason)
-    return attributes
-
-
-def _json_body(body: object, content_type: str) -> tuple[bytes, str]:
-    """Encodes a mapping as a body; returns it with its content type."""
-    if not isinstance(body, Mapping):
-        raise InvalidNotificationError("@body", body, "the body is bytes, or a mapping")
-    return nested_objects.as_json(body), content_type or nested_objects.JSON_TYPE
 
 
 def _check_body(body: object, content_type: str) -> None:

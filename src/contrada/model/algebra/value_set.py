@@ -1,13 +1,9 @@
 """`ValueSet`: a set of values of one attribute, over all domains and *absent*.
 
-It is held as cuts of the line (see `line`) and, if operators on text are no intervals, an
-expression for its text part (see `language`). Membership is exact and cheap. Union, intersection
-and complement are exact. Inclusion, meeting, emptiness and equality are exact within the limits of
-`decision`; beyond them the answer is the safe one (not included, meeting, not empty, not equal),
-counted in `decision.safe_answers`.
-
-A set with an unregistered operator (of a received filter) meets everything and covers nothing; its
-membership raises UnknownOperatorError.
+Membership, union, intersection and complement are exact. Inclusion, meeting, emptiness and equality
+are exact within the limits of `decision`; beyond them the answer is the safe one (not included,
+meeting, not empty, not equal), counted in `decision.safe_answers`. A set with an unregistered
+operator meets everything and covers nothing; its membership raises UnknownOperatorError.
 """
 
 from bisect import bisect_left
@@ -23,8 +19,6 @@ from contrada.model.domains.values import TEXT, Key, Value, key_of
 from contrada.model.languages import automaton, decision, language
 from contrada.model.languages import language_keys as keys
 from contrada.model.languages.automaton import Automaton
-from contrada.model.languages.decision import EMPTY as NO_SUCH_TEXT
-from contrada.model.languages.decision import Found
 from contrada.model.languages.language import Language, Pieces
 from contrada.model.languages.work_budget import Exhausted, spend
 
@@ -154,13 +148,6 @@ class ValueSet:
             if len(a) == 2 and len(b) == 2:  # the usual case, for speed
                 return a[0] <= b[0] and b[1] <= a[1]
             return line.includes(a, b)
-        try:
-            return self._includes(other)
-        except Exhausted as exhausted:
-            return answer_exhausted(exhausted, "covers", answer=False)
-
-    def _includes(self, other: "ValueSet") -> bool:
-        """As `issuperset`, where one of the sets has an expression."""
         if self.unknown() or other.unknown():
             return _safe("covers: unknown operator", False)
         (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
@@ -168,11 +155,12 @@ class ValueSet:
             return False
         if text_a == text_b:
             return True
-        spend(language.size_of(text_a) + language.size_of(text_b))
-        outside = decision.find(language.every((text_b, language.negation(text_a))))
-        if isinstance(outside, decision.Undecided):
-            return _safe("covers", False)
-        return outside is NO_SUCH_TEXT
+        try:
+            spend(language.size_of(text_a) + language.size_of(text_b))
+            outside = language.every((text_b, language.negation(text_a)))
+            return not _nonempty(outside, "covers")
+        except Exhausted as exhausted:
+            return answer_exhausted(exhausted, "covers", answer=False)
 
     def issubset(self, other: "ValueSet") -> bool:
         """Whether every value of this set is in the other one."""
@@ -185,20 +173,16 @@ class ValueSet:
         """Whether some value is in both sets."""
         if self.text is None and other.text is None:
             return line.overlaps(self.line, other.line)
-        try:
-            return self._overlaps(other)
-        except Exhausted as exhausted:
-            return answer_exhausted(exhausted, "meets", answer=True)
-
-    def _overlaps(self, other: "ValueSet") -> bool:
-        """As `meets`, where one of the sets has an expression."""
         if self.unknown() or other.unknown():
             return _safe("meets: unknown operator", True)
         (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
         if line.overlaps(cuts_a, cuts_b):
             return True
-        spend(language.size_of(text_a) + language.size_of(text_b))
-        return _nonempty(language.every((text_a, text_b)), "meets")
+        try:
+            spend(language.size_of(text_a) + language.size_of(text_b))
+            return _nonempty(language.every((text_a, text_b)), "meets")
+        except Exhausted as exhausted:
+            return answer_exhausted(exhausted, "meets", answer=True)
 
     def shows_apart(self, other: "ValueSet") -> bool:
         """Whether the sets are seen to have no common value. Builds no automaton.
@@ -288,7 +272,7 @@ class ValueSet:
         if self.text is not None and not self.unknown():
             try:
                 found = decision.find(self.text)
-                if isinstance(found, Found):
+                if isinstance(found, decision.Found):
                     text = found.text
                     return (TEXT, decision.make_readable(self.text, text) if readable else text)
             except Exhausted as exhausted:
@@ -372,10 +356,11 @@ def _canonical(text: Language) -> Cuts | Automaton | None:
 
 
 def _nonempty(text: Language, question: str) -> bool:
+    """Whether a language has a text; beyond the limits yes, counted."""
     answer = decision.find(text)
     if isinstance(answer, decision.Undecided):
         return _safe(question, True)
-    return isinstance(answer, Found)
+    return isinstance(answer, decision.Found)
 
 
 def answer_exhausted(exhausted: Exhausted, question: str, *, answer: bool) -> bool:

@@ -80,9 +80,9 @@ def _key(language: Language) -> TextKey:
     start = _of_language(negation(language) if inverted else language)
     if start is None:
         start = _of_automaton(language, inverted)
-    return (
-        None if start is None else (inverted, start.first if start.folded is None else start.folded)
-    )
+    if start is None:
+        return None
+    return inverted, start.first if start.folded is None else start.folded
 
 
 def _of_language(language: Language) -> _Start | None:
@@ -94,7 +94,9 @@ def _of_language(language: Language) -> _Start | None:
     if isinstance(language, Some):
         return _join([_of_language(part) for part in language.parts])
     spend(size_of(language) * len(language.parts))
-    starts = [(part, _of_part(part)) for part in language.parts]
+    starts = [
+        (part, None if contains(part, b"") else _of_language(part)) for part in language.parts
+    ]
     for part, start in sorted(starts, key=lambda each: each[1] is None or each[1].folded is None):
         rest = [other for other in language.parts if other is not part]
         if start is not None and start.folded is not None:
@@ -102,11 +104,6 @@ def _of_language(language: Language) -> _Start | None:
         if start is not None and all(contains(other, start.first) for other in rest):
             return start if _is_infinite(language) else None
     return None
-
-
-def _of_part(part: Language) -> _Start | None:
-    """As `_of_language`, of a language that may have the empty text."""
-    return None if contains(part, b"") else _of_language(part)
 
 
 def _intersect(few: Language, rest: list[Language]) -> _Start | None:
@@ -143,10 +140,10 @@ def _of_literal(literal: Literal) -> _Start | None:
     if not literal.positive or operator is None or not constant:
         return None
     first = operator.first(constant)
+    if first is None:
+        return None
     is_one = isinstance(operator, PlainOperator) and operator.begins and operator.ends
-    return (
-        None if first is None else _Start(first, frozenset((fold(constant),)) if is_one else None)
-    )
+    return _Start(first, frozenset((fold(constant),)) if is_one else None)
 
 
 def _of_piece(piece: HalfOpen) -> _Start:

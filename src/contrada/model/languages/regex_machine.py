@@ -171,17 +171,13 @@ class _MachineStates:
             kinds.append(kinds[-1] + (byte in starts) if byte else 0)
         return bytes(kinds), byte_of
 
-    def any_step(self) -> Relation:
-        """Returns the transitions of each state by any byte."""
-        return Relation((s, target) for s, edges in enumerate(self.edges) for *_, target in edges)
-
-    def step(self, byte: int) -> Relation:
-        """Returns the transitions of each state by a byte."""
+    def step(self, first: int, last: int) -> Relation:
+        """Returns the transitions of each state by one of these bytes."""
         return Relation(
             (state, target)
             for state, edges in enumerate(self.edges)
             for low, high, target in edges
-            if low <= byte <= high
+            if low <= last and first <= high
         )
 
     @cached_property
@@ -228,7 +224,7 @@ class Machine:
         self._closures = program.closures()
         spend(2 * self.states)
         times = 2 if program.required_places else 1
-        steps = len(program.any_step()) + times * max(map(len, self._closures.values()))
+        steps = len(program.step(0, 255)) + times * max(map(len, self._closures.values()))
         work = steps * (self.states + 2_000)
         if work > MACHINE_WORK_MAX:
             raise LimitError("MACHINE_WORK_MAX", MACHINE_WORK_MAX, work)
@@ -310,7 +306,7 @@ class Machine:
         else:
             step = self._steps.get(kind)
             if step is None:
-                step = self._steps[kind] = self._program.step(byte)
+                step = self._steps[kind] = self._program.step(byte, byte)
             after = _after(before, byte, self._program.asks_inside)
             target = self._row(self._closures[0].of(step.of(states)), after)
         row[kind] = target

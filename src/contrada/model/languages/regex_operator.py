@@ -81,13 +81,11 @@ class Matches(Operator):
 
     def implied(self, constant: bytes) -> Atom | None:
         """Returns the atom of the longest text that every match visibly contains."""
-        longest = max(_plain_runs(tree_of(constant)), key=lambda run: len(run[0]), default=None)
-        if longest is None:
-            return None
-        text, nocase = longest
+        runs = _plain_runs(tree_of(constant))
+        text, nocase = max(runs, key=lambda run: len(run[0]), default=("", False))
         if nocase:
             return Atom("contains nocase", fold(text.encode()))
-        return Atom("contains", text.encode())
+        return Atom("contains", text.encode()) if text else None
 
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
         """Returns the shortest text of the whole expression, with look-arounds as empty."""
@@ -128,11 +126,8 @@ def machine_of(constant: bytes, read: ReadTree = tree_of) -> Machine:
 
 @lru_cache(maxsize=SMALL_MACHINES_CACHED_MAX)
 def _small_machine(constant: bytes, read: ReadTree) -> Machine | None:
-    """Returns the machine if it is small, so that large ones do not fill the memory.
-
-    Only a complete machine knows its size, so each is for a while among the large ones.
-    """
-    machine = _large_machine(constant, read)
+    """Returns the machine if it is small, so that large ones do not fill the memory."""
+    machine = _large_machine(constant, read)  # Only a complete machine knows its size.
     return machine if machine.states <= SMALL_STATES_MAX else None
 
 
@@ -166,25 +161,23 @@ def first_of(tree: regex_syntax.Tree, at_looks: bytes | None = None) -> bytes | 
 
 def plain_forms(tree: regex_syntax.Tree) -> list[Plain] | None:
     """Returns operators of which one holds exactly if the expression finds a match, or None."""
+    left = EXPANDED_MAX
+    forms: dict[Plain, None] = {}
     try:
-        return list(dict.fromkeys(_plain_forms(tree)))
+        for items in _expand(tree):
+            found, at_start, at_end = _inner(items)
+            for text, nocase in _texts(found):
+                left -= len(text) + 1
+                if left < 0:
+                    return None
+                forms[Plain(_OPERATORS[at_start, at_end], text, nocase)] = None
     except _NotPlainError:
         return None
+    return list(forms)
 
 
 class _NotPlainError(Exception):
     """The expression is more than plain operators, or too many of them."""
-
-
-def _plain_forms(tree: regex_syntax.Tree) -> Iterator[Plain]:
-    left = EXPANDED_MAX
-    for items in _expand(tree):
-        found, at_start, at_end = _inner(items)
-        for text, nocase in _texts(found):
-            left -= len(text) + 1
-            if left < 0:
-                raise _NotPlainError
-            yield Plain(_OPERATORS[at_start, at_end], text, nocase)
 
 
 _OPERATORS: Final = {
@@ -252,12 +245,13 @@ def _may_be_empty(tree: regex_syntax.Tree) -> bool:
     return isinstance(tree, regex_syntax.Alternation) and any(map(_may_be_empty, tree.parts))
 
 
-def _texts(characters: list[Ranges]) -> Iterator[tuple[str, bool]]:
+def _texts(classes: list[Ranges]) -> Iterator[tuple[str, bool]]:
     """Yields the texts, each with whether case does not matter in it."""
-    codes = [_few(ranges) for ranges in characters]
+    codes = [_few(ranges) for ranges in classes]
     # One text represents all spellings by case only if every character allows all that
     # fold like it; `[aA]b` does not, and becomes two texts.
-    nocase = any(map(_has_case, codes)) and all(map(_is_folded, characters))
+    has_case = any(_alike(code) != ((code, code),) for each in codes for code in each)
+    nocase = has_case and all(characters.fold_ranges(ranges) == ranges for ranges in classes)
     if nocase:
         codes = [list(dict.fromkeys(_alike(code)[0][0] for code in each)) for each in codes]
     for choice in product(*codes):
@@ -277,14 +271,6 @@ def _few(ranges: Ranges) -> list[int]:
     if not codes:
         raise _NotPlainError
     return codes
-
-
-def _has_case(codes: list[int]) -> bool:
-    return any(_alike(code) != ((code, code),) for code in codes)
-
-
-def _is_folded(ranges: Ranges) -> bool:
-    return characters.fold_ranges(ranges) == ranges
 
 
 @lru_cache(maxsize=ALIKE_CACHED_MAX)

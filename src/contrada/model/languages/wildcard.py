@@ -102,7 +102,7 @@ def normal(constant: str) -> str:
     with one. The two differ on bytes that are not UTF-8. Raises InvalidFilterError for an invalid
     backslash.
     """
-    tokens = _tokens(constant)
+    tokens = tokens_of(constant)
     return "".join(
         token
         for before, token in zip(["", *tokens], tokens, strict=False)
@@ -112,7 +112,7 @@ def normal(constant: str) -> str:
 
 def plain_form(constant: str, *, nocase: bool) -> Plain | None:
     """Returns the plain operator that a wildcard in its normal form is, or None."""
-    tokens = _tokens(constant)
+    tokens = tokens_of(constant)
     stars = [place for place, token in enumerate(tokens) if token == "*"]
     if "?" in tokens or len(stars) > 2 or not set(stars) <= {0, len(tokens) - 1}:
         return None
@@ -126,24 +126,20 @@ def plain_form(constant: str, *, nocase: bool) -> Plain | None:
 _TOKEN: Final = re.compile(r"\\[*?\\]|[^\\]", re.DOTALL)
 
 
-def _tokens(constant: str) -> list[str]:
-    """Yields `*`, `?`, and single characters, with a backslash if they had one."""
-    tokens = _TOKEN.findall(constant)
-    if sum(map(len, tokens)) != len(constant):
-        reason = "a backslash is allowed before *, ? and \\ only"
-        raise InvalidFilterError("wildcard", (constant,), reason)
-    return tokens
-
-
-def tokens_of(constant: bytes) -> list[str]:
+def tokens_of(constant: str | bytes) -> list[str]:
     """Returns `*`, `?`, and single characters, with a backslash if they had one.
 
     Raises InvalidFilterError.
     """
     try:
-        return _tokens(constant.decode())
+        text = constant if isinstance(constant, str) else constant.decode()
     except UnicodeDecodeError:
         raise InvalidFilterError("wildcard", (constant,), "a wildcard is text in UTF-8") from None
+    tokens = _TOKEN.findall(text)
+    if sum(map(len, tokens)) != len(text):
+        reason = "a backslash is allowed before *, ? and \\ only"
+        raise InvalidFilterError("wildcard", (text,), reason)
+    return tokens
 
 
 @lru_cache(maxsize=SHAPES_CACHED_MAX)

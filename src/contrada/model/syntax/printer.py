@@ -4,7 +4,7 @@ The output parses to an equal value. Of several spellings of a set the shortest 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from contrada.model.algebra.advertisement import Advertisement, Query
@@ -36,7 +36,9 @@ def name_text(name: str) -> str:
 
 def filter_text(of: Filter | Query) -> str:
     """Returns a filter's constraints joined by `and`; `everything` without any."""
-    return _conjunction(of.sets.items()) or "everything"
+    named = of.sets.items()
+    parts = [f"{name_text(name)} {phrase}" for name, each in named for phrase in _phrases(each)]
+    return " and ".join(parts) or "everything"
 
 
 def filter_set_text(of: FilterSet) -> str:
@@ -89,12 +91,6 @@ def value_text(key: Key) -> str:
     if tag == NUMBER:
         return repr(comparable)
     return {NULL: "null", BOOL: "true" if comparable else "false", NAN: "nan"}[tag]
-
-
-def _conjunction(named: Iterable[tuple[str, ValueSet]]) -> str:
-    return " and ".join(
-        f"{name_text(name)} {phrase}" for name, value_set in named for phrase in _phrases(value_set)
-    )
 
 
 def _phrases(of: ValueSet) -> Iterator[str]:
@@ -199,7 +195,8 @@ def _by_domain(cuts: Cuts) -> list[str]:
             if key is not None:
                 points.append(key)
             else:
-                phrases.append(_interval_text(tag, next(line.pieces(piece))))
+                bounds = _bounds(tag, next(line.pieces(piece)))
+                phrases.append(bounds[0] if len(bounds) == 1 else f"({' & '.join(bounds)})")
     if points:
         word = "= {}" if len(points) == 1 else "in ({})"
         phrases.append(word.format(", ".join(map(value_text, points))))
@@ -221,17 +218,13 @@ def _within_domain(tag: int, inside: Cuts) -> Iterator[Cuts]:
         yield (start,) if end is None else (start, end)
 
 
-def _interval_text(tag: int, piece: HalfOpen) -> str:
-    """Returns one interval of several values within a domain; two bounds are in parentheses."""
-    bounds = _bounds(tag, piece)
-    return bounds[0] if len(bounds) == 1 else f"({' & '.join(bounds)})"
-
-
 def _bounds(tag: int, piece: HalfOpen) -> list[str]:
     """Returns the one or two phrases of an interval of several values."""
     start, end = piece
-    if tag == TEXT and (prefix := _prefix_of(piece)) is not None:
-        return [f"prefix {_quoted(prefix)}"]
+    if tag == TEXT and len(start) == 2:
+        prefix: bytes = start[1]  # type: ignore[assignment]
+        if line.starting_with(prefix) == ((start,) if end is None else piece):
+            return [f"prefix {_quoted(prefix)}"]
     low = [] if len(start) == 1 else [_bound(start, ">=", ">")]
     high = [] if end is None or len(end) == 1 else [_bound(end, "<", "<=")]
     if low and high and low[0].startswith(">=") and high[0].startswith("<="):
@@ -263,17 +256,6 @@ def _before(cut: Key) -> Key | None:
     return None
 
 
-def _prefix_of(piece: HalfOpen) -> bytes | None:
-    """Returns the prefix of exactly this interval, or None."""
-    start, end = piece
-    if len(start) == 1:
-        return None
-    prefix = start[1]
-    assert isinstance(prefix, bytes)
-    expected = (start,) if end is None else (start, end)
-    return prefix if line.starting_with(prefix) == expected else None
-
-
 def _quoted(text: bytes) -> str:
     """Returns text in quotes if it is plain UTF-8, else as hexadecimal bytes."""
     try:
@@ -293,18 +275,14 @@ def _language_text(of: Language, *, inner: bool = False) -> str:
         text = " | ".join(_cuts_text(of.cuts)) or "nothing"
         return f"({text})" if inner and (" | " in text or " & " in text) else text
     if isinstance(of, Literal):
-        return _literal_text(of)
+        operator, constant = of.atom
+        value = _expression_text(constant) if operator == "matches" else _quoted(constant)
+        if operator == "= nocase":
+            return f"{'=' if of.positive else '!='} nocase {value}"
+        return f"{operator} {value}" if of.positive else f"not {operator} {value}"
     joiner = " & " if isinstance(of, Every) else " | "
     text = joiner.join(_language_text(part, inner=True) for part in of.parts)
     return f"({text})" if inner else text
-
-
-def _literal_text(of: Literal) -> str:
-    operator, constant = of.atom
-    value = _expression_text(constant) if operator == "matches" else _quoted(constant)
-    if operator == "= nocase":
-        return f"{'=' if of.positive else '!='} nocase {value}"
-    return f"{operator} {value}" if of.positive else f"not {operator} {value}"
 
 
 _FLAGS: Final = re.compile(r"\(\?([imsU]+)\)")
