@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceError
 from contrada.service import trace_spans
+from contrada.service.subjects import Handler
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ class HandlerCalls:
 
 async def handle_all(
     items: AsyncIterator[T],
-    function: Callable[[T], Awaitable[object] | object],
+    function: Handler[T],
     concurrency: int,
     failed: Callable[[Exception, T], Awaitable[None]],
 ) -> None:

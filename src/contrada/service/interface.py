@@ -9,7 +9,7 @@ Source: PODC 2000 §2 (the interface of an event notification service).
 """
 
 from abc import abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, overload
 
@@ -29,10 +29,12 @@ from contrada.service.query_interface import (
 )
 from contrada.service.subjects import (
     EnvelopePredicate,
+    Handler,
     Interest,
     Item,
     MatchInterest,
     Offered,
+    OnError,
     Predicate,
     PublishOptions,
     Subscribable,
@@ -173,10 +175,10 @@ class Subscription(AsyncResource, AsyncIterator[T_co]):
     @abstractmethod
     async def handle(
         self,
-        function: Callable[[T_co], Awaitable[object] | object],
+        function: Handler[T_co],
         *,
         concurrency: int = 1,
-        on_error: Callable[[Exception, T_co], Awaitable[object] | object] | None = None,
+        on_error: OnError[T_co] | None = None,
     ) -> None:
         """Calls a function with each object, until the subscription ends.
 

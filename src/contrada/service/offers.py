@@ -5,9 +5,9 @@ They use an `OfferBoard`: the dispatcher of an embedded service, or the broker o
 
 import asyncio
 import itertools
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Hashable
 
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.routing.router_messages import Advertise, Client, Offer, Unadvertise
@@ -17,70 +17,69 @@ from contrada.service.dispatcher import Dispatcher
 from contrada.service.loop_guards import check_loop, running_loop
 
 
-class OfferBoard(Protocol):
-    """The place where a service advertises, and reads the advertisements of others."""
+class OfferBoard(ABC):
+    """The place where a service advertises, and reads the advertisements of others.
 
-    @property
-    def on_offer(self) -> Mapping[Hashable, Offer]:
-        """The advertisements on offer, by their form."""
-        ...
+    `on_offer` has the advertisements on offer, by their form.
+    """
 
+    def __init__(self, on_offer: dict[Hashable, Offer]) -> None:
+        self.on_offer = on_offer
+        self._identities = itertools.count(1)
+        self._following: dict[FollowedOffers, None] = {}
+
+    @abstractmethod
     async def advertise(self, offer: Offer) -> str:
         """Puts an advertisement in force; returns its identity. Raises as `Offering`."""
-        ...
 
+    @abstractmethod
     async def unadvertise(self, identity: str) -> None:
         """Withdraws an advertisement in force."""
 
+    @abstractmethod
     async def follow(self, following: "FollowedOffers") -> None:
         """Reports each change from now on; `on_offer` is complete when this returns."""
 
     async def unfollow(self, following: "FollowedOffers") -> None:
         """Stops reporting; a second call does nothing."""
+        self._following.pop(following, None)
+
+    def end(self, failure: ContradaError | None = None) -> None:
+        """Ends all iterations with the service, after the queued changes."""
+        following, self._following = self._following, {}
+        for each in following:
+            each.end(failure)
+
+    def _report(self, offer: Offer, is_on_offer: bool) -> None:
+        for each in self._following:
+            each.changed(offer, is_on_offer)
 
 
-class LocalOfferBoard:
+class LocalOfferBoard(OfferBoard):
     """The advertisements of this process."""
 
     def __init__(
         self, dispatcher: Dispatcher, client: Client, require_open: Callable[[], None]
     ) -> None:
-        self.on_offer = dispatcher.on_offer
-        self._following: dict[FollowedOffers, None] = {}
-        self._exchange = dispatcher
-        self._client, self._require_open = client, require_open
-        self._identities = itertools.count(1)
-        dispatcher.followers[self._changed] = None
+        super().__init__(dispatcher.on_offer)
+        self._dispatcher, self._client, self._require_open = dispatcher, client, require_open
+        dispatcher.followers[self._report] = None
 
     async def advertise(self, offer: Offer) -> str:
         """Puts an advertisement in force."""
         self._require_open()
         identity = str(next(self._identities))
-        self._exchange.request(self._client, Advertise(identity, offer))
+        self._dispatcher.request(self._client, Advertise(identity, offer))
         return identity
 
     async def unadvertise(self, identity: str) -> None:
         """Withdraws an advertisement in force."""
-        self._exchange.request(self._client, Unadvertise(identity))
+        self._dispatcher.request(self._client, Unadvertise(identity))
 
     async def follow(self, following: "FollowedOffers") -> None:
         """Reports each change from now on."""
         self._require_open()
         self._following[following] = None
-
-    async def unfollow(self, following: "FollowedOffers") -> None:
-        """Stops reporting."""
-        self._following.pop(following, None)
-
-    def end(self) -> None:
-        """Ends all iterations with the service, after the queued changes."""
-        following, self._following = self._following, {}
-        for each in following:
-            each.end()
-
-    def _changed(self, offer: Offer, is_on_offer: bool) -> None:
-        for each in self._following:
-            each.changed(offer, is_on_offer)
 
 
 class HeldOffering(Offering):

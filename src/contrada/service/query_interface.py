@@ -49,11 +49,7 @@ Description: TypeAlias = Offered | Iterable[Offered]
 """A description of data: alternatives, of which each is enough."""
 
 
-class ComputeOptions(TypedDict, total=False):
-    """Options of a query for aggregates."""
-
-    by: str
-    """Attribute to group by: each of its values has a result."""
+class _AnyOptions(TypedDict, total=False):
     timeout_s: float
     """Seconds after which the query ends; QUESTION_WAIT_S by default."""
     hops: int
@@ -62,11 +58,16 @@ class ComputeOptions(TypedDict, total=False):
     """Name that the sources see; by default the query is anonymous."""
 
 
-class QueryOptions(TypedDict, total=False):
+class ComputeOptions(_AnyOptions, total=False):
+    """Options of a query for aggregates."""
+
+    by: str
+    """Attribute to group by: each of its values has a result."""
+
+
+class QueryOptions(_AnyOptions, total=False):
     """Options of a query."""
 
-    timeout_s: float
-    """Seconds after which the query ends; QUESTION_WAIT_S by default."""
     limit: int
     """The most answers; then the sources are stopped."""
     sort: str
@@ -76,10 +77,6 @@ class QueryOptions(TypedDict, total=False):
     """
     distinct: bool
     """Whether equal answers are given once. Source and body are not compared."""
-    hops: int
-    """Links between servers that the query may pass."""
-    asker: str
-    """Name that the sources see; by default the query is anonymous."""
 
 
 class Answers(AsyncResource, AsyncIterator[T_co]):

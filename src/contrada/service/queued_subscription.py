@@ -8,7 +8,7 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 from contrada.errors import ContradaError, NotVerifiedError, ServiceClosedError, ServiceError
@@ -16,7 +16,7 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.service.interface import Subscription, SubscriptionStatistics
 from contrada.service.loop_guards import check_loop, next_of, running_loop
 from contrada.service.requests import filters_of, is_predicate, narrowing_of, reader_of, residue_of
-from contrada.service.subjects import Predicate, Subscribable
+from contrada.service.subjects import Handler, OnError, Predicate, Subscribable
 from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL, SubscriptionQueue
 
 _LOG: Final = logging.getLogger("contrada.service")
@@ -205,11 +205,7 @@ class QueuedSubscription(Subscription[T]):
         return await next_of(self, timeout_s)
 
     async def handle(
-        self,
-        function: Callable[[T], Awaitable[object] | object],
-        *,
-        concurrency: int = 1,
-        on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
+        self, function: Handler[T], *, concurrency: int = 1, on_error: OnError[T] | None = None
     ) -> None:
         """Calls a function with each object until it ends; see `Subscription.handle`."""
         from contrada.service.callbacks import called, handle_all

@@ -5,7 +5,7 @@ These are protocols: a class that satisfies one need not know this package.
 Source: PODC 2000 §2; EPFL 2503 §3.3, §3.4.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias, TypedDict, TypeVar, runtime_checkable
 
 import msgspec
@@ -117,6 +117,12 @@ Predicate: TypeAlias = Callable[[T], object]
 
 EnvelopePredicate: TypeAlias = Callable[[T, Envelope], object]
 """A predicate with two parameters is given the envelope, too."""
+
+Handler: TypeAlias = Callable[[T], Awaitable[object] | object]
+"""A function that is called with each object of a subscription."""
+
+OnError: TypeAlias = Callable[[Exception, T], Awaitable[object] | object]
+"""A function that is called with each exception of a handler, and its object."""
 
 Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | SelectsFilters
 """A subject of `advertise`: text and mapping are an `Advertisement`; a filter, or an object with

@@ -7,7 +7,7 @@ for something other than a result are written here by hand: `next`, `handle`, `p
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
@@ -25,7 +25,7 @@ from contrada.service.loop_guards import (
 )
 from contrada.service.query_interface import Answers
 from contrada.service.service_thread import ServiceThread
-from contrada.service.subjects import Item
+from contrada.service.subjects import Handler, Item, OnError
 
 T = TypeVar("T")
 H = TypeVar("H", bound=AsyncResource)
@@ -193,11 +193,7 @@ class SyncHandled(SyncIterator[Subscription[T], T]):
     """A subscription whose objects can be handled by a function."""
 
     def handle(
-        self,
-        function: Callable[[T], Awaitable[object] | object],
-        *,
-        concurrency: int = 1,
-        on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
+        self, function: Handler[T], *, concurrency: int = 1, on_error: OnError[T] | None = None
     ) -> None:
         """Calls a function with each object until it ends; see `Subscription.handle`.
 
@@ -210,11 +206,7 @@ class SyncHandled(SyncIterator[Subscription[T], T]):
             self._service.run(self._handled(function, checked_concurrency(concurrency), on_error))
 
     def handle_in_background(
-        self,
-        function: Callable[[T], Awaitable[object] | object],
-        *,
-        concurrency: int = 1,
-        on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
+        self, function: Handler[T], *, concurrency: int = 1, on_error: OnError[T] | None = None
     ) -> BackgroundHandler:
         """As `handle`, but returns at once; the result stops it. Opens the subscription."""
         if not self._is_open:
@@ -227,10 +219,7 @@ class SyncHandled(SyncIterator[Subscription[T], T]):
         return BackgroundHandler(self._service, self._service.run(started()))
 
     async def _handled(
-        self,
-        function: Callable[[T], Awaitable[object] | object],
-        concurrency: int,
-        on_error: Callable[[Exception, T], Awaitable[object] | object] | None,
+        self, function: Handler[T], concurrency: int, on_error: OnError[T] | None
     ) -> None:
         # Imported here: Python cannot load it once the main thread has ended.
         from concurrent.futures import ThreadPoolExecutor

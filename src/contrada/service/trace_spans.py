@@ -18,6 +18,7 @@ from contrada.matching.packed import Bundle
 from contrada.model import Notification, to_msgpack
 from contrada.routing.router_messages import Notifications
 from contrada.service.requests import notification_of
+from contrada.service.subjects import Handler
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -131,9 +132,7 @@ def trace_maker(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return traced
 
 
-def trace_handler(
-    function: Callable[[Any], Awaitable[object] | object],
-) -> Callable[[Any], Awaitable[object] | object]:
+def trace_handler(function: Handler[Any]) -> Handler[Any]:
     """The handler of a subscriber, with a span around each call for a sampled context."""
     from opentelemetry.trace import SpanKind, use_span
 

@@ -5,7 +5,6 @@ before, and followers get the difference.
 """
 
 import asyncio
-import itertools
 import logging
 from collections.abc import AsyncIterator, Hashable, Iterable
 from typing import Final, TypeVar
@@ -17,7 +16,7 @@ from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import offer_from
 from contrada.routing.router_messages import Advertise, Follow, Offer, Unadvertise, Unfollow
 from contrada.routing.tables.poset import form_of
-from contrada.service.offers import FollowedOffers
+from contrada.service.offers import FollowedOffers, OfferBoard
 
 T = TypeVar("T")
 
@@ -37,15 +36,13 @@ async def refusals_of(
             yield what, error
 
 
-class RemoteOfferBoard:
+class RemoteOfferBoard(OfferBoard):
     """The offers at a broker."""
 
     def __init__(self, client: Reconnection) -> None:
-        self.on_offer: dict[Hashable, Offer] = {}
+        super().__init__({})
         self._client = client
-        self._identities = itertools.count(1)
         self._offered: dict[str, Offer] = {}
-        self._following: dict[FollowedOffers, None] = {}
         self._lock = asyncio.Lock()
         self._is_followed = False
         self._initial: dict[Hashable, Offer] | None = None
@@ -103,12 +100,6 @@ class RemoteOfferBoard:
         if self._is_followed:
             await self._begin_to_follow()
 
-    def end(self, failure: ContradaError | None = None) -> None:
-        """Ends all followers after their queues."""
-        following, self._following = self._following, {}
-        for each in following:
-            each.end(failure)
-
     def on_offers(self, frame: Offers) -> None:
         """Handles changes of the offers."""
         for data, is_on_offer in frame.changes:
@@ -145,5 +136,4 @@ class RemoteOfferBoard:
             self.on_offer[form] = offer
         else:
             self.on_offer.pop(form, None)
-        for each in self._following:
-            each.changed(offer, is_on_offer)
+        self._report(offer, is_on_offer)
