@@ -9,9 +9,10 @@ reader finds it again after a reconnect.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, TypeAlias
 
 from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
@@ -43,19 +44,9 @@ class _PublisherHere(NamedTuple):
     connection: object
 
 
-class LogConnection(Protocol):
-    """The connection of a reader."""
-
-    def yield_reader(self, label: str) -> None:
-        """Gives up a reader that is on another connection now."""
-        ...
-
-
-class LinkChannel(Protocol):
-    """The channel to a neighbour."""
-
-    def send(self, message: DeliveryMessage) -> None:
-        """Sends a message soon."""
+SendToNeighbour: TypeAlias = Callable[[DeliveryMessage], None]
+YieldReader: TypeAlias = Callable[[str], None]
+"""Gives up a reader, by its label, that is on another connection now."""
 
 
 class BrokerLogs:
@@ -81,8 +72,8 @@ class BrokerLogs:
         self._host: DeliveryHost | None = None
         self._expiry: dict[str, asyncio.TimerHandle] = {}
         self._publishers: dict[str, _PublisherHere] = {}
-        self._readers: dict[str, LogConnection] = {}
-        self._channels: dict[Neighbour, LinkChannel] = {}
+        self._readers: dict[str, YieldReader] = {}
+        self._channels: dict[Neighbour, SendToNeighbour] = {}
         self._unsynchronized: dict[Neighbour, None] = {}
         self._progress = asyncio.Event()
         self.held_back = 0
@@ -163,17 +154,17 @@ class BrokerLogs:
 
     # --- neighbours ---------------------------------------------------------------------------
 
-    def link_up(self, neighbour: Neighbour, channel: LinkChannel) -> None:
+    def link_up(self, neighbour: Neighbour, send: SendToNeighbour) -> None:
         """Adds the link to a neighbour, which the router knows already."""
-        self._channels[neighbour] = channel
+        self._channels[neighbour] = send
         self._unsynchronized[neighbour] = None
         if self._host is not None:
             self._host.link_up(neighbour)
         self.update_routes()
 
-    def link_down(self, neighbour: Neighbour, channel: LinkChannel) -> None:
+    def link_down(self, neighbour: Neighbour, send: SendToNeighbour) -> None:
         """Removes a link. Twice is once."""
-        if self._channels.get(neighbour) is channel:
+        if self._channels.get(neighbour) == send:
             del self._channels[neighbour]
             self.synchronized(neighbour)
             if self._host is not None:
@@ -213,9 +204,9 @@ class BrokerLogs:
         self.host.receive(neighbour, message)
 
     def _send(self, to: Neighbour, message: DeliveryMessage) -> None:
-        channel = self._channels.get(to)
-        if channel is not None:
-            channel.send(message)
+        send = self._channels.get(to)
+        if send is not None:
+            send(message)
 
     # --- publishers ---------------------------------------------------------------------------
 
@@ -240,16 +231,16 @@ class BrokerLogs:
 
     # --- readers ------------------------------------------------------------------------------
 
-    def claim(self, label: str, connection: LogConnection) -> None:
+    def claim(self, label: str, give_up: YieldReader) -> None:
         """Registers a reader on this connection; its records on another one are delivered again."""
         before = self._readers.get(label)
-        if before is not None and before is not connection:
-            before.yield_reader(label)
-        self._readers[label] = connection
+        if before is not None and before != give_up:
+            before(label)
+        self._readers[label] = give_up
 
-    def disclaim(self, label: str, connection: LogConnection) -> None:
+    def disclaim(self, label: str, give_up: YieldReader) -> None:
         """Unregisters a reader of this connection."""
-        if self._readers.get(label) is connection:
+        if self._readers.get(label) == give_up:
             del self._readers[label]
 
     # --- subscriptions in memory --------------------------------------------------------------

@@ -22,7 +22,6 @@ from contrada.errors import (
     LimitError,
     NotPermittedError,
     UnsatisfiableFilterError,
-    shortened,
 )
 from contrada.matching.packed import Bundle
 from contrada.model import Notification
@@ -301,10 +300,7 @@ class ClientSession:
                 raise FrameError("repeated", f"subscription {message.identity} is to a pattern")
             yield from self._update(request, route, message)
             return
-        if len(self._queues) >= self._broker.limits.subscriptions_per_client_max:
-            raise LimitError(
-                "subscriptions_per_client_max", self._broker.limits.subscriptions_per_client_max
-            )
+        self._check_room()
         queue = _SessionQueue(self, request)
         queue.route = self._dispatcher.prepare(self._client, message.identity, queue)
         yield from self._enter(queue.route, message)
@@ -313,6 +309,10 @@ class ClientSession:
         self._queues[message.identity] = queue
         self.connection.send(frames.Reply(request.number))
 
+    def _check_room(self) -> None:
+        if len(self._queues) >= (most := self._broker.limits.subscriptions_per_client_max):
+            raise LimitError("subscriptions_per_client_max", most)
+
     def _subscribe_pattern(self, request: frames.Request, message: SubscribePattern) -> None:
         """Adds a pattern subscription."""
         if message.identity in self._queues:
@@ -320,10 +320,7 @@ class ClientSession:
         patterns_max = self._broker.limits.patterns_per_client_max
         if sum(each.route.is_pattern for each in self._queues.values()) >= patterns_max:
             raise LimitError("patterns_per_client_max", patterns_max)
-        if len(self._queues) >= self._broker.limits.subscriptions_per_client_max:
-            raise LimitError(
-                "subscriptions_per_client_max", self._broker.limits.subscriptions_per_client_max
-            )
+        self._check_room()
         if (permit := self.connection.permit) is not None:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                 message = replace(message, pattern=permit.allow_pattern(message.pattern))
@@ -364,11 +361,11 @@ class ClientSession:
         done, size = 0, FILTERS_PER_TURN
         nothing: UnsatisfiableFilterError | NotPermittedError | None = None
         while done < len(members):
-            disconnect_all = _first_bytes(FILTER_BYTES_PER_TURN, members[done : done + size])
+            part = _first_bytes(FILTER_BYTES_PER_TURN, members[done : done + size])
             permit = self.connection.permit  # It may have changed since the last turn.
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                    asked = message.part(disconnect_all)
+                    asked = message.part(part)
                     if permit is not None:
                         asked = replace(asked, filters=permit.allow_filters(asked.filters))
                     self._dispatcher.enter(route, asked)
@@ -383,11 +380,11 @@ class ClientSession:
                     raise
                 nothing = error  # Others may be permitted.
             except LimitError as error:
-                if error.limit != "REQUEST_WORK_MAX" or len(disconnect_all) == 1:
+                if error.limit != "REQUEST_WORK_MAX" or len(part) == 1:
                     raise
-                size = max(1, len(disconnect_all) // FEWER)
-                disconnect_all = []
-            done += len(disconnect_all)
+                size = max(1, len(part) // FEWER)
+                part = []
+            done += len(part)
             if done < len(members):
                 yield
         if nothing is not None and not route.names:
@@ -519,17 +516,7 @@ class ClientSession:
 
     def _refuse(self, number: int, error: ContradaError) -> None:
         code = error.code if isinstance(error, FrameError) else type(error).__name__
-        self._broker.refused[code] += 1
-        reason = shortened(str(error))
-        _LOG.info(
-            "client %(peer)s of %(user)s is refused a request: %(reason)s",
-            {
-                "peer": self.connection.name,
-                "user": self.connection.user,
-                "code": code,
-                "reason": reason,
-            },
-        )
+        reason = self.connection.count_refused(code, error)
         refused = [*error.refused] if isinstance(error, NotPermittedError) else []
         self.connection.send(frames.Reply(number, code=code, reason=reason, refused=refused))
 

@@ -9,7 +9,6 @@ portions, so the queue stays short.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +35,6 @@ from contrada.errors import (
     InvalidValueError,
     LimitError,
     StoreError,
-    shortened,
 )
 from contrada.model import FilterSet, Notification
 from contrada.model.languages.work_budget import Work
@@ -54,12 +52,11 @@ from contrada.net.wire.durable_messages import (
     PublisherState,
     ReaderState,
     decode_log_request,
-    decode_publications,
     encode_durable,
     refusal,
 )
 from contrada.net.wire.frames import LogDelivery, LogReply, LogRequest
-from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, notifications_from
 from contrada.routing.router_messages import Client, Publish
 from contrada.service.durable_reader import IN_MEMORY
 from contrada.service.security.permits import Permit
@@ -80,7 +77,6 @@ AHEAD_RECORDS_MAX: Final = 256
 _AHEAD_AT_FIRST: Final = 32
 _FRAME_BYTES: Final = 256 * 1024
 _FRAME_RECORDS: Final = 512
-_LOG: Final = logging.getLogger(__name__)
 
 
 class _ReaderQueue:
@@ -253,14 +249,14 @@ class DurableSession:
         if self._unanswered >= (most := self._limits.durable_requests_max):
             raise self._overload(f"more than durable_requests_max = {most} unanswered")
         self._unanswered += 1
+        published: tuple[Notification, ...] = ()
         try:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
                 message = decode_log_request(request.message)
-                notifications = (
-                    decode_publications(message) if isinstance(message, Publications) else None
-                )
-            if notifications is not None:
-                yield from self._publish(request, notifications)
+                if isinstance(message, Publications):
+                    published = notifications_from(message.notifications)
+            if isinstance(message, Publications):
+                yield from self._publish(request, published)
             elif isinstance(message, AskRecordBatch):
                 yield from self._read_batch(request.number, message)
             elif not self._connection.is_gone:
@@ -441,7 +437,7 @@ class DurableSession:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
                 granted = self._connection.permit.allow_filters(filters)
             message = msgspec.structs.replace(message, filters=FilterSet(granted))
-        self._logs.claim(self._reader_key(label), self)
+        self._logs.claim(self._reader_key(label), self.yield_reader)
         self._reads += 1
         # A name of this run: records of the run before may still be in flight to the old name.
         consumer = f"{self._connection.broker.instance}.{self._client.name}.{self._reads}"
@@ -452,7 +448,7 @@ class DurableSession:
                 filters = self._host.begin(reader, asked)
         except BaseException:
             del self._readers[label]
-            self._logs.disclaim(self._reader_key(label), self)
+            self._logs.disclaim(self._reader_key(label), self.yield_reader)
             raise
         self._logs.cancel_expiry(message.name)
         known = self._host.server.find(message.name)
@@ -490,7 +486,7 @@ class DurableSession:
         if reader is None:
             return  # It was closed, or never opened.
         self._discard_reader(reader)
-        self._logs.disclaim(self._reader_key(message.consumer), self)
+        self._logs.disclaim(self._reader_key(message.consumer), self.yield_reader)
         name, ends = reader.request.name, message.ends and not reader.request.is_durable
         seen = None if message.seen is None else message.seen[:OUT_MAX]
         self._host.leave(CloseLog(name, reader.request.consumer, ends, seen))
@@ -513,7 +509,7 @@ class DurableSession:
         """Ends all readers and publishers; unacknowledged records are delivered again."""
         for label, reader in self._readers.items():
             self._discard_reader(reader)
-            self._logs.disclaim(self._reader_key(label), self)
+            self._logs.disclaim(self._reader_key(label), self.yield_reader)
             self._host.leave(CloseLog(reader.request.name, reader.request.consumer))
             if not reader.request.is_durable:
                 self._logs.start_expiry(reader.request.name)
@@ -559,15 +555,6 @@ class DurableSession:
 
     def _refuse(self, number: int, error: ContradaError) -> None:
         self._unanswered -= 1
-        self._connection.broker.refused[type(error).__name__] += 1
-        _LOG.info(
-            "client %(peer)s of %(user)s is refused a request: %(reason)s",
-            {
-                "peer": self._connection.name,
-                "user": self._connection.user,
-                "code": type(error).__name__,
-                "reason": shortened(str(error)),
-            },
-        )
+        self._connection.count_refused(type(error).__name__, error)
         if number:
             self._connection.send(refusal(number, error))

@@ -185,14 +185,16 @@ class IngressQueue(Generic[N]):
         while done < len(whole):
             batch = whole[done : done + size]
             part = message if batch is whole else replace(message, notifications=batch)
+            work = Work("NOTIFICATION_WORK_MAX", self._limits.notification_work_max)
+            if is_decided:  # Raises, with nothing done, where that is too much work.
+                work = Work("BATCH_WORK_MAX", self._limits.batch_work_max, is_strict=True)
             try:
-                pending, refused = self._match(part, now_us, is_decided=is_decided)
+                with work:
+                    pending, refused = self._take(part, now_us)
             except LimitError as too_much:
                 if too_much.limit != "BATCH_WORK_MAX":
                     raise
-                if isinstance(
-                    whole, Bundle
-                ):  # Only a single notification can be marked as undecided.
+                if isinstance(whole, Bundle):  # Only a single one can be marked as undecided.
                     message = replace(message, notifications=tuple(whole))
                     whole = message.notifications
                 size = max(len(batch) // FEWER, 1)
@@ -212,17 +214,6 @@ class IngressQueue(Generic[N]):
         if error is not None:
             raise error
         return dropped
-
-    def _match(
-        self, message: Publish, now_us: int, *, is_decided: bool
-    ) -> tuple[list[Pending[Notification]], ContradaError | None]:
-        """Publishes at once. Raises LimitError if undecided, with nothing done."""
-        if is_decided:
-            work = Work("BATCH_WORK_MAX", self._limits.batch_work_max, is_strict=True)
-        else:
-            work = Work("NOTIFICATION_WORK_MAX", self._limits.notification_work_max)
-        with work:
-            return self._take(message, now_us)
 
     def _take(
         self, message: Publish, now_us: int

@@ -145,14 +145,10 @@ def filter_page(
         return FilterPage(draft.held, (first, second))
     numbers, asked = router.subscriptions_since(second, limits.page_numbers_max)
     for number, wanted, parties in asked:
-        if _is_of_clients(parties, logs.client):
+        clients = {each for each in parties if isinstance(each, Client)}
+        if clients - {ITSELF, logs.client}:  # Not only durable ones, and parts of patterns.
             yield from draft.add("", (wanted,))
         if draft.is_full:
             return FilterPage(draft.held, (first, number + 1))
     is_last = len(numbers) < limits.page_numbers_max
     return FilterPage(draft.held, None if is_last else (first, numbers.stop))
-
-
-def _is_of_clients(parties: Iterable[Party], keeper: Client) -> bool:
-    """Returns whether a client is here, other than the keeper of durable ones or patterns."""
-    return any(isinstance(each, Client) and each not in (ITSELF, keeper) for each in parties)

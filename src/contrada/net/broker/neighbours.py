@@ -30,7 +30,7 @@ from contrada.net.wire.connection import NEIGHBOUR
 from contrada.net.wire.endpoint import describe_os_error, dial
 from contrada.net.wire.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.wire.pattern_codec import AHEAD_PER_SLACK, BROKER_PATTERN_LIMITS, PATTERN_SLACK_US
-from contrada.routing.links.link_states import COST_MAX
+from contrada.routing.links.link_states import COST_MAX, OPPOSITE
 from contrada.routing.router import Router, Strategy
 from contrada.routing.router_messages import LABEL_CHARS_MAX, VERSION, LinkUp, Neighbour, Role
 from contrada.service import ConnectionState
@@ -39,8 +39,6 @@ from contrada.service.dispatcher import new_router
 from contrada.service.service_limits import CoreLimits
 
 _LOG: Final = logging.getLogger(__name__)
-
-_OPPOSITE: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,24 +215,21 @@ class Neighbours:
 
     def _hello(self, wanted: WantedLink) -> Hello:
         """Returns the hello for a wanted neighbour."""
-        capabilities = self.capabilities() | {
-            "as": str(_OPPOSITE[wanted.role]),
+        options: dict[str, int | str | bool] = {
+            "as": str(OPPOSITE[wanted.role]),
             "cost": wanted.cost,
         }
-        return Hello(
-            NEIGHBOUR, self._broker.hello.software, capabilities, self._broker.network.token
-        )
+        capabilities = self.capabilities() | options
+        software, token = self._broker.hello.software, self._broker.network.token
+        return Hello(NEIGHBOUR, software, capabilities, token)
 
     def capabilities(self) -> dict[str, int | str | bool]:
         """Returns the capabilities in every hello of this broker."""
         network = self._broker.network
         capabilities: dict[str, int | str | bool] = {"frame_bytes_max": FRAME_BYTES_MAX}
         if network.name:
-            capabilities |= {
-                "name": network.name,
-                "instance": self._broker.instance,
-                **network.shared_options(),
-            }
+            capabilities |= {"name": network.name, "instance": self._broker.instance}
+            capabilities |= network.shared_options()
         return capabilities
 
     # --- meeting ------------------------------------------------------------------------------
@@ -249,7 +244,7 @@ class Neighbours:
             self._names[made[0]] = name
             role, cost = made[0].role, made[0].cost
         else:
-            role, cost = _role_of(capabilities), _cost_of(capabilities)
+            role, cost = _options_of(capabilities)
         if not 1 <= cost <= COST_MAX:
             raise FrameError("options", f"no cost of a link: {cost}; expected 1 to {COST_MAX}")
         if role is Role.PARENT and not is_ours:
@@ -280,12 +275,9 @@ class Neighbours:
             raise FrameError("name", f"both brokers have the name {name!r}")
         for option, here in network.shared_options().items():
             if capabilities.get(option) != here:
-                there = capabilities.get(option)
-                raise FrameError(
-                    "options",
-                    f"{option} is {there!r} at {name!r} and {here!r} at {network.name!r}; "
-                    "it must be the same at all brokers of a network",
-                )
+                there = f"{capabilities.get(option)!r} at {name!r} and {here!r} at {network.name!r}"
+                reason = f"{option} is {there}; it must be the same at all brokers of a network"
+                raise FrameError("options", reason)
         return name, instance
 
     def _replace(self, name: str, instance: str, *, is_ours: bool) -> None:
@@ -312,15 +304,10 @@ class Neighbours:
             _LOG.info("the link to %(neighbour)s is down", {"neighbour": link.name})
 
 
-def _role_of(capabilities: Mapping[str, Any]) -> Role:
-    try:
-        return Role(capabilities.get("as"))  # type: ignore[arg-type]
-    except ValueError:
-        raise FrameError("options", f"no role of a neighbour: {capabilities.get('as')!r}") from None
-
-
-def _cost_of(capabilities: Mapping[str, Any]) -> int:
-    cost = capabilities.get("cost")
-    if not isinstance(cost, int) or isinstance(cost, bool):
+def _options_of(capabilities: Mapping[str, Any]) -> tuple[Role, int]:
+    role, cost = capabilities.get("as"), capabilities.get("cost")
+    if role not in {*Role}:
+        raise FrameError("options", f"no role of a neighbour: {role!r}")
+    if type(cost) is not int:
         raise FrameError("options", f"no cost of a link: {cost!r}")
-    return cost
+    return Role(str(role)), cost

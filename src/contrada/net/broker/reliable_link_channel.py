@@ -29,7 +29,7 @@ class ReliableLinkChannel:
         self._waiting: deque[msgspec.Raw] = deque()
         self._bytes = 0
         self._limits = connection.broker.limits
-        logs.link_up(neighbour, self)
+        logs.link_up(neighbour, self.send)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -97,7 +97,7 @@ class ReliableLinkChannel:
         self._connection.forget_feed(self)
         self._waiting.clear()
         self._hold(-self._bytes)
-        self._logs.link_down(self._neighbour, self)
+        self._logs.link_down(self._neighbour, self.send)
 
 
 def _split(message: DeliveryMessage, bytes_max: int) -> Generator[msgspec.Raw]:

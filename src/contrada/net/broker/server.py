@@ -122,9 +122,8 @@ class Server:
     def client_context(self) -> ssl.SSLContext:
         """The TLS context of outgoing links."""
         if self._client_context is None:
-            self._client_context = (
-                Tls().client_context()
-            )  # Made at first use: it takes some hundredths of a second.
+            # Made at first use: it takes some hundredths of a second.
+            self._client_context = Tls().client_context()
         return self._client_context
 
     def links(self, most: int | None = None) -> tuple[dict[str, int], dict[str, int]]:

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Generator
 from typing import Final, Protocol
 
-from contrada.errors import FrameError
+from contrada.errors import ContradaError, FrameError, shortened
 from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.fair_scheduler import TURN_S, FairScheduler
 from contrada.net.broker.ingress_queue import IngressHost, internal_failure
@@ -256,11 +256,8 @@ class ServerConnection(Wire):
 
     def evict(self) -> None:
         """Ends a connection that holds too many bytes, and drops them at once."""
-        self._end(
-            FrameError(
-                "overloaded", f"this broker holds too much; {self.held_bytes} bytes of it for you"
-            )
-        )
+        reason = f"this broker holds too much; {self.held_bytes} bytes of it for you"
+        self._end(FrameError("overloaded", reason))
         self._withdraw_all()
         if self._handler is not None:
             self._handler.forget()
@@ -298,6 +295,16 @@ class ServerConnection(Wire):
     def end(self, error: FrameError) -> None:
         """Sends the other side its fault, and closes."""
         self._end(error)
+
+    def count_refused(self, code: str, error: ContradaError) -> str:
+        """Counts and logs a refused request. Returns the reason."""
+        self.broker.refused[code] += 1
+        reason = shortened(str(error))
+        _LOG.info(
+            "client %(peer)s of %(user)s is refused a request: %(reason)s",
+            {"peer": self.name, "user": self.user, "code": code, "reason": reason},
+        )
+        return reason
 
     def forget_feed(self, feed: Feed) -> None:
         """Removes a queue."""

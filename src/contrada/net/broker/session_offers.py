@@ -53,12 +53,8 @@ class SessionOffers:
                 self._queue = _OfferQueue(self._connection, self._dispatcher, number)
                 return  # The answer follows the present advertisements.
             case Unfollow():
-                self._unfollow()
+                self.end()
         self._connection.send(Reply(number))
-
-    def end(self) -> None:
-        """Ends the subscription to changes."""
-        self._unfollow()
 
     def withdraw_some(self) -> bool:
         """Withdraws one of the advertisements. Returns whether there are more."""
@@ -77,7 +73,8 @@ class SessionOffers:
             self._dispatcher.request(self._client, message)
         self._identities.add(message.identity)
 
-    def _unfollow(self) -> None:
+    def end(self) -> None:
+        """Ends the subscription to changes."""
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.close()

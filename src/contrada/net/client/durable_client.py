@@ -151,9 +151,8 @@ class DurableClient:
         message = encode_durable(Publications([encode_content(each) for each in stamped]))
         answer = self._ask(message, self._wait_ms, is_kept=True)
         self._hold(1, size)
-        answer.add_done_callback(
-            lambda _: self._hold(-1, -size)
-        )  # Also when the caller was cancelled.
+        # Also when the caller was cancelled.
+        answer.add_done_callback(lambda _: self._hold(-1, -size))
         reply = await asyncio.shield(answer)
         self._past_runs = dict([self._server_run])
         self.dropped += decode_result(reply, int)
@@ -187,9 +186,7 @@ class DurableClient:
 
     async def _send_hello(self) -> None:
         message = PublisherHello(self._stamp.publisher, self._instance, self._past_runs)
-        found: PublisherState = decode_result(
-            await self._ask(encode_durable(message)), PublisherState
-        )
+        found = await self._query(message, PublisherState)
         self._stamp.go_on_after(found.sequence)
         self._server_run = found.server, found.incarnation
         self._past_runs[found.server] = found.incarnation
@@ -203,9 +200,7 @@ class DurableClient:
             return await self._retry(lambda: self._begin(of))
         except BaseException as error:
             self._readers.pop(message.consumer, None)
-            if not isinstance(
-                error, NotPermittedError
-            ):  # It may have been opened there all the same.
+            if not isinstance(error, NotPermittedError):  # It may have been opened all the same.
                 self._send_request(CloseLog(message.name, message.consumer, not message.is_durable))
             raise
 
@@ -214,7 +209,7 @@ class DurableClient:
         return await self._read(of, of.request)
 
     async def _read(self, of: _OpenReader, message: ReadLog) -> FilterSet:
-        found: ReaderState = decode_result(await self._ask(encode_durable(message)), ReaderState)
+        found = await self._query(message, ReaderState)
         where = found.owner, found.number
         if of.where not in (None, where):
             self._send_request(CloseLog(message.name, message.consumer))
@@ -397,9 +392,8 @@ class DurableClient:
                 self._fail(error, lambda each: each.is_kept and not each.consumer)
         self._reconnection.check_there()  # It may be lost since the last answer.
         for of in self._readers.values():
-            self._send_acknowledgements(
-                of
-            )  # With the kept requests: the broker must know them before it delivers again.
+            # With the kept requests: the broker must know them before it delivers again.
+            self._send_acknowledgements(of)
         self._is_up = True
         for asked in list(self._requests.values()):
             if asked.is_kept:
@@ -412,9 +406,8 @@ class DurableClient:
         message, position, time_us = of.request, of.request.position, of.request.time_us
         if (position or time_us is not None) and of.reader.newest:
             position, time_us = of.reader.newest + 1, None  # Continues behind the newest record.
-        again = ReadLog(
-            message.name, message.consumer, None, None, message.is_durable, position, time_us
-        )
+        key = message.name, message.consumer
+        again = ReadLog(*key, None, None, message.is_durable, position, time_us)
         try:
             await self._read(of, again)
         except ConnectionFailedError:

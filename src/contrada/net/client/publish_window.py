@@ -12,12 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from contrada.errors import LimitError
-from contrada.model import Notification
 from contrada.net.client.client_limits import ClientLimits
 from contrada.net.wire.frames import Request
 from contrada.net.wire.message_codec import encode_publish
-from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content
-from contrada.service.envelope_factory import EnvelopeFactory
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 
 
 class Batch:
@@ -58,7 +56,11 @@ class PublishWindow:
             size = len(each)
             if size > CONTENT_BYTES_MAX:
                 raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, size)
-            if batch is None or self._is_full(batch):
+            is_full = batch is not None and (
+                len(batch.notifications) >= self._limits.publish_notifications_max
+                or batch.size >= self._limits.publish_bytes_max
+            )
+            if batch is None or is_full:
                 batch = Batch(self._loop.create_future())
                 self._waiting.append(batch)
             batch.notifications.append(each)
@@ -67,11 +69,6 @@ class PublishWindow:
             if not self._flush_due:
                 self._flush_due = True
                 self._loop.call_soon(self._flush)
-
-    def _is_full(self, batch: Batch) -> bool:
-        limits = self._limits
-        count = len(batch.notifications)
-        return count >= limits.publish_notifications_max or batch.size >= limits.publish_bytes_max
 
     def on_answer(self, number: int, dropped: int, error: Exception | None) -> bool:
         """Resolves a publication. Returns False where no publication has the number."""
@@ -104,11 +101,6 @@ class PublishWindow:
             self._unanswered[request] = batch
             message = encode_publish(batch.notifications)
             self._send(Request(request, message, wait_ms=self._wait_ms))
-
-
-def encode_stamped(stamp: EnvelopeFactory, notifications: Iterable[Notification]) -> list[bytes]:
-    """Returns stamped and encoded notifications. Raises LimitError."""
-    return [*map(encode_content, stamp.stamped(notifications, stamp.now_us()))]
 
 
 def _fail(batch: Batch, error: Exception) -> None:

@@ -20,7 +20,7 @@ from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.net.client.client_limits import ClientLimits
-from contrada.net.client.publish_window import Batch, PublishWindow, encode_stamped
+from contrada.net.client.publish_window import Batch, PublishWindow
 from contrada.net.client.reconnection import Reconnection
 from contrada.net.client.remote_offers import RemoteOfferBoard
 from contrada.net.client.tcp_subscription import TcpSubscription, await_resumed
@@ -188,7 +188,8 @@ class TcpService(BaseService):
                     await self.delivery().publish(run)
                 else:
                     await self.reconnection.ready()
-                    await self._send_all(encode_stamped(self._stamp, run))
+                    stamped = self._stamp.stamped(run, self._stamp.now_us())
+                    await self._send_all([*map(encode_content, stamped)])
             except ContradaError as error:
                 error.published = taken + (error.published or 0)
                 raise

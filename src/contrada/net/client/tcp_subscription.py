@@ -17,7 +17,6 @@ from contrada.errors import (
 )
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.codec import notification_to_read
-from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.reconnection import Reconnection
 from contrada.net.wire.frames import Credit, CutOff, Delivery, MatchDelivery, Reply
 from contrada.net.wire.message_codec import encode_message
@@ -65,7 +64,10 @@ class TcpSubscription(QueuedSubscription[Any]):
         *,
         settings: QueueSettings = USUAL_QUEUE,
     ) -> None:
-        self.credit_bytes = _credit_of(settings, service.reconnection.limits)
+        # A notification uses ENTRY_BYTES and its own.
+        self.credit_bytes = settings.queue_bytes or service.reconnection.limits.credit_bytes
+        if settings.queue_max is not None:
+            self.credit_bytes = min(self.credit_bytes, settings.queue_max * ENTRY_BYTES)
         # The credit is the bound: the broker sends one notification past it at most.
         queue: SubscriptionQueue[Any] = SubscriptionQueue(
             notifications_max=self.credit_bytes // ENTRY_BYTES + 1,
@@ -112,11 +114,10 @@ class TcpSubscription(QueuedSubscription[Any]):
             came = frame.matches if isinstance(frame, MatchDelivery) else frame.notifications
             self.count_dropped(UNSUBSCRIBED, len(came))
             return
-        entries = (
-            self._match_entries(frame)
-            if isinstance(frame, MatchDelivery)
-            else self._entries_of(frame)
-        )
+        if isinstance(frame, MatchDelivery):
+            entries = self._match_entries(frame)
+        else:
+            entries = self._entries_of(frame)
         if self.queue.offer_all(entries) < len(entries):
             raise FrameError("protocol", "the broker delivered more than it was granted")
 
@@ -238,12 +239,6 @@ class TcpSubscription(QueuedSubscription[Any]):
 
     def _lost_before(self) -> tuple[int, int]:
         return self._lost_at_broker
-
-
-def _credit_of(settings: QueueSettings, limits: ClientLimits) -> int:
-    """The credit of a subscription in bytes; a notification uses ENTRY_BYTES and its own."""
-    credit = settings.queue_bytes or limits.credit_bytes
-    return credit if settings.queue_max is None else min(credit, settings.queue_max * ENTRY_BYTES)
 
 
 ResumeRequest: TypeAlias = tuple[TcpSubscription, Filter | FilterSet, int, "asyncio.Future[Reply]"]

@@ -14,19 +14,12 @@ import msgspec
 
 from contrada import errors
 from contrada.delivery import delivery_messages
-from contrada.errors import (
-    ContradaError,
-    EncodingError,
-    InvalidValueError,
-    LimitError,
-    ServiceError,
-    shortened,
-)
-from contrada.model import FilterSet, Notification, from_msgpack, to_msgpack
+from contrada.errors import ContradaError, EncodingError, InvalidValueError, ServiceError, shortened
+from contrada.model import FilterSet, Notification, from_msgpack
 from contrada.model.codec import notification_from_msgpack, notification_to_read
 from contrada.net.wire.frames import LogReply
 from contrada.net.wire.message_codec import HOP_NOTIFICATIONS_MAX
-from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, decode_with, notifications_from
+from contrada.net.wire.payload_codec import check_content, decode_with, encode_content
 from contrada.routing.router_messages import Label
 
 PAST_SERVERS_MAX: Final = 1_000
@@ -144,20 +137,10 @@ def encode_durable(message: Any) -> msgspec.Raw:
         raise InvalidValueError(error.object, "a lone surrogate is not text") from None
 
 
-def _bytes_of(thing: Any) -> bytes:
-    data = to_msgpack(thing)
-    if len(data) > CONTENT_BYTES_MAX:
-        raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(data))
-    return (
-        data if type(data) is bytes else bytes(data)
-    )  # An undecided notification is plain bytes here.
-
-
 def _thing_of(expected: type, data: Any) -> Any:
     if not isinstance(data, bytes):
         raise EncodingError("a message", f"expected bytes of a {expected.__name__.lower()}")
-    if len(data) > CONTENT_BYTES_MAX:
-        raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(data))
+    check_content(data)
     if expected is Notification:
         return notification_from_msgpack(data)
     thing = from_msgpack(data)
@@ -174,7 +157,7 @@ def _read_of(expected: type, data: Any) -> Any:
     return _thing_of(expected, data)
 
 
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_bytes_of)
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=encode_content)
 _REQUESTS: Final = msgspec.msgpack.Decoder(LogRequested, dec_hook=_thing_of)
 _DELIVERIES: Final = msgspec.msgpack.Decoder(
     delivery_messages.Records | delivery_messages.Closed, dec_hook=_read_of
@@ -191,11 +174,6 @@ _LINK_MESSAGES: Final = msgspec.msgpack.Decoder(
 def decode_log_request(data: msgspec.Raw) -> LogRequested:
     """Returns a durable request. Raises EncodingError, LimitError and errors of its content."""
     return decode_with(_REQUESTS, data)  # type: ignore[no-any-return]
-
-
-def decode_publications(message: Publications) -> tuple[Notification, ...]:
-    """Returns the notifications, checked. Raises EncodingError, LimitError."""
-    return notifications_from(message.notifications)
 
 
 def decode_delivery(data: msgspec.Raw) -> delivery_messages.Records | delivery_messages.Closed:

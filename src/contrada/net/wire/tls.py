@@ -96,10 +96,8 @@ class Tls:
                     if not _is_certificate_error(error):
                         raise
                     # After a fault the loop sends nothing more. So it has to continue: then it
-                    # sends
-                    # the alert, and the other side hangs up. It is cut where it sends anything
-                    # else,
-                    # and in TLS_WAIT_S.
+                    # sends the alert, and the other side hangs up. It is cut where it sends
+                    # anything else, and in TLS_WAIT_S.
                     raise ssl.SSLWantReadError from None
 
         context.sslobject_class = Handshake

@@ -126,9 +126,8 @@ class TokenCheck:
                 name = name_in(token)
                 record = self._record_of_name(name) or self._nobody
                 is_right = await asyncio.to_thread(is_token, token, record)
-                is_right = is_right and record == self._record_of_name(
-                    name
-                )  # The record may be changed.
+                # The record may be changed.
+                is_right = is_right and record == self._record_of_name(name)
         finally:
             self._waiting -= 1
         if is_right:

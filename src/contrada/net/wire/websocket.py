@@ -147,9 +147,8 @@ class MessageTransport(asyncio.Transport):
     async def _end(self) -> None:
         """Waits for the end of one direction, and ends the other."""
         for each in self._work:
-            each.add_done_callback(
-                _fault_of
-            )  # Retrieves the exception, also of the direction that ends last.
+            # Retrieves the exception, also of the direction that ends last.
+            each.add_done_callback(_fault_of)
         try:
             await asyncio.wait(self._work, return_when=asyncio.FIRST_COMPLETED)
         finally:  # Also at the end of the event loop.
@@ -209,10 +208,8 @@ async def dial_websocket(
     from websockets.asyncio.client import connect
     from websockets.exceptions import WebSocketException
 
-    way: dict[str, Any] = {
-        "host": address.host,
-        "port": address.port,
-    }  # Explicit, so redirects to other hosts fail.
+    # Explicit, so redirects to other hosts fail.
+    way: dict[str, Any] = {"host": address.host, "port": address.port}
     if address.is_tls:
         way["ssl"] = tls
     try:

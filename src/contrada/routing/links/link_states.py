@@ -47,7 +47,7 @@ RENEWALS_MAX: Final = 16
 few old states are in flight; if one returns after each bid, another server has the name. Beyond it:
 refused, counted."""
 
-_FITTING: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
+OPPOSITE: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
 
 
 class LinkStates:
@@ -146,7 +146,7 @@ class LinkStates:
         edges: list[ConfirmedLink] = []
         for link in self._links.get(server, {}).values():
             back = self._links.get(link.name, {}).get(server)
-            if back is None or back.role is not _FITTING[link.role]:
+            if back is None or back.role is not OPPOSITE[link.role]:
                 continue
             cost = max(link.cost, back.cost)
             if server < link.name:
