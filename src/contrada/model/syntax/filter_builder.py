@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, v_args
@@ -51,7 +51,7 @@ def _lark(*, of_questions: bool) -> Lark:
     files = ("text.lark", "question.lark") if of_questions else ("text.lark",)
     grammar = b"\n".join(pkgutil.get_data(__name__, each) or b"" for each in files).decode()
     starts = ["question"] if of_questions else ["statement", "union", "advertisement"]
-    builder = _QuestionBuilder() if of_questions else _FilterBuilder()
+    builder = _FilterBuilder()
     return Lark(grammar, start=starts, parser="lalr", transformer=builder, postlex=_Nesting())
 
 
@@ -95,14 +95,6 @@ def _filters(terms: tuple[Formula, ...]) -> tuple[Filter, ...]:
     return (Filter.of_sets(sets),)
 
 
-def _one_filter(terms: tuple[Formula, ...]) -> Filter:
-    found = _filters(terms)
-    if len(found) != 1:
-        reason = "each part of a pattern is one filter"
-        raise InvalidFilterError("->", (str(FilterSet(found)),), reason)
-    return found[0]
-
-
 @v_args(inline=True)
 class _FilterBuilder(Transformer[Token, Any]):
     """Makes values of the model, bottom up, while lark parses."""
@@ -112,7 +104,12 @@ class _FilterBuilder(Transformer[Token, Any]):
 
     def pattern(self, every: Token | None, *rest: Any) -> Pattern:
         *parts, by, within_us = rest
-        filters = map(_one_filter, parts)
+        filters: list[Filter] = []
+        for found in map(_filters, parts):
+            if len(found) != 1:
+                reason = "each part of a pattern is one filter"
+                raise InvalidFilterError("->", (str(FilterSet(found)),), reason)
+            filters += found
         return Pattern(filters, by=by or (), within_us=within_us, every=every is not None)
 
     def by(self, *names: Token) -> tuple[str, ...]:
@@ -135,8 +132,15 @@ class _FilterBuilder(Transformer[Token, Any]):
     def group(self, *conjunctions: tuple[Formula, ...]) -> Formula:
         return Or(tuple(map(And, conjunctions)))
 
-    def negated(self, _: Token, term: Formula) -> Formula:
+    def negated(self, word: Token, term: Formula) -> Formula:
+        if _has_variable(term):
+            raise _at(word, ParseError, "a variable in a `not`", "conditions without variables")
         return negation(term)
+
+    def bound(self, name: Token, operator: Token, variable: Token) -> Formula:
+        if operator != "=":
+            raise _at(operator, ParseError, f"`{operator} {variable}`", "`=` before a variable")
+        return Member(binding(variable, _name(name)), PRESENT)
 
     def advertisement(self, *members: Member) -> dict[str, list[ValueSet]]:
         return _group(members)
@@ -161,44 +165,18 @@ class _FilterBuilder(Transformer[Token, Any]):
         by_type = {word.type: word for word in words}
         negation, nocase = by_type.pop("NOT", None), by_type.pop("NOCASE", None)
         (operator,) = by_type.values()
-        name = _LONG_NAMES.get(operator) or sets.SYNONYMS.get(operator, operator)
-        if negation and name == "in":
-            name, negation = "not in", None
-        found = _build_set(operator, sets.OPERATORS[name], *constants, nocase=nocase)
-        return _negate_text(negation, found)
-
-    def named(self, word: Token) -> ValueSet:
-        return _NAMED[word]
-
-    def extension(self, negation: Token | None, operator: Token, constant: Token) -> ValueSet:
         if negation and operator in NEGATED:
             expected = f"an operator; write {NEGATED[operator]}"
             raise _at(operator, ParseError, repr(f"not {operator}"), expected)
+        name = _LONG_NAMES.get(operator) or sets.SYNONYMS.get(operator, str(operator))
+        if negation and name == "in":
+            name, negation = "not in", None
+        build = sets.OPERATORS.get(name) or partial(sets.extension, name)
+        found = _build_set(operator, build, *constants, nocase=nocase)
+        return sets.text_not(found) if negation else found
 
-        def build(value: Value) -> ValueSet:
-            return sets.of_operator(str(operator), (value,))
-
-        return _negate_text(negation, _build_set(operator, build, constant))
-
-
-class _QuestionBuilder(_FilterBuilder):
-    """The builder for questions, with conditions that an attribute equals a variable."""
-
-    @v_args(inline=True)
-    def question(self, *conjunctions: tuple[Formula, ...]) -> Formula:
-        return Or(tuple(map(And, conjunctions)))
-
-    @v_args(inline=True)
-    def bound(self, name: Token, operator: Token, variable: Token) -> Formula:
-        if operator != "=":
-            raise _at(operator, ParseError, f"`{operator} {variable}`", "`=` before a variable")
-        return Member(binding(variable, _name(name)), PRESENT)
-
-    @v_args(inline=True)
-    def negated(self, word: Token, term: Formula) -> Formula:
-        if _has_variable(term):
-            raise _at(word, ParseError, "a variable in a `not`", "conditions without variables")
-        return negation(term)
+    def named(self, word: Token) -> ValueSet:
+        return _NAMED[word]
 
 
 _BINDING: Final = "\0"
@@ -228,11 +206,6 @@ _LONG_NAMES: Final = {"any": "any but", "none": "none of"}
 """Operators of two words, by the first."""
 
 _NAMED: Final = {"any": PRESENT, "exists": PRESENT, "absent": ABSENT, "nothing": NOTHING}
-
-
-def _negate_text(negation: Token | None, value_set: ValueSet) -> ValueSet:
-    """Returns the set, or all other texts for a `not` before the operator."""
-    return sets.text_not(value_set) if negation else value_set
 
 
 def _name(token: Token) -> str:
