@@ -28,7 +28,7 @@ from contrada.errors import ContradaError
 from contrada.integrations.files import ReadOptions, notification_of_object, notification_of_shown
 from contrada.integrations.files.csv_rows import CsvRows
 from contrada.integrations.files.document_records import entries_of_document
-from contrada.integrations.files.rule_files import DIALECTS
+from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.matching import Index
 from contrada.model import Filter, FilterSet, Notification, ValueSet, from_json, parse
 from contrada.model.algebra import sets

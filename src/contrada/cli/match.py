@@ -37,8 +37,13 @@ from contrada.integrations.files import (
 )
 from contrada.integrations.files.json_objects import WHOLE_DOCUMENT
 from contrada.integrations.files.record_matcher import RecordFilter
-from contrada.integrations.files.rule_files import DIALECTS, STANDARD_INPUT, about_of, load_rules
-from contrada.integrations.files.subscription_files import load_subscriptions
+from contrada.integrations.files.subscription_files import (
+    DIALECTS,
+    STANDARD_INPUT,
+    about_of,
+    load_rules,
+    load_subscriptions,
+)
 from contrada.model.rule import Rule
 
 PLACES = click.Path(exists=True, path_type=Path, allow_dash=True)

@@ -34,7 +34,7 @@ from contrada.integrations.files import (
     notification_of_shown,
 )
 from contrada.integrations.files.lines import Block, open_blocks
-from contrada.integrations.files.rule_files import STANDARD_INPUT
+from contrada.integrations.files.subscription_files import STANDARD_INPUT
 from contrada.model import Notification
 from contrada.service import Service, ServiceStatistics, with_transmission
 from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX

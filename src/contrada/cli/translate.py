@@ -15,7 +15,7 @@ from contrada.cli.lazy_group import EXIT_BAD_INPUT
 from contrada.cli.match import PLACES
 from contrada.cli.table_output import progress_of, table
 from contrada.errors import InputError
-from contrada.integrations.files.rule_files import (
+from contrada.integrations.files.subscription_files import (
     DIALECTS,
     PREPARED,
     RuleNames,

@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 
 from contrada.errors import ContradaError, LimitError, RefusedRuleError
-from contrada.integrations.files.rule_files import DIALECTS
+from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.model import FilterSet, Notification
 from contrada.model.rule import NOT_FILTERS, RefusedRule, Rule, read_or_refuse
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from contrada.integrations.http import Gateway, local_services
-from contrada.integrations.http.local_client import local_service
+from contrada.integrations.http.token_services import local_service
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.users import Users
 from contrada.net.client.tcp_service import TcpService

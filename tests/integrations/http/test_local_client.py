@@ -5,7 +5,7 @@ import time
 import pytest
 
 from contrada.errors import ServiceError
-from contrada.integrations.http.local_client import local_service
+from contrada.integrations.http.token_services import local_service
 from contrada.model import Notification
 from contrada.model.algebra.notification import Envelope
 from contrada.model.codec import published_us, to_msgpack

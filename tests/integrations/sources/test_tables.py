@@ -94,7 +94,7 @@ def test_sqlite_describes_the_range_of_many_values(monkeypatch: pytest.MonkeyPat
     for limit in (0, 3, 1000):
         monkeypatch.setattr(source_description, "DESCRIBED_VALUES_MAX", limit)
         monkeypatch.setattr(
-            "contrada.integrations.sources.sqlite_tables.DESCRIBED_VALUES_MAX", limit
+            "contrada.integrations.sources.table_source.DESCRIBED_VALUES_MAX", limit
         )
         source, holding = sqlite_source([(value,) * len(TYPES) for value in values])
         with closing(holding):

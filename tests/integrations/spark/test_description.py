@@ -8,7 +8,7 @@ import pytest
 from contrada.errors import ContradaError, InputError, InvalidObventError
 from contrada.integrations.files import FORMATS
 from contrada.integrations.files.read_options import CONVERTERS
-from contrada.integrations.files.rule_files import DIALECTS
+from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.integrations.spark.pipeline.pipeline_description import (
     _PipelineFields,
     _SequenceFields,

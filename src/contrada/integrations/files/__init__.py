@@ -10,8 +10,12 @@ from warnings import warn
 
 from contrada.integrations.files.csv_rows import CsvRows, read_rows
 from contrada.integrations.files.document_records import records_of_tree
-from contrada.integrations.files.json_objects import notification_of_object, read_objects
-from contrada.integrations.files.json_output import notification_of_shown, shown_text
+from contrada.integrations.files.json_objects import (
+    notification_of_object,
+    notification_of_shown,
+    read_objects,
+    shown_text,
+)
 from contrada.integrations.files.lines import WHOLE, FileLimits, Part, open_lines, parts_of
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BadRecord, Record, plain_attributes, plain_time

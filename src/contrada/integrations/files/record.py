@@ -2,7 +2,7 @@
 
 `plain_attributes` shows a record to people and to other programs. This form is easy to read and not
 exact: times are ISO 8601 texts, NaN and the infinities are texts. The exact forms are the model's
-encoding and `contrada.integrations.files.json_output`.
+encoding and `contrada.integrations.files.json_objects.shown_text`.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Files of subscriptions: one `name: filter` per line.
+"""Files of subscriptions: one `name: filter` per line; and files of rules in other dialects.
 
     # an operations desk
     late at JFK: kind = 'flight' and dep_delay > 120 and origin = 'JFK'
@@ -8,12 +8,17 @@ Blank lines and lines that begin with `#` are ignored. A name is any text withou
 its file. The filter is in the text syntax, including `or`, and must be satisfiable.
 """
 
-from collections.abc import Mapping
+import importlib
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from contrada.errors import ContradaError, InputError, ParseError
 from contrada.model import Filter, FilterSet, parse
+from contrada.model.rule import ReadRules, RefusedRule, Rule
 from contrada.service.settings import read_text
 
 NAME_CHARS_MAX: Final = 255
@@ -70,3 +75,121 @@ def _filter(line: str, column: int, number: int, source: str) -> Filter | Filter
     if parsed.is_empty:
         raise InputError(source, "found a filter that nothing can match", number, column + 1)
     return parsed
+
+
+class Dialect(NamedTuple):
+    """The module that reads a dialect, and the suffixes of its files in directories."""
+
+    module: str
+    suffixes: tuple[str, ...]
+    read: str = "read_rules"
+
+    def reader(self) -> ReadRules:
+        """Imports and returns the function that reads its files."""
+        return cast(ReadRules, getattr(importlib.import_module(self.module), self.read))
+
+
+_YAML: Final = (".yml", ".yaml")
+_JSON: Final = (".json", ".jsonl")
+
+DIALECTS: Final = {
+    "sigma": Dialect("contrada.integrations.dialects.sigma", _YAML),
+    "eventbridge": Dialect("contrada.integrations.dialects.eventbridge", _JSON),
+    "cloudevents": Dialect("contrada.integrations.dialects.cloudevents", _JSON),
+    "cesql": Dialect("contrada.integrations.dialects.cesql", (".cesql", ".txt")),
+    "sql": Dialect("contrada.integrations.dialects.sql", (".sql",)),
+    "prometheus": Dialect("contrada.integrations.dialects.prometheus", _YAML),
+}
+
+PREPARED: Final = Dialect("contrada.integrations.dialects.sigma", (".jsonl",), "read_prepared")
+"""Sigma's rules with `--prepared`."""
+
+STANDARD_INPUT: Final = "-"
+
+NOT_UTF_8: Final = "not UTF-8"
+NO_RULES: Final = "found no rule in the file"
+
+
+def rule_files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[Path]:
+    """Yields the given files, and the dialect's files below given directories, in order."""
+    for place in places:
+        if not place.is_dir():
+            yield place
+            continue
+        found = sorted(each for each in place.rglob("*") if each.suffix.lower() in suffixes)
+        if not found:
+            expected = " or ".join(suffixes)
+            raise InputError(str(place), f"found no file that ends in {expected}")
+        yield from (each for each in found if each.is_file())
+
+
+def rules_in(path: Path, read: ReadRules, options: dict[str, Any]) -> Iterator[Rule | RefusedRule]:
+    """Yields the rules of a file; an unreadable or empty file gives one refused rule."""
+    try:
+        is_piped = str(path) == STANDARD_INPUT
+        text = (sys.stdin.buffer.read() if is_piped else path.read_bytes()).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        yield RefusedRule("", InputError(str(path), f"byte {error.start + 1} is {NOT_UTF_8}"))
+        return
+    except OSError as error:
+        yield RefusedRule("", InputError(str(path), f"cannot be read: {error.strerror}"))
+        return
+    rules = read(text, **options) if text.strip() else iter(())
+    first = next(rules, RefusedRule("", InputError(str(path), NO_RULES)))
+    yield from chain((first,), rules)
+
+
+class RuleNames:
+    """Makes unique names for rules, valid in a file of subscriptions: one line, no colon."""
+
+    def __init__(self) -> None:
+        self._names: Counter[str] = Counter()
+
+    def new(self, name: str) -> str:
+        """Returns the name for the next rule."""
+        words = " ".join(name.replace(":", ".").split())
+        name = plain = words.lstrip("#")[: NAME_CHARS_MAX - 12] or "rule"
+        while name in self._names:
+            self._names[plain] += 1
+            name = f"{plain} ({self._names[plain]})"
+        self._names[name] += 1
+        return name
+
+
+def reason_of(rule: RefusedRule) -> str:
+    """Returns the reason by which refusals are counted; files that are not UTF-8 share one."""
+    reason = rule.reason
+    return NOT_UTF_8 if isinstance(rule.error, InputError) and NOT_UTF_8 in reason else reason
+
+
+def message_of(rule: RefusedRule) -> str:
+    """Returns the error's message without the name of the file."""
+    return plain_text(rule.error.reason if isinstance(rule.error, InputError) else str(rule.error))
+
+
+def plain_text(text: str) -> str:
+    """Returns a text that can be written: rules in JSON may hold lone surrogates."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def about_of(rule: Rule) -> dict[str, str | list[str]]:
+    """Returns the author's description of a rule, in texts that can be written."""
+    return {
+        key: plain_text(each) if isinstance(each, str) else [*map(plain_text, each)]
+        for key, each in rule.about.items()
+    }
+
+
+def load_rules(place: Path, dialect: str) -> tuple[dict[str, Rule], list[str]]:
+    """Returns the rules by name, of a file or of a directory, and the messages of refused rules."""
+    source, names = DIALECTS[dialect], RuleNames()
+    found: dict[str, Rule] = {}
+    refused: list[str] = []
+    for path in rule_files((place,), source.suffixes):
+        for rule in rules_in(path, source.reader(), {}):
+            if isinstance(rule, Rule):
+                found[names.new(plain_text(rule.name) or path.stem)] = rule
+            else:
+                parts = (str(path), plain_text(rule.name), message_of(rule))
+                refused.append(" ".join(": ".join(filter(None, parts)).split()))
+    return found, refused

@@ -8,7 +8,7 @@ from contrada.errors import MissingRequirementError
 try:
     from contrada.integrations.http.gateway import HTTP_PORT_DEFAULT, Gateway
     from contrada.integrations.http.gateway_limits import GatewayLimits
-    from contrada.integrations.http.local_client import local_services
+    from contrada.integrations.http.token_services import local_services
     from contrada.integrations.http.websocket_links import CarriedArrivals
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("contrada"):

@@ -31,7 +31,7 @@ from contrada.integrations.dialects.cloudevents.cloudevent_json import (
     is_json,
     is_time,
 )
-from contrada.integrations.files.json_output import shown_text
+from contrada.integrations.files.json_objects import shown_text
 from contrada.model import Notification
 
 NOTIFICATION_TYPE: Final = "contrada.notification"

@@ -37,13 +37,12 @@ from contrada.integrations.http.event_stream import open_stream
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import HttpPort
 from contrada.integrations.http.http_responses import answer_of, json_answer, token_of
-from contrada.integrations.http.local_client import ServiceOfToken
 from contrada.integrations.http.metrics import GatewayCounts, metrics_answer
 from contrada.integrations.http.push_service import Pushes
 from contrada.integrations.http.push_subscription import SubscriptionRequest
 from contrada.integrations.http.request_filters import within_work
 from contrada.integrations.http.sinks import PUSHED_BY, Sinks
-from contrada.integrations.http.token_services import TokenService, TokenServices
+from contrada.integrations.http.token_services import ServiceOfToken, TokenService, TokenServices
 from contrada.integrations.http.websocket_api import Conversation
 from contrada.integrations.http.websocket_links import CarriedArrivals
 from contrada.net.broker.broker import Broker

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, get_args
 
 from contrada.errors import InvalidValueError, LimitError, RefusedRuleError
-from contrada.integrations.files.rule_files import DIALECTS
+from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.model import FilterSet
 from contrada.model.languages.work_budget import Work

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from contrada.integrations.files import BadRecord, ReadOptions, Record, read_file
-from contrada.integrations.files.rule_files import load_rules
+from contrada.integrations.files.subscription_files import load_rules
 from contrada.integrations.spark import Base
 from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline

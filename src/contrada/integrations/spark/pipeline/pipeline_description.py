@@ -35,7 +35,7 @@ import msgspec
 from contrada.errors import ContradaError, ExtensionError, InputError, InvalidObventError
 from contrada.integrations.documents.name_patterns import PATTERN
 from contrada.integrations.files import FORMATS, ReadOptions, check_name_of
-from contrada.integrations.files.rule_files import DIALECTS
+from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath, is_address
 from contrada.integrations.spark.pipeline.pipeline_limits import PipelineLimits
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import (

@@ -17,8 +17,12 @@ import msgspec
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.documents.name_patterns import by_names
 from contrada.integrations.files.record_matcher import RecordFilter
-from contrada.integrations.files.rule_files import DIALECTS, load_rules, rule_files
-from contrada.integrations.files.subscription_files import load_subscriptions
+from contrada.integrations.files.subscription_files import (
+    DIALECTS,
+    load_rules,
+    load_subscriptions,
+    rule_files,
+)
 from contrada.model import Filter, FilterSet, Pattern, from_msgpack
 from contrada.net.client.subscription_export import read_subscriptions
 from contrada.net.client.tcp_service import TcpService
