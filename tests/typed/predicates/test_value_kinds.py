@@ -213,3 +213,12 @@ def test_a_decimal_is_within_its_hull() -> None:
 
 def _are_finite(*numbers: Any) -> bool:
     return all(math.isfinite(wire(it)) for it in numbers)
+
+
+def test_nan_has_no_order_with_a_decimal() -> None:
+    """Python raises there, so the predicate would not match what its filters do."""
+    cls = make_dataclass("Priced", [("price", float), ("amount", int)])
+    lifted = lift(shape_of(cls), lambda q: q.price < Decimal("0.1") or q.amount > 1)
+    assert lifted.is_exact
+    for price, is_met in ((math.nan, False), (0.0, True), (1.0, True), (-math.inf, True)):
+        assert lifted.filters.matches(Notification({"price": price, "amount": 2})) is is_met

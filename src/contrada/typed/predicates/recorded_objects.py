@@ -22,6 +22,7 @@ from typing import Any, Final
 from contrada.model import ValueSet, mark_name
 from contrada.model.algebra.value_set import ABSENT, EVERYTHING, NOTHING, PRESENT, of_keys, union
 from contrada.model.domains.values import BOOL
+from contrada.typed.predicates import value_kinds
 from contrada.typed.predicates.captured_constants import (
     NotConstantError,
     freeze,
@@ -30,18 +31,6 @@ from contrada.typed.predicates.captured_constants import (
 )
 from contrada.typed.predicates.path_explorer import Path, Sets, Stop
 from contrada.typed.predicates.recorded_values import NO_DEFAULT, Opaque, Recorded, ScalarValue
-from contrada.typed.predicates.value_kinds import (
-    ENUM_FORKS_MAX,
-    DateValue,
-    DecimalValue,
-    DurationValue,
-    IntOrFloat,
-    MemberValue,
-    NumberValue,
-    TextValue,
-    TimeValue,
-    points_of,
-)
 from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS, NULL_POINT
 from contrada.typed.shapes import Default, Field, FieldKind, Shape, TypeOption, shape_of
 
@@ -167,7 +156,7 @@ class EnvelopeValue(Recorded):
             self._contrada_refuse(f"{name} of the envelope is not lifted")
         option = path.replay(attribute)
         if option is None:
-            text = TextValue(path, attribute, str)
+            text = value_kinds.TextValue(path, attribute, str)
             option = path.fork(attribute, [(text, {attribute: ALL_TEXT})])
         value = path.values[attribute] = path.answer(option)
         return value
@@ -213,7 +202,7 @@ def _scalar_choices(
     kinds = {each.kind for each in declared.alternatives}
     if {FieldKind.INT, FieldKind.FLOAT} <= kinds:
         kinds -= {FieldKind.INT, FieldKind.FLOAT}
-        yield NumberValue(run.path, name, IntOrFloat), DOUBLES
+        yield value_kinds.NumberValue(run.path, name, value_kinds.IntOrFloat), DOUBLES
     if {FieldKind.TEXT, FieldKind.BYTES} <= kinds:
         kinds -= {FieldKind.TEXT, FieldKind.BYTES}
         reason = "str and bytes of one value are the same attribute"
@@ -241,19 +230,19 @@ def _enum_choices(
     run: PredicateRun, alternative: TypeOption, name: str, default: Any
 ) -> Iterator[tuple[Any, ValueSet]]:
     cls = alternative.type
-    points = points_of(cls)
+    points = value_kinds.points_of(cls)
     whole = union(points.values())
     if not is_plain_enum(cls):
         yield run.opaque(name, f"{cls.__name__} has code of its own"), whole
-    elif cls in run.real_enums and len(points) <= ENUM_FORKS_MAX:
+    elif cls in run.real_enums and len(points) <= value_kinds.ENUM_FORKS_MAX:
         for member, point in points.items():
             yield member, point | (ABSENT if member is default else NOTHING)
     elif cls in run.real_enums:
-        yield Stop(f"{name}: `is` with more than {ENUM_FORKS_MAX} members"), whole
+        yield Stop(f"{name}: `is` with more than {value_kinds.ENUM_FORKS_MAX} members"), whole
     elif type(default) is cls:
-        yield MemberValue(run.path, name, cls, default), whole | ABSENT
+        yield value_kinds.MemberValue(run.path, name, cls, default), whole | ABSENT
     else:
-        yield MemberValue(run.path, name, cls), whole
+        yield value_kinds.MemberValue(run.path, name, cls), whole
 
 
 def _default(run: PredicateRun, name: str, default: Any) -> Any:
@@ -333,14 +322,14 @@ def _of_class(make: Callable[..., ScalarValue], cls: type) -> Make:
 
 
 _SCALARS: Final[dict[FieldKind, tuple[type, Make, ValueSet]]] = {
-    FieldKind.INT: (int, _of_class(NumberValue, int), INTEGERS),
-    FieldKind.FLOAT: (float, _of_class(NumberValue, float), DOUBLES),
-    FieldKind.TEXT: (str, _of_class(TextValue, str), ALL_TEXT),
-    FieldKind.BYTES: (bytes, _of_class(TextValue, bytes), ALL_TEXT),
-    FieldKind.TIME: (datetime, TimeValue, ALL_TIMES),
-    FieldKind.DATE: (date, DateValue, ALL_TEXT),
-    FieldKind.DURATION: (timedelta, DurationValue, INTEGERS),
-    FieldKind.DECIMAL: (Decimal, DecimalValue, DOUBLES),
+    FieldKind.INT: (int, _of_class(value_kinds.NumberValue, int), INTEGERS),
+    FieldKind.FLOAT: (float, _of_class(value_kinds.NumberValue, float), DOUBLES),
+    FieldKind.TEXT: (str, _of_class(value_kinds.TextValue, str), ALL_TEXT),
+    FieldKind.BYTES: (bytes, _of_class(value_kinds.TextValue, bytes), ALL_TEXT),
+    FieldKind.TIME: (datetime, value_kinds.TimeValue, ALL_TIMES),
+    FieldKind.DATE: (date, value_kinds.DateValue, ALL_TEXT),
+    FieldKind.DURATION: (timedelta, value_kinds.DurationValue, INTEGERS),
+    FieldKind.DECIMAL: (Decimal, value_kinds.DecimalValue, DOUBLES),
 }
 _KNOWN: Final = frozenset(_SCALARS) | {
     FieldKind.NONE,

@@ -10,7 +10,7 @@ Source: EPFL 2503 §3.5.3 (degrees of expressiveness).
 """
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
 from contrada.model import ValueSet
@@ -28,8 +28,8 @@ class NoDefault(enum.Enum):
 
 NO_DEFAULT: Final = NoDefault.NONE
 
-Verdict = bool | tuple[ValueSet, ValueSet] | RaisesError
-"""The answer for all values, or the sets of the values with yes and with no."""
+Verdict = bool | RaisesError | Sequence[tuple[bool | RaisesError, ValueSet]]
+"""The answer for all values, or each answer with the set of its values."""
 
 
 class Recorded:
@@ -110,6 +110,8 @@ class ScalarValue(Recorded):
     _contrada_whole: ValueSet
     _contrada_class: type
     _contrada_is_weak = False
+    _contrada_false: Any = None
+    """The value that is false; None if all are true."""
 
     def __init__(self, path: Path, name: str, default: Any = NO_DEFAULT) -> None:
         super().__init__(path, name)
@@ -120,7 +122,10 @@ class ScalarValue(Recorded):
         path, name = self._contrada_path, self._contrada_name
         option = path.replay(name)
         if option is None:
-            options = _options(verdict(), self._contrada_whole)
+            found = verdict()
+            if isinstance(found, bool | RaisesError):
+                found = [(found, self._contrada_whole)]
+            options: list[tuple[Any, ValueSet]] = [*found]
             if self._contrada_default is not NO_DEFAULT:
                 _with_default(options, self._contrada_default, real)
             whole, is_weak = self._contrada_whole, self._contrada_is_weak
@@ -141,28 +146,34 @@ class ScalarValue(Recorded):
         if order in ("==", "!="):
             equal = self._contrada_equal((other,))
             rest = without(self._contrada_whole, equal)
-            return (equal, rest) if order == "==" else (rest, equal)
+            return split(equal, rest) if order == "==" else split(rest, equal)
         if not self._contrada_is_ordered_with(other):
             mine, its = self._contrada_class.__name__, type(other).__name__
             return RaisesError(f"TypeError: {order!r} between {mine} and {its}")
         ordered = self._contrada_ordered(order, other)
-        return ordered, without(self._contrada_whole, ordered)
+        return split(ordered, without(self._contrada_whole, ordered))
 
     def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
         """Returns the values that equal one of some constants."""
         raise NotImplementedError
 
     def _contrada_is_ordered_with(self, other: Any) -> bool:
-        raise NotImplementedError
+        return isinstance(other, self._contrada_class)
 
     def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
         """Returns the values in an order to a comparable constant."""
         raise NotImplementedError
 
+    def __bool__(self) -> bool:
+        false = self._contrada_false
+        return self._contrada_test(
+            lambda: True if false is None else self._contrada_verdict("!=", false), bool
+        )
+
     def _contrada_is_in(self, container: Any) -> bool:
         def verdict() -> Verdict:
             equal = self._contrada_equal(container)
-            return equal, without(self._contrada_whole, equal)
+            return split(equal, without(self._contrada_whole, equal))
 
         return self._contrada_test(verdict, lambda it: it in container)
 
@@ -193,10 +204,9 @@ def without(whole: ValueSet, part: ValueSet) -> ValueSet:
     return whole - part
 
 
-def _options(verdict: Verdict, whole: ValueSet) -> list[tuple[Any, ValueSet]]:
-    if isinstance(verdict, tuple):
-        return [(True, verdict[0]), (False, verdict[1])]
-    return [(verdict, whole)]
+def split(yes: ValueSet, no: ValueSet) -> Verdict:
+    """Returns the verdict with these values for yes, and those for no."""
+    return (True, yes), (False, no)
 
 
 def _with_default(

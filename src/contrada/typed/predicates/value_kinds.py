@@ -39,20 +39,23 @@ from contrada.typed.predicates.recorded_values import (
     Recorded,
     ScalarValue,
     Verdict,
+    split,
     without,
 )
-from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS
+from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS, MICROSECOND
 from contrada.typed.shapes import enum_values
 
 ENUM_FORKS_MAX: Final = 16
 """Members of an enumeration that runs explore one by one, if a set of members is not enough. Beyond
 it: such a run stays at the subscriber."""
 
-_MICROSECOND: Final = timedelta(microseconds=1)
+NAN: Final = DOUBLES - INTEGERS
 
 
 class NumberValue(ScalarValue):
     """An integer or a double, possibly after arithmetic with constants."""
+
+    _contrada_false = 0
 
     __slots__ = ("_contrada_class", "_contrada_is_int", "_contrada_steps", "_contrada_whole")
 
@@ -90,6 +93,17 @@ class NumberValue(ScalarValue):
 
     _contrada_ordered = _contrada_numbers
 
+    def _contrada_verdict(self, order: str, other: Any) -> Verdict:
+        verdict = super()._contrada_verdict(order, other)
+        if order in ("==", "!=") or not isinstance(other, Decimal):
+            return verdict
+        if self._contrada_whole is INTEGERS or not isinstance(verdict, tuple):
+            return verdict
+        # Python raises for the order of NaN and a Decimal.
+        (_, yes), (_, no) = verdict
+        raises = RaisesError("InvalidOperation: an order of NaN and a Decimal")
+        return (True, yes), (False, without(no, NAN)), (raises, NAN)
+
     def _contrada_is_instance(self, classes: tuple[type, ...]) -> bool:
         if self._contrada_class is IntOrFloat:
             both = {issubclass(int, classes), issubclass(float, classes)}
@@ -102,9 +116,6 @@ class NumberValue(ScalarValue):
         if self._contrada_class is IntOrFloat and (hasattr(int, name) or hasattr(float, name)):
             self._contrada_refuse_use(f"{name} of an int or a float")
         return super().__getattr__(name)
-
-    def __bool__(self) -> bool:
-        return self._contrada_test(lambda: self._contrada_verdict("!=", 0), bool)
 
     def _contrada_step(
         self, sign: str, constant: Any, step: Callable[[Any], Any], *, keeps: bool
@@ -199,15 +210,12 @@ class TextValue(ScalarValue):
         cls: Any = self._contrada_class
         return of_keys((TEXT, _utf8(each)) for each in others if isinstance(each, cls))
 
-    def _contrada_is_ordered_with(self, other: Any) -> bool:
-        return isinstance(other, self._contrada_class)
-
     def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
         return of_cuts(_LINES[order]((TEXT, _utf8(other))))
 
     def __bool__(self) -> bool:
         empty = of_keys(((TEXT, b""),))
-        return self._contrada_test(lambda: (without(ALL_TEXT, empty), empty), bool)
+        return self._contrada_test(lambda: split(without(ALL_TEXT, empty), empty), bool)
 
     def __contains__(self, part: Any) -> bool:
         cls: Any = self._contrada_class
@@ -258,7 +266,7 @@ def _split_texts(build: Callable[[Any], ValueSet], texts: Iterable[str | bytes])
         if isinstance(each, bytes) or _is_utf8(encoded):
             known.append(build(encoded))
     found = known[0] if len(known) == 1 else union(known)
-    return found, without(ALL_TEXT, found)
+    return split(found, without(ALL_TEXT, found))
 
 
 def _is_utf8(encoded: bytes) -> bool:
@@ -284,7 +292,7 @@ class TimeValue(ScalarValue):
         keys = []
         for each in others:
             if isinstance(each, datetime) and each.utcoffset() is not None:
-                time_us = (each - EPOCH) // _MICROSECOND
+                time_us = (each - EPOCH) // MICROSECOND
                 # In Python a time that a zone's clocks show twice, or never, equals no time of
                 # another zone.
                 if TIME_MIN_US <= time_us <= TIME_MAX_US and datetime_of(time_us) == each:
@@ -295,13 +303,10 @@ class TimeValue(ScalarValue):
         return isinstance(other, datetime) and other.utcoffset() is not None
 
     def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
-        time_us = (other - EPOCH) // _MICROSECOND
+        time_us = (other - EPOCH) // MICROSECOND
         if TIME_MIN_US <= time_us <= TIME_MAX_US:
             return of_cuts(_LINES[order]((TIME, time_us)))
         return ALL_TIMES if (time_us > TIME_MAX_US) == (order in ("<", "<=")) else NOTHING
-
-    def __bool__(self) -> bool:
-        return self._contrada_test(lambda: True, bool)
 
 
 class DateValue(ScalarValue):
@@ -322,9 +327,6 @@ class DateValue(ScalarValue):
     def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
         return of_cuts(_LINES[order](key_of(other.isoformat())))
 
-    def __bool__(self) -> bool:
-        return self._contrada_test(lambda: True, bool)
-
 
 class DurationValue(ScalarValue):
     """A timedelta, as its microseconds."""
@@ -333,22 +335,17 @@ class DurationValue(ScalarValue):
 
     _contrada_whole = INTEGERS
     _contrada_class = timedelta
+    _contrada_false = timedelta()
 
     def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
         return union(
-            of_cuts(number_cuts("==", each // _MICROSECOND))
+            of_cuts(number_cuts("==", each // MICROSECOND))
             for each in others
             if isinstance(each, timedelta)
         )
 
-    def _contrada_is_ordered_with(self, other: Any) -> bool:
-        return isinstance(other, timedelta)
-
     def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
-        return of_cuts(number_cuts(order, other // _MICROSECOND))
-
-    def __bool__(self) -> bool:
-        return self._contrada_test(lambda: self._contrada_verdict("!=", timedelta()), bool)
+        return of_cuts(number_cuts(order, other // MICROSECOND))
 
 
 class DecimalValue(ScalarValue):
@@ -359,6 +356,7 @@ class DecimalValue(ScalarValue):
     _contrada_whole = DOUBLES
     _contrada_class = Decimal
     _contrada_is_weak = True
+    _contrada_false = 0
 
     def _contrada_verdict(self, order: str, other: Any) -> Verdict:
         if not isinstance(other, int | float | Decimal) or other != other:
@@ -367,17 +365,13 @@ class DecimalValue(ScalarValue):
         at_most, at_least = number_cuts("<=", high), number_cuts(">=", low)
         if order in ("==", "!="):
             near = of_cuts(line.intersection(at_most, at_least))
-            return (near, DOUBLES) if order == "==" else (DOUBLES, near)
-        nan = DOUBLES - INTEGERS
+            return split(near, DOUBLES) if order == "==" else split(DOUBLES, near)
         if order in ("<", "<="):
-            return of_cuts(at_most), of_cuts(at_least) | nan
-        return of_cuts(at_least), of_cuts(at_most) | nan
+            return split(of_cuts(at_most), of_cuts(at_least) | NAN)
+        return split(of_cuts(at_least), of_cuts(at_most) | NAN)
 
     def _contrada_is_in(self, container: Any) -> bool:
         return any(self == each for each in container)
-
-    def __bool__(self) -> bool:
-        return self._contrada_test(lambda: self._contrada_verdict("!=", 0), bool)
 
 
 class MemberValue(ScalarValue):
