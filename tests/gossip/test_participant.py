@@ -48,7 +48,6 @@ from contrada.gossip.group_policy import GroupPolicy, silence_rounds
 from contrada.gossip.hpmcast import Hpmcast, Pmcast, Rfpbcast
 from contrada.gossip.line_exchange import fit_lines
 from contrada.gossip.parameters import Parameters
-from contrada.gossip.participant import GossipParticipant
 from contrada.gossip.rounds import ROUNDS_MAX
 from contrada.model import Envelope, FilterSet, Notification
 from tests.strategies import more
@@ -75,12 +74,12 @@ def neighbour_line(address: LogicalAddress, wants: FilterSet, stamp: int = T) ->
 
 def alone(
     wanted: Sequence[FilterSet] = (WANTS, OTHER, WANTS, OTHER, OTHER),
-    protocol: type[GossipParticipant] = Pmcast,
+    protocol: type[Hpmcast] = Pmcast,
     conduct: GroupPolicy = GroupPolicy(is_static=True),  # noqa: B008
     at: int = 0,
     limits: GossipLimits = GossipLimits(),
     **parameters: Any,
-) -> GossipParticipant:
+) -> Hpmcast:
     """Returns one participant of a lowest group of interested participants."""
     plain = Parameters(levels=1, branching=8, redundancy=1, fanout=3, rounds=2, digest=0)
     group = dataclasses.replace(plain, **parameters)
@@ -264,7 +263,7 @@ def test_a_flooded_bottom_is_announced_once_by_the_first_receiver() -> None:
 
 
 @pytest.mark.parametrize("protocol", [Pmcast, Rfpbcast])
-def test_without_a_hierarchy_there_is_one_level(protocol: type[GossipParticipant]) -> None:
+def test_without_a_hierarchy_there_is_one_level(protocol: type[Hpmcast]) -> None:
     """A protocol in which all know all would be run where they do not."""
     with pytest.raises(InvalidValueError):
         protocol(
@@ -281,7 +280,7 @@ def test_without_a_hierarchy_there_is_one_level(protocol: type[GossipParticipant
 # --- what is refused ----------------------------------------------------------------------------
 
 
-def refused(one: GossipParticipant, reason: str) -> int:
+def refused(one: Hpmcast, reason: str) -> int:
     one.validate()
     return one.statistics().refused.get(reason, 0)
 

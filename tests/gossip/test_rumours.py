@@ -1,10 +1,15 @@
 """Buffers of events, and redirections of newcomers, are bounded; excess is counted."""
 
+from contrada.gossip.event_dissemination import (
+    KEPT_ROUNDS,
+    Announcements,
+    HeldRumour,
+    RumourBuffers,
+)
 from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.group_policy import convergence_rounds, silence_rounds, spread_rounds
 from contrada.gossip.membership import JOIN_WAIT_ROUNDS, Newcomer
 from contrada.gossip.parameters import Parameters
-from contrada.gossip.rumours import KEPT_ROUNDS, Announcements, HeldRumour, RumourBuffers
 from contrada.model import Envelope, Notification
 
 

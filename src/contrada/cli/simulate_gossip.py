@@ -11,7 +11,6 @@ from rich.table import Table
 from contrada.cli import shared_options as options
 from contrada.cli.sweep_runner import engine_options, explain_columns, sweep_results
 from contrada.cli.table_output import output, progress_bar
-from contrada.lab.gossip_rounds.gossip_charts import draw_figure
 from contrada.lab.gossip_rounds.gossip_figures import (
     NEARLY_ALL,
     AnalysedPoint,
@@ -19,6 +18,7 @@ from contrada.lab.gossip_rounds.gossip_figures import (
     GossipFigure,
     GossipPoint,
     analyse_all,
+    draw_figure,
     figures,
     plans_of,
     rows_of,

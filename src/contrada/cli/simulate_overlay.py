@@ -14,11 +14,11 @@ from contrada.cli.sweep_runner import engine_options, explain_columns, sweep_res
 from contrada.cli.table_output import output, progress_bar, table
 from contrada.integrations.files.subscription_files import load_subscriptions
 from contrada.lab.simulation.covering_savings import Saved, saved
-from contrada.lab.simulation.overlay_charts import draw
 from contrada.lab.simulation.overlay_cost import (
     OBJECTS_MAX,
     PARTIES_MAX,
     Cost,
+    draw,
     filter_of,
     plans,
     sweep,

@@ -62,7 +62,10 @@ def condense(filters: Iterable[FilterSet], accuracy: Accuracy = Accuracy.EXACT) 
     if accuracy is Accuracy.TYPES:
         members = [Filter.of_sets(_marks(each)) for each in members]
     elif accuracy is not Accuracy.EXACT:
-        members = [_intervals(each) for each in members]
+        members = [
+            Filter.of_sets({name: _intervals(values) for name, values in each.sets.items()})
+            for each in members
+        ]
     if accuracy is Accuracy.SELECTIVE:
         members = _selective(members)
     members = sorted(simplify(members).filters, key=to_msgpack)
@@ -74,13 +77,13 @@ def encode_interests(filters: Sequence[FilterSet], accuracy: Accuracy = Accuracy
 
     Where even types exceed `INTERESTS_BYTES_MAX`, everything is wanted.
     """
-    texts = sum(_has_text(member) for each in filters for member in each.filters)
+    members = (member for each in filters for member in each.filters)
+    texts = sum(any(it.text is not None for it in member.sets.values()) for member in members)
     for each in _ACCURACIES[_ACCURACIES.index(accuracy) :]:
         if each is Accuracy.EXACT and texts > CONDENSED_TEXTS_MAX:
             continue
-        # Decisions about texts are cached, so a second one costs less. A budget could let one
-        # delegate
-        # finish, and stop another one before it.
+        # Decisions about texts are cached, so a second one costs less: a budget could let one
+        # delegate finish, and stop another one before it.
         work = CONDENSING_WORK_MAX if each is not Accuracy.EXACT or not texts else _NO_BOUND
         try:
             with Work("CONDENSING_WORK_MAX", work):
@@ -112,15 +115,7 @@ def is_interested(filters: FilterSet, event: Notification) -> bool:
         return True
 
 
-def _has_text(of: Filter) -> bool:
-    return any(values.text is not None for values in of.sets.values())
-
-
-def _intervals(of: Filter) -> Filter:
-    return Filter.of_sets({name: _interval_set(values) for name, values in of.sets.items()})
-
-
-def _interval_set(values: ValueSet) -> ValueSet:
+def _intervals(values: ValueSet) -> ValueSet:
     """Returns the set itself if it consists of intervals; else with all text added."""
     return values if values.text is None else of_cuts(line.union(values.line, line.ALL_TEXT))
 

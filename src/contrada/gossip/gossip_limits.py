@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GossipLimits:
-    """Limits of a `GossipParticipant`, and of its `GossipNode`."""
+    """Limits of a `Hpmcast`, and of its `GossipNode`."""
 
     event_bytes_max: int = 524_288
     """Bytes of the attributes and the body of an event. Beyond it: refused."""

@@ -16,7 +16,6 @@ its subsystem and its clock.
 Source: EPFL 2503 §6.4.2, §6.5.1 (gossips convey the event, its probability, round and level).
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -217,95 +216,75 @@ GossipMessage: TypeAlias = (
 # --- events and effects ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """A period P has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageReceived:
+class MessageReceived(msgspec.Struct, frozen=True):
     """A message from a place."""
 
     place: str
     message: GossipMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Datagram:
+class Datagram(msgspec.Struct, frozen=True):
     """A message from a place, as untrusted bytes."""
 
     place: str
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Multicast:
+class Multicast(msgspec.Struct, frozen=True):
     """A notification of the user, with an identity and a publisher."""
 
     event: Notification
 
 
-@dataclass(frozen=True, slots=True)
-class AddInterest:
+class AddInterest(msgspec.Struct, frozen=True):
     """A subscription of the user; it replaces one of the same identity."""
 
     identity: str
     filters: FilterSet
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveInterest:
+class RemoveInterest(msgspec.Struct, frozen=True):
     """The end of a subscription."""
 
     identity: str
 
 
-@dataclass(frozen=True, slots=True)
-class JoinGroup:
+class JoinGroup(msgspec.Struct, frozen=True):
     """The request to join the group of these places."""
 
     places: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveGroup:
+class LeaveGroup(msgspec.Struct, frozen=True):
     """The request to leave."""
 
 
-GossipEvent: TypeAlias = (
-    Tick
-    | MessageReceived
-    | Datagram
-    | Multicast
-    | AddInterest
-    | RemoveInterest
-    | JoinGroup
-    | LeaveGroup
-)
+_UserRequest: TypeAlias = Multicast | AddInterest | RemoveInterest | JoinGroup | LeaveGroup
+GossipEvent: TypeAlias = Tick | MessageReceived | Datagram | _UserRequest
 
 
-@dataclass(frozen=True, slots=True)
-class SendGossip:
+class SendGossip(msgspec.Struct, frozen=True):
     """Sends a message to a place; it may be lost."""
 
     place: str
     message: GossipMessage
 
 
-@dataclass(frozen=True, slots=True)
-class GiveEvent:
+class GiveEvent(msgspec.Struct, frozen=True):
     """Delivers an event to the user."""
 
     event: Notification
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """Reports that the participant is in the group."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnedDown:
+class TurnedDown(msgspec.Struct, frozen=True):
     """Reports a refused request of the user, or of another participant."""
 
     event: GossipEvent

@@ -110,11 +110,10 @@ class LineExchange:
                 if not self._touch(stamp, now_us) and not self._is_old(stamp.level, stamp.age):
                     wanted.append((stamp.level, stamp.digit))
             elif held.line.timestamp_us > stamp.timestamp_us and not held.is_silent:
-                age = self._view.age_of(held)
                 if held.mark == stamp.mark:
-                    stamps.append(_stamp_of(stamp.level, held, age))
+                    stamps.append(self._view.stamp_of(stamp.level, held))
                 else:
-                    aged.append(AgedLine(stamp.level, age, held.line))
+                    aged.append(self._view.aged(stamp.level, held))
                     if self._is_contested(stamp.level, held, stamp.timestamp_us):
                         wanted.append((stamp.level, stamp.digit))
         self._vote(sender)
@@ -153,7 +152,7 @@ class LineExchange:
             if self._is_shared(lowest, level, digit):
                 held = self._view.table(level).get(digit)
                 if held is not None and not held.is_silent:
-                    lines.append(AgedLine(level, self._view.age_of(held), held.line))
+                    lines.append(self._view.aged(level, held))
         return Update(self._contact, fit_lines(lines)) if lines else None
 
     def _is_shared(self, lowest: int, level: int, digit: int) -> bool:
@@ -224,18 +223,12 @@ class LineExchange:
 
     def _meet(self, level: int, line: ViewLine) -> None:
         """Notes unknown delegates in a line of the own subsystem as strangers."""
-        if level == 1:
-            return
-        if self._view.line_faults(level, line, self._redundancy):
+        if level == 1 or self._view.line_faults(level, line, self._redundancy):
             return
         known = {each.contact for each in self._view.table(level - 1).known()}
         for contact in line.delegates:
             if contact not in known and len(self.strangers) < self._limits.strangers_max:
                 self.strangers[contact.place] = contact
-
-
-def _stamp_of(level: int, held: HeldLine, age: int) -> LineStamp:
-    return LineStamp(level, held.line.digit, held.line.timestamp_us, held.mark, age)
 
 
 def fit_lines(lines: Sequence[AgedLine]) -> tuple[AgedLine, ...]:
@@ -244,13 +237,9 @@ def fit_lines(lines: Sequence[AgedLine]) -> tuple[AgedLine, ...]:
     found: list[AgedLine] = []
     for aged in lines[:LINES_SENT_MAX]:
         left -= len(aged.line.interests) + _LINE_BYTES
-        left -= sum(_size_of(contact) for contact in aged.line.delegates)
+        # The most bytes of each contact.
+        left -= sum(8 + 4 * len(it.place) + 4 * len(it.address) for it in aged.line.delegates)
         if left < 0:
             break
         found.append(aged)
     return tuple(found)
-
-
-def _size_of(contact: Contact) -> int:
-    """Returns the most bytes of a contact."""
-    return 8 + 4 * len(contact.place) + 4 * len(contact.address)

@@ -24,24 +24,10 @@ Source: EPFL 2503 §6.4.2, §6.6.1 (failure detection).
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from contrada.gossip import gossip_messages as messages
 from contrada.gossip.addresses import AddressSpace, distance
 from contrada.gossip.condensation import encode_interests
 from contrada.gossip.gossip_limits import GossipLimits
-from contrada.gossip.gossip_messages import (
-    LINES_SENT_MAX,
-    AgedLine,
-    Alive,
-    AskJoin,
-    Contact,
-    GossipMessage,
-    LineStamp,
-    Probe,
-    Redirect,
-    TurnAway,
-    Update,
-    ViewLine,
-    Welcome,
-)
 from contrada.gossip.group_policy import (
     PINGS_MAX,
     REFRESH_ROUNDS,
@@ -57,7 +43,7 @@ from contrada.model import FilterSet
 JOIN_WAIT_ROUNDS: Final = 3
 """Rounds after which a newcomer asks the next participant."""
 
-Outgoing = list[tuple[str, GossipMessage]]
+Outgoing = list[tuple[str, messages.GossipMessage]]
 """Messages by place."""
 
 
@@ -69,7 +55,7 @@ class GroupMembership:
 
     def __init__(
         self,
-        contact: Contact,
+        contact: messages.Contact,
         space: AddressSpace,
         parameters: Parameters,
         conduct: GroupPolicy,
@@ -85,7 +71,7 @@ class GroupMembership:
         self._rng = rng
         self._desired: Sequence[FilterSet] = ()
         self._interests: bytes | None = None
-        self._lost: dict[str, Contact] = {}
+        self._lost: dict[str, messages.Contact] = {}
         self._joining: Newcomer | None = None
         self._condensates: dict[int, tuple[int, Condensate]] = {}
         self._silence = [silence_rounds(parameters, level) for level in range(1, space.levels + 1)]
@@ -126,23 +112,23 @@ class GroupMembership:
         self._joining = None
         if not self.is_in:
             return []
-        gone: list[AgedLine] = []
-        others: list[Contact] = []
+        gone: list[messages.AgedLine] = []
+        others: list[messages.Contact] = []
         for table in self.view.tables:
             digit = self.view.digit(table.level)
             others = [each.contact for each in table.known() if each.contact != self.contact]
             if table.level == 1 or not self.view.table(table.level - 1).live():
                 held = table.get(digit)
                 stamp = self._stamp(table.level, held, now_us)
-                line = ViewLine(digit, stamp, encode_interests([]), 0, ())
+                line = messages.ViewLine(digit, stamp, encode_interests([]), 0, ())
                 table.put(line, self.view.round)
-                gone.append(AgedLine(table.level, 0, line))
+                gone.append(messages.AgedLine(table.level, 0, line))
             if others:  # They write the lines of the subsystems above.
                 break
         self.is_in = False
         self._forget_others()
         aged = min(len(others), self.parameters.redundancy + self.parameters.fanout)
-        update = Update(self.contact, tuple(gone))
+        update = messages.Update(self.contact, tuple(gone))
         return [(each.place, update) for each in self._rng.sample(others, aged)]
 
     def _forget_others(self) -> None:
@@ -166,7 +152,7 @@ class GroupMembership:
         self._write_lines(now_us)
         return asked + probes
 
-    def partners(self) -> list[Contact]:
+    def partners(self) -> list[messages.Contact]:
         """Returns the receivers of the digest: F others, strangers, and rarely a lost contact.
 
         Each of the F is drawn at a level that is drawn first. Source: EPFL 2503 §6.4.2.
@@ -188,12 +174,12 @@ class GroupMembership:
                 chosen[contact.place] = contact
         return list(chosen.values())
 
-    def digest_for(self, contact: Contact) -> tuple[LineStamp, ...]:
+    def digest_for(self, contact: messages.Contact) -> tuple[messages.LineStamp, ...]:
         """Returns the digest of the common levels, sampled where it has too many lines."""
         stamps = self.view.stamps(distance(self.contact.address, contact.address))
-        if len(stamps) < LINES_SENT_MAX:
+        if len(stamps) < messages.LINES_SENT_MAX:
             return stamps
-        return tuple(self._rng.sample(stamps, LINES_SENT_MAX))
+        return tuple(self._rng.sample(stamps, messages.LINES_SENT_MAX))
 
     def _age_lines(self) -> Outgoing:
         """Lets old lines become silent and then forgotten, with probes before."""
@@ -213,7 +199,7 @@ class GroupMembership:
                     pings = self.conduct.pings_bottom and table.level == 1
                     if pings and held.probes < PINGS_MAX:
                         held.probes += 1
-                        probes.append((held.line.delegates[0].place, Probe(self.contact)))
+                        probes.append((held.line.delegates[0].place, messages.Probe(self.contact)))
                     else:
                         table.silence(held)
                         self._add_lost(held.line.delegates)
@@ -221,7 +207,7 @@ class GroupMembership:
                     table.forget(held.line.digit)
         return probes
 
-    def _add_lost(self, contacts: Iterable[Contact]) -> None:
+    def _add_lost(self, contacts: Iterable[messages.Contact]) -> None:
         """Adds lost contacts; of too many the earliest are forgotten."""
         for contact in contacts:
             if contact != self.contact:
@@ -236,16 +222,9 @@ class GroupMembership:
             below = self.view.table(level - 1)
             known = self._condensates.get(level)
             if known is None or known[0] != below.version:
-                known = (
-                    below.version,
-                    condense_table(
-                        below,
-                        self.parameters.redundancy,
-                        self.conduct.accuracy(level),
-                        self.conduct.delegates,
-                    ),
-                )
-                self._condensates[level] = known
+                redundancy, accuracy = self.parameters.redundancy, self.conduct.accuracy(level)
+                what = condense_table(below, redundancy, accuracy, self.conduct.delegates)
+                known = self._condensates[level] = below.version, what
             if self.contact in known[1].delegates:
                 self._write(level, known[1], now_us)
 
@@ -254,17 +233,11 @@ class GroupMembership:
         held = table.get(digit)
         if held is not None and held.is_live:
             line = held.line
-            is_same = (line.interests, line.count, line.delegates) == (
-                what.interests,
-                what.count,
-                what.delegates,
-            )
+            is_same = (line.interests, line.count, line.delegates) == what
             if is_same and self.view.round - held.since < REFRESH_ROUNDS:
                 return
         stamp = self._stamp(level, held, now_us)
-        table.put(
-            ViewLine(digit, stamp, what.interests, what.count, what.delegates), self.view.round
-        )
+        table.put(messages.ViewLine(digit, stamp, *what), self.view.round)
 
     def _stamp(self, level: int, held: HeldLine | None, now_us: int) -> int:
         """Returns the clock's time, later than the stamp before, and acceptable to others.
@@ -278,7 +251,7 @@ class GroupMembership:
             return stamp
         return echo_us + REFRESH_ROUNDS * self.parameters.period_us
 
-    def mark_alive(self, contact: Contact) -> None:
+    def mark_alive(self, contact: messages.Contact) -> None:
         """Marks the sender of a message as alive."""
         self._lost.pop(contact.place, None)
         if distance(self.contact.address, contact.address) != 1:
@@ -289,7 +262,7 @@ class GroupMembership:
 
     # --- joining -------------------------------------------------------------------------------
 
-    def admit(self, message: AskJoin, place: str, now_us: int) -> Outgoing:
+    def admit(self, message: messages.AskJoin, place: str, now_us: int) -> Outgoing:
         """Answers a newcomer with its lines, or with nearer participants."""
         newcomer, line = message.sender, message.line
         if line.digit != newcomer.address[-1] or line.delegates != (newcomer,):
@@ -303,14 +276,14 @@ class GroupMembership:
             taken = is_there and held and held.line.delegates[0].place != newcomer.place
             if apart == 0 or taken:
                 self.exchange.refused["address taken"] += 1
-                return [(place, TurnAway(self.contact, "the address is taken"))]
+                return [(place, messages.TurnAway(self.contact, "the address is taken"))]
             self.exchange.admit(newcomer, line, now_us)
         elif is_there and held and (nearer := _others(held.line.delegates, newcomer)):
-            return [(place, Redirect(self.contact, nearer))]
+            return [(place, messages.Redirect(self.contact, nearer))]
         lines = self.view.aged_lines(max(apart, 1))
-        return [(place, Welcome(self.contact, fit_lines(lines)))]
+        return [(place, messages.Welcome(self.contact, fit_lines(lines)))]
 
-    def follow_redirect(self, message: Redirect) -> None:
+    def follow_redirect(self, message: messages.Redirect) -> None:
         """Continues with nearer participants."""
         if self._joining is None:
             self.exchange.refused["redirect"] += 1
@@ -325,7 +298,7 @@ class GroupMembership:
         ]
         self._joining.point_to(nearer)
 
-    def accept_welcome(self, message: Welcome, now_us: int) -> bool:
+    def accept_welcome(self, message: messages.Welcome, now_us: int) -> bool:
         """Accepts the first lines. Returns whether the participant is in the group by that."""
         if self._joining is None:
             self.exchange.refused["welcome"] += 1
@@ -349,16 +322,12 @@ class GroupMembership:
             return []
         digit = self.view.digit(1)
         stamp = self._stamp(1, self.view.table(1).get(digit), now_us)
-        line = ViewLine(digit, stamp, self._own_interests(), 1, (self.contact,))
-        return [(joining.next_place(), AskJoin(self.contact, line))]
-
-    def answer_probe(self, place: str) -> Outgoing:
-        """Answers a probe."""
-        return [(place, Alive(self.contact))]
+        line = messages.ViewLine(digit, stamp, self._own_interests(), 1, (self.contact,))
+        return [(joining.next_place(), messages.AskJoin(self.contact, line))]
 
     # --- invariants ----------------------------------------------------------------------------
 
-    def settle(self, lines: Iterable[AgedLine]) -> None:
+    def settle(self, lines: Iterable[messages.AgedLine]) -> None:
         """Enters a group with a known view."""
         for aged in lines:
             self.view.table(aged.level).put(aged.line, self.view.round - aged.age)
@@ -383,7 +352,9 @@ class GroupMembership:
             assert own.line.delegates == (self.contact,), "one's line is one's own"
 
 
-def _others(contacts: Iterable[Contact], newcomer: Contact) -> tuple[Contact, ...]:
+def _others(
+    contacts: Iterable[messages.Contact], newcomer: messages.Contact
+) -> tuple[messages.Contact, ...]:
     """Returns the contacts at other places than the newcomer, which may return to the group."""
     return tuple(each for each in contacts if each.place != newcomer.place)
 

@@ -131,9 +131,7 @@ def check_interest(share: float) -> float:
 
 
 def check_correlation(share: float) -> float:
-    """Returns the share of participants that want the events of their lowest subsystem, in [0,
-    1].
-    """
+    """Returns the share, in [0, 1], that wants what its lowest subsystem wants."""
     if not 0 <= share <= 1:
         raise InvalidValueError(share, "correlation is a share, from 0 to 1")
     return share

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -198,9 +198,7 @@ class View:
     def stamps(self, lowest: int) -> tuple[LineStamp, ...]:
         """Returns a digest: the versions of the lines from a level on."""
         return tuple(
-            LineStamp(
-                table.level, held.line.digit, held.line.timestamp_us, held.mark, self.age_of(held)
-            )
+            self.stamp_of(table.level, held)
             for table in self.tables[lowest - 1 :]
             for held in table
         )
@@ -208,26 +206,30 @@ class View:
     def aged_lines(self, lowest: int) -> list[AgedLine]:
         """Returns the live lines from a level on, for a newcomer."""
         return [
-            AgedLine(table.level, self.age_of(held), held.line)
+            self.aged(table.level, held)
             for table in self.tables[lowest - 1 :]
             for held in table.live()
         ]
 
-    def age_of(self, held: HeldLine) -> int:
-        """Returns the rounds since the last stamp of a line, as far as known."""
-        return min(self.round - held.since, ROUNDS_MAX)
+    def stamp_of(self, level: int, held: HeldLine) -> LineStamp:
+        """Returns the version of a line of a level."""
+        line, age = held.line, min(self.round - held.since, ROUNDS_MAX)
+        return LineStamp(level, line.digit, line.timestamp_us, held.mark, age)
+
+    def aged(self, level: int, held: HeldLine) -> AgedLine:
+        """Returns a line of a level with the rounds since its last stamp, as far as known."""
+        return AgedLine(level, min(self.round - held.since, ROUNDS_MAX), held.line)
 
     def known(self) -> set[Contact]:
         """Returns all contacts, including the participant."""
         return {each.contact for table in self.tables for each in table.known()}
 
 
-@dataclass(frozen=True, slots=True)
-class Condensate:
-    """A condensed table: the content of the subsystem's line on the level above."""
+class Condensate(NamedTuple):
+    """A condensed table: the last fields of the subsystem's `ViewLine` on the level above."""
 
     interests: bytes
-    count: int
+    count: int  # type: ignore[assignment]
     delegates: tuple[Contact, ...]
 
 
@@ -255,9 +257,7 @@ def condense_table(
 
 
 def _by_address(lines: Sequence[HeldLine]) -> list[Contact]:
-    """Returns the first delegates of all lines, then the second ones, and so on; as in figure
-    6.5.
-    """
+    """Returns the first delegates of all lines, then the second ones, as in figure 6.5."""
     ranks = [list(enumerate(held.line.delegates)) for held in lines]
     return [contact for _, contact in sorted(chain.from_iterable(ranks))]
 

@@ -11,12 +11,12 @@ import pytest
 from scipy.stats import t
 
 from contrada.errors import InvalidValueError
-from contrada.lab.gossip_rounds.gossip_charts import draw_figure
 from contrada.lab.gossip_rounds.gossip_figures import (
     FigureRow,
     GossipFigure,
     analyse,
     analyse_all,
+    draw_figure,
     figures,
     interval,
     plans_of,

@@ -252,7 +252,7 @@ def test_a_wrong_time_keeps_no_dead_participant() -> None:
 @pytest.mark.slow
 def test_views_with_more_lines_than_a_digest_converge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines beyond the first would never be refreshed, and count as dead."""
-    for module in ("membership", "line_exchange", "group_policy"):
+    for module in ("gossip_messages", "line_exchange", "group_policy"):
         monkeypatch.setattr(f"contrada.gossip.{module}.LINES_SENT_MAX", 10)
     group = Parameters(levels=1, branching=40, redundancy=2, fanout=3)
     world = GossipWorld(group, 3)

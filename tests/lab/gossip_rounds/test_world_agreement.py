@@ -20,14 +20,13 @@ from contrada.gossip.addresses import AddressSpace
 from contrada.gossip.group_policy import GroupPolicy
 from contrada.gossip.hpmcast import Hpmcast, Pmcast, Rfpbcast
 from contrada.gossip.parameters import Parameters
-from contrada.gossip.participant import GossipParticipant
 from contrada.lab.gossip_rounds.gossip_runs import GossipPlan, GossipProtocol, disseminate
 from contrada.lab.gossip_rounds.gossip_world import GossipWorld
 from contrada.model import Envelope, Filter, FilterSet, Notification
 
 WORLDS, EVENTS, RUNS = 10, 10, 500
 
-PROTOCOLS: dict[GossipProtocol, type[GossipParticipant]] = {
+PROTOCOLS: dict[GossipProtocol, type[Hpmcast]] = {
     GossipProtocol.HPMCAST: Hpmcast,
     GossipProtocol.PMCAST: Pmcast,
     GossipProtocol.RFPBCAST: Rfpbcast,

@@ -40,8 +40,7 @@ from contrada.lab.simulation.script_steps import (
     Script,
     Step,
 )
-from contrada.lab.simulation.simulated_delivery import SYNC_US
-from contrada.lab.simulation.simulated_delivery_clients import SimulatedDeliveryClients
+from contrada.lab.simulation.simulated_delivery import SYNC_US, SimulatedDeliveryClients
 from contrada.lab.simulation.world import run
 from contrada.lab.simulation.worlds import SHAPES
 from contrada.model import Envelope, Notification
@@ -424,7 +423,7 @@ def check_reads(
     **subscription: Any,
 ) -> list[str]:
     """Returns the violations; `logs` are the read records, from position 1 on."""
-    delivery = SimulatedDeliveryClients(1, Schedule(), NO_LINES, 0, ())
+    delivery = SimulatedDeliveryClients(1, Schedule(), no_lines, 0, ())
     delivery.sent = {each.id: each for each in published}
     given: dict[str, Any] = {
         "broker": 2,
@@ -441,15 +440,11 @@ def check_reads(
     return [each.what for each in judge_delivery(delivery, DeliveryVerdict())]
 
 
-class NoLines:
-    """Lines of a network without links."""
-
-    def send_delivery(self, broker: int, to: str, message: object) -> None:
-        """Raises: there are no neighbours."""
-        raise AssertionError(message)
+def no_lines(broker: int, to: str, message: object) -> None:
+    """Raises: there are no neighbours."""
+    raise AssertionError(message)
 
 
-NO_LINES = NoLines()
 ONE, OTHER = sent("p1"), sent("p2", number=2)
 FIRST, SECOND = sent("p1", "reliable fifo"), sent("p2", "reliable fifo", number=2)
 CAUSE = sent("p1", "reliable causal")
@@ -555,14 +550,14 @@ def test_only_a_crash_excuses_acknowledged_records() -> None:
         (SYNC_US, 1, 0, ["double"]),
     ):
         schedule = Schedule()
-        delivery = SimulatedDeliveryClients(2, schedule, NO_LINES, 0, ())
+        delivery = SimulatedDeliveryClients(2, schedule, no_lines, 0, ())
         delivery.subscriptions[X] = DurableSpan(X, parse_filter_set("a = 1"), 0, True, Retention())
         delivery.sent["p1"] = ONE
         read = delivery.reads["r", X]
-        record = LogEntry(1, 0, ONE.notification, 1)
-        delivery._read("r", X, read, record)
+        delivery.note_read("r", X, 1, ONE.id, is_replay=False)
+        read.late.append(1)
         delivery._acknowledge(at, "r", X, read)
         schedule.run(crash_us)
         delivery.crash(broker, keeps_store=True)
-        delivery._read("r", X, read, record)
+        delivery.note_read("r", X, 1, ONE.id, is_replay=False)
         assert [each.what for each in judge_delivery(delivery, DeliveryVerdict())] == what

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from contrada.lab.simulation.overlay_charts import MEASURES, draw
-from contrada.lab.simulation.overlay_cost import Cost, Plan, measure, plans, sweep
+from contrada.lab.simulation.overlay_cost import MEASURES, Cost, Plan, draw, measure, plans, sweep
 from contrada.lab.simulation.script_steps import Kind
 from contrada.routing.router import Strategy
 

@@ -8,7 +8,6 @@ import pytest
 
 from contrada.delivery.backlog import Backlog, QueueEntry
 from contrada.lab.simulation.script_maker import add_deadlines, make_script
-from contrada.lab.simulation.script_shrinker import shrink
 from contrada.lab.simulation.script_steps import (
     AddFilter,
     Kind,
@@ -24,6 +23,7 @@ from contrada.lab.simulation.simulated_line import Faults
 from contrada.lab.simulation.simulated_readers import ReaderEvent
 from contrada.lab.simulation.timeliness import check_reads
 from contrada.lab.simulation.world import do, network_of, run
+from contrada.lab.simulation.worlds import shrink
 from contrada.model import Envelope
 from contrada.routing import notification_forwarder
 from contrada.routing.router import Strategy

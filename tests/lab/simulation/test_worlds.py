@@ -11,12 +11,11 @@ from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.durable_log import Retention
 from contrada.lab.simulation import simulated_network
 from contrada.lab.simulation.script_maker import make_script
-from contrada.lab.simulation.script_shrinker import shrink
 from contrada.lab.simulation.script_steps import Kind, from_text, to_text
 from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.simulated_network import SimulatedNetwork
 from contrada.lab.simulation.world import network_of, run
-from contrada.lab.simulation.worlds import kinds
+from contrada.lab.simulation.worlds import kinds, shrink
 from contrada.model import Filter, FilterSet
 from contrada.routing.router import Router, Strategy
 from contrada.routing.router_limits import RouterLimits

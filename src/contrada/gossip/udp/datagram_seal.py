@@ -152,9 +152,7 @@ class GroupSeal:
         draw: Callable[[int], bytes] = secrets.token_bytes,
         senders_max: int = 65_536,
     ) -> None:
-        """`agreed` is the configuration that all participants share; `draw` returns random
-        bytes.
-        """
+        """`agreed` is the configuration that all participants share; `draw` gives random bytes."""
         info = b"contrada gossip 1\0" + agreed
         derived = HKDF(SHA256(), KEY_BYTES + 4, None, info).derive(key.secret)
         self._cipher = ChaCha20Poly1305(derived[:KEY_BYTES])

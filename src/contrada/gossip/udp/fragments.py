@@ -11,6 +11,7 @@ bytes, in time and by sender; a sender with too many loses its own oldest first.
 
 import struct
 from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
 from typing import Final
 
 from contrada.gossip.gossip_limits import GossipLimits
@@ -40,14 +41,12 @@ def pieces_of(content: bytes, number: int) -> list[bytes]:
     ]
 
 
+@dataclass(slots=True)
 class _Incomplete:
-    __slots__ = ("begun_us", "count", "pieces", "size")
-
-    def __init__(self, count: int, begun_us: int) -> None:
-        self.count = count
-        self.begun_us = begun_us
-        self.pieces: dict[int, bytes] = {}
-        self.size = 0
+    count: int
+    begun_us: int
+    pieces: dict[int, bytes] = field(default_factory=dict)
+    size: int = 0
 
 
 class Reassembly:

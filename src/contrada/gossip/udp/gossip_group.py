@@ -19,7 +19,6 @@ from contrada.gossip.gossip_messages import Contact
 from contrada.gossip.group_policy import Chance, GroupPolicy
 from contrada.gossip.hpmcast import Hpmcast, Pmcast, Rfpbcast
 from contrada.gossip.parameters import Parameters
-from contrada.gossip.participant import GossipParticipant
 from contrada.gossip.udp.rate_limits import UdpAddress
 from contrada.net.wire.address import check_host
 
@@ -35,7 +34,7 @@ in 100."""
 
 ProtocolName: TypeAlias = Literal["hpmcast", "pmcast", "rfpbcast"]
 
-PROTOCOLS: Final[dict[str, type[GossipParticipant]]] = {
+PROTOCOLS: Final[dict[str, type[Hpmcast]]] = {
     "hpmcast": Hpmcast,
     "pmcast": Pmcast,
     "rfpbcast": Rfpbcast,
@@ -86,7 +85,7 @@ class GossipGroup:
         place: str,
         rng: Chance,
         limits: GossipLimits = GossipLimits(),
-    ) -> GossipParticipant:
+    ) -> Hpmcast:
         """Returns a participant of the group. Raises InvalidValueError for a foreign address."""
         contact = Contact(self.addresses.check(address), place)
         made = PROTOCOLS[self.protocol]

@@ -4,7 +4,7 @@
         async with node.subscribe("price < 100") as quotes:
             await node.publish({"symbol": "DIS", "price": 61.5})
 
-It drives a `GossipParticipant`: a tick in each period P, received messages, and its effects. Each
+It drives a `Hpmcast`: a tick in each period P, received messages, and its effects. Each
 datagram is checked in this order: size; group; rates; clock, number and seal; pieces; then the
 participant checks the message. A refused datagram is not answered, but counted by reason.
 
@@ -28,26 +28,10 @@ from contrada.errors import (
     ServiceError,
     TooSlowError,
 )
+from contrada.gossip import gossip_messages as messages
 from contrada.gossip.addresses import LogicalAddress
 from contrada.gossip.gossip_limits import GossipLimits
-from contrada.gossip.gossip_messages import (
-    AddInterest,
-    Datagram,
-    GiveEvent,
-    GossipEffect,
-    GossipEvent,
-    GossipMessage,
-    Joined,
-    JoinGroup,
-    LeaveGroup,
-    Multicast,
-    RemoveInterest,
-    SendGossip,
-    Tick,
-    TurnedDown,
-    encode_gossip,
-)
-from contrada.gossip.participant import GossipParticipant, GossipStatistics
+from contrada.gossip.hpmcast import GossipStatistics, Hpmcast
 from contrada.gossip.udp.datagram_seal import GroupKey, GroupSeal
 from contrada.gossip.udp.fragments import DATAGRAM_BYTES_MAX, Reassembly, pieces_of
 from contrada.gossip.udp.gossip_group import (
@@ -120,10 +104,10 @@ class _UdpEnd(asyncio.DatagramProtocol):
         self._node.refused[f"socket: {getattr(exc, 'strerror', None) or exc}"] += 1
 
     def pause_writing(self) -> None:
-        self._node.pause(is_full=True)
+        self._node.outflow.pause()
 
     def resume_writing(self) -> None:
-        self._node.pause(is_full=False)
+        self._node.outflow.resume()
 
 
 class GossipNode(AsyncResource):
@@ -164,13 +148,13 @@ class GossipNode(AsyncResource):
         self._seal = GroupSeal(key, self.group.agreed, senders_max=limits.senders_max)
         self._assembling = Reassembly(limits)
         self._inflow = Inflow(self._rates, passed_us(), limits.places_rated_max)
-        self._outflow = Outflow(self._rates, self._transmit, passed_us, limits.unsent_bytes_max)
+        self.outflow = Outflow(self._rates, self._transmit, passed_us, limits.unsent_bytes_max)
         self.refused: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._subscriptions: dict[str, GroupSubscription] = {}
         self._places: dict[str, UdpAddress] = {}
         self._messages = self._identities = 0
-        self._participant: GossipParticipant | None = None
+        self._participant: Hpmcast | None = None
         self._transport: asyncio.DatagramTransport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -226,7 +210,7 @@ class GossipNode(AsyncResource):
             self._joined = running_loop().create_future()
             if self._timer is None:
                 self._plan(first=True)
-            self.handle(JoinGroup(places))
+            self.handle(messages.JoinGroup(places))
             try:
                 async with asyncio.timeout(self.limits.group_join_wait_s):
                     refusal = await self._joined
@@ -253,15 +237,15 @@ class GossipNode(AsyncResource):
             for subscription in list(self._subscriptions.values()):
                 subscription.end()
             self._is_closed = True
-            self.handle(LeaveGroup())
-            await self._outflow.wait_empty(self.limits.leave_wait_s)
+            self.handle(messages.LeaveGroup())
+            await self.outflow.wait_empty(self.limits.leave_wait_s)
         self._close()
 
     def _close(self) -> None:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._outflow.close()
+        self.outflow.close()
         self._ticked.set()
         if self._transport is not None:
             self._transport.close()
@@ -270,12 +254,11 @@ class GossipNode(AsyncResource):
         """Raises unless it is in the group."""
         if self._is_closed:
             raise ServiceClosedError("this participant has left")
-        if self._participant is None:
-            raise ServiceError("use the participant inside `async with`")
+        _ = self.participant
         check_loop(self._loop)
 
     @property
-    def participant(self) -> GossipParticipant:
+    def participant(self) -> Hpmcast:
         """The state machine. Raises ServiceError before it is open."""
         if self._participant is None:
             raise ServiceError("use the participant inside `async with`")
@@ -303,7 +286,7 @@ class GossipNode(AsyncResource):
         self.require_open()
         await self._room()
         (stamped,) = self._stamp.stamped((with_identity(notification),), self._stamp.now_us())
-        refusal = self.handle(Multicast(stamped))
+        refusal = self.handle(messages.Multicast(stamped))
         if refusal and refusal != "published before":
             raise ServiceError(f"the group does not take {stamped.envelope.id}: {refusal}")
         self._counts["published"] += not refusal
@@ -311,17 +294,19 @@ class GossipNode(AsyncResource):
 
     async def _room(self) -> None:
         buffers = self.participant.dissemination.buffers
-        if len(buffers) < self.limits.events_in_transit_max:
-            return
         try:
-            async with asyncio.timeout(PUBLISH_WAIT_S):
-                while len(buffers) >= self.limits.events_in_transit_max:
-                    self._ticked.clear()
-                    await self._ticked.wait()
-                    self.require_open()
+            await self._until_fewer(self.limits.events_in_transit_max, PUBLISH_WAIT_S)
+            self.require_open()
         except TimeoutError:
             held = f"{len(buffers)} events are under way here"
             raise ServiceError(f"{held}, and no fewer after {PUBLISH_WAIT_S:g} s") from None
+
+    async def _until_fewer(self, events: int, wait_s: float) -> None:
+        """Waits until fewer events are in transit, or this has left. Raises TimeoutError."""
+        async with asyncio.timeout(wait_s):
+            while len(self.participant.dissemination.buffers) >= events and not self._is_closed:
+                self._ticked.clear()
+                await self._ticked.wait()
 
     async def spread(self, wait_s: float | None = None) -> None:
         """Waits until no event is in transit here, within a bounded time.
@@ -329,10 +314,7 @@ class GossipNode(AsyncResource):
         A participant that leaves before takes its events along.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.limits.spread_wait_s if wait_s is None else wait_s):
-                while len(self.participant.dissemination.buffers) and not self._is_closed:
-                    self._ticked.clear()
-                    await self._ticked.wait()
+            await self._until_fewer(1, self.limits.spread_wait_s if wait_s is None else wait_s)
 
     def subscribe(
         self, subject: Any, where: Any = None, *, when_full: WhenFull = "drop-newest"
@@ -359,14 +341,14 @@ class GossipNode(AsyncResource):
     def enter(self, identity: str, filters: FilterSet, subscription: "GroupSubscription") -> None:
         """Adds a subscription. Raises ServiceError where it is refused."""
         self.require_open()
-        if refusal := self.handle(AddInterest(identity, filters)):
+        if refusal := self.handle(messages.AddInterest(identity, filters)):
             raise ServiceError(f"the group does not take the subscription: {refusal}")
         self._subscriptions[identity] = subscription
 
     def leave(self, identity: str) -> None:
         """Removes a subscription."""
         if self._subscriptions.pop(identity, None) is not None and not self._is_closed:
-            self.handle(RemoveInterest(identity))
+            self.handle(messages.RemoveInterest(identity))
 
     def now_us(self) -> int:
         """Returns the time of publications."""
@@ -374,27 +356,27 @@ class GossipNode(AsyncResource):
 
     # --- the participant -------------------------------------------------------------------------
 
-    def handle(self, event: GossipEvent) -> str:
+    def handle(self, event: messages.GossipEvent) -> str:
         """Handles an event and its effects. Returns a refusal, or an empty text."""
         refusal = ""
         for effect in self.participant.handle(event, self._stamp.now_us()):
-            if isinstance(effect, TurnedDown) and effect.event is event:
+            if isinstance(effect, messages.TurnedDown) and effect.event is event:
                 refusal = effect.reason
             self._carry_out(effect)
         return refusal
 
-    def _carry_out(self, effect: GossipEffect) -> None:
+    def _carry_out(self, effect: messages.GossipEffect) -> None:
         match effect:
-            case SendGossip(place, message):
+            case messages.SendGossip(place, message):
                 self._send(place, message)
-            case GiveEvent(event):
+            case messages.GiveEvent(event):
                 for subscription in list(self._subscriptions.values()):
                     subscription.give(event)
-            case Joined():
+            case messages.Joined():
                 self._settle_join("")
-            case TurnedDown(Datagram(), reason):
+            case messages.TurnedDown(messages.Datagram(), reason):
                 self._settle_join(reason)
-            case TurnedDown():
+            case messages.TurnedDown():
                 pass  # `do` returns it to its caller.
 
     def _settle_join(self, refusal: str) -> None:
@@ -410,7 +392,7 @@ class GossipNode(AsyncResource):
     def _tick(self) -> None:
         self._plan()
         self._assembling.forget(passed_us())
-        self.handle(Tick())
+        self.handle(messages.Tick())
         self._ticked.set()
 
     # --- datagrams -------------------------------------------------------------------------------
@@ -434,22 +416,22 @@ class GossipNode(AsyncResource):
         place = place_text(source)
         message = self._assembling.take(opened.incarnation, place, opened.content, passed)
         if message is not None:
-            self.handle(Datagram(place, message))
+            self.handle(messages.Datagram(place, message))
 
-    def _send(self, place: str, message: GossipMessage) -> None:
+    def _send(self, place: str, message: messages.GossipMessage) -> None:
         try:
             to = self._place_of(place)
-            content = encode_gossip(message)
+            content = messages.encode_gossip(message)
         except AddressError:
-            self._outflow.dropped["no place"] += 1
+            self.outflow.dropped["no place"] += 1
             return
         except LimitError:
-            self._outflow.dropped[OVERSIZED] += 1
+            self.outflow.dropped[OVERSIZED] += 1
             return
         self._messages += 1
         now_us = self._now_us()
         pieces = pieces_of(content, self._messages)
-        self._outflow.put([self._seal.seal(each, place, now_us) for each in pieces], to)
+        self.outflow.put([self._seal.seal(each, place, now_us) for each in pieces], to)
 
     def _place_of(self, text: str) -> UdpAddress:
         """Returns the address of a place in a message. Raises AddressError."""
@@ -474,13 +456,6 @@ class GossipNode(AsyncResource):
         """Returns the time of seals."""
         return wall_clock_us()
 
-    def pause(self, *, is_full: bool) -> None:
-        """Pauses or resumes sending, as the socket demands."""
-        if is_full:
-            self._outflow.pause()
-        else:
-            self._outflow.resume()
-
     # --- what it says of itself ------------------------------------------------------------------
 
     def statistics(self) -> NodeStatistics:
@@ -497,10 +472,10 @@ class GossipNode(AsyncResource):
             counts["received"],
             counts["received_bytes"],
             dict(self.refused + self._assembling.refused + Counter(participant.refused)),
-            dict(self._outflow.dropped),
+            dict(self.outflow.dropped),
             self._seal.senders,
             len(self._assembling),
-            self._outflow.waiting_bytes,
+            self.outflow.waiting_bytes,
         )
 
 

@@ -341,9 +341,7 @@ def _first(n: int, group: tuple[int, int, float], outsiders: int) -> Floats:
 
 
 def _hypergeometric(fresh: Floats, waiting: int, draws: int, chances: Floats) -> list[float]:
-    """Returns the chances that 0, 1, … of some draws from the waiting ones are fresh, without
-    return.
-    """
+    """Returns the chances that 0, 1, … of some draws, without return, are fresh."""
     result = []
     for hits in range(draws + 1):
         part = np.full(len(fresh), float(math.comb(draws, hits)))

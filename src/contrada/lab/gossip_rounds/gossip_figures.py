@@ -92,7 +92,7 @@ class GossipFigure:
     name: str
     title: str
     varied: str
-    points: tuple[GossipPoint, ...]
+    points: Sequence[GossipPoint]
 
     @property
     def group(self) -> str:
@@ -129,9 +129,7 @@ class FigureRow(msgspec.Struct, frozen=True):
 
 
 def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure]:
-    """Returns figures 6.7 to 6.13 by their numbers; `given` replaces parameters that they do not
-    vary.
-    """
+    """Returns figures 6.7 to 6.13 by number; `given` replaces parameters that they do not vary."""
     base = replace(Parameters(branching=22, levels=3, redundancy=3, fanout=2), **(given or {}))  # type: ignore[arg-type]
     flat = replace(base, branching=100, levels=1, redundancy=1, rounds=_LONG)
     # It varies a.
@@ -145,9 +143,9 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
     redundancies = range(1, min(8, wide.branching) + 1)
     of_shares = [(plain, "untuned"), (tuned, f"D = {tuned.audience}")]
     chosen = [
-        _figure("6.7", "Reliability", "p₁", _vary(base, _SHARES)),
-        _figure("6.8", "Reliability for small p₁", "p₁", _vary(base, _SMALL_SHARES)),
-        _figure(
+        GossipFigure("6.7", "Reliability", "p₁", _vary(base, _SHARES)),
+        GossipFigure("6.8", "Reliability for small p₁", "p₁", _vary(base, _SMALL_SHARES)),
+        GossipFigure(
             "6.9",
             "Rounds until all of n = 100 are infected",
             "p₁",
@@ -156,13 +154,13 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
                 for each in (0.5, *range(1, 51))
             ],
         ),
-        _figure(
+        GossipFigure(
             "6.10",
             "Reliability by fanout, p₁ = 0.2",
             "F",
             [GossipPoint("", each, replace(base, fanout=each), 0.2) for each in range(1, 9)],
         ),
-        _figure(
+        GossipFigure(
             "6.11",
             "Scalability",
             "a",
@@ -172,13 +170,13 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
                 for size in sizes
             ],
         ),
-        _figure(
+        GossipFigure(
             "6.12",
             "Reliability by redundancy, p₁ = 0.2",
             "R",
             [GossipPoint("", each, replace(wide, redundancy=each), 0.2) for each in redundancies],
         ),
-        _figure(
+        GossipFigure(
             "6.13",
             "Reliability, tuned",
             "p₁",
@@ -186,10 +184,6 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
         ),
     ]
     return {figure.name: figure for figure in chosen}
-
-
-def _figure(name: str, title: str, varied: str, points: Iterable[GossipPoint]) -> GossipFigure:
-    return GossipFigure(name, title, varied, tuple(points))
 
 
 def _vary(parameters: Parameters, shares: Iterable[float], curve: str = "") -> list[GossipPoint]:
@@ -301,3 +295,38 @@ def write_csv(rows: Sequence[FigureRow], file: Path) -> None:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(FigureRow.__struct_fields__)
         writer.writerows(msgspec.structs.astuple(row) for row in rows)
+
+
+def draw_figure(figure: GossipFigure, rows: Sequence[FigureRow], file: Path) -> None:
+    """Draws a figure into a file, as `png` or `svg`: points are simulated, lines calculated."""
+    # The library is large, and asked for only here.
+    from matplotlib import rcParams
+    from matplotlib.figure import Figure
+
+    rcParams["svg.hashsalt"] = "contrada"
+    drawn = Figure(figsize=(8, 5), layout="constrained")
+    axes = drawn.subplots()
+    curves: dict[str, list[FigureRow]] = {}
+    for row in rows:
+        curves.setdefault(row.curve, []).append(row)
+    for place, (name, points) in enumerate(curves.items()):
+        colour, label = f"C{place}", f", {name}" if name else ""
+        x = [row.x for row in points]
+        # Rounded means lie a hair outside of intervals that are points.
+        below = [max(0.0, row.simulated - row.low) for row in points]
+        above = [max(0.0, row.high - row.simulated) for row in points]
+        mean = [row.simulated for row in points]
+        known = [each < float("inf") for each in (*below, *above)]
+        errors = [below, above] if all(known) else None
+        label_simulated = f"simulated, {CONFIDENCE:.0%} intervals{label}"
+        axes.errorbar(
+            x, mean, errors, fmt="o", color=colour, markersize=3, capsize=2, label=label_simulated
+        )
+        axes.plot(x, [row.refined for row in points], color=colour, label=f"refined{label}")
+        printed = [row.printed for row in points]
+        axes.plot(x, printed, color=colour, linestyle=":", label=f"as printed{label}")
+    axes.set(xlabel=figure.varied, ylabel=figure.measure)
+    title = f"Figure {figure.name}: {figure.title} ({rows[0].runs} runs a point)"
+    axes.set_title(f"{title}\n{figure.group}")
+    axes.legend(fontsize="small")
+    drawn.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)

@@ -232,9 +232,7 @@ class _DisseminationRun:
         )
 
     def _of_level(self, each: Bits, width: int, delegates: int) -> Bits:
-        """Returns the members of the groups of a level: a view of groups × subsystems ×
-        delegates.
-        """
+        """Returns the members of a level's groups: a view of groups × subsystems × delegates."""
         step = max(1, width // self._group.branching)
         lines = each.reshape(-1, self._group.branching, width)
         members: Bits = lines[:, :, : (delegates - 1) * step + 1 : step]

@@ -13,35 +13,16 @@ Source: EPFL 2503 §6.2.1 (assumptions), §6.4.2.
 import heapq
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from contrada.gossip import gossip_messages as messages
 from contrada.gossip.addresses import AddressSpace, Branch, LogicalAddress, address_text, branch_of
 from contrada.gossip.condensation import encode_interests
-from contrada.gossip.gossip_messages import (
-    AddInterest,
-    AgedLine,
-    Contact,
-    Datagram,
-    EventId,
-    GiveEvent,
-    GossipEffect,
-    GossipEvent,
-    JoinGroup,
-    LeaveGroup,
-    MessageReceived,
-    Multicast,
-    SendGossip,
-    Tick,
-    ViewLine,
-    encode_gossip,
-    event_id,
-)
 from contrada.gossip.group_policy import GroupPolicy
 from contrada.gossip.hpmcast import Hpmcast
 from contrada.gossip.parameters import Parameters
-from contrada.gossip.participant import GossipParticipant
 from contrada.gossip.views import ViewTable, condense_table
 from contrada.model import FilterSet, Notification
 
@@ -58,9 +39,9 @@ Interests = Mapping[LogicalAddress, FilterSet]
 class _WorldMember:
     """A participant, and the world's records of it."""
 
-    participant: GossipParticipant
+    participant: Hpmcast
     filters: FilterSet
-    given: set[EventId] = field(default_factory=set)
+    given: set[messages.EventId] = field(default_factory=set)
     clock_ahead_us: int = 0
 
 
@@ -82,7 +63,7 @@ class GossipWorld:
         seed: int,
         *,
         space: AddressSpace | None = None,
-        protocol: Callable[..., GossipParticipant] = Hpmcast,
+        protocol: Callable[..., Hpmcast] = Hpmcast,
         conduct: GroupPolicy | None = None,
         in_step: bool = False,
         as_bytes: bool = False,
@@ -97,9 +78,9 @@ class GossipWorld:
         self._in_step, self._as_bytes, self._checks = in_step, as_bytes, checks
         self._rng = random.Random(seed)
         self._inhabitants: dict[str, _WorldMember] = {}
-        self._queue: list[tuple[int, int, str, GossipEvent]] = []
+        self._queue: list[tuple[int, int, str, messages.GossipEvent]] = []
         self._number = 0
-        self._taps: list[Callable[[str, SendGossip], bool]] = []
+        self._taps: list[Callable[[str, messages.SendGossip], bool]] = []
 
     # --- members -------------------------------------------------------------------------------
 
@@ -109,24 +90,22 @@ class GossipWorld:
         for address, filters in interests.items():
             participant = self._move_in(address, filters)
             participant.membership.settle(
-                AgedLine(level, 0, held.line)
+                messages.AgedLine(level, 0, held.line)
                 for level in range(1, self.space.levels + 1)
                 for held in tables[branch_of(address, level)].live()
             )
 
     def join(
         self, address: LogicalAddress, filters: FilterSet, *through: LogicalAddress
-    ) -> GossipParticipant:
-        """Adds a newcomer that joins through the given participants; without any it founds a
-        group.
-        """
+    ) -> Hpmcast:
+        """Adds a newcomer that joins through participants; without any it founds a group."""
         participant = self._move_in(address, filters)
-        self._happen(address_text(address), JoinGroup(tuple(map(address_text, through))))
+        self._happen(address_text(address), messages.JoinGroup(tuple(map(address_text, through))))
         return participant
 
     def leave(self, address: LogicalAddress) -> None:
         """Lets a participant leave, and stops it."""
-        self._happen(address_text(address), LeaveGroup())
+        self._happen(address_text(address), messages.LeaveGroup())
         del self._inhabitants[address_text(address)]
 
     def crash(self, address: LogicalAddress) -> None:
@@ -136,35 +115,35 @@ class GossipWorld:
     def want(self, address: LogicalAddress, filters: FilterSet) -> None:
         """Changes the filters of a participant."""
         self._inhabitants[address_text(address)].filters = filters
-        self._happen(address_text(address), AddInterest(_ANYTHING, filters))
+        self._happen(address_text(address), messages.AddInterest(_ANYTHING, filters))
 
     def jump_clock(self, address: LogicalAddress, by_us: int) -> None:
         """Moves a participant's clock forward, or back."""
         self._inhabitants[address_text(address)].clock_ahead_us += by_us
 
-    def multicast(self, address: LogicalAddress, event: Notification) -> EventId:
+    def multicast(self, address: LogicalAddress, event: Notification) -> messages.EventId:
         """Publishes an event at a participant."""
-        self._happen(address_text(address), Multicast(event))
-        return event_id(event)
+        self._happen(address_text(address), messages.Multicast(event))
+        return messages.event_id(event)
 
-    def deliver(self, address: LogicalAddress, event: GossipEvent) -> list[GossipEffect]:
+    def deliver(
+        self, address: LogicalAddress, event: messages.GossipEvent
+    ) -> list[messages.GossipEffect]:
         """Hands any event to a participant. Returns its effects."""
         return self._happen(address_text(address), event)
 
-    def tap(self, passes: Callable[[str, SendGossip], bool]) -> None:
+    def tap(self, passes: Callable[[str, messages.SendGossip], bool]) -> None:
         """Filters all sent messages: rejected ones are lost."""
         self._taps.append(passes)
 
-    def participant(self, address: LogicalAddress) -> GossipParticipant:
+    def participant(self, address: LogicalAddress) -> Hpmcast:
         """Returns the participant with an address."""
         return self._inhabitants[address_text(address)].participant
 
     @property
     def addresses(self) -> list[LogicalAddress]:
         """The addresses of the group, in order."""
-        return sorted(
-            each.participant.membership.contact.address for each in self._inhabitants.values()
-        )
+        return sorted(self.interests)
 
     @property
     def interests(self) -> dict[LogicalAddress, FilterSet]:
@@ -174,20 +153,22 @@ class GossipWorld:
             for each in self._inhabitants.values()
         }
 
-    def _move_in(self, address: LogicalAddress, filters: FilterSet) -> GossipParticipant:
+    def _move_in(self, address: LogicalAddress, filters: FilterSet) -> Hpmcast:
         place = address_text(address)
         participant = self._protocol(
-            Contact(address, place),
+            messages.Contact(address, place),
             self.space,
             self.parameters,
             random.Random(self._rng.getrandbits(64)),
             self.conduct,
         )
         self._inhabitants[place] = _WorldMember(participant, filters)
-        self._happen(place, AddInterest(_ANYTHING, filters))
+        self._happen(place, messages.AddInterest(_ANYTHING, filters))
         period = self.parameters.period_us
         wait = period - (self.now_us - START_US) % period
-        self._push(wait if self._in_step else 1 + self._rng.randrange(period), place, Tick())
+        self._push(
+            wait if self._in_step else 1 + self._rng.randrange(period), place, messages.Tick()
+        )
         return participant
 
     # --- time ----------------------------------------------------------------------------------
@@ -198,7 +179,7 @@ class GossipWorld:
         while self._queue and self._queue[0][0] <= until:
             self.now_us, _, place, event = heapq.heappop(self._queue)
             if place in self._inhabitants:
-                if isinstance(event, Tick):
+                if isinstance(event, messages.Tick):
                     self._push(self.parameters.period_us, place, event)
                 self._happen(place, event)
         self.now_us = until
@@ -211,25 +192,27 @@ class GossipWorld:
             self.rounds(1)
         return most
 
-    def _push(self, delay_us: int, place: str, event: GossipEvent) -> None:
+    def _push(self, delay_us: int, place: str, event: messages.GossipEvent) -> None:
         self._number += 1
         heapq.heappush(self._queue, (self.now_us + delay_us, self._number, place, event))
 
-    def _happen(self, place: str, event: GossipEvent) -> list[GossipEffect]:
+    def _happen(self, place: str, event: messages.GossipEvent) -> list[messages.GossipEffect]:
         inhabitant = self._inhabitants[place]
         participant = inhabitant.participant
         effects = participant.handle(event, self.now_us + inhabitant.clock_ahead_us)
         for effect in effects:
-            if isinstance(effect, SendGossip):
+            if isinstance(effect, messages.SendGossip):
                 self._send(place, effect)
-            elif isinstance(effect, GiveEvent):
-                assert event_id(effect.event) not in inhabitant.given, "an event is given once"
-                inhabitant.given.add(event_id(effect.event))
+            elif isinstance(effect, messages.GiveEvent):
+                assert messages.event_id(effect.event) not in inhabitant.given, (
+                    "an event is given once"
+                )
+                inhabitant.given.add(messages.event_id(effect.event))
         if self._checks:
             participant.validate()
         return effects
 
-    def _send(self, place: str, effect: SendGossip) -> None:
+    def _send(self, place: str, effect: messages.SendGossip) -> None:
         self.messages += 1
         if not all(passes(place, effect) for passes in self._taps):
             return
@@ -238,14 +221,14 @@ class GossipWorld:
         # In step an answer to an answer arrives before the next round; else two rounds may pass.
         longest = self.parameters.period_us // 4 if self._in_step else 2 * self.parameters.period_us
         delay = 1 + self._rng.randrange(longest)
-        event: GossipEvent = MessageReceived(place, effect.message)
+        event: messages.GossipEvent = messages.MessageReceived(place, effect.message)
         if self._as_bytes:
-            event = Datagram(place, encode_gossip(effect.message))
+            event = messages.Datagram(place, messages.encode_gossip(effect.message))
         self._push(delay, effect.place, event)
 
     # --- results -------------------------------------------------------------------------------
 
-    def given(self, identity: EventId) -> set[LogicalAddress]:
+    def given(self, identity: messages.EventId) -> set[LogicalAddress]:
         """Returns the participants that were handed an event."""
         return {
             each.participant.membership.contact.address
@@ -253,7 +236,7 @@ class GossipWorld:
             if identity in each.given
         }
 
-    def infected(self, identity: EventId) -> set[LogicalAddress]:
+    def infected(self, identity: messages.EventId) -> set[LogicalAddress]:
         """Returns the participants that received an event, interested or not."""
         return {
             each.participant.membership.contact.address
@@ -286,33 +269,23 @@ class GossipWorld:
 
     def _true_tables(self, interests: Interests) -> dict[Branch, ViewTable]:
         """Returns the tables of all branches, built from the participants."""
-        lines: dict[Branch, list[ViewLine]] = defaultdict(list)
+        lines: dict[Branch, list[messages.ViewLine]] = defaultdict(list)
         for address, filters in sorted(interests.items()):
-            contact = Contact(address, address_text(address))
+            contact = messages.Contact(address, address_text(address))
             packed = encode_interests([filters])
-            line = ViewLine(address[-1], START_US, packed, 1, (contact,))
+            line = messages.ViewLine(address[-1], START_US, packed, 1, (contact,))
             lines[branch_of(address, 1)].append(line)
         tables: dict[Branch, ViewTable] = {}
         for level in range(1, self.space.levels + 1):
-            tables |= {branch: _table(level, of) for branch, of in lines.items()}
             lines, below = defaultdict(list), lines
-            if level < self.space.levels:
-                for branch in below:
-                    lines[branch[:-1]].append(self._line(level, branch, tables[branch]))
+            accuracy = self.conduct.accuracy(level + 1)
+            for branch, of in below.items():
+                tables[branch] = table = ViewTable(level)
+                for line in of:
+                    table.put(line, 0)
+                if level < self.space.levels:
+                    what = condense_table(
+                        table, self.parameters.redundancy, accuracy, self.conduct.delegates
+                    )
+                    lines[branch[:-1]].append(messages.ViewLine(branch[-1], START_US, *what))
         return tables
-
-    def _line(self, level: int, branch: Branch, table: ViewTable) -> ViewLine:
-        what = condense_table(
-            table,
-            self.parameters.redundancy,
-            self.conduct.accuracy(level + 1),
-            self.conduct.delegates,
-        )
-        return ViewLine(branch[-1], START_US, what.interests, what.count, what.delegates)
-
-
-def _table(level: int, lines: Iterable[ViewLine]) -> ViewTable:
-    table = ViewTable(level)
-    for line in lines:
-        table.put(line, 0)
-    return table

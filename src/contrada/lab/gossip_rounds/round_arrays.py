@@ -71,9 +71,7 @@ def gossip(
 def _targets(
     group: Counts, index: Counts, members: int, key: int, fanout: int, loss: int
 ) -> tuple[Counts, NDArray[np.bool_]]:
-    """Returns the choices of senders, by Floyd's algorithm, as places in the flat state; and the
-    losses.
-    """
+    """Returns the choices of senders, by Floyd's algorithm, as flat places; and the losses."""
     others = members - (index < members)
     choices = np.minimum(fanout, others)
     counter = (group * (members + 1) + index).astype(np.uint64) * np.uint64(2 * fanout)

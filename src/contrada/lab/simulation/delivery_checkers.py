@@ -73,9 +73,7 @@ def _lost(
 
 
 def _may_overflow(delivery: DeliveryHistory, subscription: DurableSpan) -> bool:
-    """Whether the oldest records may have been dropped, or the subscription ended, for lack of
-    room.
-    """
+    """Whether records may have been dropped, or the subscription ended, for lack of room."""
     if subscription.retention.on_full is OnFull.REFUSE:
         return False
     published = sum(

@@ -53,9 +53,7 @@ class DurableSpan:
 
 @dataclass(slots=True)
 class LogReading:
-    """The records that one client has read of a durable subscription, by position; `late` are
-    unacknowledged.
-    """
+    """The records that a client has read of a subscription, by position; `late` ones wait."""
 
     records: dict[int, str] = field(default_factory=dict)
     late: list[int] = field(default_factory=list)

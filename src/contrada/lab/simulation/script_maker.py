@@ -15,35 +15,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from contrada.delivery.durable_log import OnFull
-from contrada.lab.simulation.script_steps import (
-    AddFilter,
-    AddOffer,
-    AttachReader,
-    Connect,
-    Crash,
-    CutLine,
-    DetachReader,
-    DropFilter,
-    DropOffer,
-    EndDurable,
-    FillDisk,
-    FreeDisk,
-    Kind,
-    Leave,
-    MendLine,
-    Move,
-    NetworkShape,
-    OpenDurable,
-    PassSequence,
-    Pause,
-    PublishStep,
-    Restart,
-    Resume,
-    Script,
-    Step,
-    advertisement_of,
-    filter_of,
-)
+from contrada.lab.simulation import script_steps as steps
 from contrada.lab.simulation.simulated_line import SILENCE_US, Faults
 from contrada.model import Advertisement, Notification
 from contrada.model.algebra.product import product_covers
@@ -64,12 +36,12 @@ Links = list[tuple[int, int, bool]]
 """Pairs of servers; the first is the parent of the second, or they are peers (False)."""
 
 
-def make_script(seed: int, kind: Kind, brokers_max: int = WORLD_BROKERS_MAX) -> Script:
+def make_script(seed: int, kind: steps.Kind, brokers_max: int = WORLD_BROKERS_MAX) -> steps.Script:
     """Returns the script of a seed."""
     return add_deadlines(_Maker(seed, kind, brokers_max).script())
 
 
-def add_deadlines(script: Script) -> Script:
+def add_deadlines(script: steps.Script) -> steps.Script:
     """Returns a script with times to live, priorities and pauses; half of all stay without.
 
     A random generator of its own keeps the rest of a script the same.
@@ -77,21 +49,21 @@ def add_deadlines(script: Script) -> Script:
     chance = random.Random(f"haste {script.seed} {script.kind.name}")
     if chance.random() < 0.5:
         return script
-    clients = sorted({step.client for step in script.steps if isinstance(step, PublishStep)})
-    steps: list[Step] = []
+    clients = sorted({step.client for step in script.steps if isinstance(step, steps.PublishStep)})
+    made: list[steps.Step] = []
     for each in script.steps:
         step = each
-        if isinstance(step, PublishStep):
+        if isinstance(step, steps.PublishStep):
             ttl_us = chance.choice((None, *TTLS_US))
             step = replace(step, ttl_us=ttl_us, priority=chance.choice((0, 4, 4, 7, 9)))
-        steps.append(step)
+        made.append(step)
         if clients and chance.random() < 0.3:
-            turn = chance.choice((Pause, Pause, Pause, Pause, Resume))
-            steps.append(turn(step.at_us, chance.choice(clients)))
-    return script.with_steps(steps)
+            turn = chance.choice((steps.Pause, steps.Pause, steps.Pause, steps.Pause, steps.Resume))
+            made.append(turn(step.at_us, chance.choice(clients)))
+    return script.with_steps(made)
 
 
-def links_of(shape: NetworkShape, brokers: int, chance: random.Random) -> Links:
+def links_of(shape: steps.NetworkShape, brokers: int, chance: random.Random) -> Links:
     """A random connected network of a shape: trees whose servers have few neighbours."""
     if shape == "central":
         return []
@@ -113,11 +85,11 @@ def links_of(shape: NetworkShape, brokers: int, chance: random.Random) -> Links:
 class _Maker:
     """Makes a script step by step, with a record of the clients' registrations."""
 
-    def __init__(self, seed: int, kind: Kind, brokers_max: int) -> None:
+    def __init__(self, seed: int, kind: steps.Kind, brokers_max: int) -> None:
         self._seed, self._kind = seed, kind
         self._chance = random.Random(f"{seed} {kind.name}")
         self._now_us = 0
-        self._steps: list[Step] = []
+        self._steps: list[steps.Step] = []
         self._numbered = 0
         size = self._chance.random() ** 3  # Most networks are small: they show most faults.
         least = 3 if kind.reliable else 2  # Between two servers nothing overtakes.
@@ -127,7 +99,7 @@ class _Maker:
         self._clients = [f"c{each}" for each in range(2 + self._brokers)]
         self._subscriptions: list[tuple[str, str]] = []
         self._offers: dict[tuple[str, str], Advertisement | None] = {}
-        self._repairs: list[Step] = []
+        self._repairs: list[steps.Step] = []
         self._servers: dict[str, int] = {}  # of clients
         self._last_publisher = self._clients[0]  # above best effort
         self._is_rough = self._chance.random() < 0.5
@@ -137,11 +109,11 @@ class _Maker:
         chosen = range(1, self._brokers) if kind.reliable else ()
         self._storeless = tuple(each for each in chosen if self._chance.random() < 0.1)
 
-    def script(self) -> Script:
+    def script(self) -> steps.Script:
         """Returns the whole script."""
         for a, b, is_parent in self._links:
             delay_us = self._chance.choice((1_000, 5_000, 20_000, self._chance.randrange(50_000)))
-            self._steps.append(Connect(0, a, b, is_parent, 1 + delay_us))
+            self._steps.append(steps.Connect(0, a, b, is_parent, 1 + delay_us))
         self._rest()
         for client in self._clients:
             self._connect(client, self._chance.randrange(self._brokers))
@@ -155,33 +127,30 @@ class _Maker:
             if self._chance.random() < 0.7:
                 self._rest()
             self._burst()
-        faults = ROUGH if self._is_rough else CALM
-        steps = tuple(self._steps)
-        return Script(self._seed, self._kind, self._brokers, faults, steps, self._storeless)
+        faults, made = ROUGH if self._is_rough else CALM, tuple(self._steps)
+        return steps.Script(self._seed, self._kind, self._brokers, faults, made, self._storeless)
 
     def _rest(self) -> None:
         self._now_us += REST_US
 
     def _burst(self) -> None:
-        weights: list[tuple[float, Callable[[], None]]] = [
-            *((6.0, self._publish), (3.0, self._subscribe), (3.0, self._unsubscribe)),
-            *((1.5, self._advertise), (1.5, self._unadvertise)),
-            (2.0 if self._moves else 0.0, self._move),
-            (2.0 if self._fails else 0.0, self._fail),
-        ]
+        weights: dict[Callable[[], None], float] = {
+            self._publish: 6.0,
+            self._subscribe: 3.0,
+            self._unsubscribe: 3.0,
+            self._advertise: 1.5,
+            self._unadvertise: 1.5,
+            self._move: 2.0 * self._moves,
+            self._fail: 2.0 * self._fails,
+        }
         if self._kind.reliable:
-            weights += [
-                (9.0, self._publish_reliably),
-                (1.0, self._subscribe_durably),
-                (1.0, self._read),
-                (0.2, self._end),
-            ]
-            weights += [(0.5, self._pass), (0.3 if self._fails else 0.0, self._fill)]
-        chosen = [action for _, action in weights]
+            weights |= {self._publish_reliably: 9.0, self._subscribe_durably: 1.0}
+            weights |= {self._read: 1.0, self._end: 0.2, self._pass: 0.5}
+            weights |= {self._fill: 0.3 * self._fails}
         pace_us = self._chance.choice((1_000, 5_000, 30_000))
         for _ in range(self._chance.randint(8, 30)):
             self._now_us += self._chance.randrange(2 * pace_us)
-            self._chance.choices(chosen, [weight for weight, _ in weights])[0]()
+            self._chance.choices([*weights], [*weights.values()])[0]()
         is_left = self._chance.random() < 0.5  # Some faults stay during a rest.
         while self._repairs and not is_left:
             self._now_us += self._chance.randrange(SILENCE_US)
@@ -191,7 +160,7 @@ class _Maker:
 
     def _connect(self, client: str, broker: int) -> None:
         self._servers[client] = broker
-        self._steps.append(Move(self._now_us, client, broker))
+        self._steps.append(steps.Move(self._now_us, client, broker))
 
     def _named(self, letter: str) -> str:
         self._numbered += 1
@@ -202,25 +171,25 @@ class _Maker:
         self._subscriptions.append(key)
         count = self._chance.choice((1, 1, 1, 2))
         filters = " or ".join(random_filter(self._chance) for _ in range(count))
-        self._steps.append(AddFilter(self._now_us, *key, filters))
+        self._steps.append(steps.AddFilter(self._now_us, *key, filters))
 
     def _unsubscribe(self) -> None:
         if self._subscriptions:
             key = self._subscriptions.pop(self._chance.randrange(len(self._subscriptions)))
-            self._steps.append(DropFilter(self._now_us, *key))
+            self._steps.append(steps.DropFilter(self._now_us, *key))
 
     def _advertise(self) -> None:
         key = self._chance.choice(self._clients), self._named("a")
         is_open = self._chance.random() < 0.1
         text = "a any" if is_open else random_offer(self._chance)
-        self._offers[key] = None if is_open else advertisement_of(text)
-        self._steps.append(AddOffer(self._now_us, *key, text, is_open))
+        self._offers[key] = None if is_open else steps.advertisement_of(text)
+        self._steps.append(steps.AddOffer(self._now_us, *key, text, is_open))
 
     def _unadvertise(self) -> None:
         if self._offers:
             key = self._chance.choice(list(self._offers))
             del self._offers[key]
-            self._steps.append(DropOffer(self._now_us, *key))
+            self._steps.append(steps.DropOffer(self._now_us, *key))
 
     def _publish(self) -> None:
         """Publishes, mostly within the client's advertisements."""
@@ -232,7 +201,7 @@ class _Maker:
         ]
         if able or self._chance.random() < 0.5:
             client = self._chance.choice(able or self._clients)
-            self._steps.append(PublishStep(self._now_us, client, self._named("n"), values))
+            self._steps.append(steps.PublishStep(self._now_us, client, self._named("n"), values))
 
     # --- more than best effort ----------------------------------------------------------------
 
@@ -248,7 +217,7 @@ class _Maker:
         values, delivery = random_values(self._chance), " ".join(words)
         id_ = self._named("p")
         self._steps.append(
-            PublishStep(self._now_us, self._last_publisher, id_, values, delivery=delivery)
+            steps.PublishStep(self._now_us, self._last_publisher, id_, values, delivery=delivery)
         )
 
     def _subscribe_durably(self) -> None:
@@ -263,7 +232,9 @@ class _Maker:
         replay_max = self._chance.choice((0, 100))
         filters = random_filter(self._chance)
         self._steps.append(
-            OpenDurable(self._now_us, *key, filters, is_durable, records_max, on_full, replay_max)
+            steps.OpenDurable(
+                self._now_us, *key, filters, is_durable, records_max, on_full, replay_max
+            )
         )
 
     def _read(self) -> None:
@@ -272,27 +243,27 @@ class _Maker:
             client, name = self._chance.choice(self._durable)
             if self._chance.random() < 0.3:
                 client = self._chance.choice(self._clients)
-            kind = self._chance.choice((AttachReader, DetachReader))
+            kind = self._chance.choice((steps.AttachReader, steps.DetachReader))
             self._steps.append(kind(self._now_us, client, name))
 
     def _end(self) -> None:
         if self._durable:
-            self._steps.append(EndDurable(self._now_us, *self._chance.choice(self._durable)))
+            self._steps.append(steps.EndDurable(self._now_us, *self._chance.choice(self._durable)))
 
     def _pass(self) -> None:
         broker, sequence = self._chance.randrange(self._brokers), self._chance.choice("tu")
-        self._steps.append(PassSequence(self._now_us, broker, sequence))
+        self._steps.append(steps.PassSequence(self._now_us, broker, sequence))
 
     def _fill(self) -> None:
         broker = self._any_broker()
-        self._break(FillDisk(self._now_us, broker), FreeDisk(0, broker))
+        self._break(steps.FillDisk(self._now_us, broker), steps.FreeDisk(0, broker))
 
     def _move(self) -> None:
         client = self._chance.choice(self._clients)
         if self._chance.random() < 0.9:
             self._connect(client, self._chance.randrange(self._brokers))
             return
-        self._steps.append(Leave(self._now_us, client))
+        self._steps.append(steps.Leave(self._now_us, client))
         self._connect(client, self._chance.randrange(self._brokers))
         self._subscriptions = [key for key in self._subscriptions if key[0] != client]
         self._offers = {key: offer for key, offer in self._offers.items() if key[0] != client}
@@ -313,28 +284,28 @@ class _Maker:
         kind = self._chance.random()
         if kind < 0.4 and self._links:
             a, b, _ = self._chance.choice(self._links)
-            self._break(CutLine(self._now_us, a, b), MendLine(0, a, b))
+            self._break(steps.CutLine(self._now_us, a, b), steps.MendLine(0, a, b))
         elif kind < 0.8:
             broker = self._any_broker()
             keeps_store = self._chance.random() < (0.85 if self._kind.reliable else 0.5)
-            self._break(Crash(self._now_us, broker, keeps_store), Restart(0, broker))
+            self._break(steps.Crash(self._now_us, broker, keeps_store), steps.Restart(0, broker))
         else:
             side = set(self._chance.sample(range(self._brokers), self._brokers // 2))
             for a, b, _ in self._links:
                 if (a in side) != (b in side):
-                    self._break(CutLine(self._now_us, a, b), MendLine(0, a, b))
+                    self._break(steps.CutLine(self._now_us, a, b), steps.MendLine(0, a, b))
         if self._kind.reliable and self._chance.random() < 0.3:
             self._pass()
         self._now_us += self._chance.choice((0, 0, SILENCE_US // 2, 2 * SILENCE_US))
 
-    def _break(self, fault: Step, repair: Step) -> None:
+    def _break(self, fault: steps.Step, repair: steps.Step) -> None:
         self._steps.append(fault)
         self._repairs.append(repair)
 
     def _repair(self) -> None:
         repair = self._repairs.pop(self._chance.randrange(len(self._repairs)))
         self._steps.append(replace(repair, at_us=self._now_us))
-        if isinstance(repair, Restart):
+        if isinstance(repair, steps.Restart):
             for client in self._chance.sample(self._clients, len(self._clients) // 2):
                 self._connect(client, repair.broker)
 
@@ -346,9 +317,7 @@ def is_offered(offer: Advertisement, values: tuple[tuple[str, Any], ...]) -> boo
 
 
 def random_filter(chance: random.Random) -> str:
-    """Returns filters of three attributes that often cover one another, are equal, or can be
-    merged.
-    """
+    """Returns filters that often cover one another, are equal, or can be merged."""
     parts = []
     if chance.random() < 0.8:
         low = chance.randrange(8)
@@ -358,7 +327,7 @@ def random_filter(chance: random.Random) -> str:
     if chance.random() < 0.2 or not parts:
         parts.append("c = true")
     text = " and ".join(parts)
-    assert not filter_of(text).is_empty
+    assert not steps.filter_of(text).is_empty
     return text
 
 

@@ -14,7 +14,7 @@ import msgspec
 from contrada.delivery.durable_log import OnFull
 from contrada.errors import InputError
 from contrada.lab.simulation.simulated_line import Faults
-from contrada.model import Advertisement, Filter, FilterSet, Pattern
+from contrada.model import Advertisement, Pattern
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.model.syntax import parse_filter, parse_filter_set
 from contrada.routing.router import Strategy
@@ -175,32 +175,11 @@ class AdvanceTime(_BaseStep, frozen=True, tag="tell time"):
     """All servers learn the time, for waiting patterns."""
 
 
-Step: TypeAlias = (
-    Connect
-    | CutLine
-    | MendLine
-    | Crash
-    | Restart
-    | Move
-    | Leave
-    | AddFilter
-    | DropFilter
-    | AddOffer
-    | DropOffer
-    | PublishStep
-    | OpenDurable
-    | AttachReader
-    | DetachReader
-    | EndDurable
-    | PassSequence
-    | FillDisk
-    | FreeDisk
-    | Pause
-    | Resume
-    | AddPattern
-    | DropPattern
-    | AdvanceTime
-)
+_NetworkSteps: TypeAlias = Connect | CutLine | MendLine | Crash | Restart | AdvanceTime
+_ClientSteps: TypeAlias = Move | Leave | AddFilter | DropFilter | AddOffer | DropOffer | PublishStep
+_ReaderSteps: TypeAlias = Pause | Resume | AddPattern | DropPattern | OpenDurable | AttachReader
+_DeliverySteps: TypeAlias = DetachReader | EndDurable | PassSequence | FillDisk | FreeDisk
+Step: TypeAlias = _NetworkSteps | _ClientSteps | _ReaderSteps | _DeliverySteps
 
 NetworkShape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]
 """The links of servers: a single one, a tree of parents, a tree of peers, peers with redundant
@@ -270,31 +249,10 @@ def from_text(text: str, source: str) -> Script:
         raise InputError(source, str(error)) from None
 
 
-# --- texts of steps, cached: made worlds repeat them ---------------------------------------------
-
-
-@lru_cache(maxsize=4_096)
-def filter_of(text: str) -> Filter:
-    """Parses a filter."""
-    return parse_filter(text)
-
-
-@lru_cache(maxsize=4_096)
-def filters_of(text: str) -> FilterSet:
-    """Parses a set of filters."""
-    return parse_filter_set(text)
-
-
-@lru_cache(maxsize=4_096)
-def pattern_of(text: str) -> Pattern:
-    """Parses a pattern."""
-    return Pattern(text)
-
-
-@lru_cache(maxsize=4_096)
-def advertisement_of(text: str) -> Advertisement:
-    """Parses an advertisement."""
-    return Advertisement(text)
+# Texts of steps are parsed once: made worlds repeat them.
+_cached: Final = lru_cache(maxsize=4_096)
+filter_of, filters_of = _cached(parse_filter), _cached(parse_filter_set)
+pattern_of, advertisement_of = _cached(Pattern), _cached(Advertisement)
 
 
 def offer_of(text: str, *, is_open: bool) -> Offer:

@@ -1,25 +1,36 @@
-"""`DeliveryServers`: the delivery servers of a simulated network, and their disks.
+"""`SimulatedDelivery`: the part of a simulated network above best effort.
 
-The effects of a server are performed once its disk has the changes, a moment later; a crash in
-between loses them, or a part of them.
+Each server has a `DeliveryServer` beside its router, and most have a disk (`MemoryStore`). The
+effects of a server are performed once its disk has the changes, a moment later; a crash in between
+loses them, or a part of them. Clients publish with numbers of their own, and repeat unanswered
+publications when they reconnect; they read durable subscriptions from any server, acknowledge at
+once or late, and identify records by position.
+
+All records for `delivery_checkers` are kept, see `delivery_history`.
 """
 
 import random
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
+from msgspec.structs import replace
+
+from contrada.delivery import delivery_messages as messages
 from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.consumers import HandRecords
+from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.delivery_messages import Closed, DeliveryMessage, Records
 from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
+from contrada.delivery.durable_log import Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.transit import SendMessage
-from contrada.errors import ContradaError
+from contrada.errors import CannotPublishError, ContradaError
+from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, LogReading, Sent
 from contrada.lab.simulation.schedule import Schedule
+from contrada.model import Notification, Selection
 from contrada.routing.router_messages import Neighbour
 
 SYNC_US: Final = 2_000
@@ -27,6 +38,12 @@ SYNC_US: Final = 2_000
 
 SEQUENCER: Final = "0"
 """The first sequencer of every world."""
+
+CREDIT: Final = 5
+"""Records that a client accepts before it has read them."""
+
+REOPENED_MAX: Final = 50
+"""Attempts of an idle client to open a subscription. Beyond it: it gives up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,11 +57,8 @@ class _RunningServer:
     routes: Mapping[str, str] | None = None
 
 
-class Lines(Protocol):
-    """The transport of messages between servers."""
-
-    def send_delivery(self, broker: int, to: str, message: DeliveryMessage) -> None:
-        """Sends a message over the line to a neighbour."""
+SendOver = Callable[[int, str, messages.DeliveryMessage], None]
+"""Sends a server's message over the line to a neighbour."""
 
 
 class DeliveryServers(ABC):
@@ -54,12 +68,12 @@ class DeliveryServers(ABC):
         self,
         brokers: int,
         schedule: Schedule,
-        lines: Lines,
+        send_over: SendOver,
         storeless: Iterable[int],
         limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
         self._limits = limits
-        self._schedule, self._lines = schedule, lines
+        self._schedule, self._send_over = schedule, send_over
         storeless = set(storeless)
         self._disks = [None if each in storeless else MemoryStore() for each in range(brokers)]
         self.servers: list[_RunningServer | None] = [None] * brokers
@@ -71,7 +85,9 @@ class DeliveryServers(ABC):
         """Handles the confirmation, or refusal, of a publication."""
 
     @abstractmethod
-    def _deliver(self, broker: int, consumer: str, message: Records | Closed) -> None:
+    def _deliver(
+        self, broker: int, consumer: str, message: messages.Records | messages.Closed
+    ) -> None:
         """Handles the records, or the closing, of a consumer."""
 
     def _start(self, broker: int, *, is_new: bool) -> None:
@@ -89,9 +105,7 @@ class DeliveryServers(ABC):
         self.do(broker, [])
 
     def _stop(self, broker: int, chance: random.Random, *, keeps_store: bool) -> bool:
-        """Stops a server. Returns whether its disk survives, with a part of the unsynced
-        changes.
-        """
+        """Stops a server. Returns whether its disk survives, with some unsynced changes."""
         store = self._disks[broker]
         survives = keeps_store and store is not None
         if store is not None and survives:
@@ -108,13 +122,10 @@ class DeliveryServers(ABC):
         if store is not None:
             store.is_full = is_full
 
-    def link_up(self, broker: int, neighbour: str) -> None:
-        """A session with a neighbour has begun."""
-        self._at(broker, lambda of: of.link_up(Neighbour(neighbour), self._schedule.now_us))
-
-    def link_down(self, broker: int, neighbour: str) -> None:
-        """A session with a neighbour has ended."""
-        self._at(broker, lambda of: of.link_down(Neighbour(neighbour), self._schedule.now_us))
+    def change_link(self, broker: int, neighbour: Neighbour, *, is_up: bool) -> None:
+        """Begins or ends a session with a neighbour."""
+        now_us = self._schedule.now_us
+        self._at(broker, lambda of: (of.link_up if is_up else of.link_down)(neighbour, now_us))
 
     def change_routes(self, broker: int, ways: Mapping[str, str]) -> None:
         """Sets the routes of the router."""
@@ -124,10 +135,9 @@ class DeliveryServers(ABC):
         server.routes = ways
         self._at(broker, lambda of: of.change_routes(ways, self._schedule.now_us))
 
-    def receive(self, broker: int, neighbour: str, message: DeliveryMessage) -> None:
+    def receive(self, broker: int, neighbour: Neighbour, message: messages.DeliveryMessage) -> None:
         """Handles a message."""
-        now_us = self._schedule.now_us
-        self._at(broker, lambda of: of.receive(Neighbour(neighbour), message, now_us))
+        self._at(broker, lambda of: of.receive(neighbour, message, self._schedule.now_us))
 
     def _at(self, broker: int, act: Callable[[DeliveryServer], list[DeliveryEffect]]) -> None:
         server = self.servers[broker]
@@ -164,7 +174,7 @@ class DeliveryServers(ABC):
         for effect in effects:
             match effect:
                 case SendMessage(to, message):
-                    self._lines.send_delivery(broker, to.name, message)
+                    self._send_over(broker, to.name, message)
                 case Confirmed(token):
                     self._answer(broker, token, None)
                 case Failed(token, error):
@@ -177,3 +187,292 @@ class DeliveryServers(ABC):
         for server in self.servers:
             if server is not None:
                 server.machine.validate()
+
+
+class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
+    """The delivery servers of a network, and their clients."""
+
+    def __init__(
+        self,
+        brokers: int,
+        schedule: Schedule,
+        send_over: SendOver,
+        seed: int,
+        storeless: Iterable[int],
+        limits: DeliveryLimits = DeliveryLimits(),
+    ) -> None:
+        DeliveryHistory.__init__(self, sequencers={int(SEQUENCER)})
+        self._chance = random.Random(seed)
+        self._order = 0
+        self._is_over = False
+        self._clients: dict[str, int] = {}  # the server of each
+        self._incarnations: defaultdict[str, dict[str, int]] = defaultdict(dict)  # of servers
+        self._unanswered: defaultdict[str, dict[str, Sent]] = defaultdict(dict)
+        self._sequences: dict[str, int] = defaultdict(int)
+        self._subscribed: defaultdict[str, dict[str, None]] = defaultdict(dict)  # by reader
+        self._tokens: dict[int, tuple[Sent, int]] = {}  # and the connection, see `_connected`
+        self._connected: defaultdict[str, int] = defaultdict(int)
+        DeliveryServers.__init__(self, brokers, schedule, send_over, storeless, limits)
+
+    # --- servers ------------------------------------------------------------------------------
+
+    def crash(self, broker: int, *, keeps_store: bool) -> None:
+        """Crashes a server; a part of the unsynced changes may survive with its disk."""
+        self._order += 1
+        survives = self._stop(broker, self._chance, keeps_store=keeps_store)
+        self.crashes.append((self._order, broker, survives))
+        self.forget_acknowledged(broker, self._schedule.now_us - SYNC_US)
+        for (_, name), read in self.reads.items():  # The readers do not know of the crash yet.
+            read.is_stale |= self.subscriptions[name].broker == broker
+        for client in [each for each, where in self._clients.items() if where == broker]:
+            for name in self._subscribed[client]:
+                self.reads[client, name].is_open = False
+            if not keeps_store:
+                del self._clients[client]
+        for subscription in self.subscriptions.values():
+            if subscription.broker == broker and not (subscription.is_durable and survives):
+                subscription.is_lost = True
+
+    def restart(self, broker: int) -> None:
+        """Restarts a server with its disk."""
+        self._start(broker, is_new=False)
+        for client in [each for each, where in self._clients.items() if where == broker]:
+            self.move(client, broker)
+
+    # --- clients ------------------------------------------------------------------------------
+
+    def move(self, client: str, broker: int) -> None:
+        """Connects a client to a server: it repeats unanswered publications, and reads."""
+        before = self._clients.get(client)
+        if before is not None:
+            self.leave(client)
+        self._clients[client] = broker
+        self._connected[client] += 1
+        server = self.servers[broker]
+        if server is not None:
+            now_us = self._schedule.now_us
+            self.do(
+                broker, server.machine.connect_publisher(client, self._incarnations[client], now_us)
+            )
+            self._incarnations[client] = {
+                **self._incarnations[client],
+                str(broker): server.machine.incarnation,
+            }
+        for sent in list(self._unanswered[client].values()):
+            self._publish_at(sent, broker)
+        for name in self._subscribed[client]:
+            self._open(client, name)
+
+    def leave(self, client: str) -> None:
+        """Disconnects a client, which keeps its state."""
+        broker = self._clients.pop(client, None)
+        if broker is None:
+            return
+        for name in self._subscribed[client]:
+            read = self.reads[client, name]
+            if read.is_open:
+                read.is_open = False
+                self._consume(broker, messages.CloseLog(name, read.consumer(client)))
+
+    def publish(self, client: str, id_: str, notification: Notification) -> None:
+        """Publishes above best effort; an unconnected client does so later."""
+        guarantee = delivery_class(notification.envelope.delivery)
+        self._sequences[client] += 1
+        sequence = self._sequences[client]
+        now_us = self._schedule.now_us
+        envelope = replace(
+            notification.envelope, publisher=client, sequence=sequence, time_us=now_us
+        )
+        sent = Sent(id_, notification.with_envelope(envelope), guarantee, client, sequence)
+        self.note_sent(sent)
+        self._unanswered[client][id_] = sent
+        broker = self._clients.get(client)
+        if broker is not None:
+            self._publish_at(sent, broker)
+
+    def _publish_at(self, sent: Sent, broker: int) -> None:
+        server = self.servers[broker]
+        if server is None:
+            return
+        self._order += 1
+        known = self._known_to_all(sent)
+        # A repetition may be addressed as the first time, or anew.
+        sent.known = known if not sent.brokers else sent.known & known
+        sent.order = sent.order or self._order
+        sent.brokers.append(broker)
+        token = len(self._tokens)
+        self._tokens[token] = sent, self._connected[sent.client]
+        publication = server.machine.publish(
+            token, sent.client, [sent.notification], self._schedule.now_us
+        )
+        self.do(broker, publication)
+
+    def _known_to_all(self, sent: Sent) -> frozenset[str]:
+        """Returns the matching durable subscriptions that all running servers know."""
+        known = [set(each.machine.subscriptions()) for each in self.servers if each is not None]
+        names = set.intersection(*known) if known else set()
+        return frozenset(
+            name for name in names if self.subscriptions[name].filters.matches(sent.notification)
+        )
+
+    def _answer(self, broker: int, token: int, error: ContradaError | None) -> None:
+        sent, connected = self._tokens[token]
+        if self._clients.get(sent.client) != broker or connected != self._connected[sent.client]:
+            return  # It has moved, and repeats it there.
+        if self._unanswered[sent.client].pop(sent.id, None) is not None:
+            sent.is_accepted = error is None
+            if error is None:  # So this server knows its past.
+                self._incarnations[sent.client] = {
+                    str(broker): self._incarnations[sent.client][str(broker)]
+                }
+            is_certain = not (isinstance(error, CannotPublishError) and error.may_be_published)
+            sent.error = error if is_certain else None
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def create_subscription(
+        self, client: str, name: str, filters: Selection, retention: Retention, *, is_durable: bool
+    ) -> None:
+        """Creates a client's durable subscription at its server."""
+        broker = self._clients.get(client)
+        server = None if broker is None else self.servers[broker]
+        if broker is None or server is None or name in self.subscriptions:
+            return
+        if is_durable and server.store is None:
+            is_durable = False
+        now_us = self._schedule.now_us
+        try:
+            effects = server.machine.create_subscription(
+                name, filters, now_us, retention, is_durable=is_durable
+            )
+        except ContradaError:
+            return  # Its disk is full.
+        self.subscriptions[name] = DurableSpan(name, filters, broker, is_durable, retention)
+        self.do(broker, effects)
+        self.attach(client, name)
+
+    def attach(self, client: str, name: str) -> None:
+        """Lets a client read a durable subscription from now on, at any server."""
+        if name in self.subscriptions and name not in self._subscribed[client]:
+            self._subscribed[client][name] = None
+            self._open(client, name)
+
+    def detach(self, client: str, name: str) -> None:
+        """Stops a client's reading, with its unacknowledged records."""
+        if name in self._subscribed[client]:
+            del self._subscribed[client][name]
+            read = self.reads[client, name]
+            broker = self._clients.get(client)
+            if read.is_open and broker is not None:
+                self._consume(broker, messages.CloseLog(name, read.consumer(client)))
+            read.is_open = False
+
+    def end(self, client: str, name: str) -> None:
+        """Ends a durable subscription that a client reads."""
+        broker = self._clients.get(client)
+        read = self.reads.get((client, name))
+        if broker is None or self.servers[broker] is None or read is None or not read.is_open:
+            return
+        self.subscriptions[name].has_ended = True
+        del self._subscribed[client][name]
+        read.is_open = False
+        self._consume(broker, messages.CloseLog(name, read.consumer(client), ends=True))
+
+    def _open(self, client: str, name: str, position: int | None = None) -> None:
+        broker = self._clients.get(client)
+        read = self.reads[client, name]
+        if broker is None or self.servers[broker] is None or self.subscriptions[name].is_lost:
+            return
+        read.is_open, read.is_stale = True, False
+        read.late.clear()
+        read.opened += 1
+        self._consume(broker, messages.OpenLog(name, read.consumer(client), position))
+        self._consume(broker, messages.Grant(name, read.consumer(client), CREDIT))
+
+    def _consume(
+        self,
+        broker: int,
+        message: messages.OpenLog | messages.Grant | messages.Ack | messages.CloseLog,
+    ) -> None:
+        now_us = self._schedule.now_us
+        self._at(broker, lambda of: of.consume(message.consumer, message, now_us))
+
+    def _deliver(
+        self, broker: int, consumer: str, message: messages.Records | messages.Closed
+    ) -> None:
+        client = consumer.partition("/")[0]
+        read = self.reads[client, message.name]
+        is_here = self._clients.get(client) == broker
+        if not (is_here and read.is_open and consumer == read.consumer(client)):
+            return
+        if isinstance(message, messages.Closed):
+            read.is_open = False
+            read.refused += 1
+            if read.refused < REOPENED_MAX:
+                again_us = self._chance.randrange(50_000, 500_000)
+                self._schedule.after(again_us, lambda: self._reopen(client, message.name))
+            return
+        read.refused = 0
+        is_replay = client == "replayer" and self.subscriptions[message.name].replays
+        for record in message.records:
+            notification = record.notification
+            assert notification is not None, "no disk of these worlds damages anything"
+            id_ = notification.envelope.id
+            self.note_read(client, message.name, record.position, id_, is_replay=is_replay)
+            read.late.append(record.position)
+        self._consume(broker, messages.Grant(message.name, consumer, len(message.records)))
+        if read.late and (self._is_over or self._chance.random() < 0.7):
+            self._acknowledge(broker, client, message.name, read)
+
+    def _reopen(self, client: str, name: str) -> None:
+        if name in self._subscribed[client] and not self.reads[client, name].is_open:
+            self._open(client, name)
+
+    def _acknowledge(self, broker: int, client: str, name: str, read: LogReading) -> None:
+        intervals = tuple((position, position + 1) for position in read.late)
+        for position in () if read.is_stale else read.late:
+            self.acknowledged[name][position] = self._schedule.now_us, broker
+        read.late.clear()
+        self._consume(broker, messages.Ack(name, read.consumer(client), intervals))
+
+    def pass_sequence(self, sequence: str, broker: int) -> None:
+        """Hands a sequence over to another server, if possible."""
+        for at, server in enumerate(self.servers):
+            if server is not None:
+                try:
+                    now_us = self._schedule.now_us
+                    effects = server.machine.pass_sequence(sequence, str(broker), now_us)
+                except ContradaError:
+                    continue  # It is not the sequencer, or the other cannot be it.
+                self.sequencers.add(broker)
+                self.do(at, effects)
+                return
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def audit(self, run: Callable[[], None]) -> None:
+        """Reads and acknowledges all remaining records after the repairs, then replays the logs."""
+        self._is_over = True
+        for client, broker in [*self._clients.items()]:
+            self.move(client, broker)  # Unanswered publications are repeated.
+        run()
+        for client in list(self._clients):
+            for name in list(self._subscribed[client]):
+                self.detach(client, name)
+        run()
+        alive = [
+            each.name
+            for each in self.subscriptions.values()
+            if not (each.has_ended or each.is_lost)
+        ]
+        for auditor, position in (("auditor", None), ("replayer", 1)):
+            broker = self._chance.randrange(len(self.servers))
+            self.move(auditor, broker)
+            for name in alive:
+                self._subscribed[auditor][name] = None
+                is_replay = position is not None and self.subscriptions[name].replays
+                self._open(auditor, name, position if is_replay else None)
+            run()
+            for name in alive:
+                self.detach(auditor, name)
+            run()

@@ -34,7 +34,7 @@ from contrada.lab.simulation.run_records import (
 )
 from contrada.lab.simulation.schedule import Schedule
 from contrada.lab.simulation.script_steps import BROKERS_MAX, Kind
-from contrada.lab.simulation.simulated_delivery_clients import SimulatedDeliveryClients
+from contrada.lab.simulation.simulated_delivery import SimulatedDeliveryClients
 from contrada.lab.simulation.simulated_line import Faults, Line
 from contrada.lab.simulation.simulated_readers import Readers
 from contrada.model import Notification
@@ -145,7 +145,7 @@ class SimulatedNetwork:
         self.delivery: SimulatedDeliveryClients | None = None
         if kind.reliable:
             self.delivery = SimulatedDeliveryClients(
-                brokers, self.schedule, self, seed, storeless, delivery_limits
+                brokers, self.schedule, self._send_delivery, seed, storeless, delivery_limits
             )
 
     # --- links and servers --------------------------------------------------------------------
@@ -282,9 +282,7 @@ class SimulatedNetwork:
             self._handle(broker, Received(Client(client), message), cause)
 
     def publish(self, client: str, notification: Notification) -> bool:
-        """Publishes for a client, unless it lacks a needed advertisement. Returns whether it
-        did.
-        """
+        """Publishes for a client, unless it lacks an advertisement. Returns whether it did."""
         customer = self._connected(client)
         if customer is None:
             return False
@@ -407,8 +405,7 @@ class SimulatedNetwork:
             if is_taken:
                 self.readers.give(name, envelope)
 
-    def send_delivery(self, broker: int, to: str, message: DeliveryMessage) -> None:
-        """Sends a message of a delivery server to a neighbour."""
+    def _send_delivery(self, broker: int, to: str, message: DeliveryMessage) -> None:
         found = self._line_to.get((broker, int(to)))
         if found is None:
             return
@@ -434,8 +431,7 @@ class SimulatedNetwork:
     ) -> None:
         broker, neighbour = self.ends[line][end], Neighbour(name_of(self.ends[line][1 - end]))
         if self.delivery is not None:  # before it learns routes over the link
-            say = self.delivery.link_up if is_up else self.delivery.link_down
-            say(broker, neighbour.name)
+            self.delivery.change_link(broker, neighbour, is_up=is_up)
         with self._cause() as cause:
             self.history.changes.append(Change(cause.begun, line, end, is_up))
             self._handle(broker, event(neighbour), cause)
@@ -446,7 +442,7 @@ class SimulatedNetwork:
         body = message.message
         if isinstance(body, AnnounceOwner | Sequenced | Transfer | StreamAck):
             assert self.delivery is not None, "only delivery servers send this"
-            self.delivery.receive(self.ends[line][end], neighbour.name, body)
+            self.delivery.receive(self.ends[line][end], neighbour, body)
         else:
             if isinstance(body, Publish):
                 message.cause.arrived_us = self.schedule.now_us

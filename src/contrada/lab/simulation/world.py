@@ -14,41 +14,11 @@ from typing import Final
 import msgspec
 
 from contrada.delivery.durable_log import Retention
+from contrada.lab.simulation import script_steps as steps
 from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_delivery
 from contrada.lab.simulation.oracle import Outcome, Violation, judge
 from contrada.lab.simulation.pattern_oracle import judge_matches
-from contrada.lab.simulation.script_steps import (
-    AddFilter,
-    AddOffer,
-    AddPattern,
-    AdvanceTime,
-    AttachReader,
-    Connect,
-    Crash,
-    CutLine,
-    DetachReader,
-    DropFilter,
-    DropOffer,
-    DropPattern,
-    EndDurable,
-    FillDisk,
-    FreeDisk,
-    Leave,
-    MendLine,
-    Move,
-    OpenDurable,
-    PassSequence,
-    Pause,
-    PublishStep,
-    Restart,
-    Resume,
-    Script,
-    Step,
-    filters_of,
-    offer_of,
-    pattern_of,
-)
-from contrada.lab.simulation.simulated_delivery_clients import SimulatedDeliveryClients
+from contrada.lab.simulation.simulated_delivery import SimulatedDeliveryClients
 from contrada.lab.simulation.simulated_network import SLACK_US, SimulatedNetwork, name_of
 from contrada.lab.simulation.timeliness import check_reads
 from contrada.model import Envelope, Filter, FilterSet, Notification
@@ -69,7 +39,7 @@ EXPECTED_REFUSALS: Final = frozenset({Reason.DUPLICATE})
 """Permitted refusals of a correct network: paths change while copies travel."""
 
 
-def run(script: Script) -> Outcome:
+def run(script: steps.Script) -> Outcome:
     """Runs a script and its end. A pure function."""
     network = network_of(script)
     try:
@@ -100,7 +70,7 @@ def run(script: Script) -> Outcome:
     return outcome
 
 
-def network_of(script: Script) -> SimulatedNetwork:
+def network_of(script: steps.Script) -> SimulatedNetwork:
     """Returns the servers of a script, before its first step."""
     return SimulatedNetwork(
         script.kind,
@@ -113,12 +83,12 @@ def network_of(script: Script) -> SimulatedNetwork:
     )
 
 
-def _run(script: Script, network: SimulatedNetwork) -> Iterator[Violation]:
+def _run(script: steps.Script, network: SimulatedNetwork) -> Iterator[Violation]:
     for step in script.steps:
         network.schedule.run(step.at_us)
         do(network, step)
     for step in script.steps:
-        if isinstance(step, Connect) and (line := network.line(step.a, step.b)) is not None:
+        if isinstance(step, steps.Connect) and (line := network.line(step.a, step.b)) is not None:
             line.mend()
     for broker in range(script.brokers):
         network.restart(broker)
@@ -136,70 +106,72 @@ def _run(script: Script, network: SimulatedNetwork) -> Iterator[Violation]:
     yield from _find_leftovers(empty, network)
 
 
-def do(network: SimulatedNetwork, step: Step) -> None:  # noqa: C901 - one line for each kind of step
+def do(network: SimulatedNetwork, step: steps.Step) -> None:  # noqa: C901 - one line for each kind of step
     """Performs a step, if possible."""
     match step:
-        case Connect(_, a, b, is_parent, delay_us, cost):
+        case steps.Connect(_, a, b, is_parent, delay_us, cost):
             if network.line(a, b) is None:
                 network.connect(a, b, is_parent=is_parent, delay_us=delay_us, cost=cost)
-        case CutLine(_, a, b):
+        case steps.CutLine(_, a, b):
             if (line := network.line(a, b)) is not None:
                 line.cut()
-        case MendLine(_, a, b):
+        case steps.MendLine(_, a, b):
             if (line := network.line(a, b)) is not None:
                 line.mend()
-        case Crash(_, broker, keeps_store):
+        case steps.Crash(_, broker, keeps_store):
             network.crash(broker, keeps_store=keeps_store)
-        case Restart(_, broker):
+        case steps.Restart(_, broker):
             network.restart(broker)
-        case Move(_, client, broker):
+        case steps.Move(_, client, broker):
             network.move(client, broker)
-        case Leave(_, client):
+        case steps.Leave(_, client):
             network.leave(client)
-        case AddFilter(_, client, identity, filters):
-            network.ask(client, Subscribe(identity, filters_of(filters)))
-        case DropFilter(_, client, identity):
+        case steps.AddFilter(_, client, identity, filters):
+            network.ask(client, Subscribe(identity, steps.filters_of(filters)))
+        case steps.DropFilter(_, client, identity):
             network.withdraw(client, Subscribe, identity)
-        case AddOffer(_, client, identity, offer, is_open):
-            network.ask(client, Advertise(identity, offer_of(offer, is_open=is_open)))
-        case DropOffer(_, client, identity):
+        case steps.AddOffer(_, client, identity, offer, is_open):
+            network.ask(client, Advertise(identity, steps.offer_of(offer, is_open=is_open)))
+        case steps.DropOffer(_, client, identity):
             network.withdraw(client, Advertise, identity)
-        case PublishStep(_, client, id_, values, ttl_us, priority, delivery):
+        case steps.PublishStep(_, client, id_, values, ttl_us, priority, delivery):
             envelope = Envelope(id=id_, ttl_us=ttl_us, priority=priority, delivery=delivery)
             network.publish(client, Notification(values, envelope=envelope))
-        case Pause(_, client):
+        case steps.Pause(_, client):
             network.readers.pause(client)
-        case Resume(_, client):
+        case steps.Resume(_, client):
             network.readers.resume(client)
-        case AddPattern(_, client, identity, pattern):
-            network.ask(client, SubscribePattern(identity, pattern_of(pattern)))
-        case DropPattern(_, client, identity):
+        case steps.AddPattern(_, client, identity, pattern):
+            network.ask(client, SubscribePattern(identity, steps.pattern_of(pattern)))
+        case steps.DropPattern(_, client, identity):
             network.withdraw(client, SubscribePattern, identity)
-        case AdvanceTime():
+        case steps.AdvanceTime():
             network.advance_time()
         case _ if network.delivery is not None:
             _do_delivery(network.delivery, step)
 
 
-def _do_delivery(delivery: SimulatedDeliveryClients, step: Step) -> None:
+def _do_delivery(delivery: SimulatedDeliveryClients, step: steps.Step) -> None:
     """Performs a step above best effort, if possible."""
     match step:
-        case OpenDurable(_, client, name, filters, is_durable, records_max, on_full, replay_max):
+        case steps.OpenDurable(
+            _, client, name, filters, is_durable, records_max, on_full, replay_max
+        ):
             retention = Retention(records_max, on_full=on_full, replay_max=replay_max)
             delivery.create_subscription(
-                client, name, filters_of(filters), retention, is_durable=is_durable
+                client, name, steps.filters_of(filters), retention, is_durable=is_durable
             )
-        case AttachReader(_, client, name):
+        case steps.AttachReader(_, client, name):
             delivery.attach(client, name)
-        case DetachReader(_, client, name):
+        case steps.DetachReader(_, client, name):
             delivery.detach(client, name)
-        case EndDurable(_, client, name):
+        case steps.EndDurable(_, client, name):
             delivery.end(client, name)
-        case PassSequence(_, broker, sequence):
+        case steps.PassSequence(_, broker, sequence):
             delivery.pass_sequence(sequence, broker)
-        case FillDisk(_, broker):
+        case steps.FillDisk(_, broker):
             delivery.fill(broker, is_full=True)
-        case FreeDisk(_, broker):
+        case steps.FreeDisk(_, broker):
             delivery.fill(broker, is_full=False)
 
 
@@ -207,9 +179,7 @@ def _do_delivery(delivery: SimulatedDeliveryClients, step: Step) -> None:
 
 
 def _compare_tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Iterator[Violation]:
-    """Compares the tables with those of a network that only received the remaining
-    registrations.
-    """
+    """Compares the tables with those of a network with the remaining registrations alone."""
     for held in network.held():
         if fresh.where(held.client) != held.broker:
             fresh.move(held.client, held.broker)
@@ -221,11 +191,11 @@ def _compare_tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Itera
                 yield Violation("tables", f"{here} holds other {fault} of {there}")
 
 
-def _fresh(script: Script) -> SimulatedNetwork:
+def _fresh(script: steps.Script) -> SimulatedNetwork:
     """Returns servers with the same lines, without any subscription or advertisement."""
     fresh = SimulatedNetwork(msgspec.structs.replace(script.kind, reliable=False), script.brokers)
     for step in script.steps:
-        if isinstance(step, Connect) and fresh.line(step.a, step.b) is None:
+        if isinstance(step, steps.Connect) and fresh.line(step.a, step.b) is None:
             do(fresh, step)
             fresh.schedule.run()  # One after another: the fewest messages.
     return fresh
@@ -266,9 +236,9 @@ def _within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
     )
 
 
-def _probe(script: Script, network: SimulatedNetwork) -> None:
+def _probe(script: steps.Script, network: SimulatedNetwork) -> None:
     """Publishes some notifications again, from everywhere, for the oracle."""
-    published = [step for step in script.steps if isinstance(step, PublishStep)]
+    published = [step for step in script.steps if isinstance(step, steps.PublishStep)]
     clients = network.clients()
     for number, step in enumerate(published[-PROBES_MAX:]):
         envelope = Envelope(id=f"probe {number}")

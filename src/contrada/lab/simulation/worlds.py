@@ -1,4 +1,4 @@
-"""`run_worlds`: many worlds of every kind, in several processes."""
+"""`run_worlds`: many worlds, in several processes; `shrink`: the shortest script with a fault."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,16 @@ from typing import Final, get_args
 from contrada.lab.simulation.oracle import Outcome
 from contrada.lab.simulation.process_pool import in_processes
 from contrada.lab.simulation.script_maker import make_script
-from contrada.lab.simulation.script_shrinker import shrink
-from contrada.lab.simulation.script_steps import Kind, NetworkShape, to_text
+from contrada.lab.simulation.script_steps import Kind, NetworkShape, Script, Step, to_text
 from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.world import run
 from contrada.routing.router import Strategy
 
 WORLDS_DEFAULT: Final = 60
 """Worlds of each kind by default."""
+
+SHRINK_RUNS_MAX: Final = 3_000
+"""Runs in search of a shorter script. Beyond it: the shortest so far is returned."""
 
 SHAPES: Final[tuple[NetworkShape, ...]] = get_args(NetworkShape)
 
@@ -71,3 +73,35 @@ def run_worlds(chosen: Sequence[Kind], seeds: Sequence[int], jobs: int) -> Itera
 def shortest(ran: WorldResult) -> str:
     """Returns the shortest failing script of a world, as JSON."""
     return to_text(shrink(weave(make_script(ran.seed, ran.kind))))
+
+
+def shrink(script: Script) -> Script:
+    """Returns the shortest script found with the same kind of first violation.
+
+    Delta debugging leaves out halves, then quarters, down to single steps, until no single step can
+    be left out. The method is that of Zeller and Hildebrandt, 2002.
+    """
+    violations = run(script).violations
+    assert violations, "only what fails can be shrunk"
+    what, left = violations[0].what, SHRINK_RUNS_MAX
+
+    def fails(steps: list[Step]) -> bool:
+        nonlocal left
+        left -= 1
+        found = run(script.with_steps(steps)).violations
+        return any(each.what == what for each in found)
+
+    steps = list(script.steps)
+    parts = 2
+    while steps and left > 0:
+        size = -(-len(steps) // parts)
+        for start in range(0, len(steps), size):
+            shorter = steps[:start] + steps[start + size :]
+            if left > 0 and fails(shorter):
+                steps, parts = shorter, max(parts - 1, 2)
+                break
+        else:
+            if size == 1:
+                break
+            parts = min(len(steps), 2 * parts)
+    return script.with_steps(steps)
