@@ -1,17 +1,19 @@
 """Typed events, called obvents: objects of application-defined types, published and subscribed."""
 
-from contrada.typed.delivery_semantics import (
+from contrada.typed.obvent import (
     CausalOrder,
     Certified,
     Disseminated,
     Expiring,
     FIFOOrder,
+    Obvent,
     Prioritized,
     Reliable,
     TotalOrder,
     Unreliable,
+    obvent,
+    type_name_of,
 )
-from contrada.typed.obvent import Obvent, obvent, type_name_of
 from contrada.typed.obvent_patterns import ObventMatch, ObventPattern
 from contrada.typed.publisher_types import Published, published_by
 from contrada.typed.qos import Qos, qos_of

@@ -25,7 +25,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Self, TypeVar
 
 from contrada.delivery.delivery_class import delivery_class
@@ -243,24 +243,18 @@ class Handle(Generic[T]):
         """Returns the counts since the last activation; `failed` counts since the beginning."""
         if self._last is None:
             return SubscriptionStatistics(0, 0, {})
-        found = self._last.statistics()
-        return SubscriptionStatistics(
-            found.delivered, found.queued, found.dropped, self._failed, found.reconnects
-        )
+        return replace(self._last.statistics(), failed=self._failed)
 
     async def _run(self, held: Any, pool: ThreadPoolExecutor | None) -> None:
         """Calls the handler with each obvent, until deactivation cancels this task."""
         threads = self.threads
-        calls = (
-            _CallsByClass(threads.most, threads.waiting_max)
-            if threads.each_class
-            else HandlerCalls(threads.most)
-        )
+        calls = HandlerCalls(threads.most)
+        if threads.each_class:
+            calls = _CallsByClass(threads.most, threads.waiting_max)
         try:
             async for each in held:
-                item, position = (
-                    (each.item, each.position) if isinstance(each, DurableRecord) else (each, 0)
-                )
+                is_record = isinstance(each, DurableRecord)
+                item, position = (each.item, each.position) if is_record else (each, 0)
                 await calls.begin(self._call(held, pool, item, position), type(item))
         except asyncio.CancelledError:
             if self._is_current(held):

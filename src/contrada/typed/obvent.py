@@ -19,20 +19,25 @@ a type is given or module-qualified, the same in all processes.
 An object of an unknown type is read as one of the nearest known class: of an anonymous subclass,
 which keeps the parts that this class does not have. So it is published again without loss.
 
-Source: EPFL 2503 §3.2 to §3.4 (obvents, their types, conformance).
+The semantic types, from `Unreliable` on, choose the delivery of the objects of a class that has
+them as bases, `class Trade(Certified, CausalOrder, StockObvent)`. They are obvent types, too: a
+subscription to `Reliable` includes all reliable obvents. `qos_of` resolves them.
+
+Source: EPFL 2503 §3.2 to §3.4 (obvents, their types, conformance), §5.2.2, figure 5.3 (semantics).
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Self, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.rule import Rule
 from contrada.service import Predicate
+from contrada.typed.object_parts import is_unknown
 from contrada.typed.obvent_type import forget_received_types, read_obvent, to_notification, type_of
 from contrada.typed.predicate_rule import predicate_rule
+from contrada.typed.qos import EXPIRING, PRIORITIZED
 from contrada.typed.type_names import names_of, register
-from contrada.typed.unknown_types import is_unknown
 
 T = TypeVar("T")
 
@@ -151,3 +156,86 @@ def _decorated(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> ty
             setattr(cls, method, classmethod(getattr(Obvent, method).__func__))
         cls.to_notification = Obvent.to_notification
     return cls
+
+
+class Unreliable(Obvent, name="Unreliable"):
+    """Best-effort delivery; the default."""
+
+    __slots__ = ()
+
+
+class Reliable(Obvent, name="Reliable"):
+    """Each subscriber that is up long enough gets each object once."""
+
+    __slots__ = ()
+
+
+class Certified(Reliable, name="Certified"):
+    """As Reliable, also for subscribers that disconnect or fail, and when servers restart."""
+
+    __slots__ = ()
+
+
+class FIFOOrder(Reliable, name="FIFOOrder"):
+    """Objects of one publisher are delivered in the order of their publication."""
+
+    __slots__ = ()
+
+
+class CausalOrder(FIFOOrder, name="CausalOrder"):
+    """An object is delivered after all objects that its publisher had received."""
+
+    __slots__ = ()
+
+
+class TotalOrder(Reliable, name="TotalOrder"):
+    """All subscribers get the objects in one order, that of the most general such type."""
+
+    __slots__ = ()
+
+
+class Expiring(Obvent, name=EXPIRING):
+    """The object expires `ttl_s` seconds after its publication, the `@time` of its envelope.
+
+    `ttl_s` is a field, a property or a class attribute.
+    """
+
+    __slots__ = ()
+
+
+class Prioritized(Obvent, name=PRIORITIZED):
+    """Objects with a higher `priority`, 0 to 9, are delivered first.
+
+    `priority` is a field, a property or a class attribute.
+    """
+
+    __slots__ = ()
+
+
+class Disseminated(Obvent, name="Disseminated"):
+    """Objects travel by the dissemination that the class attribute `dissemination` names.
+
+    The name is registered with each service that publishes or subscribes them
+    (`Service.register_dissemination`). Delivery is best effort, so the class is not Reliable.
+    """
+
+    __slots__ = ()
+
+    dissemination: ClassVar[str]
+
+    @classmethod
+    def chosen_dissemination(cls) -> str:
+        """Returns the name.
+
+        Raises InvalidObventError if there is none, or if the class guarantees more than best
+        effort.
+        """
+        kind = type_of(cls)
+        name: object = getattr(cls, "dissemination", None)
+        if not isinstance(name, str) or not name:
+            reason = f"it is Disseminated and has dissemination = {name!r}: a class attribute, text"
+            raise InvalidObventError(kind.name, reason)
+        if kind.qos.is_reliable:
+            reason = f"it is Disseminated, at best effort, and {kind.qos.delivery}: choose one"
+            raise InvalidObventError(kind.name, reason)
+        return name

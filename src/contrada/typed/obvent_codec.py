@@ -24,18 +24,19 @@ from typing import Any, Final
 from contrada.errors import InvalidObventError
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.body_values import IS, OBVENT_NESTING_MAX, BodyCodec, body_codec_of
-from contrada.typed.object_parts import Parts, Values
-from contrada.typed.scalars import reader, type_test, writer
-from contrada.typed.shapes import Field, FieldKind, Shape, name_of, shape_of
-from contrada.typed.type_names import class_named, marks_of, names_of
-from contrada.typed.unknown_types import (
+from contrada.typed.object_parts import (
+    Parts,
     Rest,
+    Values,
     anonymous_subclass,
     attach_rest,
     is_unknown,
     known_of,
     rest_of,
 )
+from contrada.typed.scalars import reader, type_test, writer
+from contrada.typed.shapes import Field, FieldKind, Shape, name_of, shape_of
+from contrada.typed.type_names import class_named, marks_of, names_of
 
 READINGS_MAX: Final = 256
 """Cached read plans of one class, by sets of attribute names, and cached sets of value types.
@@ -64,9 +65,8 @@ class ObventCodec:
             self._objects.append(_Nested(declared, inner[0].type))
         elif declared.is_flat:
             self._scalars.append(_ScalarField(declared))
-        if not declared.is_flat or any(
-            it.kind is FieldKind.DECIMAL for it in declared.alternatives
-        ):
+        is_decimal = any(it.kind is FieldKind.DECIMAL for it in declared.alternatives)
+        if not declared.is_flat or is_decimal:
             try:
                 element = body_codec_of(declared.annotation, object_codec)
             except TypeError as error:
@@ -75,8 +75,7 @@ class ObventCodec:
             self._elements.append(_BodyField(declared, element))
 
     def plain_attributes_of(self, obvent: Any) -> Values | None:
-        """Returns the attributes of an object with values that need no check, judged by their
-        types.
+        """Returns the attributes of an object with values that, by their types, need no check.
 
         None for other objects, and for the first object with such types.
         """
@@ -104,7 +103,8 @@ class ObventCodec:
             codec = codec_of(kind)
             if not codec.shape.fields:
                 kept.attributes.setdefault(IS, "")
-            _put_under(f"{path}.", kept, parts)
+            for held, found in (parts.attributes, kept.attributes), (parts.entries, kept.entries):
+                held.update({f"{path}.{name}": it for name, it in found.items()})
             codec.write(value, parts, f"{path}.", depth + 1)
         for entry in self._elements:
             value = getattr(obvent, entry.field.name)
@@ -113,8 +113,7 @@ class ObventCodec:
             parts.entries[prefix + entry.field.name] = self._encode_entry(entry, value)
 
     def read(self, parts: Parts) -> tuple[Values, Parts | None]:
-        """Returns the values of the fields by name, and the parts that the class does not have, if
-        any.
+        """Returns the values of the fields by name, and any parts that the class does not have.
 
         Raises InvalidObventError.
         """
@@ -128,13 +127,13 @@ class ObventCodec:
             rest = Parts({name: attributes[name] for name in plan.unknown})
             self._read_more(parts, values, rest)
         if len(values) < len(self.shape.fields):
-            self._check_all(values)
+            for each in self.shape.fields:
+                if each.is_required and each.name not in values:
+                    raise InvalidObventError(self._type_name, f"field {each.name!r} is absent")
         return values, rest if rest and (rest.attributes or rest.entries) else None
 
     def read_plain(self, cls: type[Any], attributes: Any) -> Any:
-        """Returns the object if its attributes need no check, else None. Raises
-        InvalidObventError.
-        """
+        """Returns the object if nothing needs a check, else None. Raises InvalidObventError."""
         plan = self._plans.get(tuple(attributes))
         if plan is None or not plan.is_whole:
             return None
@@ -207,9 +206,8 @@ class ObventCodec:
                 try:
                     values[entry.field.name] = entry.element.read(rest.entries.pop(name))
                 except (ValueError, TypeError, RecursionError):
-                    reason = (
-                        f"{name} is none in the body: expected {name_of(entry.field.annotation)}"
-                    )
+                    expected = name_of(entry.field.annotation)
+                    reason = f"{name} is none in the body: expected {expected}"
                     raise InvalidObventError(self._type_name, reason) from None
         for nested in self._objects:
             self._read_nested_field(nested, parts, values, rest)
@@ -233,11 +231,6 @@ class ObventCodec:
                     rest.entries.pop(path, None)
                 values[nested.field.name] = _read_nested(nested.cls, inner)
                 return
-
-    def _check_all(self, values: Values) -> None:
-        for each in self.shape.fields:
-            if each.is_required and each.name not in values:
-                raise InvalidObventError(self._type_name, f"field {each.name!r} is absent")
 
 
 class _ScalarField:
@@ -416,16 +409,9 @@ def _subtype_name(kind: type[Any], declared: type[Any]) -> str:
         return ""
     names = names_of(kind)
     if not names:
-        reason = (
-            f"a nested {kind.__qualname__} in a field of {declared.__qualname__}: make it an obvent"
-        )
-        raise InvalidObventError(kind.__qualname__, reason)
+        nested = f"a nested {kind.__qualname__} in a field of {declared.__qualname__}"
+        raise InvalidObventError(kind.__qualname__, f"{nested}: make it an obvent")
     return names[0]
-
-
-def _put_under(prefix: str, kept: Parts, parts: Parts) -> None:
-    parts.attributes.update({prefix + name: it for name, it in kept.attributes.items()})
-    parts.entries.update({prefix + name: it for name, it in kept.entries.items()})
 
 
 def _under(prefix: str, values: Mapping[str, Any]) -> Values:

@@ -14,7 +14,7 @@ Source: EPFL 2503 §2.4.4, §7 (event correlation); PODC 2000 §2, figure 4.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast, overload
 
 from contrada.errors import InvalidObventError
 from contrada.model import Envelope, Filter, Pattern
@@ -41,6 +41,14 @@ class ObventMatch(Generic[P]):
     envelope: Envelope
 
 
+class PatternOptions(TypedDict, total=False):
+    """The options of an `ObventPattern`."""
+
+    by: str | Iterable[str]
+    within: timedelta | None
+    every: bool
+
+
 class ObventPattern(Pattern, Generic[P]):
     """A sequence of obvents of these types.
 
@@ -55,10 +63,7 @@ class ObventPattern(Pattern, Generic[P]):
         first: Part[A],
         second: Part[B],
         /,
-        *,
-        by: str | Iterable[str] = ...,
-        within: timedelta | None = ...,
-        every: bool = ...,
+        **options: Unpack[PatternOptions],
     ) -> None: ...
 
     @overload
@@ -68,19 +73,12 @@ class ObventPattern(Pattern, Generic[P]):
         second: Part[B],
         third: Part[C],
         /,
-        *,
-        by: str | Iterable[str] = ...,
-        within: timedelta | None = ...,
-        every: bool = ...,
+        **options: Unpack[PatternOptions],
     ) -> None: ...
 
     @overload
     def __init__(
-        self: "ObventPattern[tuple[Any, ...]]",
-        *parts: Part[Any],
-        by: str | Iterable[str] = ...,
-        within: timedelta | None = ...,
-        every: bool = ...,
+        self: "ObventPattern[tuple[Any, ...]]", *parts: Part[Any], **options: Unpack[PatternOptions]
     ) -> None: ...
 
     def __init__(

@@ -10,6 +10,7 @@ Source: EPFL 2503 §3.4.2 (interoperable events: an event definition language).
 import contextlib
 import enum
 import keyword
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import field, make_dataclass
@@ -240,17 +241,11 @@ class _SchemaReader:
             if not isinstance(key, str) or not _is_field_name(key):
                 raise self.refusal(f"{place}.{key}", "no name of a field")
             annotation = self.annotation(inner, f"{place}.{key}", depth + 1)
-            declared = (
-                self.default(annotation, inner) if key not in required else field(kw_only=True)
-            )
+            is_required = key in required
+            declared = field(kw_only=True) if is_required else self.default(annotation, inner)
             fields.append((key, annotation, declared))
         options: dict[str, Any] = {"__module__": __name__}
-        cls_name = (
-            "".join(
-                it if it.isidentifier() or it.isdigit() else "_" for it in name.rpartition(".")[2]
-            )
-            or "Object"
-        )
+        cls_name = re.sub(r"\W", "_", name.rpartition(".")[2]) or "Object"
         if Obvent in [base for cls in bases for base in cls.__mro__]:
             options["__obvent_names__"] = (name, *reversed(earlier))
         return make_dataclass(cls_name, fields, bases=bases, namespace=options)

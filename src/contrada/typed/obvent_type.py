@@ -15,7 +15,15 @@ from contrada.model import Filter, FilterSet, Notification, mark_name
 from contrada.model.algebra.notification import from_plain
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.body_values import IS
-from contrada.typed.object_parts import Parts
+from contrada.typed.object_parts import (
+    Parts,
+    Rest,
+    anonymous_subclass,
+    attach_rest,
+    is_unknown,
+    known_of,
+    rest_of,
+)
 from contrada.typed.obvent_codec import READINGS_MAX, ObventCodec, codec_of
 from contrada.typed.qos import Qos, qos_of
 from contrada.typed.shapes import Field, FieldKind, Shape
@@ -27,14 +35,6 @@ from contrada.typed.type_names import (
     names_of,
     required_marks_of,
     type_marks,
-)
-from contrada.typed.unknown_types import (
-    Rest,
-    anonymous_subclass,
-    attach_rest,
-    is_unknown,
-    known_of,
-    rest_of,
 )
 
 logger: Final = logging.getLogger("contrada.typed")

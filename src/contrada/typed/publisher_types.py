@@ -19,9 +19,9 @@ from typing import Any, Final, Generic, Protocol
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, Notification
 from contrada.service import Item, dissemination_of, notification_of
+from contrada.typed.object_parts import known_of
 from contrada.typed.obvent import Obvent
 from contrada.typed.type_names import given_names, publisher_mark
-from contrada.typed.unknown_types import known_of
 
 _OF_ALL: Final = (object, Obvent, ABC, Generic, Protocol)
 

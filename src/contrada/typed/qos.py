@@ -15,8 +15,8 @@ from contrada.delivery.delivery_class import BEST_EFFORT
 from contrada.errors import InvalidNotificationError, InvalidObventError
 from contrada.model import Envelope
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
+from contrada.typed.object_parts import known_of
 from contrada.typed.type_names import ancestors_of, names_of
-from contrada.typed.unknown_types import known_of
 
 RELIABLE: Final = "Reliable"
 CERTIFIED: Final = "Certified"

@@ -12,35 +12,25 @@ from uuid import UUID
 
 from contrada.model import ValueSet
 from contrada.model.algebra.value_set import of_cuts, of_keys
-from contrada.model.domains import line
-from contrada.model.domains.values import (
-    BOOL,
-    INT_MAX,
-    INT_MIN,
-    NULL_KEY,
-    NUMBER,
-    TEXT,
-    TIME,
-    key_of,
-)
+from contrada.model.domains import line, values
 from contrada.typed.shapes import FieldKind, TypeOption, enum_values
 
 T = TypeVar("T")
 
 MICROSECOND: Final = timedelta(microseconds=1)
 
-ALL_TEXT: Final = of_cuts(line.domain(TEXT))
-ALL_TIMES: Final = of_cuts(line.domain(TIME))
-DOUBLES: Final = of_cuts(line.domain(NUMBER))
-INTEGERS: Final = of_cuts(line.interval((NUMBER,), (TIME,)))
-NULL_POINT: Final = of_keys((NULL_KEY,))
+ALL_TEXT: Final = of_cuts(line.domain(values.TEXT))
+ALL_TIMES: Final = of_cuts(line.domain(values.TIME))
+DOUBLES: Final = of_cuts(line.domain(values.NUMBER))
+INTEGERS: Final = of_cuts(line.interval((values.NUMBER,), (values.TIME,)))
+NULL_POINT: Final = of_keys((values.NULL_KEY,))
 
 
 def values_of(alternative: TypeOption) -> ValueSet:
     """Returns the possible values of an attribute for an alternative of a field."""
     if alternative.kind is FieldKind.ENUM:
-        return of_keys(tuple(sorted(map(key_of, enum_values(alternative.type)))))
-    return _VALUES[alternative.kind]
+        return of_keys(tuple(sorted(map(values.key_of, enum_values(alternative.type)))))
+    return _SCALARS[alternative.kind][0]
 
 
 def type_test(alternative: TypeOption) -> Callable[[object], bool]:
@@ -62,7 +52,7 @@ def writer(alternative: TypeOption) -> Callable[[Any], Any]:
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.ENUM:
         return dict(zip(cls, enum_values(cls), strict=True)).__getitem__
-    return _WRITERS.get(kind, lambda value: value)
+    return _SCALARS[kind][1]
 
 
 def reader(alternative: TypeOption) -> Callable[[Any], Any]:
@@ -79,19 +69,19 @@ def reader(alternative: TypeOption) -> Callable[[Any], Any]:
             return members[value]
 
         return member
-    return _READERS[kind]
+    return _SCALARS[kind][2]
 
 
 def _int64(value: Any) -> int:
     number = int(value)
-    if not INT_MIN <= number <= INT_MAX:
+    if not values.INT_MIN <= number <= values.INT_MAX:
         raise OverflowError("an integer has 64 bits")
     return number
 
 
 def _double(value: Decimal) -> int | float:
     """Returns the nearest double, as numbers are written; an integer if it equals one."""
-    if value.is_finite() and INT_MIN <= value <= INT_MAX and value == int(value):
+    if value.is_finite() and values.INT_MIN <= value <= values.INT_MAX and value == int(value):
         return int(value)
     return float(value)
 
@@ -142,41 +132,29 @@ def _decimal(value: Any) -> Decimal:
         raise ValueError from None
 
 
-_WRITERS: Final[dict[FieldKind, Callable[[Any], Any]]] = {
-    FieldKind.INT: _int64,
-    FieldKind.FLOAT: float,
-    FieldKind.TEXT: lambda value: str.__str__(value),
-    FieldKind.BYTES: bytes,
-    FieldKind.DATE: lambda value: value.isoformat(),
-    FieldKind.DURATION: lambda value: _int64(value // MICROSECOND),
-    FieldKind.DECIMAL: _double,
-    FieldKind.UUID: str,
-}
+def _same(value: Any) -> Any:
+    return value
 
-_READERS: Final[dict[FieldKind, Callable[[Any], Any]]] = {
-    FieldKind.NONE: _exact_reader(type(None)),
-    FieldKind.BOOL: _exact_reader(bool),
-    FieldKind.INT: _int,
-    FieldKind.FLOAT: _float,
-    FieldKind.TEXT: _text,
-    FieldKind.BYTES: _bytes,
-    FieldKind.TIME: _exact_reader(datetime),
-    FieldKind.DATE: lambda value: date.fromisoformat(_text(value)),
-    FieldKind.DURATION: lambda value: timedelta(microseconds=_int(value)),
-    FieldKind.UUID: lambda value: UUID(_text(value)),
-    FieldKind.DECIMAL: _decimal,
-}
 
-_VALUES: Final = {
-    FieldKind.NONE: NULL_POINT,
-    FieldKind.BOOL: of_cuts(line.domain(BOOL)),
-    FieldKind.INT: INTEGERS,
-    FieldKind.FLOAT: DOUBLES,
-    FieldKind.TEXT: ALL_TEXT,
-    FieldKind.BYTES: ALL_TEXT,
-    FieldKind.TIME: ALL_TIMES,
-    FieldKind.DATE: ALL_TEXT,
-    FieldKind.DURATION: INTEGERS,
-    FieldKind.UUID: ALL_TEXT,
-    FieldKind.DECIMAL: DOUBLES,
+_SCALARS: Final[dict[FieldKind, tuple[ValueSet, Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    FieldKind.NONE: (NULL_POINT, _same, _exact_reader(type(None))),
+    FieldKind.BOOL: (of_cuts(line.domain(values.BOOL)), _same, _exact_reader(bool)),
+    FieldKind.INT: (INTEGERS, _int64, _int),
+    FieldKind.FLOAT: (DOUBLES, float, _float),
+    FieldKind.TEXT: (ALL_TEXT, lambda value: str.__str__(value), _text),
+    FieldKind.BYTES: (ALL_TEXT, bytes, _bytes),
+    FieldKind.TIME: (ALL_TIMES, _same, _exact_reader(datetime)),
+    FieldKind.DATE: (
+        ALL_TEXT,
+        lambda value: value.isoformat(),
+        lambda value: date.fromisoformat(_text(value)),
+    ),
+    FieldKind.DURATION: (
+        INTEGERS,
+        lambda value: _int64(value // MICROSECOND),
+        lambda value: timedelta(microseconds=_int(value)),
+    ),
+    FieldKind.UUID: (ALL_TEXT, str, lambda value: UUID(_text(value))),
+    FieldKind.DECIMAL: (DOUBLES, _double, _decimal),
 }
+"""The values of each kind in an attribute, their encoder and their decoder."""

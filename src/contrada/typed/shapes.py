@@ -132,16 +132,9 @@ class Shape:
         return {field.name: field for field in self.fields}
 
 
-_DOMAINS: Final = {
-    FieldKind.INT: "number",
-    FieldKind.FLOAT: "number",
-    FieldKind.DURATION: "number",
-    FieldKind.DECIMAL: "number",
-    FieldKind.TEXT: "text",
-    FieldKind.BYTES: "text",
-    FieldKind.DATE: "text",
-    FieldKind.UUID: "text",
-}
+_NUMBERS: Final = (FieldKind.INT, FieldKind.FLOAT, FieldKind.DURATION, FieldKind.DECIMAL)
+_TEXTS: Final = (FieldKind.TEXT, FieldKind.BYTES, FieldKind.DATE, FieldKind.UUID)
+_DOMAINS: Final = {**dict.fromkeys(_NUMBERS, "number"), **dict.fromkeys(_TEXTS, "text")}
 # These share a domain, but the Python type of the received value distinguishes them.
 _ONE_ANOTHER: Final = ({FieldKind.INT, FieldKind.FLOAT}, {FieldKind.TEXT, FieldKind.BYTES})
 
@@ -176,8 +169,7 @@ def name_of(annotation: Any) -> str:
 
 
 def shape_of(cls: type[Any], type_name: str = "") -> Shape:
-    """Returns the shape of a class. Raises InvalidObventError for objects that cannot be made or
-    read.
+    """Returns the shape of a class. Raises InvalidObventError for one that cannot be made or read.
 
     Cost: some tens of microseconds for each field; frequent users cache it.
     """
@@ -199,16 +191,13 @@ def shape_of(cls: type[Any], type_name: str = "") -> Shape:
                 **{keywords.get(name, name): it for name, it in values.items()}
             ),
         )
-    return Shape(cls, fields, lambda made, values: made(**values), _is_positional(cls, fields))
-
-
-def _is_positional(cls: type[Any], fields: tuple[Field, ...]) -> bool:
-    parameters = [
+    taken = [
         each.name
         for each in inspect.signature(cls).parameters.values()
         if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
     ]
-    return parameters == [each.keyword for each in fields]
+    is_positional = taken == [each.keyword for each in fields]
+    return Shape(cls, fields, lambda made, values: made(**values), is_positional)
 
 
 def _make_model(cls: Any, values: Mapping[str, Any]) -> Any:
@@ -228,13 +217,7 @@ def _make_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
 
 def is_declared(cls: object) -> bool:
     """Whether a class declares fields in one of the supported ways."""
-    return isinstance(cls, type) and (
-        dataclasses.is_dataclass(cls)
-        or issubclass(cls, msgspec.Struct)
-        or hasattr(cls, "__attrs_attrs__")
-        or _is_pydantic(cls)
-        or hasattr(cls, "__obvent_names__")
-    )
+    return isinstance(cls, type) and (not is_plain(cls) or hasattr(cls, "__obvent_names__"))
 
 
 _ANY_NUMBER: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -271,10 +254,7 @@ class _ShapeReader:
 
     def of_struct(self) -> Iterator[Field]:
         for each in msgspec.structs.fields(self.cls):
-            default: object = each.default
-            if default is msgspec.NODEFAULT:
-                made = each.default_factory is not msgspec.NODEFAULT
-                default = Default.MADE if made else Default.NONE
+            default = _default(each.default, each.default_factory, msgspec.NODEFAULT)
             yield self.field(each.name, each.name, default)
 
     def of_pydantic(self) -> Iterator[Field]:
@@ -304,18 +284,13 @@ class _ShapeReader:
             raise self.refusal("it has annotations but is not decorated @dataclass")
         for each in dataclasses.fields(self.cls):
             self.check(each.name, each.init)
-            default: object = each.default
-            if default is dataclasses.MISSING:
-                made = each.default_factory is not dataclasses.MISSING
-                default = Default.MADE if made else Default.NONE
+            default = _default(each.default, each.default_factory, dataclasses.MISSING)
             yield self.field(each.name, each.name, default)
 
     def of_annotations(self) -> Iterator[Field]:
         for name in self.hints:
-            if (
-                not name.startswith("__")
-                and typing.get_origin(self.hints[name]) is not typing.ClassVar
-            ):
+            is_of_class = typing.get_origin(self.hints[name]) is typing.ClassVar
+            if not name.startswith("__") and not is_of_class:
                 yield self.field(name, name, getattr(self.cls, name, Default.NONE))
 
     def check_narrowing(self, fields: tuple[Field, ...]) -> None:
@@ -357,6 +332,13 @@ def is_plain(cls: type[Any]) -> bool:
         or hasattr(cls, "__attrs_attrs__")
         or _is_pydantic(cls)
     )
+
+
+def _default(default: object, factory: object, missing: object) -> object:
+    """Returns the default of a field: the value, or a `Default` where its value is missing."""
+    if default is not missing:
+        return default
+    return Default.NONE if factory is missing else Default.MADE
 
 
 def _is_one_of(held: TypeOption, above: Field) -> bool:

@@ -27,7 +27,6 @@ from contrada.typed.collections.collection_handles import (
     ElementHandle,
     OnError,
 )
-from contrada.typed.collections.collection_limits import CollectionLimits
 from contrada.typed.collections.collection_space import (
     Arrival,
     CollectionSpace,
@@ -37,7 +36,7 @@ from contrada.typed.collections.collection_space import (
     delivery_of,
     with_implied,
 )
-from contrada.typed.collections.element_reader import Readable
+from contrada.typed.collections.element_reader import CollectionLimits, Readable
 from contrada.typed.collections.element_supply import Producer, Supply
 from contrada.typed.collections.held_elements import Arrivals, HeldElements
 from contrada.typed.collections.pull_consumers import Consumer
@@ -418,7 +417,7 @@ class Collection(AsyncResource, Generic[T]):
         return bool(self.promises & {Quality.FIFO, Quality.TOTAL})
 
     async def _leave(self, consumer: Consumer[T] | ElementHandle[T]) -> None:
-        membership = cast(CollectionMembership[T], consumer.membership)
+        membership = consumer.membership
         if membership.owner is not self:
             raise ServiceError("it is a consumer of another collection")
         if isinstance(consumer, Consumer):

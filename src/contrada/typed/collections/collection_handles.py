@@ -10,9 +10,8 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 from contrada.delivery.durable_log import Retention
 from contrada.errors import CannotSubscribeError
 from contrada.service import DurableOptions, Interest, Service
-from contrada.typed.collections.collection_limits import CollectionLimits
 from contrada.typed.collections.collection_space import Arrival, ElementRule
-from contrada.typed.collections.element_reader import ElementReader, Readable
+from contrada.typed.collections.element_reader import CollectionLimits, ElementReader, Readable
 from contrada.typed.handles import Handle, ThreadPolicy
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ when the consumer has processed all of them. Until then all of them are delivere
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
 
 from contrada.model import Filter, FilterSet
@@ -27,6 +27,22 @@ Readable: TypeAlias = (
     Subscription[tuple[Arrival[T], ...]] | DurableSubscription[tuple[Arrival[T], ...]]
 )
 """A subscription to arrivals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionLimits:
+    """Limits of a `Collection`."""
+
+    recent_max: int = 10_000
+    """Identities of notifications that a consumer of a set remembers. Beyond it: the oldest are
+    forgotten, and their duplicates are delivered."""
+
+    stack_max: int = 1_000
+    """Elements among which a consumer with `last_first` takes the newest. Beyond it: later ones
+    wait in the queue."""
+
+    arrivals_max: int = 1_000
+    """Elements with a known arrival. Beyond it: the arrival of the oldest is forgotten."""
 
 
 @dataclass(slots=True)
@@ -93,15 +109,13 @@ class ElementReader(DurableSubscription[T]):
 
     async def __anext__(self) -> DurableRecord[T]:
         while not self._parts:
-            if done := self._take(await anext(self._held)):
-                await self._acknowledge(done)
+            await self._acknowledge(self._take(await anext(self._held)))
         return self._next()
 
     async def next(self, timeout_s: float | None = None) -> DurableRecord[T]:
         """Returns the next record; a duplicate restarts the timeout. See `Subscription.next`."""
         while not self._parts:
-            if done := self._take(await self._held.next(timeout_s)):
-                await self._acknowledge(done)
+            await self._acknowledge(self._take(await self._held.next(timeout_s)))
         return self._next()
 
     def _next(self) -> DurableRecord[T]:
@@ -181,10 +195,5 @@ class ElementReader(DurableSubscription[T]):
     def statistics(self) -> SubscriptionStatistics:
         """Returns this consumer's counts; `dropped` includes duplicates."""
         found = self._held.statistics()
-        return SubscriptionStatistics(
-            self._delivered,
-            found.queued + len(self._parts),
-            {**found.dropped, **self._dropped},
-            found.failed,
-            found.reconnects,
-        )
+        queued, dropped = found.queued + len(self._parts), {**found.dropped, **self._dropped}
+        return replace(found, delivered=self._delivered, queued=queued, dropped=dropped)

@@ -4,26 +4,15 @@ Source: EPFL 2503 §4.2.4 (pull), §4.4.2 (extraction order), §4.7.2 (removal).
 """
 
 from collections.abc import AsyncIterator
-from typing import Generic, Protocol, TypeVar
+from dataclasses import replace
+from typing import Generic, TypeVar
 
 from contrada.errors import ServiceClosedError
 from contrada.service import DurableRecord, SubscriptionStatistics
 from contrada.service.async_resource import AsyncResource
-from contrada.typed.collections.collection_limits import CollectionLimits
-from contrada.typed.collections.element_reader import ElementReader
+from contrada.typed.collections.collection_handles import CollectionMembership
 
 T = TypeVar("T")
-
-
-class ConsumerMembership(Protocol[T]):
-    """The consumer's membership of its collection."""
-
-    durable: str
-    limits: CollectionLimits
-
-    def reader(self, *, acknowledges: bool) -> ElementReader[T]:
-        """Returns the reader, not yet open."""
-        ...
 
 
 class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
@@ -36,7 +25,7 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
     `last_first` gives the newest waiting element, among the first `stack_max`.
     """
 
-    def __init__(self, membership: ConsumerMembership[T], *, last_first: bool = False) -> None:
+    def __init__(self, membership: CollectionMembership[T], *, last_first: bool = False) -> None:
         self.membership = membership
         self._stack: list[DurableRecord[T]] | None = [] if last_first else None
         self._reader = membership.reader(acknowledges=not last_first)
@@ -116,13 +105,8 @@ class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
         """Returns counts of elements returned, queued and dropped, by reason."""
         found = self._reader.statistics()
         waiting = len(self._stack or ())
-        return SubscriptionStatistics(
-            found.delivered - waiting,
-            found.queued + waiting,
-            found.dropped,
-            found.failed,
-            found.reconnects,
-        )
+        delivered, queued = found.delivered - waiting, found.queued + waiting
+        return replace(found, delivered=delivered, queued=queued)
 
     async def _acknowledge_last(self) -> None:
         last, self._last = self._last, None
