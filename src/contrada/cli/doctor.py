@@ -18,7 +18,7 @@ from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
 from contrada.errors import ConnectionFailedError, ContradaError, NotPermittedError
 from contrada.matching.kernels import jit
-from contrada.model.extensions.extension_loader import load
+from contrada.model.extensions.extended_type import load
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.link import ON_ITS_WAY
 from contrada.net.client.tcp_service import TcpService

@@ -26,7 +26,7 @@ from contrada.cli.log_output import log, log_line
 from contrada.cli.publication_source import arriving
 from contrada.errors import ContradaError
 from contrada.matching.kernels import jit
-from contrada.model.extensions.extension_loader import load
+from contrada.model.extensions.extended_type import load
 from contrada.net.broker.broker import Broker, BrokerStatistics
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.users import Users

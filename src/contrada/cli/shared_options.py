@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import click
 
 from contrada.errors import InputError
-from contrada.model.extensions.extension_loader import load, load_entry_points
+from contrada.model.extensions.extended_type import load, load_entry_points
 from contrada.net.wire.address import PORT_DEFAULT
 
 F = TypeVar("F", bound=Callable[..., Any])

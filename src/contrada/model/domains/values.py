@@ -1,16 +1,9 @@
 """Values, their domains, and the one line on which all of them lie.
 
-Every value has a *key*, a pair (domain, comparable). Keys of different domains never compare
-as equal, and all keys together are totally ordered, so that a set of values of any domains is
-a set of pieces of one line:
-
-    absent | null | bool | NaN | number | time | text
-
-Numbers are the 64-bit integers and the doubles in one exact order, also past 2^53 (Python
-compares an int with a float exactly). A float that equals a 64-bit integer is held as that
-integer, so that -0.0, 0.0 and 0 are one value. NaN is a point of its own beside the numbers.
-Text is bytes: a str is its UTF-8, and byte order is code point order. Time is UTC
-microseconds, from the year 1 to the year 9999, which is what `datetime` can hold.
+Every value has a *key*, a pair (domain, comparable). All keys are totally ordered, so that a set of
+values of any domains is a set of pieces of one line (docs/architecture.md). A float that equals a
+64-bit integer is held as that integer, so that -0.0, 0.0 and 0 are one value. Text is bytes: a str
+is its UTF-8, and byte order is code point order. Time is UTC microseconds.
 
 Source: PODC 2000 §2 (types and values of attributes); CU-CS-946-03 §2 (byte strings).
 """

@@ -8,8 +8,13 @@ Source: CU-CS-946-03.
 from typing import Final
 
 from contrada.model.extensions.bit_sets import SetType
-from contrada.model.extensions.extended_type import ExtendedOperator, ExtendedType
-from contrada.model.extensions.extension_loader import load, load_entry_points, loaded
+from contrada.model.extensions.extended_type import (
+    ExtendedOperator,
+    ExtendedType,
+    load,
+    load_entry_points,
+    loaded,
+)
 from contrada.model.extensions.filter_values import FilterType
 from contrada.model.extensions.unification import UnifyType
 

@@ -7,9 +7,8 @@ so that trailing zero bytes never matter. For a constant T a text S satisfies
 - `set>=` when every bit of T is in S,
 - `set~` when S and T have a bit in common.
 
-All three are regular, with one state per byte of the constant, so that they are decided exactly,
-together with all other regular operators; the paper has a table of special cases instead. The
-automata (for a constant of two bytes, without trailing zero bytes) are minimal:
+All three are regular, so that they are decided exactly; the paper has a table of special cases
+instead. The automata (for a constant of two bytes, without trailing zero bytes) are minimal:
 
     set<=   (0) --⊆ T[0]--> (1) --⊆ T[1]--> (2) --zero--> (2)    otherwise dead
     set>=    0  --⊇ T[0]-->  1  --⊇ T[1]--> (2) --any---> (2)    otherwise dead

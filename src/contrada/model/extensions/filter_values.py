@@ -1,9 +1,8 @@
 """Filters as values: `x && "price < 100"` matches if the filter in x meets this one.
 
-The value is a filter, or a filter set, in the text syntax, which every program and every version
-can read and write. It matches if some notification would match both filters. A value that is no
-filter (malformed, a pattern, an unregistered operator, beyond the limits below) does not match;
-such a constant is refused.
+The value is a filter, or a filter set, in the text syntax. It matches if some notification would
+match both filters. A value that is no filter (malformed, a pattern, an unregistered operator,
+beyond the limits below) does not match; such a constant is refused.
 
 The three relations are those of the algebra, between the filters within:
 

@@ -1,13 +1,10 @@
 """`Operator` and `Registry`: operators on text that are not intervals.
 
 An *atom* is such an operator with its constant: the set of accepted texts. If the operator gives an
-automaton, the atom is *regular* and decided exactly together with intervals and other regular
-atoms. Otherwise it is *opaque*: it brings `covers` and `intersects` of its own, and their undecided
-cases get the safe answer.
-
-An operator of an unregistered name is *unknown*: it can be forwarded, not evaluated. Operators are
-foreign code, so their errors and answers are never trusted: a failure is counted in `failures` and
-gets the safe answer.
+automaton, the atom is *regular* and decided exactly. Otherwise it is *opaque*: it brings `covers`
+and `intersects` of its own. An operator of an unregistered name is *unknown*: it can be forwarded,
+not evaluated. Operators are foreign code, so their errors and answers are never trusted: a failure
+is counted in `failures` and gets the safe answer.
 
 Source: CU-CS-946-03 §4 and figures 1 and 2 (name, index, apply, covers).
 """

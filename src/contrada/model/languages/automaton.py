@@ -1,8 +1,5 @@
 """`Automaton`: deterministic finite automata over bytes, for decisions about sets of text.
 
-Membership never needs an automaton. Decisions (is one set inside another, do two meet, is one
-empty) build them, lazily, one per constant, minimal, and explore products of them.
-
 Invariants: state 0 is the start; `rows[state][byte]` is the next state, for all 256 bytes; every
 state can be reached; no two states accept the same rest (the automaton is minimal), so a state that
 accepts nothing, or everything, is one with a row that leads only to itself.

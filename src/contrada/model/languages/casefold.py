@@ -1,12 +1,9 @@
 """Case folding for `nocase`: Unicode's simple folding, statuses C and S, pinned.
 
 The table is part of the protocol: every process must fold alike, whatever the Unicode version of
-its interpreter. It was computed with the character database of an interpreter of `UNICODE_VERSION`
-(the folding of a character if that is one character, else its lower case if that is one); a test
-compares it.
-
-Folding maps one character to one character, so folded text has the same number of characters. Bytes
-that are not UTF-8 remain unchanged.
+its interpreter. It is that of `UNICODE_VERSION` (the folding of a character if that is one
+character, else its lower case if that is one); a test compares it. Folding maps one character to
+one character. Bytes that are not UTF-8 remain unchanged.
 """
 
 from functools import cache

@@ -2,12 +2,10 @@
 
 Every relation of languages (empty? inside another? do they meet? equal?) reduces to one search: a
 text of this language, or the proof that there is none. It explores the product of the automata of
-the intervals and atoms, breadth first, and never continues from a state whose answer is clear. The
-answer is exact as long as automata and product are within `STATES_MAX` and all atoms are regular.
-Otherwise it is `UNDECIDED`; the caller gives its safe answer and counts it in `safe_answers`.
-
-Opaque atoms are handled by cases: each may hold or not. The atoms' own `covers` and `intersects`
-exclude impossible cases.
+the intervals and atoms, breadth first. The answer is exact as long as automata and product are
+within `STATES_MAX` and all atoms are regular. Opaque atoms are handled by cases: each may hold or
+not, unless the atoms' own `covers` and `intersects` exclude it. An answer that is `UNDECIDED` gets
+the caller's safe answer, counted in `safe_answers`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,11 +1,9 @@
 """The operator `cidr`: texts that are IP addresses of a network.
 
-Spelling does not matter: `2001:DB8::1` and `2001:db8:0:0:0:0:0:1` are one address, and an IPv4
-address mapped into IPv6, `::ffff:10.0.0.1`, is that IPv4 address. Otherwise the two families never
-meet: `::/0` has no IPv4 address, mapped or not. IPv4 is four decimal numbers without leading zeros;
-an address with a zone (`%eth0`) is in no network, as is text that is no address.
-
-The spellings of a network's addresses are a regular set. Networks alone are decided without it.
+Spelling does not matter, and an IPv4 address mapped into IPv6, `::ffff:10.0.0.1`, is that IPv4
+address. Otherwise the two families never meet: `::/0` has no IPv4 address. IPv4 is four decimal
+numbers without leading zeros; an address with a zone (`%eth0`) is in no network. The spellings of a
+network's addresses are a regular set. Networks alone are decided without it.
 
 Source: RFC 4632 §3.1, RFC 4291 §2.2, §2.3 and §2.5.5.2.
 """

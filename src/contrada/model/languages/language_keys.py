@@ -1,9 +1,8 @@
 """Keys of languages: equal languages have equal keys, and few keys need an automaton.
 
-A key is made from the language or from its complement: the one without the empty text. The key of a
-finite one is its texts, folded; else its first text: the shortest, of these the lowest. Both depend
-on the language alone, and can mostly be read from its form. Different languages may have the same
-key.
+A key is made from the language or its complement, the one without the empty text: its texts,
+folded, if they are few, else its first text, the shortest and of these the lowest. Both can mostly
+be read from the form of the language. Different languages may have the same key.
 """
 
 from functools import lru_cache

@@ -1,11 +1,9 @@
 """`Machine`: a search for a regular expression that takes one step per byte of the text.
 
 A machine is a nondeterministic automaton that is made deterministic while texts are read. A set of
-its states becomes a *row*, which has the next row for each kind of byte. So a text costs one
-look-up per byte once its rows exist, and a row costs a few operations on integers whose bits are
-the states (see `state_relations`); the search never backtracks. Beyond a limit all rows are
-dropped. A text that needs a new row for each byte costs some microseconds per byte. `automaton`
-makes all rows, for decisions.
+its states becomes a *row*, which has the next row for each kind of byte: one look-up per byte once
+the rows exist. A new row costs a few operations on integers whose bits are the states (see
+`state_relations`). Beyond a limit all rows are dropped.
 
 Invariants: `Machine.row[kind]` is the next row or `unknown`; the last entry of a row is whether the
 machine accepts at the end of the text; once the expression was found, the row is `accepted` and

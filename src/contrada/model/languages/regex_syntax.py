@@ -1,16 +1,12 @@
 r"""Regular expressions of the linear kind: their syntax, and their parser into a tree.
 
-The syntax is RE2's: literals, `.`, classes, `|`, groups, greedy and lazy repetition (which makes no
-difference here), `^ $ \A \z \b \B`, flags `i m s U`, `\Q…\E`. Refused are constructs that no finite
-automaton has: back-references, look-around, atomic groups, possessive repetition, recursion; and
-Unicode properties, which change from year to year. `\d \w \s \b` and the classes `[[:alpha:]]` are
-ASCII, `^` and `$` mean the text's ends without `m`, `.` is any character but a line feed without
-`s`.
+The syntax is RE2's, without constructs that no finite automaton has and without Unicode properties,
+which change from year to year (docs/architecture.md lists them). `\d \w \s \b` and the classes
+`[[:alpha:]]` are ASCII.
 
 An expression is over characters. Bytes that are not UTF-8 are no character: no class and no `.` has
 them. `\B` is a place between characters; an incomplete one, up to the first byte that cannot
-continue it, counts as one there, as Unicode recommends. Without case, a class has every character
-that folds like one of its own (see `casefold`).
+continue it, counts as one there, as Unicode recommends.
 
 Source: the syntax page of RE2 (github.com/google/re2).
 """

@@ -1,8 +1,7 @@
 r"""The operator `wildcard`, and `wildcard nocase`: texts of a shape.
 
-In the constant `*` means any text, `?` one character, and `\*`, `\?`, `\\` the characters
-themselves; everything else is literal. `*` matches any bytes, `?` no byte that is not part of
-UTF-8. The shape is that of the whole text. A wildcard that means `=`, `prefix`, `suffix` or
+In the constant `*` means any bytes, `?` one character of UTF-8, and `\*`, `\?`, `\\` the characters
+themselves. The shape is that of the whole text. A wildcard that means `=`, `prefix`, `suffix` or
 `contains` has that as its plain form, and sets are made of it.
 """
 

@@ -1,8 +1,7 @@
 """`Work`: a budget of steps for a decision, or for a whole request.
 
-A costly computation counts its steps with `spend`, before it makes them. A step is about a
-microsecond of CPython. Steps are counted and not timed, so that the same question has the same
-answer everywhere.
+A costly computation counts its steps, of about a microsecond, with `spend` before it makes them.
+Steps are not timed, so that the same question has the same answer everywhere.
 
     with Work("REQUEST_WORK_MAX", …):           a request of a server
         with Work("DECISION_WORK_MAX", …):      a decision within it

@@ -48,7 +48,7 @@ from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
 from contrada.integrations.spark.spark_session import parse_conf
 from contrada.model import Pattern, mark_name
 from contrada.model.domains.values import UNITS_US
-from contrada.model.extensions.extension_loader import object_named
+from contrada.model.extensions.extended_type import object_named
 from contrada.service.settings import checked, read_bytes, read_text, read_toml
 
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")

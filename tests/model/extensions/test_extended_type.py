@@ -9,7 +9,7 @@ import pytest
 import contrada as ct
 from contrada.errors import ExtensionError
 from contrada.model.extensions import BUILT_IN, load, load_entry_points
-from contrada.model.extensions.extension_loader import ENTRY_POINTS
+from contrada.model.extensions.extended_type import ENTRY_POINTS
 from contrada.model.languages.atoms import registry
 
 GOOD = """
@@ -88,7 +88,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module]:
     """Writes a module that can be imported, and counts as loaded, during the test."""
     before = set(sys.modules)
     # Else Spark's workers would be told later to load what is there no more.
-    monkeypatch.setattr("contrada.model.extensions.extension_loader._loaded", {})
+    monkeypatch.setattr("contrada.model.extensions.extended_type._loaded", {})
     monkeypatch.syspath_prepend(str(tmp_path))
     yield lambda name, text: void((tmp_path / f"{name}.py").write_text(text))
     for name in set(sys.modules) - before:
