@@ -289,7 +289,11 @@ class DeliveryServer:
             case Sequenced():
                 self._access.learn_sequencer(message)
             case Transfer():
-                self._receive_transfer(message)
+                arrivals = _shipments_for(self.name, message.shipments)
+                if arrivals and message.source != self.name:
+                    self._inbox.receive(message.source, message.incarnation, message.boot, arrivals)
+                    self._to_acknowledge[message.source] = None
+                self._transit.forward(message)
             case StreamAck():
                 self._receive_ack(message, now_us)
         return self._settle(now_us)
@@ -322,14 +326,6 @@ class DeliveryServer:
         self._access.recheck_waiting()
 
     # --- shipments ----------------------------------------------------------------------------
-
-    def _receive_transfer(self, message: Transfer) -> None:
-        """Takes the shipments for this server, and forwards the others."""
-        arrivals = _shipments_for(self.name, message.shipments)
-        if arrivals and message.source != self.name:
-            self._inbox.receive(message.source, message.incarnation, message.boot, arrivals)
-            self._to_acknowledge[message.source] = None
-        self._transit.forward(message)
 
     def _send_shipments(self, shipments: Sequence[Shipment]) -> None:
         """Sends shipments of this server along their routes."""

@@ -202,33 +202,27 @@ class Outbox:
                 earlier.append(len(shipments))
             shipments.append(Shipment(tuple(to), body, context))
         # The spool comes first: where it fails, the streams have not changed.
-        spooled = self._spool(shipments, now_us) if spools and self._store is not None else 0
+        spooled = 0
+        if spools and self._store is not None:
+            encoded = [encoder.encode(each) for each in shipments]
+            spooled = self._store.append(SPOOL, encoded, now_us)
+            for position, shipment in enumerate(shipments, spooled):
+                self._open[position] = len(shipment.to)
         posted = [_Posted(it, spooled + at if spooled else 0) for at, it in enumerate(shipments)]
         sizes = [_size(each.body) for each in shipments]
         for owner, its in places.items():
-            self._hold(owner, [posted[at] for at in its], sum(sizes[at] for at in its), now_us)
+            of = self._streams[owner]
+            of.outgoing.send([posted[at] for at in its], sum(sizes[at] for at in its))
+            if of.due_us is None:
+                of.due_us = now_us + of.wait_us
+            if of.outgoing.next > of.reserved:  # Shipments leave only after this is synced.
+                of.reserved = of.outgoing.next + RESERVED
+                self._note(owner)
         return shipments
-
-    def _hold(self, owner: str, items: list[_Posted], size: int, now_us: int) -> None:
-        of = self._streams[owner]
-        of.outgoing.send(items, size)
-        if of.due_us is None:
-            of.due_us = now_us + of.wait_us
-        if of.outgoing.next > of.reserved:  # Shipments leave only after this is synced.
-            of.reserved = of.outgoing.next + RESERVED
-            self._note(owner)
 
     def _note(self, owner: str) -> None:
         of = self._streams[owner]
         self._notes.put("out", owner, (of.incarnation, of.reserved, of.since))
-
-    def _spool(self, shipments: Sequence[Shipment], now_us: int) -> int:
-        """Writes all shipments to the spool, or raises StoreError. Returns the first position."""
-        assert self._store is not None
-        first = self._store.append(SPOOL, [encoder.encode(each) for each in shipments], now_us)
-        for position, shipment in enumerate(shipments, first):
-            self._open[position] = len(shipment.to)
-        return first
 
     # --- acknowledgements ---------------------------------------------------------------------
 

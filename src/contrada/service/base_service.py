@@ -114,7 +114,9 @@ class BaseService(Service):
         if options:
             check_options("subscribe", options, _SUBSCRIBE_OPTIONS)
             queue = queue_settings_of(options)
-        chosen = _chosen_by(subject)
+        chosen: str | None = None  # the dissemination that a class of obvents chose
+        if isinstance(subject, type) and hasattr(subject, "chosen_dissemination"):
+            chosen = getattr(subject, "dissemination", None)
         durable = {name: options[name] for name in options if name in _DURABLE_OPTIONS}
         if durable:
             if chosen is not None:
@@ -213,10 +215,3 @@ class BatchSorter:
             else:
                 await self._publish(name, each, delivery)
         return rest
-
-
-def _chosen_by(subject: Any) -> str | None:
-    """The name of the dissemination that a subscribed class of obvents chose."""
-    if not isinstance(subject, type) or not hasattr(subject, "chosen_dissemination"):
-        return None
-    return getattr(subject, "dissemination", None)

@@ -222,7 +222,12 @@ class DeliveryHost:
         name, terms = said.name, self.server.logs.terms(said.name)
         known = self.server.find(name)
         if known is not None and known[0] != self.server.name:
-            return _as_known(said, known[0], known[2])
+            standing = FilterSet(known[2].filters)
+            _check_filters(said, standing)
+            if said.retention is not None:
+                home = f"known at its home alone, server {known[0]!r}"
+                raise DeliveryError(f"the retention of {name!r} is {home}; say none")
+            return standing
         if terms is None or terms.is_durable != said.is_durable:
             if said.filters is None:
                 raise DeliveryError(
@@ -503,17 +508,6 @@ class GroupCommitter:
     def _begin_again(self) -> None:
         if self._group is not None:
             self._begin()
-
-
-def _as_known(said: messages.ReadLog, owner: str, filters: Selection) -> FilterSet:
-    """The filters of a subscription that another server owns, as known here."""
-    standing = FilterSet(filters.filters)
-    _check_filters(said, standing)
-    if said.retention is not None:
-        raise DeliveryError(
-            f"the retention of {said.name!r} is known at its home alone, server {owner!r}; say none"
-        )
-    return standing
 
 
 def _check_filters(said: messages.ReadLog, standing: FilterSet) -> None:

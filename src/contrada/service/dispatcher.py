@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -196,22 +196,6 @@ class Dispatcher:
         """Tells patterns that no earlier notification will be published."""
         return self._carry_out(self.router.handle(messages.TimePassed(time_us), time_us))[0]
 
-    def _place(
-        self,
-        route: Route[P] | LinkRoute,
-        entries: Sequence[QueueEntry[Any]],
-        pending: list[Pending[Any]],
-    ) -> None:
-        """Fills a queue. Entries that must wait for room become pending."""
-        if route.queue.finished:
-            if isinstance(route, LinkRoute):
-                route.count_lost(LINK_DOWN, len(entries))
-            return
-        self._matched += len(entries) if isinstance(route, Route) else 0
-        taken = route.queue.offer_all(entries)
-        if taken < len(entries):
-            pending.append(Pending(route, entries[taken:]))
-
     def unsubscribe(self, route: Route[Any]) -> None:
         """Withdraws a subscription; a second call does nothing. Waiting publishers continue."""
         self.end(route)
@@ -309,13 +293,26 @@ class Dispatcher:
                 self._report(effect)
             else:
                 self._listeners[effect.client.name](effect)
-        pending: list[Pending[Any]] = []
         if self._patterns and self.on_due is not None and (due_us := self.due_us) is not None:
             self.on_due(due_us)
+        return self._fill(filled) if filled else [], refused
+
+    def _fill(
+        self, filled: Mapping[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]]
+    ) -> list[Pending[Any]]:
+        """Fills queues; returns the entries that must wait for room."""
+        pending: list[Pending[Any]] = []
         for place, runs in filled.items():  # Mostly one run, which needs no copy.
             run = runs[0] if len(runs) == 1 else [*itertools.chain.from_iterable(runs)]
-            self._place(place, run, pending)
-        return pending, refused
+            if place.queue.finished:
+                if isinstance(place, LinkRoute):
+                    place.count_lost(LINK_DOWN, len(run))
+                continue
+            self._matched += len(run) if isinstance(place, Route) else 0
+            taken = place.queue.offer_all(run)
+            if taken < len(run):
+                pending.append(Pending(place, run[taken:]))
+        return pending
 
     # --- neighbours ---------------------------------------------------------------------------
 

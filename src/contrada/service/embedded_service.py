@@ -99,7 +99,11 @@ class EmbeddedService(BaseService):
         self._stamp = EnvelopeFactory(publisher)
         self._stamped = self._stamp.stamped
         self.now_us = self._stamp.now_us
-        self.dispatcher = dispatcher or _new_dispatcher(self._limits)
+        if dispatcher is None:
+            own, patterns = self._limits, self._limits.patterns
+            options = {} if patterns is None else {"pattern_limits": patterns}
+            dispatcher = Dispatcher(new_router(limits=own.router, **options), own.service)
+        self.dispatcher = dispatcher
         self.client = self.dispatcher.client()
         self._offers = LocalOfferBoard(self.dispatcher, self.client, self.require_open)
         self.subscriptions: set[EmbeddedSubscription[Any]] = set()
@@ -339,11 +343,6 @@ class EmbeddedService(BaseService):
     def name_of_request(self) -> str:
         """A unique identity for a subscription."""
         return str(next(self._identities))
-
-
-def _new_dispatcher(limits: CoreLimits) -> Dispatcher:
-    options = {} if limits.patterns is None else {"pattern_limits": limits.patterns}
-    return Dispatcher(new_router(limits=limits.router, **options), limits.service)
 
 
 class LocalQueue(SubscriptionQueue[Any]):

@@ -53,7 +53,9 @@ def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Not
     kind = type(item)
     # Told apart by its type: asking whether it keeps to a protocol costs as much as all the rest.
     make = None if kind is dict else getattr(kind, "to_notification", None)
-    if make is None and (kind is dict or _is_mapping(item)):
+    if make is None and (
+        kind is dict or (isinstance(item, Mapping) and not isinstance(item, Notification))
+    ):
         return Notification(item, body=body, content_type=content_type, envelope=OWN)  # type: ignore[arg-type]
     if make is None and _field_names(kind) is not None:
         return _of_fields(item, body, content_type)
@@ -153,7 +155,9 @@ def with_transmission(
     """
     given: dict[str, int] = {}
     if ttl_s is not None:
-        if not _is_number(ttl_s) or not 0 < ttl_s <= TTL_S_MAX:
+        given_s: object = ttl_s
+        is_number = isinstance(given_s, int | float) and not isinstance(given_s, bool)
+        if not is_number or not 0 < ttl_s <= TTL_S_MAX:
             raise ServiceError(f"ttl_s = {ttl_s!r}: expected seconds above 0, at most {TTL_S_MAX}")
         given["ttl_us"] = max(round(ttl_s * 1e6), 1)
     if priority is not None:
@@ -336,10 +340,6 @@ def _asked(subject: object) -> Filter | FilterSet:
     )
 
 
-def _is_mapping(item: object) -> bool:
-    return isinstance(item, Mapping) and not isinstance(item, Notification)
-
-
 def _kind_of(thing: object) -> str:
     if isinstance(thing, type):
         return f"the class {thing.__qualname__}"
@@ -352,7 +352,3 @@ def _obvent_hint(thing: object) -> str:
     if not getattr(cls, "__annotations__", None):
         return ""
     return f'; for a class of events, decorate it: @ct.obvent(name="{cls.__name__}")'
-
-
-def _is_number(given: object) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool)

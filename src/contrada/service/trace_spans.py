@@ -173,7 +173,11 @@ def trace_acceptance(node: str, origin: str, notifications: Notifications) -> It
     assert _tracer is not None
     told = {**_SYSTEM, "contrada.broker": node, "contrada.from": origin}
     spans = []
-    for text in _contexts(_encodings(notifications)):
+    if isinstance(notifications, Bundle):
+        encodings: Iterable[bytes] = notifications.encodings
+    else:
+        encodings = map(to_msgpack, notifications)
+    for text in _contexts(encodings):
         span = _tracer.start_span("accept", _parent(text), SpanKind.SERVER, told)
         _accepted[node, text] = span.get_span_context()
         spans.append(span)
@@ -196,14 +200,6 @@ def trace_departures(what: str, node: str, to: str, encodings: Iterable[bytes]) 
         here = _accepted.get((node, text))
         parent = _parent(text) if here is None else set_span_in_context(NonRecordingSpan(here))
         _tracer.start_span(what, parent, SpanKind.CLIENT, told).end()
-
-
-def _encodings(notifications: Notifications) -> Iterable[bytes]:
-    return (
-        notifications.encodings
-        if isinstance(notifications, Bundle)
-        else map(to_msgpack, notifications)
-    )
 
 
 def _contexts(encodings: Iterable[bytes]) -> list[str]:

@@ -373,7 +373,10 @@ class _AnsweringWork:
                 while len(out.items) > self._room:
                     await self._send(out)
             if combined is not None and self._partial is not None:
-                self._combine(self._partial, combined)
+                try:
+                    self._partial.combine(combined)
+                except LimitError as error:  # Half of it may be in it.
+                    self._failure = str(error)
             state = SourceState.ANSWERED if out.sent or out.items else SourceState.EMPTY
         except Exception as error:  # noqa: BLE001  A source is the user's own code.
             if isinstance(error, TimeoutError) and until.expired():
@@ -388,12 +391,6 @@ class _AnsweringWork:
             last = self._taken(out)
             out.items.clear()
             self._end(SourceReport(name, state, out.sent, reason), last)
-
-    def _combine(self, partial: Partial, combined: Partial) -> None:
-        try:
-            partial.combine(combined)
-        except LimitError as error:  # Half of it may be in it.
-            self._failure = str(error)
 
     async def _steps(self, source: HeldSource) -> AsyncGenerator[tuple[Iterable[Any], bool]]:
         """The items of a source in steps, each with whether more may follow."""

@@ -37,7 +37,8 @@ class Fresh:
     """A derived description that is cached for `fresh_s`, or a given one."""
 
     def __init__(self, work_out: OfferMaker, given: Offered | None, fresh_s: float) -> None:
-        if not _are_seconds(fresh_s):
+        given_s: object = fresh_s
+        if isinstance(given_s, bool) or not isinstance(given_s, int | float) or not given_s >= 0:
             raise ServiceError(f"fresh_s = {fresh_s!r}: expected seconds, 0 or more")
         self._given = None if given is None else offer_of(given)
         self._work_out = work_out
@@ -51,10 +52,6 @@ class Fresh:
         if self._known is None or not 0 <= now_us - self._known[0] < self._fresh_us:
             self._known = now_us, self._work_out()
         return self._known[1]
-
-
-def _are_seconds(given: object) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool) and given >= 0
 
 
 class SeenRanges:

@@ -185,7 +185,8 @@ class Verifier:
         key, names = self._keys.get(found[3], (None, ()))
         if key is None:
             raise NotVerifiedError(UNKNOWN_KEY, envelope.publisher, envelope.id)
-        if not any(_speaks_for(name, envelope.publisher) for name in names):
+        publisher = envelope.publisher
+        if not any(publisher == name or publisher.startswith(f"{name}/") for name in names):
             raise NotVerifiedError(KEY_OF_ANOTHER, envelope.publisher, envelope.id)
         from cryptography.exceptions import InvalidSignature
 
@@ -303,7 +304,3 @@ def durable_reader_of_subject(subject: Any) -> Callable[[Notification], Any] | N
     if isinstance(reader, VerifiedReader):
         return VerifiedReader(reader.verifier, reader.read, None)
     return reader
-
-
-def _speaks_for(name: str, publisher: str) -> bool:
-    return publisher == name or publisher.startswith(f"{name}/")
