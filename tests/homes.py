@@ -57,7 +57,7 @@ async def serving(kind: str, store: Path | str | None = None, **options: Any) ->
             joined = connect(
                 neighbours=[brokers[0].address],
                 name="s",
-                sequencer=brokers[-1].network.name,
+                sequencer=brokers[-1].neighbours.network.name,
                 store=store,
                 **options,
             )

@@ -9,7 +9,7 @@ from contrada.cli.broker_settings import BrokerSettings, settings_of
 from contrada.cli.client_command import connect
 from contrada.errors import InputError, LimitError, ServiceError
 from contrada.limits import SECTIONS, read_limits
-from contrada.net import Broker
+from contrada.net.broker.broker import Broker
 from tests.asynchronous import on_loop
 
 

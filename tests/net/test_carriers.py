@@ -34,7 +34,7 @@ async def test_clients_and_links_go_over_sockets_of_unix(
     async with AsyncExitStack() as stack:
         for broker in (north, south):
             server = await asyncio.get_running_loop().create_unix_server(
-                broker.accept, str(tmp_path / broker.network.name)
+                broker.accept, str(tmp_path / broker.neighbours.network.name)
             )
             stack.callback(server.close)
             await stack.enter_async_context(broker)

@@ -13,7 +13,7 @@ from contrada.connections import connect
 from contrada.errors import NotPermittedError
 from contrada.model import Advertisement, Filter, FilterSet
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.link_permissions import LinkPermissions
+from contrada.net.broker.link import LinkPermissions
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.wire.address import parse_address

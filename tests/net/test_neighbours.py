@@ -467,7 +467,7 @@ async def test_neighbours_are_added_and_removed_while_a_broker_runs() -> None:
         assert not len(brokers[1].neighbours)
         await publisher.publish({"a": 2})
         assert (await anext(at_other))["a"] == 2
-        assert brokers[0].network.neighbours == (second,)
+        assert brokers[0].neighbours.network.neighbours == (second,)
         (before,) = brokers[2].neighbours
         brokers[0].neighbours.change([replace(second, cost=2)])
         await until(lambda: any(each is not before for each in brokers[2].neighbours))

@@ -121,7 +121,9 @@ class Joined(EmbeddedBroker):
         wanted = (WantedLink(parse_address(brokers[number].address)),)
         self.brokers = brokers
         name = f"s{next(_NUMBERS)}"
-        super().__init__(replace(brokers[number].network, name=name, neighbours=wanted), **options)
+        super().__init__(
+            replace(brokers[number].neighbours.network, name=name, neighbours=wanted), **options
+        )
         brokers.watch(self.dispatcher)
         self._offers = JoinedMarket(self)
 

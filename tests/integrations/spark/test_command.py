@@ -25,7 +25,7 @@ from contrada.integrations.spark.pipeline import match_publisher, pipeline_descr
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
 from contrada.integrations.spark.pipeline.pipeline_limits import PipelineLimits
 from contrada.model import Notification
-from contrada.net import Broker
+from contrada.net.broker.broker import Broker
 from tests.asynchronous import TEST_S_MAX
 from tests.commands import here
 from tests.own_operators import CONTRADA

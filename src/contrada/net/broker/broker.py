@@ -197,7 +197,7 @@ class Broker(Server):
         client_context = tls.client_context()
         if self._server_context is not None:
             tls.load_certificate(self._server_context)
-        self._client_context = client_context
+        self.neighbours.client_context = client_context
 
     def change_users(self, users: Users) -> None:
         """Replaces the users and their rights.
@@ -328,7 +328,8 @@ class Broker(Server):
         """Returns the handler of a connection. Raises FrameError where it is refused."""
         if hello.role != CLIENT:
             return super().handler_for(connection, hello)
-        session = self._sessions[connection] = ClientSession(connection, self)
+        session = ClientSession(connection, self.latencies, self.counts, self.clients)
+        self._sessions[connection] = session
         return session
 
     def forget(self, connection: ServerConnection) -> None:

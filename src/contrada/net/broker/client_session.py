@@ -7,9 +7,9 @@ client are processed in order; each is answered when all its notifications are i
 """
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import accumulate, takewhile
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX, TURN_S
 from contrada.net.broker.ingress_queue import FEWER, IngressQueue, UndecidedNotification
 from contrada.net.broker.inspector import filter_page, inspect_router
 from contrada.net.broker.latencies import Latencies
-from contrada.net.broker.server_connection import ConnectionHost, ServerConnection
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.broker.session_offers import SessionOffers
 from contrada.net.broker.session_queries import SessionQueries
 from contrada.net.wire import frames
@@ -146,27 +146,19 @@ class _MatchQueue(_SessionQueue):
         )
 
 
-class SessionHost(ConnectionHost, Protocol):
-    """The services of a broker for a client session."""
-
-    latencies: Latencies
-
-    def counts(self) -> dict[str, int | dict[str, int]]:
-        """Returns the statistics of the broker by name."""
-        ...
-
-    def clients(self) -> dict[str, int]:
-        """Returns the number of subscriptions by client."""
-        ...
-
-
 class ClientSession:
     """The state of one client."""
 
-    def __init__(self, connection: ServerConnection, broker: SessionHost) -> None:
-        self.connection = connection
-        self.latencies = broker.latencies
-        self._broker = broker
+    def __init__(
+        self,
+        connection: ServerConnection,
+        latencies: Latencies,
+        counts: Callable[[], dict[str, int | dict[str, int]]],
+        clients: Callable[[], dict[str, int]],
+    ) -> None:
+        """`counts` are the statistics of the broker, `clients` the subscriptions by client."""
+        self.connection, self.latencies = connection, latencies
+        self._broker, self._counts, self._clients = connection.broker, counts, clients
         self._dispatcher = connection.broker.dispatcher
         self._client = self._dispatcher.client()
         self._queues: dict[str, _SessionQueue] = {}
@@ -230,7 +222,7 @@ class ClientSession:
         try:
             if self.connection.permit is not None:
                 self.connection.permit.check_inspect()
-            self.connection.send(frames.StatisticsReply(number, self._broker.counts()))
+            self.connection.send(frames.StatisticsReply(number, self._counts()))
         except ContradaError as error:
             self._refuse(number, error)
 
@@ -250,7 +242,7 @@ class ClientSession:
             if request.notification:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     (notification,) = notifications_from([request.notification])
-            held = yield from inspect_router(router, self._broker.clients(), notification)
+            held = yield from inspect_router(router, self._clients(), notification)
             self.connection.send(frames.InspectReply(request.number, held))
         except ContradaError as error:
             self._refuse(request.number, error)

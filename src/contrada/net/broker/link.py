@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import structs
@@ -20,9 +20,10 @@ from msgspec import structs
 from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, FrameError
 from contrada.model import Filter, FilterSet
+from contrada.model.algebra.product import HeldProduct, product_meets
 from contrada.model.languages.decision import safe_answers
+from contrada.model.languages.work_budget import Unbounded
 from contrada.net.broker.ingress_queue import IngressQueue
-from contrada.net.broker.link_permissions import LinkPermissions
 from contrada.net.broker.reliable_link_channel import ReliableLinkChannel
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import Frame, Hop, HopCredit, HopPart, LogHop
@@ -31,6 +32,8 @@ from contrada.net.wire.payload_codec import as_notification, encoding_of
 from contrada.net.wire.query_codec import split_answer
 from contrada.routing.router_messages import (
     AckLinks,
+    Advertise,
+    AnnounceLinks,
     Answer,
     LinkUp,
     Message,
@@ -38,6 +41,8 @@ from contrada.routing.router_messages import (
     Reason,
     Refused,
     Subscribe,
+    Unadvertise,
+    Unsubscribe,
 )
 from contrada.service import trace_spans
 from contrada.service.dispatch_routes import LINK_DOWN, Carried
@@ -110,6 +115,71 @@ class _LinkQueue(SubscriptionQueue[Carried]):
             kept = [each for at, each in enumerate(batch) if at not in unreadable]
             if kept:
                 return kept, size
+
+
+_CHECKED: Final = (Publish, Subscribe, Unsubscribe, Advertise, Unadvertise, AnnounceLinks, AckLinks)
+"""The messages that may cross such a link. The content of others cannot be checked here."""
+
+_ForwardedKey: TypeAlias = tuple[bool, str, str]
+
+
+class LinkPermissions:
+    """Filters the router messages of a link to a neighbour with limited rights.
+
+    from it        Advertise     narrowed to its publish rights, or refused
+                   Subscribe     unchanged: each notification for it is checked on delivery
+    to it          Subscribe     only filters that meet its publish rights
+                   Advertise     only offers that meet its subscribe rights
+    both ways      all other router messages; no queries, patterns or reliable delivery
+
+    If a filter meets the publish rights, so do its coverers and merged filters. So the neighbour
+    gets all subscriptions that it may publish for. A router gives an identity to one product, until
+    it is withdrawn. New rights need a new link.
+    """
+
+    def __init__(self, permit: Permit) -> None:
+        self._permit = permit
+        self._forwarded: set[_ForwardedKey] = set()
+
+    def is_allowed(self, message: Message) -> bool:
+        """Returns whether messages of this kind may cross the link."""
+        return isinstance(message, _CHECKED)
+
+    def incoming(self, message: Message) -> Message:
+        """Returns a message within the rights of the neighbour. Raises NotPermittedError."""
+        if not isinstance(message, Advertise):
+            return message
+        offer = self._permit.allow_offer(message.offer)
+        return message if offer is message.offer else structs.replace(message, offer=offer)
+
+    def outgoing(self, message: Message) -> Message | None:
+        """Returns the part of a message for the neighbour; None where nothing is left."""
+        principal = self._permit.principal
+        if isinstance(message, Subscribe):
+            # An error here would leave the router half way through a change.
+            with Unbounded():
+                kept = [it for it in message.filters.filters if _meets(principal.publish, it)]
+            if not kept:
+                return None
+            self._forwarded.add((True, message.owner, message.identity))
+            if len(kept) == len(message.filters.filters):
+                return message
+            return structs.replace(message, filters=FilterSet(kept))
+        if isinstance(message, Advertise):
+            with Unbounded():
+                if not _meets(principal.subscribe, message.offer):
+                    return None
+            self._forwarded.add((False, message.owner, message.identity))
+        elif isinstance(message, Unsubscribe | Unadvertise):
+            key = isinstance(message, Unsubscribe), message.owner, message.identity
+            if key not in self._forwarded:
+                return None
+            self._forwarded.remove(key)
+        return message
+
+
+def _meets(filters: FilterSet, product: HeldProduct) -> bool:
+    return any(product_meets(each, product) for each in filters.filters)
 
 
 class Link:

@@ -20,7 +20,7 @@ import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from contrada.errors import ContradaError, FrameError, shortened
 from contrada.net.broker.link import Link
@@ -30,6 +30,7 @@ from contrada.net.wire.connection import NEIGHBOUR
 from contrada.net.wire.endpoint import describe_os_error, dial
 from contrada.net.wire.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.wire.pattern_codec import AHEAD_PER_SLACK, BROKER_PATTERN_LIMITS, PATTERN_SLACK_US
+from contrada.net.wire.tls import Tls
 from contrada.routing.links.link_states import COST_MAX, OPPOSITE
 from contrada.routing.router import Router, Strategy
 from contrada.routing.router_messages import LABEL_CHARS_MAX, VERSION, LinkUp, Neighbour, Role
@@ -95,23 +96,20 @@ class Membership:
         }
 
 
-class LinkHost(ConnectionHost, Protocol):
-    """The services of a broker for its links."""
-
-    network: Membership
-
-    @property
-    def client_context(self) -> ssl.SSLContext:
-        """The TLS context of outgoing links."""
-        ...
-
-
 class Neighbours:
     """The links of one broker."""
 
-    def __init__(self, broker: LinkHost, tell: Callable[[ConnectionState], object]) -> None:
+    def __init__(
+        self,
+        broker: ConnectionHost,
+        network: Membership,
+        client_context: ssl.SSLContext | None,
+        tell: Callable[[ConnectionState], object],
+    ) -> None:
         """`tell` gets the state of outgoing links; one is connected with its subscriptions."""
-        self._broker, self._tell = broker, tell
+        self._broker, self.network, self._tell = broker, network, tell
+        self.client_context = client_context
+        """The TLS context of outgoing links; made at first use if None."""
         self._connected: set[WantedLink] = set()
         self._links: dict[str, tuple[Link, str, bool]] = {}
         self._names: dict[WantedLink, str] = {}  # the broker that answered at its address
@@ -126,13 +124,13 @@ class Neighbours:
 
     def start(self) -> None:
         """Makes the wanted links, and makes them again after each loss."""
-        self.change(self._broker.network.neighbours)
+        self.change(self.network.neighbours)
 
     def change(self, wanted: Sequence[WantedLink]) -> None:
         """Replaces the wanted neighbours; outgoing links to others are ended."""
         if self._broker.is_stopping:
             return
-        self._broker.network = replace(self._broker.network, neighbours=tuple(wanted))
+        self.network = replace(self.network, neighbours=tuple(wanted))
         for each in self._tasks.keys() - set(wanted):
             self._tasks.pop(each).cancel()
             self._names.pop(each, None)
@@ -187,7 +185,7 @@ class Neighbours:
 
     async def _hold_link(self, wanted: WantedLink) -> str:
         """Makes a link, and waits for its end. Returns why it ended, or could not be made."""
-        if self._broker.network.token and not wanted.address.is_private:
+        if self.network.token and not wanted.address.is_private:
             return "a token goes over TLS (contradas://) only"
         loop = asyncio.get_running_loop()
         connection = ServerConnection(self._broker, hello=self._hello(wanted))
@@ -195,8 +193,9 @@ class Neighbours:
         self._outgoing[connection] = wanted, up
         try:
             async with asyncio.timeout(self._broker.limits.link_wait_s):
-                tls = self._broker.client_context if wanted.address.is_tls else None
-                await dial(connection, wanted.address, tls)
+                if wanted.address.is_tls and self.client_context is None:
+                    self.client_context = Tls().client_context()
+                await dial(connection, wanted.address, self.client_context)
                 await asyncio.wait((up, connection.ended), return_when=asyncio.FIRST_COMPLETED)
             await connection.ended
         except TimeoutError:
@@ -220,12 +219,12 @@ class Neighbours:
             "cost": wanted.cost,
         }
         capabilities = self.capabilities() | options
-        software, token = self._broker.hello.software, self._broker.network.token
+        software, token = self._broker.hello.software, self.network.token
         return Hello(NEIGHBOUR, software, capabilities, token)
 
     def capabilities(self) -> dict[str, int | str | bool]:
         """Returns the capabilities in every hello of this broker."""
-        network = self._broker.network
+        network = self.network
         capabilities: dict[str, int | str | bool] = {"frame_bytes_max": FRAME_BYTES_MAX}
         if network.name:
             capabilities |= {"name": network.name, "instance": self._broker.instance}
@@ -263,7 +262,7 @@ class Neighbours:
 
     def _check(self, capabilities: Mapping[str, Any]) -> tuple[str, str]:
         """Returns the name and instance of a broker that fits."""
-        network = self._broker.network
+        network = self.network
         if not network.name:
             raise FrameError("no network", "this broker has no name, so it takes no neighbours")
         name, instance = capabilities.get("name"), capabilities.get("instance")
@@ -286,7 +285,7 @@ class Neighbours:
             return
         link, known, was_ours = self._links[name]
         if not link.is_down:
-            lesser_is_ours = self._broker.network.name < name
+            lesser_is_ours = self.network.name < name
             if known == instance and was_ours != is_ours and is_ours != lesser_is_ours:
                 raise FrameError("linked", f"there is a link to {name!r} already")
             link.connection.end(FrameError("linked", f"there is a newer link to {name!r}"))

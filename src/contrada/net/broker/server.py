@@ -7,11 +7,10 @@ makes links and accepts none.
 import asyncio
 import contextlib
 import ssl
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from contrada.delivery.store import Store
 from contrada.net.broker.broker_limits import BrokerLimits
@@ -19,25 +18,21 @@ from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.neighbours import Membership, Neighbours
 from contrada.net.broker.server_connection import (
     ConnectionHandler,
-    DeliveryRounds,
+    ConnectionHost,
     ServerConnection,
 )
 from contrada.net.wire.connection import BROKER
 from contrada.net.wire.frames import Hello
-from contrada.net.wire.tls import Tls
 from contrada.service import ConnectionState
 from contrada.service.dispatcher import Dispatcher
-from contrada.service.envelope_factory import EnvelopeFactory
-from contrada.service.security.permits import PublishFilters
-from contrada.service.security.principals import ANYBODY, Principal
 from contrada.service.service_limits import CoreLimits
 from contrada.service.stores.store_location import check_store
 
 _HANDOVER_LOOK_S: Final = 0.01
 
 
-class Server:
-    """The common part of brokers and embedded servers. A `LinkHost` of its links."""
+class Server(ConnectionHost):
+    """The common part of brokers and embedded servers."""
 
     def __init__(
         self,
@@ -56,32 +51,16 @@ class Server:
         `no_store` is the hint of errors about a missing store. `tell` gets the state of each
         outgoing link. Raises InvalidValueError, InputError, and ServiceError for an invalid store.
         """
-        self.network = network
-        self.limits = limits
-        self.instance = EnvelopeFactory(None).publisher
-        self.is_stopping = False
-        self.is_open = True
-        self.rounds = DeliveryRounds()
-        self.publish_filters = PublishFilters()
-        self.dropped: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
         core = core_limits or CoreLimits()
-        self.dispatcher = Dispatcher(network.router(core), core.service)
+        dispatcher = Dispatcher(network.router(core), core.service)
         check_store(store)
-        self.logs = BrokerLogs(
-            *(self.dispatcher, network.name, network.sequencer, store, no_store, limits),
-            core.delivery,
+        logs = BrokerLogs(
+            *(dispatcher, network.name, network.sequencer, store, no_store, limits), core.delivery
         )
-        self.neighbours = Neighbours(self, tell)
+        super().__init__(dispatcher, logs, limits)
+        self.neighbours = Neighbours(self, network, client_context, tell)
         self.hello = Hello(BROKER, "contrada", self.neighbours.capabilities())
-        self._client_context = client_context
-        self._held_bytes = 0
-        self._relief_due = False
         self._ticker: asyncio.Task[None] | None = None
-        self._connections: set[ServerConnection] = set()
-        self._work: set[asyncio.Task[None]] = set()
-        self._empty = asyncio.Event()
-        self._empty.set()
 
     def begin(self) -> None:
         """Makes links, and starts to check connections."""
@@ -118,63 +97,14 @@ class Server:
         await asyncio.gather(*self._work, return_exceptions=True)
         await self.logs.aclose()
 
-    @property
-    def client_context(self) -> ssl.SSLContext:
-        """The TLS context of outgoing links."""
-        if self._client_context is None:
-            # Made at first use: it takes some hundredths of a second.
-            self._client_context = Tls().client_context()
-        return self._client_context
-
     def links(self, most: int | None = None) -> tuple[dict[str, int], dict[str, int]]:
         """Returns the sent and the queued notifications by link, of the first links by name."""
         links = sorted(self.neighbours, key=attrgetter("name"))[:most]
         return {each.name: each.sent for each in links}, {each.name: each.waiting for each in links}
 
-    # --- what its connections need ------------------------------------------------------------
-
-    def admit(self, connection: ServerConnection) -> bool:
-        """Registers a connection; False where there are too many."""
-        self._connections.add(connection)
-        self._empty.clear()
-        return True
-
-    def identify(
-        self, connection: ServerConnection, hello: Hello
-    ) -> Principal | Awaitable[Principal]:
-        """Returns the principal of a connection. Raises FrameError, also from an awaitable."""
-        return ANYBODY
-
     def handler_for(self, connection: ServerConnection, hello: Hello) -> ConnectionHandler:
         """Returns the handler of a connection. Raises FrameError where it is refused."""
         return self.neighbours.handler_for(connection, hello)
-
-    def forget(self, connection: ServerConnection) -> None:
-        """Removes a connection that has ended."""
-        self._connections.discard(connection)
-        if not self._connections:
-            self._empty.set()
-
-    def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Starts a task for a client; it survives the connection, and ends with `close`."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        return task
-
-    def hold(self, size: int) -> None:
-        """Adds held bytes, or removes them if negative."""
-        self._held_bytes += size
-        if self._held_bytes > self.limits.broker_bytes_max and not self._relief_due:
-            self._relief_due = True
-            asyncio.get_running_loop().call_soon(self._relieve)
-
-    def _relieve(self) -> None:
-        self._relief_due = False
-        for connection in sorted(self._connections, key=lambda each: each.held_bytes, reverse=True):
-            if self._held_bytes <= self.limits.broker_bytes_max or not connection.held_bytes:
-                return
-            connection.evict()
 
     async def _tick(self) -> None:
         while True:

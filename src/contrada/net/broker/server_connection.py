@@ -6,20 +6,23 @@ The hello of the other side selects the `ConnectionHandler`: a `ClientSession` f
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Awaitable, Generator
-from typing import Final, Protocol
+from collections.abc import Awaitable, Coroutine, Generator
+from typing import Any, Final, Protocol
 
 from contrada.errors import ContradaError, FrameError, shortened
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.fair_scheduler import TURN_S, FairScheduler
-from contrada.net.broker.ingress_queue import IngressHost, internal_failure
+from contrada.net.broker.ingress_queue import internal_failure
 from contrada.net.wire.address import Address
 from contrada.net.wire.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, Phase
 from contrada.net.wire.endpoint import Wire
 from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
 from contrada.service.byte_budget import Budget
 from contrada.service.dispatcher import Dispatcher
+from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.security.permits import Permit, PublishFilters
 from contrada.service.security.principals import ANYBODY, NOT_PERMITTED, Principal, owns
 
@@ -28,48 +31,6 @@ WRITTEN_AT_ONCE_MAX: Final = 4
 after the input of all connections was read, so that each is written to once."""
 
 _LOG: Final = logging.getLogger(__name__)
-
-
-class ConnectionHost(IngressHost, Protocol):
-    """The services of a broker for a connection."""
-
-    dispatcher: Dispatcher
-    hello: Hello
-    instance: str
-    """A name of this run of the broker."""
-    refused: Counter[str]
-    """Faults of peers and refused requests, by name."""
-    dropped: Counter[str]
-    """Lost notifications, by reason."""
-    is_stopping: bool
-    """Whether publications are no longer accepted."""
-
-    logs: BrokerLogs
-    """The durable subscriptions of the broker."""
-    publish_filters: PublishFilters
-    """The publish filters of its users."""
-    rounds: "DeliveryRounds"
-    """The connections with pending output."""
-
-    def admit(self, connection: "ServerConnection") -> bool:
-        """Registers a connection; False where there are too many."""
-        ...
-
-    def forget(self, connection: "ServerConnection") -> None:
-        """Removes a connection that has ended."""
-
-    is_open: bool
-    """Whether the broker has no users."""
-
-    def identify(
-        self, connection: "ServerConnection", hello: Hello
-    ) -> Principal | Awaitable[Principal]:
-        """Returns the principal of a connection. Raises FrameError, also from an awaitable."""
-        ...
-
-    def handler_for(self, connection: "ServerConnection", hello: Hello) -> "ConnectionHandler":
-        """Returns the handler of a connection. Raises FrameError where it is refused."""
-        ...
 
 
 class ConnectionHandler(Protocol):
@@ -133,6 +94,76 @@ class DeliveryRounds:
                 connection.flush()
             except Exception as fault:  # noqa: BLE001 - it ends this peer, not the caller
                 connection.end(internal_failure(fault))
+
+
+class ConnectionHost(ABC):
+    """The state of a server that its connections share."""
+
+    hello: Hello
+
+    def __init__(self, dispatcher: Dispatcher, logs: BrokerLogs, limits: BrokerLimits) -> None:
+        self.dispatcher, self.logs, self.limits = dispatcher, logs, limits
+        self.instance = EnvelopeFactory(None).publisher
+        """A name of this run of the server."""
+        self.is_stopping = False
+        """Whether publications are no longer accepted."""
+        self.is_open = True
+        """Whether the server has no users."""
+        self.rounds = DeliveryRounds()
+        self.publish_filters = PublishFilters()
+        self.dropped: Counter[str] = Counter()
+        """Lost notifications, by reason."""
+        self.refused: Counter[str] = Counter()
+        """Faults of peers and refused requests, by name."""
+        self._held_bytes = 0
+        self._relief_due = False
+        self._connections: set[ServerConnection] = set()
+        self._work: set[asyncio.Task[None]] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def admit(self, connection: "ServerConnection") -> bool:
+        """Registers a connection; False where there are too many."""
+        self._connections.add(connection)
+        self._empty.clear()
+        return True
+
+    def identify(
+        self, connection: "ServerConnection", hello: Hello
+    ) -> Principal | Awaitable[Principal]:
+        """Returns the principal of a connection. Raises FrameError, also from an awaitable."""
+        return ANYBODY
+
+    @abstractmethod
+    def handler_for(self, connection: "ServerConnection", hello: Hello) -> ConnectionHandler:
+        """Returns the handler of a connection. Raises FrameError where it is refused."""
+
+    def forget(self, connection: "ServerConnection") -> None:
+        """Removes a connection that has ended."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._empty.set()
+
+    def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Starts a task for a client; it survives the connection, and ends with the server."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    def hold(self, size: int) -> None:
+        """Adds held bytes, or removes them if negative."""
+        self._held_bytes += size
+        if self._held_bytes > self.limits.broker_bytes_max and not self._relief_due:
+            self._relief_due = True
+            asyncio.get_running_loop().call_soon(self._relieve)
+
+    def _relieve(self) -> None:
+        self._relief_due = False
+        for connection in sorted(self._connections, key=lambda each: each.held_bytes, reverse=True):
+            if self._held_bytes <= self.limits.broker_bytes_max or not connection.held_bytes:
+                return
+            connection.evict()
 
 
 class Feed(Protocol):
