@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 
 from contrada.cli import main
 from contrada.integrations.dialects.sql import sql_reader
-from contrada.integrations.files import read_subscriptions
-from contrada.integrations.files.subscription_files import DIALECTS
+from contrada.integrations.files.subscription_files import DIALECTS, read_subscriptions
 from contrada.model import Filter
 
 SQL = """-- name: cheap

@@ -3,12 +3,14 @@
 import pytest
 
 from contrada.errors import InvalidNameError, ParseError
-from contrada.integrations.files import BadRecord, CsvRows, ReadOptions, Record, read_rows
+from contrada.integrations.files import BadRecord, CsvRows, ReadOptions, Record
+from contrada.integrations.files.csv_rows import read_rows
 from contrada.model import Notification
+from tests.integrations.files.blocks import blocks_of
 
 
 def read(*lines: str, options: ReadOptions | None = None) -> list[Record | BadRecord]:
-    return list(read_rows(lines, "f.csv", options or ReadOptions()))
+    return list(read_rows(blocks_of(lines), "f.csv", options or ReadOptions()))
 
 
 def test_cells_become_attributes_and_empty_ones_are_absent() -> None:

@@ -5,15 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from contrada.integrations.files import (
-    BadRecord,
-    ReadOptions,
-    Record,
-    notification_of_object,
-    read_objects,
-)
-from contrada.integrations.files.json_objects import read_array
+from contrada.integrations.files import BadRecord, ReadOptions, Record, notification_of_object
+from contrada.integrations.files.json_objects import read_array, read_objects
 from contrada.model import Notification
+from tests.integrations.files.blocks import blocks_of
 
 
 def made(line: str, options: ReadOptions | None = None) -> Notification:
@@ -78,7 +73,7 @@ BAD = [
 @pytest.mark.parametrize(("line", "column", "reason"), BAD)
 def test_bad_records(line: str, column: int | None, reason: str) -> None:
     """Else something that is not the record would be matched in its place."""
-    first, second = read_objects([line, '{"a":1}'], "f.json", ReadOptions())
+    first, second = read_objects(blocks_of([line, '{"a":1}']), "f.json", ReadOptions())
     assert isinstance(first, BadRecord)
     assert (first.line, first.column) == (1, column)
     assert reason in first.reason
@@ -133,7 +128,7 @@ def test_names_are_dropped_and_changed_before_all_else() -> None:
         rename={"@id": "id", "t.at": "at"}, drop=frozenset({"agent"}), types={"at": "time"}
     )
     line = '{"@id": "x", "agent": {"id": 1, "l": [{}]}, "agents": 2, "t": {"at": "2013-01-01"}}'
-    (found,) = read_objects([line], "f", options)
+    (found,) = read_objects(blocks_of([line]), "f", options)
     assert isinstance(found, Record)
     at = datetime(2013, 1, 1, tzinfo=UTC)
     assert dict(found.notification) == {"id": "x", "agents": 2, "at": at}

@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.integrations.files import FileLimits, ReadOptions, Record, lines, parts_of, read_rows
-from contrada.integrations.files.csv_rows import RowJoiner, has_open_quote
+from contrada.integrations.files import FileLimits, ReadOptions, Record, lines, parts_of
+from contrada.integrations.files.csv_rows import RowJoiner, has_open_quote, read_rows
 from contrada.integrations.files.lines import Block
+from tests.integrations.files.blocks import blocks_of
 
 LIMITS = FileLimits()
 
 
 def read(*given_lines: str, limits: FileLimits = LIMITS) -> list[tuple[int | None, object]]:
     """The number and content of each record, or the reason why it is bad."""
-    found = read_rows(given_lines, "f.csv", ReadOptions(limits=limits))
+    found = read_rows(blocks_of(given_lines), "f.csv", ReadOptions(limits=limits))
     return [
         (each.number, dict(each.notification))
         if isinstance(each, Record)
@@ -54,7 +55,7 @@ def test_a_row_has_a_cell_for_each_column() -> None:
 def test_a_header_may_have_line_breaks() -> None:
     """Else spreadsheets with titles of two lines could not be read."""
     options = ReadOptions(rename={"b\nc": "b"})
-    (found,) = read_rows(['a,"b', 'c"', "1,2"], "f.csv", options)
+    (found,) = read_rows(blocks_of(['a,"b', 'c"', "1,2"]), "f.csv", options)
     assert isinstance(found, Record)
     assert (found.number, dict(found.notification)) == (3, {"a": 1, "b": 2})
 

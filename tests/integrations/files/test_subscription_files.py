@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.errors import InputError
-from contrada.integrations.files import read_subscriptions
+from contrada.integrations.files.subscription_files import read_subscriptions
 from contrada.model import Filter, parse
 
 

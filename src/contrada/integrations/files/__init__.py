@@ -8,27 +8,23 @@ package opens no network connection and reads no clock.
 from typing import Any
 from warnings import warn
 
-from contrada.integrations.files.csv_rows import CsvRows, read_rows
-from contrada.integrations.files.document_records import records_of_tree
+from contrada.integrations.files.csv_rows import CsvRows
 from contrada.integrations.files.json_objects import (
     notification_of_object,
     notification_of_shown,
-    read_objects,
     shown_text,
 )
 from contrada.integrations.files.lines import WHOLE, FileLimits, Part, open_lines, parts_of
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BadRecord, Record, plain_attributes, plain_time
 from contrada.integrations.files.record_files import FORMATS, check_name_of, format_of, read_file
-from contrada.integrations.files.record_matcher import MatchedRecord, Matcher, Outcomes
+from contrada.integrations.files.record_matcher import Matcher, Outcomes
 from contrada.integrations.files.renderer import Renderer, read_document
-from contrada.integrations.files.subscription_files import Subscriptions, read_subscriptions
 
 __all__ = [
     "BadRecord",
     "FORMATS",
     "FileLimits",
-    "MatchedRecord",
     "Matcher",
     "Outcomes",
     "Part",
@@ -36,7 +32,6 @@ __all__ = [
     "Record",
     "Renderer",
     "CsvRows",
-    "Subscriptions",
     "WHOLE",
     "check_name_of",
     "format_of",
@@ -48,10 +43,6 @@ __all__ = [
     "plain_time",
     "read_document",
     "read_file",
-    "read_objects",
-    "read_rows",
-    "read_subscriptions",
-    "records_of_tree",
     "shown_text",
 ]
 

@@ -71,11 +71,8 @@ class CsvBatchReader:
         """Columns that are only checked to be numbers."""
         self._can_scan = not jit.is_pure() and len(options.absent) <= ABSENT_SCANNED_MAX
 
-    def read(self, block: Block) -> ColumnBatch:
-        """Returns the rows of a block."""
-        return self._read(block, has_mixed=True)
-
-    def _read(self, block: Block, *, has_mixed: bool) -> ColumnBatch:
+    def read(self, block: Block, *, has_mixed: bool = True) -> ColumnBatch:
+        """Returns the rows of a block; a column has both integers and doubles with `has_mixed`."""
         if self._is_hopeless:
             return ColumnBatch.none_of(block)
         cells = self._scan_cells(block)
@@ -136,7 +133,7 @@ class CsvBatchReader:
         """
         if not can_write(self._places, self._options):
             return None
-        batch = self._read(block, has_mixed=False)
+        batch = self.read(block, has_mixed=False)
         if not batch.columns or len(batch.lines) != len(block) or batch.is_fallback.all():
             return None
         rows = written_rows(batch.columns, len(block), self._options)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from contrada.errors import ContradaError, InvalidCellError, ParseError
-from contrada.integrations.files.lines import Block, LineCutter, blocks_of
+from contrada.integrations.files.lines import Block, LineCutter
 from contrada.integrations.files.read_options import Converter, ReadOptions
 from contrada.integrations.files.record import BadRecord, Record, bad_record, check_line, record_of
 from contrada.model import Notification, Value
@@ -34,7 +34,10 @@ class CsvRows:
         check_line(header, options.limits)
         self._options = options
         cells, columns_max = _cells(header, options), options.limits.columns_max
-        self._hint = _hint_for(cells[0]) if len(cells) == 1 else ""
+        self._hint = ""
+        if len(cells) == 1 and (signs := [sign for sign in _SEPARATORS if sign in cells[0]]):
+            option = _SEPARATORS[signs[0]]
+            self._hint = f"; the header has {signs[0]!r}: {option} parts cells by that"
         if not header.strip():
             raise ParseError(1, 1, "a blank line", "the names of the columns")
         if len(cells) > columns_max:
@@ -59,13 +62,6 @@ class CsvRows:
             if name in known:
                 raise ParseError(1, 1, f"the column {name!r} twice", "different names")
             known.add(name)
-
-    def is_row(self, text: str) -> bool:
-        """Whether a text is one row: correctly quoted, with a cell for each column."""
-        try:
-            return len(_cells(text, self._options)) == len(self.columns)
-        except ParseError:
-            return False
 
     def is_blank(self, line: str) -> bool:
         """Whether a line holds only blanks that separate no cells."""
@@ -158,12 +154,11 @@ class RowJoiner:
         text = block.text(first, last)
         if len(text) > limits.line_chars_max:
             return False
-        if self.rows is not None:
-            return self.rows.is_row(text)
         try:
-            return bool(_cells(text, self._options))
+            cells = _cells(text, self._options)
         except ParseError:
             return False
+        return self.rows is None or len(cells) == len(self.rows.columns)
 
 
 def columns_of(blocks: Iterable[Block], options: ReadOptions) -> tuple[str | None, ...]:
@@ -176,13 +171,6 @@ def columns_of(blocks: Iterable[Block], options: ReadOptions) -> tuple[str | Non
 
 
 def read_rows(
-    lines: Iterable[str], source: str, options: ReadOptions
-) -> Iterator[Record | BadRecord]:
-    """Yields the records of a file, given by its lines; see `read_row_blocks`."""
-    return read_row_blocks(blocks_of(lines), source, options)
-
-
-def read_row_blocks(
     blocks: Iterable[Block], source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     """Yields the records of a file, numbered by line; blank lines are skipped. An invalid header,
@@ -220,14 +208,6 @@ def _odd_lines(block: Block, sign: bytes) -> Any:
     places = np.flatnonzero(np.frombuffer(block.data, np.uint8) == sign[0])
     counts = np.bincount(np.searchsorted(block.ends, places), minlength=len(block))
     return np.flatnonzero(counts & 1)
-
-
-def _hint_for(column: str) -> str:
-    """Returns the option for another separator that the only column of a header contains."""
-    for sign, option in _SEPARATORS.items():
-        if sign in column:
-            return f"; the header has {sign!r}: {option} parts cells by that"
-    return ""
 
 
 def _cells(line: str, options: ReadOptions) -> list[str]:

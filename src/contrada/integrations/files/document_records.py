@@ -8,7 +8,7 @@ still read if the document around them is readable or only truncated.
 Source: Erenkrantz 2001 §5 (parsing), §8.2 (one event per story).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias, TypeVar
 
 from lxml import etree
@@ -43,14 +43,8 @@ def read_flat(
     """Yields the records of a document, with several values for repeated elements. Entries are
     numbered from 1 on, below differently named parents parent by parent. `see` receives the tree.
     """
-    return _records(entries_of_document(data, source, options, see), source, options)
-
-
-def records_of_tree(
-    root: Element, source: str, options: ReadOptions
-) -> Iterator[Record | BadRecord]:
-    """Yields the records of a parsed tree."""
-    return _records(_entries_of_tree(root, 0, source, options), source, options)
+    for each in entries_of_document(data, source, options, see):
+        yield each if isinstance(each, BadRecord) else record_of_entry(source, *each, options)
 
 
 def entries_of_document(
@@ -65,7 +59,11 @@ def entries_of_document(
     if tree is not None:
         if see is not None:
             see(tree)
-        yield from _entries_of_tree(tree, len(data), source, options)
+        try:
+            texts = named_texts(tree, options.entries, len(data), options.document_limits)
+            yield from enumerate(texts, start=1)
+        except ContradaError as error:
+            yield bad_record(source, error, None)
 
 
 def intact_part(
@@ -90,23 +88,6 @@ def intact_part(
             faults = [(error, data)]
     bad = [bad_record(source, fault, None, beginning(piece)) for fault, piece in faults]
     return None if root is None else make(root), bad
-
-
-def _entries_of_tree(
-    root: Element, size: int, source: str, options: ReadOptions
-) -> Iterator[NumberedEntry | BadRecord]:
-    try:
-        texts = named_texts(root, options.entries, size, options.document_limits)
-        yield from enumerate(texts, start=1)
-    except ContradaError as error:
-        yield bad_record(source, error, None)
-
-
-def _records(
-    entries: Iterable[NumberedEntry | BadRecord], source: str, options: ReadOptions
-) -> Iterator[Record | BadRecord]:
-    for each in entries:
-        yield each if isinstance(each, BadRecord) else record_of_entry(source, *each, options)
 
 
 def record_of_entry(

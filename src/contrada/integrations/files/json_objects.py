@@ -31,7 +31,7 @@ from contrada.integrations.documents.naming_strategies import (
     named,
 )
 from contrada.integrations.files.csv_rows import is_blank
-from contrada.integrations.files.lines import Block, blocks_of, printable
+from contrada.integrations.files.lines import Block, printable
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import (
     BAD_TEXT_CHARS_MAX,
@@ -104,9 +104,8 @@ def _by_strategy(
     if not is_escaped:
         return options.notification(found)
     report.note(names)
-    body = shape_of_object(
-        content, base_of(options.strategy), names, values.final_attributes(found, names)
-    )
+    final = values.final_attributes(found, names)
+    body = shape_of_object(content, base_of(options.strategy), names, final)
     return options.notification(found, body=body, content_type=SHAPE_TYPE)
 
 
@@ -116,7 +115,6 @@ def records_of_object(
     """Yields the records of a JSON document: of an object, or of an array inside it. With the
     strategy `split` and no `entries`, the array is the outermost one with several objects.
     """
-    report = DocumentReport() if report is None else report
     try:
         text = printable(data.decode("utf-8", "surrogateescape"))
         if options.entries is None and options.strategy == "split":
@@ -146,9 +144,7 @@ def _notification(
         content = _drop(content, "", options)
         encoded = partial(_encode, content)
     if base_of(options.strategy) != "multi":
-        return _by_strategy(
-            _object(content), options, DocumentReport() if report is None else report
-        )
+        return _by_strategy(_object(content), options, report or DocumentReport())
     put = partial(_put, found=found, options=options)
     if flatten(_object(content), put) and not keep:
         return options.notification(found)
@@ -206,13 +202,6 @@ def _encode(content: Any) -> bytes:
 
 
 def read_objects(
-    lines: Iterable[str], source: str, options: ReadOptions
-) -> Iterator[Record | BadRecord]:
-    """Yields the records of JSON lines, given as texts; see `read_object_blocks`."""
-    return read_object_blocks(blocks_of(lines), source, options)
-
-
-def read_object_blocks(
     blocks: Iterable[Block], source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     """Yields the records of JSON lines, numbered by line; blank lines are skipped. With the
@@ -343,14 +332,12 @@ def notification_of_shown(line: str, *, keep: bool = False) -> Notification:
     several values. Cost: proportional to the line. Raises as `notification_of_object`.
     """
     content = decode_object(line)
-    marks = [
-        name for name, member in content.items() if name.startswith(MARK_PREFIX) and member is True
-    ]
-    bodies = [
-        name
-        for name, member in content.items()
-        if isinstance(member, dict) and member.keys() in _BODY_MEMBERS
-    ]
+    marks, bodies = [], []
+    for name, member in content.items():
+        if name.startswith(MARK_PREFIX) and member is True:
+            marks.append(name)
+        elif isinstance(member, dict) and member.keys() in _BODY_MEMBERS:
+            bodies.append(name)
     if len(bodies) > 1:
         raise ParseError(1, 1, f"two bodies, {bodies[0]!r} and {bodies[1]!r}", "one")
     body, content_type = b"", ""
@@ -365,12 +352,8 @@ def notification_of_shown(line: str, *, keep: bool = False) -> Notification:
         raise InvalidNotificationError(bodies[0], body, reason)
     for name in marks:
         del attributes[name]
-    return Notification.with_marks(
-        attributes,
-        [name.removeprefix(MARK_PREFIX) for name in marks],
-        body=body,
-        content_type=content_type,
-    )
+    types = [name.removeprefix(MARK_PREFIX) for name in marks]
+    return Notification.with_marks(attributes, types, body=body, content_type=content_type)
 
 
 def _line_of_body(of: Notification) -> str | None:

@@ -11,7 +11,7 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Literal, Protocol
@@ -143,12 +143,6 @@ def open_lines(path: DataFile, limits: FileLimits = FileLimits()) -> Iterator[st
     for block in open_blocks(path, limits=limits):
         for position in range(len(block)):
             yield block.text(position, position)
-
-
-def blocks_of(lines: Iterable[str]) -> Iterator[Block]:
-    """Yields each line, given without its end, as a block."""
-    for number, line in enumerate(lines, start=1):
-        yield Block.of(number, line.encode("utf-8", "surrogateescape") + b"\n")
 
 
 def open_blocks(

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from contrada.errors import ContradaError, InputError
-from contrada.integrations.files.csv_rows import read_row_blocks
+from contrada.integrations.files.csv_rows import read_rows
 from contrada.integrations.files.document_records import open_document
-from contrada.integrations.files.json_objects import read_array, read_object_blocks
+from contrada.integrations.files.json_objects import read_array, read_objects
 from contrada.integrations.files.lines import WHOLE, DataFile, Part, open_blocks, printable
 from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record
@@ -18,15 +18,9 @@ FORMATS: Final = ("csv", "tsv", "json", "jsonl", "xml")
 _FORMAT_OF_SUFFIX: Final = {
     ".csv": "csv",
     ".tsv": "tsv",
-    ".json": "json",
-    ".geojson": "json",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".xml": "xml",
-    ".atom": "xml",
-    ".cap": "xml",
-    ".gpx": "xml",
-    ".rss": "xml",
+    **dict.fromkeys((".json", ".geojson"), "json"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
+    **dict.fromkeys((".xml", ".atom", ".cap", ".gpx", ".rss"), "xml"),
 }
 
 
@@ -60,9 +54,9 @@ def read_file(
     source = str(path) if source is None else source
     format_name, options = plain_format(format_name, options)
     if format_name == "csv":
-        yield from read_row_blocks(open_blocks(path, limits=options.limits), source, options)
+        yield from read_rows(open_blocks(path, limits=options.limits), source, options)
     elif format_name == "json" and not options.entries:
-        yield from read_object_blocks(open_blocks(path, part, options.limits), source, options)
+        yield from read_objects(open_blocks(path, part, options.limits), source, options)
     elif format_name == "xml":
         yield from Renderer(options).render_file(path, source)
     else:

@@ -406,29 +406,21 @@ def without_common(filters: Filter | FilterSet, options: ReadOptions) -> Filter 
     """Returns the conditions of filters on attributes that differ between the records of a source.
     A filter with an unregistered operator stays unchanged.
     """
-    if not any(_has_common(member, options) for member in filters.filters):
+    names = (name for member in filters.filters for name in member.sides)
+    if not any(name[0] == "@" or name in options.add for name in names):
         return filters  # the usual case, for speed
-    stamp = options.stamp
-    common = replace(options, time=None if stamp else options.time).notification({})
-    left = (
-        _member_without_common(member, options, common, stamp)
-        if _has_common(member, options) and not member.unknown()
-        else member
-        for member in filters.filters
-    )
+    common = replace(options, time=None if options.stamp else options.time).notification({})
+    left = [_member_without_common(each, options, common) for each in filters.filters]
     return FilterSet(member for member in left if member is not None)
 
 
-def _has_common(member: Filter, options: ReadOptions) -> bool:
-    """Whether a filter names an attribute that may be the same in all records of a source."""
-    return any(name[0] == "@" or name in options.add for name in member.sides)
-
-
 def _member_without_common(
-    member: Filter, options: ReadOptions, common: Notification, stamp: str | None
+    member: Filter, options: ReadOptions, common: Notification
 ) -> Filter | None:
     """Returns a filter without conditions that hold for all records; None if it never matches."""
-    sets = dict(member.sets)
+    if member.unknown():
+        return member
+    sets, stamp = dict(member.sets), options.stamp
     for name, value_set in member.sets.items():
         if name == _TIME and stamp is not None:
             # The attribute has one value, the envelope's time.
