@@ -50,32 +50,19 @@ def simplify(filters: str | Selection | Iterable[Selects]) -> FilterSet:
             members = [Filter.of_sets(sets) for sets in merged]
     except LimitError:
         decision.safe_answers.add("simplify: SIMPLIFY_WORK_MAX")
-    return FilterSet(_drop_covered(members))
-
-
-def _drop_covered(members: list[Filter]) -> list[Filter]:
-    """Returns the members without covered ones; of equal members it keeps the first."""
     files = _Files(members)
-    dropped: set[int] = set()
+    kept = dict(enumerate(members))
     try:
         with Work("SIMPLIFY_WORK_MAX", SIMPLIFY_WORK_MAX):
             for number, member in enumerate(members):
-                if _is_covered(number, member, members, files, dropped):
-                    dropped.add(number)
+                for other in files.possible_coverers(member):
+                    spend(_COMPARISON_WORK)
+                    if other != number and other in kept and product_covers(kept[other], member):
+                        del kept[number]
+                        break
     except LimitError:
         decision.safe_answers.add("simplify: SIMPLIFY_WORK_MAX")
-    return [member for number, member in enumerate(members) if number not in dropped]
-
-
-def _is_covered(
-    number: int, member: Filter, members: list[Filter], files: "_Files", dropped: set[int]
-) -> bool:
-    """Whether one of the remaining others covers a member."""
-    for other in files.possible_coverers(member):
-        spend(_COMPARISON_WORK)
-        if other != number and other not in dropped and product_covers(members[other], member):
-            return True
-    return False
+    return FilterSet(kept.values())
 
 
 _COMPARISON_WORK: Final = 2  # Steps to compare two filters that differ

@@ -272,9 +272,8 @@ class ValueSet:
         if self.text is not None and not self.unknown():
             try:
                 found = decision.find(self.text)
-                if isinstance(found, decision.Found):
-                    text = found.text
-                    return (TEXT, decision.make_readable(self.text, text) if readable else text)
+                if isinstance(found, bytes):
+                    return (TEXT, decision.make_readable(self.text, found) if readable else found)
             except Exhausted as exhausted:
                 answer_exhausted(exhausted, "witness", answer=False)
         return line.friendly_key(self.line) if self.line else None
@@ -358,9 +357,9 @@ def _canonical(text: Language) -> Cuts | Automaton | None:
 def _nonempty(text: Language, question: str) -> bool:
     """Whether a language has a text; beyond the limits yes, counted."""
     answer = decision.find(text)
-    if isinstance(answer, decision.Undecided):
+    if answer is decision.UNDECIDED:
         return _safe(question, True)
-    return isinstance(answer, decision.Found)
+    return isinstance(answer, bytes)
 
 
 def answer_exhausted(exhausted: Exhausted, question: str, *, answer: bool) -> bool:

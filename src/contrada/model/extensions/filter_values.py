@@ -17,7 +17,7 @@ accepts (a notification too many), `covers` is false.
 Source: CU-CS-946-03 §7.3, figures 8a and 8b.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -114,13 +114,7 @@ def _filters(serialised: bytes) -> _Filters:
 
 def _levels(of: _Filters) -> int:
     """Returns the nesting depth of filters; one for a filter without others."""
-    return 1 + max((_levels(_filters(constant)) for constant in _within(of)), default=0)
-
-
-def _within(of: _Filters) -> Iterator[bytes]:
-    """Yields the constants of `&&` in the filters."""
-    for member in of.filters:
-        for value_set in member.sets.values():
-            if value_set.text is not None:
-                found = atoms_of(value_set.text)
-                yield from (atom.constant for atom in found if atom.operator == "&&")
+    sets = [each for member in of.filters for each in member.sets.values()]
+    atoms = [atom for each in sets if each.text is not None for atom in atoms_of(each.text)]
+    inner = [_levels(_filters(atom.constant)) for atom in atoms if atom.operator == "&&"]
+    return 1 + max(inner, default=0)

@@ -9,9 +9,11 @@ the caller's safe answer, counted in `safe_answers`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from functools import lru_cache
 from itertools import combinations, islice, product
-from typing import Final, NamedTuple, TypeAlias
+from math import prod
+from typing import Final, TypeAlias
 
 from contrada.errors import LimitError
 from contrada.model.domains import line
@@ -63,23 +65,18 @@ safe_answers: Final = Tally()
 """Safe answers to undecided questions, by the question."""
 
 
-class Found(NamedTuple):
-    """The language has at least this text."""
+class Unfound(Enum):
+    """An answer without a text: there is none, or it is unknown whether there is one."""
 
-    text: bytes
-
-
-class Empty(NamedTuple):
-    """The language has no text."""
+    EMPTY = "empty"
+    UNDECIDED = "undecided"
 
 
-class Undecided(NamedTuple):
-    """It is unknown whether the language has a text."""
+EMPTY: Final = Unfound.EMPTY
+UNDECIDED: Final = Unfound.UNDECIDED
 
-
-EMPTY: Final = Empty()
-UNDECIDED: Final = Undecided()
-Decision: TypeAlias = Found | Empty | Undecided
+Decision: TypeAlias = bytes | Unfound
+"""A text of the language, or an answer without one."""
 
 _Leaf: TypeAlias = Cuts | Atom
 _Vector: TypeAlias = Sequence[int]
@@ -88,7 +85,7 @@ _State: TypeAlias = tuple[int, ...]
 
 @lru_cache(maxsize=DECISIONS_CACHED_MAX)
 def find(language: Language) -> Decision:
-    """Searches a text of the language: Found, Empty or Undecided.
+    """Searches a text of the language.
 
     Cost: `DECISION_WORK_MAX`, and that of the automata. In each case of the opaque atoms at most
     `STATES_MAX` states of the product.
@@ -117,7 +114,7 @@ def _by_cases(language: Language, opaque: Sequence[Atom], work: Work) -> Decisio
         case = dict(zip(opaque, holding, strict=True))
         # No case decides alone that there is nothing; one that has a text decides that there is.
         found = _find_in_case(language, case, work)
-        if isinstance(found, Found):
+        if isinstance(found, bytes):
             return found
         if found is UNDECIDED:
             answer = UNDECIDED
@@ -142,15 +139,15 @@ def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Dec
     if answer is None:
         answer = _search(regular, work)
     with work:
-        if not isinstance(answer, Found) or _contradicts(case):
-            return EMPTY if isinstance(answer, Found) else answer
+        if not isinstance(answer, bytes) or _contradicts(case):
+            return EMPTY if isinstance(answer, bytes) else answer
         # The text fits the case; the opaque atoms must confirm it. Of a few
         # texts all are asked of; of more another one may do, so that one no decides nothing.
         candidates = _points(regular)
-        for text in candidates if candidates is not None else (answer.text,):
+        for text in candidates if candidates is not None else (answer,):
             spend(_test_work(language, text))
             if contains(language, text):
-                return Found(text)
+                return text
     return EMPTY if candidates is not None else UNDECIDED
 
 
@@ -165,16 +162,16 @@ def _decide_quickly(language: Language) -> Decision | None:
         if not language.cuts:
             return EMPTY
         cut = language.cuts[0]
-        return Found(cut[1] if len(cut) == 2 else b"")  # type: ignore[arg-type]
+        return cut[1] if len(cut) == 2 else b""  # type: ignore[return-value]
     if is_contradiction(language):
         return EMPTY
     for text in islice(_examples(language), CONSTANTS_TRIED_MAX):
         spend(_test_work(language, text))
         if contains(language, text):
-            return Found(text)
+            return text
     text = b"".join(guess(language))
     spend(_test_work(language, text))
-    return Found(text) if contains(language, text) else None
+    return text if contains(language, text) else None
 
 
 def exclude(one: Language, two: Language) -> bool:
@@ -193,11 +190,7 @@ def exclude(one: Language, two: Language) -> bool:
 
 def pairs_of(one: Language, two: Language) -> int:
     """Returns about the number of pairs of parts of two languages."""
-    return _parts(one) * _parts(two)
-
-
-def _parts(language: Language) -> int:
-    return len(language.parts) if isinstance(language, Every | Some) else 1
+    return prod(len(each.parts) for each in (one, two) if isinstance(each, Every | Some))
 
 
 def is_contradiction(language: Language) -> bool:
@@ -359,7 +352,7 @@ def _explore(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> 
                 if len(came_from) > STATES_MAX:
                     return UNDECIDED
         if fate == UNIVERSAL:
-            return Found(_path(came_from, state))
+            return _path(came_from, state)
     return EMPTY
 
 

@@ -95,22 +95,17 @@ def network_of(constant: bytes) -> Network:
     The bits behind those are ignored. Raises InvalidFilterError.
     """
     address, slash, bits = constant.decode(errors="replace").partition("/")
-    number = bits.isascii() and bits.isdigit() and len(bits) <= 3
-    if "%" in address or not (number or not slash):
-        raise _no_network(constant)
     try:
+        if "%" in address or (slash and not (bits.isascii() and bits.isdigit() and len(bits) <= 3)):
+            raise ValueError(address)
         network = ip_network(f"{address}/{int(bits)}" if slash else address, strict=False)
     except ValueError:
-        raise _no_network(constant) from None
+        reason = 'expected an IP address and a number of bits, as in "10.0.0.0/8"'
+        raise InvalidFilterError("cidr", (constant,), reason) from None
     if isinstance(network, IPv6Network) and network.subnet_of(MAPPED):
         mapped = network.network_address.ipv4_mapped
         return IPv4Network((mapped, network.prefixlen - MAPPED.prefixlen))
     return network
-
-
-def _no_network(constant: bytes) -> InvalidFilterError:
-    reason = 'expected an IP address and a number of bits, as in "10.0.0.0/8"'
-    return InvalidFilterError("cidr", (constant,), reason)
 
 
 # --- spellings ----------------------------------------------------------------------------------

@@ -156,38 +156,28 @@ def _join(parts: Iterable[Language], node: type[Every] | type[Some]) -> Language
     join = line.intersection if node is Every else line.union
     pieces: list[Cuts] = [all_idle.cuts]
     rest: dict[Language, None] = {}
-    for part in _flat(parts, node):
-        if isinstance(part, Pieces):
-            pieces.append(part.cuts)
-        else:
-            rest[part] = None
+    for given in parts:
+        for part in given.parts if isinstance(given, node) else (given,):
+            if isinstance(part, Pieces):
+                pieces.append(part.cuts)
+            else:
+                rest[part] = None
     cuts = line.join_all(join, pieces)
-    if cuts == nothing.cuts or any(_opposite(part) in rest for part in rest):
+    literals = [part for part in rest if isinstance(part, Literal)]
+    if cuts == nothing.cuts or any(Literal(a, not positive) in rest for a, positive, _ in literals):
         return nothing
     if cuts != all_idle.cuts:
         rest[Pieces(cuts)] = None
-    kept = [part for part in rest if not _idle(part, rest, node)]
+    # Absorption: x & (x | y) is x, and dually.
+    dual = Some if node is Every else Every
+    kept = [
+        part
+        for part in rest
+        if not (isinstance(part, dual) and any(inner in rest for inner in part.parts))
+    ]
     if len(kept) <= 1:
         return kept[0] if kept else all_idle
     joined = node(tuple(sorted(kept, key=sort_key)))
     if depth(joined) > NESTING_MAX:
         raise LimitError("NESTING_MAX", NESTING_MAX)
     return joined
-
-
-def _flat(parts: Iterable[Language], node: type[Every] | type[Some]) -> Iterator[Language]:
-    for part in parts:
-        if isinstance(part, node):
-            yield from part.parts
-        else:
-            yield part
-
-
-def _opposite(part: Language) -> Language | None:
-    return Literal(part.atom, not part.positive) if isinstance(part, Literal) else None
-
-
-def _idle(part: Language, rest: dict[Language, None], node: type[Every] | type[Some]) -> bool:
-    """Absorption: x & (x | y) is x, and dually."""
-    dual = Some if node is Every else Every
-    return isinstance(part, dual) and any(inner in rest for inner in part.parts)

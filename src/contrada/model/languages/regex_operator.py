@@ -41,18 +41,14 @@ def _plain_runs(tree: regex_syntax.Tree) -> Iterator[tuple[str, bool]]:
     """Returns texts that every match contains, each with whether its case is ignored."""
     run: list[Ranges] = []
     for part in (*(tree.parts if isinstance(tree, regex_syntax.Sequence) else (tree,)), None):
-        if isinstance(part, regex_syntax.Chars) and _is_one(part.ranges):
-            run.append(part.ranges)
+        ranges = part.ranges if isinstance(part, regex_syntax.Chars) else ()
+        if ranges and ranges in (((ranges[0][0],) * 2,), _alike(ranges[0][0])):
+            run.append(ranges)  # One character, or all that fold like one.
         elif not isinstance(part, regex_syntax.Look):  # a place between characters parts no text
             if run:
                 nocase = any(len(_few(ranges)) > 1 for ranges in run)
                 yield "".join(chr(ranges[0][0]) for ranges in run), nocase
             run = []
-
-
-def _is_one(ranges: Ranges) -> bool:
-    """Whether a class is one character, or all that fold like one."""
-    return bool(ranges) and ranges in (((ranges[0][0],) * 2,), _alike(ranges[0][0]))
 
 
 class Plain(NamedTuple):

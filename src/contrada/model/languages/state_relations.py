@@ -10,7 +10,7 @@ Invariant: `Closure(...).of(x)` has the states after any number of steps. It tak
 then two or none, then four, …, which is every number of steps.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -35,19 +35,27 @@ class Relation:
 
         Cost: linear in the pairs, and in the states for each.
         """
-        distances: dict[int, int] = {}
-        fans_in: dict[int, int] = {}
-        fans_out: dict[int, int] = {}
-        for first, second, kind in _assign_groups(list(dict.fromkeys(pairs))):
-            if kind == 0:
-                distances[second - first] = distances.get(second - first, 0) | 1 << first
-            elif kind == 1:
-                fans_out[first] = fans_out.get(first, 0) | 1 << second
+        distinct = list(dict.fromkeys(pairs))
+        by_distance = Counter(second - first for first, second in distinct)
+        by_first = Counter(first for first, _ in distinct)
+        by_second = Counter(second for _, second in distinct)
+        distances: defaultdict[int, int] = defaultdict(int)
+        fans_in: defaultdict[int, int] = defaultdict(int)
+        fans_out: defaultdict[int, int] = defaultdict(int)
+        for first, second in distinct:
+            largest = max(by_distance[second - first], by_first[first], by_second[second])
+            if by_distance[second - first] == largest:
+                distances[second - first] |= 1 << first
+            elif by_first[first] == largest:
+                fans_out[first] |= 1 << second
             else:
-                fans_in[second] = fans_in.get(second, 0) | 1 << first
+                fans_in[second] |= 1 << first
         self._ups = [(mask, by) for by, mask in distances.items() if by >= 0]
         self._downs = [(mask, -by) for by, mask in distances.items() if by < 0]
-        self._stars = _join_fans(fans_in) + [(1 << first, mask) for first, mask in fans_out.items()]
+        stars: defaultdict[int, int] = defaultdict(int)  # Of the same sources all successors.
+        for second, mask in fans_in.items():
+            stars[mask] |= 1 << second
+        self._stars = [*stars.items(), *((1 << first, mask) for first, mask in fans_out.items())]
 
     def __len__(self) -> int:
         """The number of shifts and stars."""
@@ -64,24 +72,6 @@ class Relation:
             if states & mask:
                 found |= targets
         return found
-
-
-def _assign_groups(pairs: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Yields each pair with its group: by distance (0), first (1) or second state (2)."""
-    distances = Counter(second - first for first, second in pairs)
-    firsts = Counter(first for first, _ in pairs)
-    seconds = Counter(second for _, second in pairs)
-    for first, second in pairs:
-        sizes = (distances[second - first], firsts[first], seconds[second])
-        yield first, second, sizes.index(max(sizes))
-
-
-def _join_fans(fans_in: dict[int, int]) -> list[tuple[int, int]]:
-    """Joins the sources of pairs that have the same successors."""
-    targets: dict[int, int] = {}
-    for second, mask in fans_in.items():
-        targets[mask] = targets.get(mask, 0) | 1 << second
-    return list(targets.items())
 
 
 class Closure:

@@ -351,7 +351,9 @@ def _to_parse_error(text: str, error: UnexpectedInput) -> ParseError:
         at_end = token is None or token.type == "$END"
         found = "the end of the text" if at_end else repr(str(token))
         position = len(text) if token is None or at_end else token.start_pos
-        line, column = _end_of(text) if at_end else (error.line, error.column)
+        line, column = error.line, error.column
+        if at_end:
+            line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
     else:
         assert isinstance(error, UnexpectedCharacters)
         wanted = error.interactive_parser.accepts()  # type: ignore[no-untyped-call]
@@ -370,7 +372,3 @@ def _to_parse_error(text: str, error: UnexpectedInput) -> ParseError:
 
 def _with_hint(expected: str, hint: str) -> str:
     return f"{expected}; {hint}" if hint else expected
-
-
-def _end_of(text: str) -> tuple[int, int]:
-    return text.count("\n") + 1, len(text) - (text.rfind("\n") + 1) + 1
