@@ -316,9 +316,8 @@ class DeliveryServer:
         owner = self._table.owners[message.owner]
         self._learn_start(message.owner, owner)
         if start != (owner.incarnation, owner.boot):
-            self._consumers.close_server(
-                message.owner, f"server {message.owner!r} has restarted", again=True
-            )
+            reason = f"server {message.owner!r} has restarted"
+            self._consumers.close_server(message.owner, reason, again=True)
         if start[0] == owner.incarnation and owner.boot - start[1] >= RESTORED_GAP:
             # It was restored from a copy.
             self._access.shipments += self._outbox.reopen(message.owner, now_us)
@@ -418,11 +417,8 @@ class DeliveryServer:
 
     def subscriptions(self) -> dict[str, str]:
         """Returns the names of all known durable subscriptions, and their owners."""
-        return {
-            entry.name: name
-            for name, owner in self._table.owners.items()
-            for entry in owner.entries.values()
-        }
+        owners = self._table.owners.items()
+        return {each.name: name for name, owner in owners for each in owner.entries.values()}
 
     def take_ended(self) -> list[str]:
         """Returns the names of the subscriptions here that have ended since the last call."""

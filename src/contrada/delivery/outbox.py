@@ -154,9 +154,8 @@ class Outbox:
         """Learns an owner's incarnation. Shipments for an earlier one are lost with its memory."""
         of = self._streams.get(owner)
         if of is None or of.incarnation < incarnation:
-            self._streams[owner] = _OwnerStream(
-                incarnation, Outgoing(self._base, self._base - 1, self._limits)
-            )
+            anew = Outgoing[_Posted](self._base, self._base - 1, self._limits)
+            self._streams[owner] = _OwnerStream(incarnation, anew)
             if of is not None:
                 self.lost += of.outgoing.held
                 self._free(of.outgoing.rest())
@@ -179,12 +178,9 @@ class Outbox:
             self.lost += of.outgoing.held
             # If it does return, new shipments must have new numbers.
             since = of.outgoing.next
-            self._streams[owner] = _OwnerStream(
-                of.incarnation,
-                Outgoing(since, since - 1, self._limits),
-                max(of.reserved, since),
-                since,
-            )
+            anew = Outgoing[_Posted](since, since - 1, self._limits)
+            reserved = max(of.reserved, since)
+            self._streams[owner] = _OwnerStream(of.incarnation, anew, reserved, since)
             self._note(owner)
             self._free(of.outgoing.rest())
 

@@ -46,11 +46,8 @@ class ShipmentHandler:
 
     def _keep(self, arrivals: Sequence[ArrivedShipment], now_us: int) -> bool:
         """Appends notifications to the logs; False if the stores have no room for all."""
-        found = [
-            (address.ids, shipment.body.notification)
-            for address, shipment in arrivals
-            if isinstance(shipment.body, messages.Notice)
-        ]
+        bodies = ((address.ids, shipment.body) for address, shipment in arrivals)
+        found = [(ids, it.notification) for ids, it in bodies if isinstance(it, messages.Notice)]
         if not self._logs.append(found, now_us):
             return False
         last: messages.Context = ()

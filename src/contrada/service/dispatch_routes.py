@@ -53,11 +53,9 @@ class Route(Generic[P]):
             self.expired += count
         else:
             if not self.dropped:
-                _LOG.warning(
-                    "subscription %(subscription)s of client %(client)s does not keep up: "
-                    "what finds no room is dropped",
-                    {"subscription": self.identity, "client": self.client.name},
-                )
+                told = "subscription %(subscription)s of client %(client)s does not keep up: "
+                fields = {"subscription": self.identity, "client": self.client.name}
+                _LOG.warning(told + "what finds no room is dropped", fields)
             self.dropped += count
         self.lost[reason] += count
 

@@ -434,14 +434,8 @@ class Dispatcher:
         """The counts so far."""
         dropped = self._dropped + Counter(self.router.pattern_statistics().dropped)
         dropped[EXPIRED_ON_ARRIVAL] = self.router.expired
-        return ServiceStatistics(
-            self._published,
-            self._subscriptions,
-            self._matched,
-            dict(+dropped),
-            dict(safe_answers),
-            dict(failures),
-        )
+        counts = self._published, self._subscriptions, self._matched
+        return ServiceStatistics(*counts, dict(+dropped), dict(safe_answers), dict(failures))
 
 
 def _monotonic_us() -> int:

@@ -257,10 +257,8 @@ class DurableReader(DurableSubscription[T]):
         if item is None:
             reason = NOT_PERMITTED if record.reason == NOT_PERMITTED else DAMAGED
             self._dropped[reason] += 1
-            _LOG.warning(
-                "%(subscription)s: record %(position)d does not come: %(reason)s",
-                {"subscription": self._name, "position": position, "reason": record.reason},
-            )
+            fields = {"subscription": self._name, "position": position, "reason": record.reason}
+            _LOG.warning("%(subscription)s: record %(position)d does not come: %(reason)s", fields)
             return None
         self.newest = max(self.newest, position)
         self._has[position] = None
@@ -288,11 +286,8 @@ class DurableReader(DurableSubscription[T]):
         reason = why_dropped(error)
         self._dropped[reason] += 1
         level = logging.WARNING if self._dropped[reason] == 1 else logging.DEBUG
-        _LOG.log(
-            level,
-            "%(subscription)s: record %(position)d is unreadable: %(reason)r",
-            {"subscription": self._name, "position": position, "reason": error},
-        )
+        fields = {"subscription": self._name, "position": position, "reason": error}
+        _LOG.log(level, "%(subscription)s: record %(position)d is unreadable: %(reason)r", fields)
         heappush(self._unreadable, position)
         if len(self._unreadable) > self._service.service_limits.unreadable_max:
             self._settle((heappop(self._unreadable),))

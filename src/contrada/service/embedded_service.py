@@ -151,10 +151,8 @@ class EmbeddedService(BaseService):
     def _new_host(self, store: Store | None) -> "DeliveryHost":
         from contrada.service.delivery_host import DeliveryHost
 
-        return DeliveryHost(
-            *(SERVER, store, self._stamp.now_us, self.dispatcher, self.client),
-            limits=self._limits.delivery,
-        )
+        parts = SERVER, store, self._stamp.now_us, self.dispatcher, self.client
+        return DeliveryHost(*parts, limits=self._limits.delivery)
 
     def _opened_host(self) -> "DeliveryHost | None":
         """The delivery host, if there is one."""
@@ -391,11 +389,9 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         service, pattern = self._service, self.pattern
         service.require_open()
         identity = service.name_of_request()
-        request: Subscribe | SubscribePattern = (
-            Subscribe(identity, self.filters)
-            if pattern is None
-            else SubscribePattern(identity, pattern)
-        )
+        request: Subscribe | SubscribePattern = Subscribe(identity, self.filters)
+        if pattern is not None:
+            request = SubscribePattern(identity, pattern)
         self._route = service.dispatcher.subscribe(service.client, request, self.queue)
         service.subscriptions.add(self)
 

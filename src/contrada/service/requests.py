@@ -210,7 +210,8 @@ def narrowing_of(subject: Any, where: Any) -> Subscribable | None:
     """
     if not is_predicate(where):
         return cast(Subscribable | None, where)
-    if any(asks(where) for asks in _LATER):
+    is_generator = inspect.isgeneratorfunction(where) or inspect.isasyncgenfunction(where)
+    if is_generator or inspect.iscoroutinefunction(where):
         raise ServiceError(
             f"{getattr(where, '__qualname__', where)!r} answers later, which would be a yes for "
             "all: a predicate is neither async nor a generator"
@@ -221,13 +222,6 @@ def narrowing_of(subject: Any, where: Any) -> Subscribable | None:
             "by a filter or its text"
         )
     return subject.lift(where)
-
-
-_LATER: Final = (
-    inspect.iscoroutinefunction,
-    inspect.isgeneratorfunction,
-    inspect.isasyncgenfunction,
-)
 
 
 def is_predicate(where: Any) -> bool:

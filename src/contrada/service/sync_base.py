@@ -233,10 +233,7 @@ class SyncHandled(SyncIterator[Subscription[T], T]):
             return lambda *arguments: loop.run_in_executor(threads, function, *arguments)
 
         try:
-            await self._held.handle(
-                on_thread(function),
-                concurrency=concurrency,
-                on_error=None if on_error is None else on_thread(on_error),
-            )
+            failed = None if on_error is None else on_thread(on_error)
+            await self._held.handle(on_thread(function), concurrency=concurrency, on_error=failed)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)

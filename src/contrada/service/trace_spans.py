@@ -113,12 +113,8 @@ def trace_publication(notification: Notification) -> Notification:
         return notification  # It may have been published before, elsewhere.
     text = f"00-{context.trace_id:032x}-{context.span_id:016x}-01"
     attributes = {**notification, TRACEPARENT: text}
-    return Notification(
-        attributes,
-        body=notification.body,
-        content_type=notification.content_type,
-        envelope=notification.envelope,
-    )
+    body, kind = notification.body, notification.content_type
+    return Notification(attributes, body=body, content_type=kind, envelope=notification.envelope)
 
 
 def trace_maker(make: Callable[[Any], Any]) -> Callable[[Any], Any]:

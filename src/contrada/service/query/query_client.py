@@ -115,11 +115,9 @@ class QueryClient(ABC):
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ServiceError(f"limit = {limit!r}: expected 1 answer or more, or None")
         query = SourceQuery(subject, where)
+        held_max = self.limits.collated_max
         read = AnswerReader(
-            reader_of(subject),
-            query.residue,
-            distinct=distinct,
-            collated_max=self.limits.collated_max,
+            reader_of(subject), query.residue, distinct=distinct, collated_max=held_max
         )
         asked = _ask(query, timeout_s, hops, asker, self.limits.query_window)
         if not sort:
@@ -533,14 +531,8 @@ def _ask(query: SourceQuery, timeout_s: float, hops: int, asker: str, window: in
         raise LimitError("LABEL_CHARS_MAX", LABEL_CHARS_MAX, len(asker))
     if type(hops) is not int or not 0 <= hops <= QUESTION_HOPS_MAX:
         raise ServiceError(f"hops = {hops!r}: expected 0 to {QUESTION_HOPS_MAX}")
-    return Ask(
-        query.alternatives,
-        asker,
-        secrets.token_urlsafe(12),
-        max(1, round(timeout_s * 1e6)),
-        window,
-        hops_max=hops,
-    )
+    identity, timeout_us = secrets.token_urlsafe(12), max(1, round(timeout_s * 1e6))
+    return Ask(query.alternatives, asker, identity, timeout_us, window, hops_max=hops)
 
 
 def _given_up(client: QueryClient, asked: Ask, deadline: asyncio.TimerHandle | None) -> None:

@@ -285,10 +285,8 @@ class HeldSource(SourceOffer):
                     if offers != self._described:
                         await self._put(offers)
             except Exception as error:  # noqa: BLE001  A source is the user's own code.
-                _LOG.warning(
-                    "source %(source)s cannot be described again: %(reason)s",
-                    {"source": self._name, "reason": error},
-                )
+                fields = {"source": self._name, "reason": error}
+                _LOG.warning("source %(source)s cannot be described again: %(reason)s", fields)
 
     def end(self) -> None:
         """Stops describing it again."""
@@ -383,10 +381,8 @@ class _AnsweringWork:
                 state = SourceState.TIMED_OUT
             else:
                 state, reason = SourceState.FAILED, shortened(f"{type(error).__name__}: {error}")
-                _LOG.warning(
-                    "source %(source)s failed to answer: %(reason)s",
-                    {"source": name, "reason": reason},
-                )
+                fields = {"source": name, "reason": reason}
+                _LOG.warning("source %(source)s failed to answer: %(reason)s", fields)
         finally:
             last = self._taken(out)
             out.items.clear()

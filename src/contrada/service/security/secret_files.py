@@ -38,8 +38,6 @@ def read_secret(path: Path | str, bytes_max: int, hint: str = "") -> bytes:
     except OSError as error:
         raise InputError(str(path), f"{error.strerror or error}{hint}") from None
     if stat.S_ISREG(mode) and mode & stat.S_IROTH:
-        _LOG.warning(
-            "everybody on this machine can read %(path)s, which is secret: chmod 600",
-            {"path": str(path)},
-        )
+        told = "everybody on this machine can read %(path)s, which is secret: chmod 600"
+        _LOG.warning(told, {"path": str(path)})
     return content

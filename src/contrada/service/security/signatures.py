@@ -84,19 +84,10 @@ def signed_bytes(of: Notification, identity: str) -> bytes:
     """
     told = of.envelope
     attributes = [(name, keys_in(values)) for name, values in sorted(of.attributes.items())]
+    number = told.publisher, told.sequence, told.time_us
+    transmission = told.ttl_us, told.priority, told.delivery
     return _PREFIX + _encode(
-        (
-            identity,
-            told.publisher,
-            told.sequence,
-            told.time_us,
-            told.ttl_us,
-            told.priority,
-            told.delivery,
-            attributes,
-            of.content_type,
-            of.body,
-        )
+        (identity, *number, *transmission, attributes, of.content_type, of.body)
     )
 
 

@@ -68,21 +68,16 @@ class SqliteStore(TableStore):
         db = self._db
         with _errors(self.path), db:
             db.execute("BEGIN IMMEDIATE")
-            db.executemany(
-                "INSERT INTO records (log, position, before, time_us, data, sum)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                group.rows,
-            )
+            columns = "log, position, before, time_us, data, sum"
+            db.executemany(f"INSERT INTO records ({columns}) VALUES (?, ?, ?, ?, ?, ?)", group.rows)
             db.executemany(
                 "DELETE FROM records WHERE log = ? AND position < ?", group.truncated.items()
             )
             for number in group.dropped:
                 db.execute("DELETE FROM records WHERE log = ?", (number,))
                 db.execute("DELETE FROM logs WHERE id = ?", (number,))
-            db.executemany(
-                "INSERT OR REPLACE INTO logs (id, name, head, sum) VALUES (?, ?, ?, ?)",
-                group.head_rows(),
-            )
+            heads = "INSERT OR REPLACE INTO logs (id, name, head, sum) VALUES (?, ?, ?, ?)"
+            db.executemany(heads, group.head_rows())
             db.executemany("DELETE FROM notes WHERE name = ?", group.notes_gone())
             db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", group.note_rows())
 
