@@ -21,15 +21,9 @@ import msgspec
 
 from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
 from contrada.integrations.dialects.json_text import LiteralError, strict
+from contrada.integrations.documents import naming_strategies as naming
 from contrada.integrations.documents.document_shape import SHAPE_TYPE, renamed, shape_of_object
 from contrada.integrations.documents.json_slots import ObjectWalk, outermost_array
-from contrada.integrations.documents.naming_strategies import (
-    Named,
-    Original,
-    base_of,
-    is_escaping,
-    named,
-)
 from contrada.integrations.files.csv_rows import is_blank
 from contrada.integrations.files.lines import Block, printable
 from contrada.integrations.files.read_options import ReadOptions
@@ -43,15 +37,7 @@ from contrada.integrations.files.record import (
 )
 from contrada.integrations.files.slot_reader import SlotReader
 from contrada.model import Notification, Value
-from contrada.model.algebra.nested_objects import (
-    JSON_TYPE,
-    OBJECT_DEPTH_MAX,
-    as_json,
-    flatten,
-    json_value,
-    json_values,
-    value_of_json,
-)
+from contrada.model.algebra import nested_objects as nested
 from contrada.model.domains.values import MARK_PREFIX
 
 NAMES_TOLD_MAX: Final = 65_536
@@ -75,7 +61,7 @@ def notification_of_content(content: Any, options: ReadOptions) -> Notification:
 
     Raises as `notification_of_object`.
     """
-    return _notification(content, lambda: as_json(content), options)
+    return _notification(content, lambda: nested.as_json(content), options)
 
 
 @dataclass(slots=True)
@@ -84,9 +70,9 @@ class DocumentReport:
 
     repeated: dict[str, int] = field(default_factory=dict)
     lost: Counter[str] = field(default_factory=Counter)
-    names: dict[str, Original] = field(default_factory=dict)
+    names: dict[str, naming.Original] = field(default_factory=dict)
 
-    def note(self, names: Iterable[Named]) -> None:
+    def note(self, names: Iterable[naming.Named]) -> None:
         """Adds the originals of generated names."""
         if len(self.names) < NAMES_TOLD_MAX:
             self.names.update(renamed(names))
@@ -96,16 +82,16 @@ def _by_strategy(
     content: dict[str, Any], options: ReadOptions, report: DocumentReport
 ) -> Notification:
     """Returns the notification of an object by a strategy that names each repeated part."""
-    is_escaped = is_escaping(options.strategy)
+    is_escaped = naming.is_escaping(options.strategy)
     slots = ObjectWalk(is_escaped, report.repeated).slots(content)
-    names = named(slots, options.strategy, report.lost)
+    names = naming.named(slots, options.strategy, report.lost)
     values = SlotReader(options, is_json=True)
     found = values.of(names)
     if not is_escaped:
         return options.notification(found)
     report.note(names)
     final = values.final_attributes(found, names)
-    body = shape_of_object(content, base_of(options.strategy), names, final)
+    body = shape_of_object(content, naming.base_of(options.strategy), names, final)
     return options.notification(found, body=body, content_type=SHAPE_TYPE)
 
 
@@ -143,12 +129,12 @@ def _notification(
     if options.drop:
         content = _drop(content, "", options)
         encoded = partial(_encode, content)
-    if base_of(options.strategy) != "multi":
+    if naming.base_of(options.strategy) != "multi":
         return _by_strategy(_object(content), options, report or DocumentReport())
     put = partial(_put, found=found, options=options)
-    if flatten(_object(content), put) and not keep:
+    if nested.flatten(_object(content), put) and not keep:
         return options.notification(found)
-    return options.notification(found, body=encoded(), content_type=JSON_TYPE)
+    return options.notification(found, body=encoded(), content_type=nested.JSON_TYPE)
 
 
 def _drop(content: Any, path: str, options: ReadOptions) -> Any:
@@ -270,7 +256,7 @@ def _decode(line: str) -> Any:
         row, column = before.count("\n") + 1, at - before.rfind("\n")
         raise ParseError(row, column, error.found, error.expected) from None
     except RecursionError:
-        raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX) from None
+        raise LimitError("OBJECT_DEPTH_MAX", nested.OBJECT_DEPTH_MAX) from None
 
 
 def _object(content: Any) -> dict[str, Any]:
@@ -312,9 +298,9 @@ def shown_text(of: Notification) -> str:
     - Any other body is the member `$body`, `{"$text": "…", "$type": "content type"}`, or `$bytes`
       if it is not UTF-8. Its two names distinguish it from an attribute.
     """
-    if of.content_type == JSON_TYPE and (line := _line_of_body(of)) is not None:
+    if of.content_type == nested.JSON_TYPE and (line := _line_of_body(of)) is not None:
         return line
-    shown = {name: json_values(of[name]) for name in of}
+    shown = {name: nested.json_values(of[name]) for name in of}
     if of.body or of.content_type:
         name = _BODY
         while name in shown:
@@ -322,7 +308,7 @@ def shown_text(of: Notification) -> str:
         try:
             shown[name] = {"$text": of.body.decode(), "$type": of.content_type}
         except UnicodeDecodeError:
-            shown[name] = {**json_value(of.body), "$type": of.content_type}
+            shown[name] = {**nested.json_value(of.body), "$type": of.content_type}
     return msgspec.json.encode(shown).decode()
 
 
@@ -344,9 +330,11 @@ def notification_of_shown(line: str, *, keep: bool = False) -> Notification:
     for name in bodies:
         body, content_type = _body(name, content.pop(name))
     attributes: dict[str, list[Any]] = {}
-    is_whole = flatten(content, lambda name, each: attributes.setdefault(name, []).extend(each))
+    is_whole = nested.flatten(
+        content, lambda name, each: attributes.setdefault(name, []).extend(each)
+    )
     if not bodies and (keep or not is_whole):
-        body, content_type = line.encode(), JSON_TYPE
+        body, content_type = line.encode(), nested.JSON_TYPE
     elif not is_whole:
         reason = "arrays of objects or arrays stay in the body, which is given already"
         raise InvalidNotificationError(bodies[0], body, reason)
@@ -369,7 +357,7 @@ def _line_of_body(of: Notification) -> str | None:
 def _body(name: str, member: dict[str, Any]) -> tuple[bytes, str]:
     (kind,) = member.keys() - {"$type"}
     try:
-        body = member[kind] if kind == "$text" else value_of_json({kind: member[kind]})
+        body = member[kind] if kind == "$text" else nested.value_of_json({kind: member[kind]})
         return body if isinstance(body, bytes) else body.encode(), member["$type"]
     except (AttributeError, ValueError) as error:
         reason = f"expected {error}" if isinstance(error, ValueError) else "expected a text"

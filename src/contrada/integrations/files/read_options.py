@@ -24,13 +24,8 @@ from functools import cache, partial
 from typing import Any, Final, TypeAlias
 from zoneinfo import ZoneInfo
 
-from contrada.errors import (
-    ContradaError,
-    InputError,
-    InvalidNameError,
-    InvalidNotificationError,
-    InvalidValueError,
-)
+from contrada import errors
+from contrada.errors import ContradaError, InvalidValueError
 from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.document_schema import validator_of
 from contrada.integrations.documents.naming_strategies import STRATEGIES, base_of
@@ -111,7 +106,9 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
-        raise InputError("zone", f"found {name!r}, expected a zone as Europe/Rome or UTC") from None
+        raise errors.InputError(
+            "zone", f"found {name!r}, expected a zone as Europe/Rome or UTC"
+        ) from None
 
 
 def in_zone(local: datetime, zone: str, text: str) -> datetime:
@@ -241,14 +238,14 @@ class ReadOptions:
             ("quote", self.quote, {0, 1}),
         ):
             if len(sign) not in sizes or not sign.isascii() or sign in ("\n", "\r", "\0"):
-                raise InputError(what, f"found {sign!r}, expected one ASCII character")
+                raise errors.InputError(what, f"found {sign!r}, expected one ASCII character")
         if self.delimiter == self.quote:
-            raise InputError("quote", f"found {self.quote!r}, which is the delimiter too")
+            raise errors.InputError("quote", f"found {self.quote!r}, which is the delimiter too")
         if self.strategy not in STRATEGIES:
             known = ", ".join(STRATEGIES)
-            raise InputError("strategy", f"found {self.strategy!r}, expected one of {known}")
+            raise errors.InputError("strategy", f"found {self.strategy!r}, expected one of {known}")
         if self.strategy == "xslt" and self.stylesheet is None:
-            raise InputError("strategy", "xslt needs a stylesheet")
+            raise errors.InputError("strategy", "xslt needs a stylesheet")
         if self.stylesheet is not None:
             compiled(self.stylesheet)
         if self.schema is not None:
@@ -259,7 +256,7 @@ class ReadOptions:
             if type_name not in CONVERTERS:
                 expected = f"expected one of {', '.join(CONVERTERS)}"
                 reason = f"attribute {name!r}: found {type_name!r}, {expected}"
-                raise InputError("types", reason)
+                raise errors.InputError("types", reason)
         for name in (*self.types, *self.rename.values()):
             check_user_name(name)
         if self.time is not None:
@@ -356,7 +353,7 @@ class ReadOptions:
             stamp = stamp[0]
         if not isinstance(stamp, datetime):
             reason = "the source's time attribute must hold one time (declare its type as time)"
-            raise InvalidNotificationError(self.time, stamp, reason)
+            raise errors.InvalidNotificationError(self.time, stamp, reason)
         return Envelope(time_us=time_us_of(stamp))
 
 
@@ -367,7 +364,7 @@ def plain_format(format_name: str, options: ReadOptions) -> tuple[str, ReadOptio
     """
     for name in ("stylesheet", "schema"):
         if format_name != "xml" and getattr(options, name) is not None:
-            raise InputError(name, f"it is for XML, and the format is {format_name}")
+            raise errors.InputError(name, f"it is for XML, and the format is {format_name}")
     if format_name == "jsonl":
         return "json", replace(options, entries=None)
     if format_name != "tsv":
@@ -390,6 +387,6 @@ class AllowedNames:
                 self._good.clear()
             try:
                 self._good.update(map(check_user_name, names))
-            except InvalidNameError:
+            except errors.InvalidNameError:
                 return False
         return most <= self._count_max

@@ -20,13 +20,8 @@ import numpy as np
 from contrada.errors import ContradaError
 from contrada.integrations.documents.name_patterns import PATTERN, by_names
 from contrada.integrations.documents.text_names import Texts
+from contrada.integrations.files import document_records as documents
 from contrada.integrations.files.csv_rows import CsvRows, RowJoiner, is_blank
-from contrada.integrations.files.document_records import (
-    entries_of_document,
-    named_as_read,
-    open_document,
-    record_of_entry,
-)
 from contrada.integrations.files.json_objects import notification_of_object
 from contrada.integrations.files.lines import WHOLE, Block, DataFile, FileLimits, Part, open_blocks
 from contrada.integrations.files.read_options import AllowedNames, ReadOptions, plain_format
@@ -203,22 +198,24 @@ class Matcher:
                 for each in read_file(path, "xml", self._options, source):
                     yield self._outcome(source, each)
                 return
-            data = open_document(path, limits)
+            data = documents.open_document(path, limits)
         except ContradaError as error:
             yield Outcomes(source, 0, [bad_record(source, error, None)])
             return
-        for entry in entries_of_document(data, source, self._options):
+        for entry in documents.entries_of_document(data, source, self._options):
             if isinstance(entry, BadRecord):
                 yield self._outcome(source, entry)
                 continue
-            texts = named_as_read(entry[1], self._options)
+            texts = documents.named_as_read(entry[1], self._options)
             if self.unmet:
                 self.unmet.difference_update(texts)
             if self._is_idle(texts):
                 self._note_time(self._common_us)
                 yield Outcomes(source, 1, ())
             else:
-                yield self._outcome(source, record_of_entry(source, *entry, self._options))
+                yield self._outcome(
+                    source, documents.record_of_entry(source, *entry, self._options)
+                )
 
     def _is_idle(self, texts: Texts) -> bool:
         """Whether the attributes of filters show that a record is valid and matches nothing."""

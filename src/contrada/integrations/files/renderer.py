@@ -13,26 +13,15 @@ from typing import BinaryIO, Final
 from lxml import etree
 
 from contrada.errors import ContradaError, InputError, LimitError
+from contrada.integrations.documents import document_shape as shapes
 from contrada.integrations.documents.document_schema import validate
-from contrada.integrations.documents.document_shape import (
-    SHAPE_TYPE,
-    AboutDocument,
-    shape_of_element,
-)
 from contrada.integrations.documents.element_tree import Element, element_name
 from contrada.integrations.documents.entry_splitter import DocumentEntry, entries_in, entries_of
 from contrada.integrations.documents.naming_strategies import base_of, is_escaping, named
 from contrada.integrations.documents.stylesheet import transformed
 from contrada.integrations.documents.text_names import Texts, note_repeated
 from contrada.integrations.documents.xml_slots import ElementPath, Walk, kind_of, outermost_repeated
-from contrada.integrations.files.document_records import (
-    bad_entry,
-    beginning,
-    intact_part,
-    open_document,
-    read_flat,
-    record_of_entry,
-)
+from contrada.integrations.files import document_records as documents
 from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object
 from contrada.integrations.files.lines import DataFile, FileLimits, unpacked
@@ -93,7 +82,9 @@ class Renderer:
                 with unpacked(path) as stream:
                     yield from self._render_entries(_pieces(stream), source)
             else:
-                yield from self._render_whole(open_document(path, self.options.limits), source)
+                yield from self._render_whole(
+                    documents.open_document(path, self.options.limits), source
+                )
         except ContradaError as error:
             yield bad_record(source, error, None)
 
@@ -106,7 +97,7 @@ class Renderer:
         size_max = self.options.limits.document_bytes_max
         if len(data) > size_max:
             error = LimitError("document_bytes_max", size_max)
-            yield bad_record(source, error, None, beginning(data))
+            yield bad_record(source, error, None, documents.beginning(data))
         elif not self._is_xml:
             yield from records_of_object(data, source, self.options, self._report)
         else:
@@ -114,16 +105,18 @@ class Renderer:
 
     def _render_xml(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
         if self.options.is_flat:
-            yield from read_flat(data, source, self.options, self._note_repeated)
+            yield from documents.read_flat(data, source, self.options, self._note_repeated)
             return
         entries, keeps = self.options.entries, self._keeps
-        root, bad = intact_part(data, source, entries, lambda found: found, instructions=keeps)
+        root, bad = documents.intact_part(
+            data, source, entries, lambda found: found, instructions=keeps
+        )
         yield from bad
         if root is not None:
             try:
                 yield from self._render_root(root, source, len(data))
             except ContradaError as error:
-                yield bad_record(source, error, None, beginning(data))
+                yield bad_record(source, error, None, documents.beginning(data))
 
     def _note_repeated(self, root: Element) -> None:
         note_repeated(root, root.name, self._walk.note)
@@ -173,8 +166,8 @@ class Renderer:
             for slot in (*entry.around, *self._walk.slots(entry.node, entry.path)):
                 texts.setdefault(slot.plain, []).append(slot.value)
         except ContradaError as error:
-            return bad_entry(source, self.options.entries, number, error, "")
-        return record_of_entry(source, number, texts, self.options)
+            return documents.bad_entry(source, self.options.entries, number, error, "")
+        return documents.record_of_entry(source, number, texts, self.options)
 
     def _record(
         self,
@@ -189,7 +182,7 @@ class Renderer:
         except ContradaError as error:
             shown = etree.tostring(node, encoding="unicode", with_tail=False)
             named_so = None if entry is None else element_name(node)
-            return bad_entry(source, named_so, number, error, shown)
+            return documents.bad_entry(source, named_so, number, error, shown)
 
     def _notification(
         self, node: etree._Element, kind: str, entry: DocumentEntry | None
@@ -205,9 +198,11 @@ class Renderer:
         found = self._values.of(names)
         self._report.note(names)
         held = self._values.final_attributes(found, names)
-        about = AboutDocument(kind, base_of(strategy), path if entry else None, names[len(own) :])
-        body = shape_of_element(node, about, names[: len(own)], held)
-        return self.options.notification(found, body=body, content_type=SHAPE_TYPE)
+        about = shapes.AboutDocument(
+            kind, base_of(strategy), path if entry else None, names[len(own) :]
+        )
+        body = shapes.shape_of_element(node, about, names[: len(own)], held)
+        return self.options.notification(found, body=body, content_type=shapes.SHAPE_TYPE)
 
 
 def read_document(data: bytes, source: str, options: ReadOptions) -> Iterator[Record | BadRecord]:

@@ -16,11 +16,7 @@ from starlette.datastructures import Headers
 
 from contrada.errors import ContradaError, EncodingError, LimitError, RefusedRequestError
 from contrada.integrations.dialects.json_text import decode_json
-from contrada.integrations.http.event_translation import (
-    checked_event,
-    notification_of,
-    notification_of_binary,
-)
+from contrada.integrations.http import event_translation as translation
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.model import Notification
 
@@ -51,12 +47,16 @@ def notifications_in(
     kind = kind.strip().lower()
     if not kind.startswith(_FAMILY):
         event = _binary(headers, given), body
-        yield from notifications_of([event], limits, lambda each: notification_of_binary(*each))
+        yield from notifications_of(
+            [event], limits, lambda each: translation.notification_of_binary(*each)
+        )
         return
     _check_charset(parameters)
     if kind == STRUCTURED:
         yield from notifications_of(
-            [body], limits, lambda text: notification_of(checked_event(decode_json(text)))
+            [body],
+            limits,
+            lambda text: translation.notification_of(translation.checked_event(decode_json(text))),
         )
     elif kind == BATCH:
         try:
@@ -75,7 +75,7 @@ def notifications_in(
 def notifications_of(
     events: Sequence[Any],
     limits: GatewayLimits,
-    convert: Any = lambda event: notification_of(checked_event(event)),
+    convert: Any = lambda event: translation.notification_of(translation.checked_event(event)),
 ) -> Iterator[Notification]:
     """Converts events one by one. Raises RefusedRequestError with the index of a malformed one."""
     if len(events) > limits.http_events_max:

@@ -21,15 +21,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from contrada import errors
 from contrada.delivery.durable_log import Retention
 from contrada.delivery.store_renewal import records_between
-from contrada.errors import (
-    ContradaError,
-    DeliveryError,
-    InvalidValueError,
-    RefusedRequestError,
-    shortened,
-)
 from contrada.integrations.http.event_translation import event_json
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import CUT
@@ -105,7 +99,7 @@ class EventStream(Response):
             try:
                 async for each in self._pieces():
                     await self._send(send, each)
-            except ContradaError as error:
+            except errors.ContradaError as error:
                 details = {"error": refusal_of(error).reason}
             await self._send(send, _event("end", details))
             await send({"type": "http.response.body", "body": b""})
@@ -173,13 +167,15 @@ async def open_stream(
     query = request.query_params
     if strange := sorted({*query} - _PARAMETERS):
         known = ", ".join(sorted(_PARAMETERS))
-        raise InvalidValueError(shortened(strange[0], 40), f"no parameter; there are {known}")
+        raise errors.InvalidValueError(
+            errors.shortened(strange[0], 40), f"no parameter; there are {known}"
+        )
     if twice := [name for name in query if len(query.getlist(name)) > 1]:
-        raise InvalidValueError(twice[0], "the parameter is there twice")
+        raise errors.InvalidValueError(twice[0], "the parameter is there twice")
     text, durable = query.get("filter"), query.get("durable")
     if text is None and durable is None:
         reason = "expected ?filter=price > 3, ?filter=everything, or ?durable=NAME"
-        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
+        raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
     subject = None
     if text is not None:
         subject = await parse_request_filter(text, query.get("dialect", ""), limits)
@@ -206,11 +202,11 @@ async def open_stream(
     stream.has_residue = isinstance(subject, Rule) and subject.residue_holds is not None
     try:
         await opened.enter_async_context(events)
-    except DeliveryError as error:
+    except errors.DeliveryError as error:
         if after is None:
             raise
         reason = f"Last-Event-ID: found {str(after)!r}, {error}"
-        raise RefusedRequestError(HTTPStatus.CONFLICT, shortened(reason)) from None
+        raise errors.RefusedRequestError(HTTPStatus.CONFLICT, errors.shortened(reason)) from None
     access.streams.add(stream)
     opened.callback(access.streams.discard, stream)
     return stream
@@ -221,7 +217,9 @@ def _check_bodiless(request: Request) -> None:
     headers = request.headers
     if "transfer-encoding" in headers or headers.get("content-length", "0").strip("0"):
         reason = "found a body, expected none: the parameters of a stream are in the address"
-        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason, headers={"Connection": "close"})
+        raise errors.RefusedRequestError(
+            HTTPStatus.BAD_REQUEST, reason, headers={"Connection": "close"}
+        )
 
 
 def _last_event_of(request: Request) -> int | None:
@@ -230,7 +228,7 @@ def _last_event_of(request: Request) -> int | None:
     if not given:
         return None
     if not given.isascii() or not given.isdigit() or len(given) > _POSITION_DIGITS_MAX:
-        found = f"Last-Event-ID: found {shortened(given, 40)!r}"
+        found = f"Last-Event-ID: found {errors.shortened(given, 40)!r}"
         reason = f"{found}, expected a position: the id of an event"
-        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
+        raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
     return int(given)

@@ -21,16 +21,7 @@ import msgspec
 
 from contrada.errors import ContradaError, EncodingError, InvalidNotificationError
 from contrada.integrations.dialects import cloudevents
-from contrada.integrations.dialects.cloudevents.cloudevent_json import (
-    BINARY_TYPE,
-    DATA,
-    JSON_TYPE,
-    NAME,
-    REQUIRED,
-    SPEC_VERSION,
-    is_json,
-    is_time,
-)
+from contrada.integrations.dialects.cloudevents import cloudevent_json
 from contrada.integrations.files.json_objects import shown_text
 from contrada.model import Notification
 
@@ -42,7 +33,7 @@ EVENT_NAMES_KNOWN_MAX: Final = 4_096
 again."""
 
 _SOURCE: Final = "/publishers/"
-_REQUIRED: Final = frozenset(REQUIRED)
+_REQUIRED: Final = frozenset(cloudevent_json.REQUIRED)
 _TEXT: Final = frozenset((str,))
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,22 +53,22 @@ def notification_of(event: Mapping[str, Any]) -> Notification:
 def _plain(event: Mapping[str, Any]) -> Notification | None:
     """Returns the notification of a common event; None for other and malformed events."""
     attributes = dict(event)
-    data = attributes.pop(DATA, None)
+    data = attributes.pop(cloudevent_json.DATA, None)
     if (
         not _known.issuperset(attributes)
         or not _REQUIRED.issubset(attributes)
         or not _TEXT.issuperset(map(type, attributes.values()))
-        or attributes["specversion"] != SPEC_VERSION
+        or attributes["specversion"] != cloudevent_json.SPEC_VERSION
         or "" in attributes.values()
     ):
         _learn(attributes)
         return None
     if type(data) is not dict or not _PLAIN.issuperset(map(type, data.values())):
         return None
-    content_type = attributes.get("datacontenttype", JSON_TYPE)
-    if content_type != JSON_TYPE and not is_json(content_type):
+    content_type = attributes.get("datacontenttype", cloudevent_json.JSON_TYPE)
+    if content_type != cloudevent_json.JSON_TYPE and not cloudevent_json.is_json(content_type):
         return None
-    if "time" in attributes and not is_time(attributes["time"]):
+    if "time" in attributes and not cloudevent_json.is_time(attributes["time"]):
         return None
     try:
         body = _encode(data)
@@ -92,20 +83,24 @@ def _learn(names: Mapping[str, Any]) -> None:
     """Remembers the valid names of context attributes among these."""
     if len(_known) + len(names) > EVENT_NAMES_KNOWN_MAX:
         _known.clear()
-    _known.update(name for name in names if len(name) <= 64 and NAME.fullmatch(name))
+    _known.update(
+        name for name in names if len(name) <= 64 and cloudevent_json.NAME.fullmatch(name)
+    )
 
 
 def notification_of_binary(attributes: Mapping[str, str], data: bytes) -> Notification:
     """Returns the notification of an event in binary mode. Raises InvalidNotificationError,
     LimitError.
     """
-    if DATA in attributes:
-        raise InvalidNotificationError(DATA, attributes[DATA], "no attribute has this name")
+    if cloudevent_json.DATA in attributes:
+        raise InvalidNotificationError(
+            cloudevent_json.DATA, attributes[cloudevent_json.DATA], "no attribute has this name"
+        )
     plain = cloudevents.notification(attributes)
     if not data:
         return plain
     content_type = attributes.get("datacontenttype", "")
-    return cloudevents.with_data(plain, data, content_type or BINARY_TYPE)
+    return cloudevents.with_data(plain, data, content_type or cloudevent_json.BINARY_TYPE)
 
 
 def checked_event(found: Any) -> Mapping[str, Any]:
@@ -127,7 +122,7 @@ def event_of(of: Notification) -> dict[str, Any]:
             return cloudevents.event_of(of)
         except EncodingError:
             pass  # It has attributes that no event can have.
-    return {**_envelope_of(of), DATA: msgspec.Raw(shown_text(of).encode())}
+    return {**_envelope_of(of), cloudevent_json.DATA: msgspec.Raw(shown_text(of).encode())}
 
 
 def binary_event_of(of: Notification) -> tuple[dict[str, str], bytes]:
@@ -139,13 +134,13 @@ def binary_event_of(of: Notification) -> tuple[dict[str, str], bytes]:
             pass
         else:
             texts = {name: _text(value) for name, value in event.items() if name not in _DATA}
-            if of.body and of.content_type != BINARY_TYPE:
+            if of.body and of.content_type != cloudevent_json.BINARY_TYPE:
                 texts["datacontenttype"] = of.content_type
             return texts, of.body
     return _envelope_of(of), shown_text(of).encode()
 
 
-_DATA: Final = frozenset((DATA, "data_base64"))
+_DATA: Final = frozenset((cloudevent_json.DATA, "data_base64"))
 
 
 def _text(value: str | int | bool) -> str:
@@ -158,10 +153,10 @@ def _envelope_of(of: Notification) -> dict[str, str]:
     envelope = of.envelope
     at = _EPOCH + timedelta(microseconds=envelope.at_us)
     return {
-        "specversion": SPEC_VERSION,
+        "specversion": cloudevent_json.SPEC_VERSION,
         "id": envelope.id,
         "source": _SOURCE + quote(envelope.publisher, safe=""),
         "type": NOTIFICATION_TYPE,
         "time": at.isoformat().replace("+00:00", "Z"),
-        "datacontenttype": JSON_TYPE,
+        "datacontenttype": cloudevent_json.JSON_TYPE,
     }

@@ -7,19 +7,7 @@ import msgspec
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from contrada.errors import (
-    CannotPublishError,
-    ConnectionFailedError,
-    ContradaError,
-    DeliveryError,
-    LimitError,
-    NotPermittedError,
-    ProtocolError,
-    RefusedRequestError,
-    ServiceClosedError,
-    StoreError,
-    shortened,
-)
+from contrada import errors
 from contrada.net.wire.address import is_loopback
 from contrada.net.wire.tokens import TOKEN_CHARS_MAX
 from contrada.service.security.principals import NOT_PERMITTED
@@ -27,15 +15,15 @@ from contrada.service.security.principals import NOT_PERMITTED
 _BUSY: Final = {"gateway_tokens_max", "gateway_unproven_max", "http_bodies_bytes_max"}
 """Limits of all requests together: a later request may succeed."""
 
-_STATUSES: Final[tuple[tuple[type[ContradaError], HTTPStatus], ...]] = (
-    (NotPermittedError, HTTPStatus.FORBIDDEN),
-    (ConnectionFailedError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (ServiceClosedError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (ProtocolError, HTTPStatus.BAD_GATEWAY),
-    (CannotPublishError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (DeliveryError, HTTPStatus.CONFLICT),
-    (ContradaError, HTTPStatus.BAD_REQUEST),
+_STATUSES: Final[tuple[tuple[type[errors.ContradaError], HTTPStatus], ...]] = (
+    (errors.NotPermittedError, HTTPStatus.FORBIDDEN),
+    (errors.ConnectionFailedError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (errors.ServiceClosedError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (errors.ProtocolError, HTTPStatus.BAD_GATEWAY),
+    (errors.CannotPublishError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (errors.StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (errors.DeliveryError, HTTPStatus.CONFLICT),
+    (errors.ContradaError, HTTPStatus.BAD_REQUEST),
 )
 """The first class that fits decides."""
 
@@ -49,33 +37,33 @@ def json_answer(
     )
 
 
-def refusal_of(error: ContradaError) -> RefusedRequestError:
+def refusal_of(error: errors.ContradaError) -> errors.RefusedRequestError:
     """Returns the status, reason and headers by which an error is answered."""
-    if isinstance(error, RefusedRequestError):
+    if isinstance(error, errors.RefusedRequestError):
         return error
     text = _sendable(error)
-    if isinstance(error, ConnectionFailedError) and error.fault == NOT_PERMITTED:
+    if isinstance(error, errors.ConnectionFailedError) and error.fault == NOT_PERMITTED:
         reason = error.reason.removeprefix("the broker reports: ")
         asked = {"WWW-Authenticate": 'Bearer realm="contrada"'}
-        return RefusedRequestError(HTTPStatus.UNAUTHORIZED, reason, headers=asked)
-    if isinstance(error, LimitError) and error.limit in _BUSY:
+        return errors.RefusedRequestError(HTTPStatus.UNAUTHORIZED, reason, headers=asked)
+    if isinstance(error, errors.LimitError) and error.limit in _BUSY:
         later = {"Retry-After": "1"}
-        return RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, headers=later)
+        return errors.RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, headers=later)
     status = next(status for kind, status in _STATUSES if isinstance(error, kind))
-    return RefusedRequestError(status, text)
+    return errors.RefusedRequestError(status, text)
 
 
-def invalid(error: Exception) -> RefusedRequestError:
+def invalid(error: Exception) -> errors.RefusedRequestError:
     """Returns the refusal of a malformed request."""
-    return RefusedRequestError(HTTPStatus.BAD_REQUEST, _sendable(error))
+    return errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, _sendable(error))
 
 
 def _sendable(error: Exception) -> str:
     """Returns the message of an error as UTF-8 text: it may quote lone surrogates."""
-    return shortened(str(error).encode(errors="backslashreplace").decode())
+    return errors.shortened(str(error).encode(errors="backslashreplace").decode())
 
 
-def answer_of(error: ContradaError) -> Response:
+def answer_of(error: errors.ContradaError) -> Response:
     """Returns the answer to a request that failed."""
     refusal = refusal_of(error)
     content = {"error": refusal.reason, **refusal.details}
@@ -99,18 +87,18 @@ def token_of(request: HTTPConnection) -> str:
             found = (
                 "no token"
                 if scheme.lower() == "bearer"
-                else f"the scheme {shortened(scheme, 40)!r}"
+                else f"the scheme {errors.shortened(scheme, 40)!r}"
             )
-            raise RefusedRequestError(
+            raise errors.RefusedRequestError(
                 HTTPStatus.UNAUTHORIZED,
                 f"found {found}, expected Bearer NAME.SECRET",
                 headers={"WWW-Authenticate": 'Bearer realm="contrada"'},
             )
     if len(token) > TOKEN_CHARS_MAX:
-        raise LimitError("TOKEN_CHARS_MAX", TOKEN_CHARS_MAX, len(token))
+        raise errors.LimitError("TOKEN_CHARS_MAX", TOKEN_CHARS_MAX, len(token))
     if token and not _is_private(request):
         reason = "a token is taken over HTTPS, or from this machine only"
-        raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
+        raise errors.RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
     return token
 
 

@@ -25,17 +25,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from contrada import errors
 from contrada.delivery.durable_log import OnFull, Retention
-from contrada.errors import (
-    ContradaError,
-    DeliveryError,
-    InputError,
-    LimitError,
-    NotPermittedError,
-    RefusedRequestError,
-    ServiceClosedError,
-    shortened,
-)
 from contrada.integrations.feeds.fetcher import retry_after_s
 from contrada.integrations.http.cloudevents_http import binary_headers
 from contrada.integrations.http.event_translation import binary_event_of
@@ -94,8 +85,10 @@ class Pushes:
                 self._pushes[each.id] = self._create(
                     each, SubscriptionRequest.from_json(each.wanted).rule()
                 )
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, ContradaError) as error:
-            raise InputError(str(self._path), f"no subscriptions to sinks: {error}") from None
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, errors.ContradaError) as error:
+            raise errors.InputError(
+                str(self._path), f"no subscriptions to sinks: {error}"
+            ) from None
 
     def start(self) -> None:
         """Starts to serve all stored subscriptions."""
@@ -118,16 +111,18 @@ class Pushes:
         push = self._pushes.get(name)
         if push is None or push.owner != owner_of(token):
             # The same for the subscription of another user.
-            raise RefusedRequestError(HTTPStatus.NOT_FOUND, f"there is no subscription {name!r}")
+            raise errors.RefusedRequestError(
+                HTTPStatus.NOT_FOUND, f"there is no subscription {name!r}"
+            )
         return push
 
     async def begin(self, token: str, wanted: dict[str, Any], rule: Any) -> Push:
         """Adds a subscription; returns it when it is in force. Raises ContradaError."""
         limits = self._limits
         if sum(1 for _ in self.of(token)) >= limits.pushes_per_token_max:
-            raise LimitError("pushes_per_token_max", limits.pushes_per_token_max)
+            raise errors.LimitError("pushes_per_token_max", limits.pushes_per_token_max)
         if len(self._pushes) >= limits.pushes_max:
-            raise LimitError("pushes_max", limits.pushes_max)
+            raise errors.LimitError("pushes_max", limits.pushes_max)
         wanted.pop("id", None)
         push = self._create(StoredPush(secrets.token_hex(8), token, wanted), rule)
         self._pushes[push.id] = push
@@ -139,11 +134,11 @@ class Pushes:
             await self._stop(push)
             self._pushes.pop(push.id, None)
             if push.in_force.done() and push.in_force.exception() is None:
-                with contextlib.suppress(ContradaError):
+                with contextlib.suppress(errors.ContradaError):
                     await self._forget_log(push, token)
-            if isinstance(error, NotPermittedError) and push.durable in error.reason:
+            if isinstance(error, errors.NotPermittedError) and push.durable in error.reason:
                 reason = f"{error.reason}: for a sink it has to have its own name in `durable`"
-                raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason) from None
+                raise errors.RefusedRequestError(HTTPStatus.FORBIDDEN, reason) from None
             raise
         return push
 
@@ -166,7 +161,9 @@ class Pushes:
     async def _forget_log(self, push: Push, token: str) -> None:
         if self._is_durable:
             async with self._accesses.use(token, _PEER) as access:
-                with contextlib.suppress(DeliveryError):  # A client has ended it by its name.
+                with contextlib.suppress(
+                    errors.DeliveryError
+                ):  # A client has ended it by its name.
                     await access.service.unsubscribe(push.durable)
 
     def adopt(self, token: str) -> None:
@@ -177,7 +174,7 @@ class Pushes:
         if older:
             try:
                 self._keep()
-            except InputError as error:  # The next request with this token stores it again.
+            except errors.InputError as error:  # The next request with this token stores it again.
                 _LOG.error("%(reason)s", {"reason": error})
 
     def _keep(self) -> None:
@@ -195,7 +192,7 @@ class Pushes:
                 os.fsync(file.fileno())
             beside.replace(self._path)
         except OSError as error:
-            raise InputError(str(self._path), error.strerror or str(error)) from None
+            raise errors.InputError(str(self._path), error.strerror or str(error)) from None
 
     async def aclose(self) -> None:
         """Stops pushing; durable subscriptions keep the unpushed events for the next start."""
@@ -223,14 +220,14 @@ class Pushes:
                 if not push.in_force.done():
                     push.in_force.set_exception(error)
                     push.in_force.exception()  # Retrieved: nobody awaits that of a stored push.
-                is_fault = not isinstance(error, ContradaError)
+                is_fault = not isinstance(error, errors.ContradaError)
                 _LOG.log(
                     logging.ERROR if is_fault else logging.INFO,
                     "subscription %(subscription)s: %(reason)s",
                     {"subscription": push.id, "reason": error},
                     exc_info=error if is_fault else None,
                 )
-                reason = "a fault of this broker" if is_fault else shortened(str(error))
+                reason = "a fault of this broker" if is_fault else errors.shortened(str(error))
                 push.progress.enter("waiting", error=reason)
                 if getattr(error, "fault", "") == NOT_PERMITTED:
                     if self._ends_with_user(push):
@@ -251,7 +248,7 @@ class Pushes:
             self._keep()
             if self._is_durable:
                 self._users.end_durable(push.durable)
-        except ContradaError as error:
+        except errors.ContradaError as error:
             failed = {"subscription": push.id, "reason": error}
             _LOG.error("subscription %(subscription)s: %(reason)s", failed)
         return True
@@ -339,7 +336,7 @@ async def _fail_at_end(access: TokenService) -> None:
     lost the permission to read the event. Raises ServiceClosedError.
     """
     await wait_closed(access.service)
-    raise ServiceClosedError("the broker has ended the connection")
+    raise errors.ServiceClosedError("the broker has ended the connection")
 
 
 def _is_final(status: int) -> bool:

@@ -12,13 +12,7 @@ from typing import Any, Final
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from contrada.errors import (
-    ContradaError,
-    EncodingError,
-    InvalidValueError,
-    LimitError,
-    RefusedRequestError,
-)
+from contrada import errors
 from contrada.integrations.dialects.json_text import decode_json
 from contrada.integrations.http.cloudevents_http import notifications_of
 from contrada.integrations.http.event_ingest import publish
@@ -105,11 +99,11 @@ class Conversation:
             task.cancel()
         found = await asyncio.gather(*every, return_exceptions=True)
         for events in list(self._open.values()):
-            with suppress(ContradaError):  # The service may have ended them already.
+            with suppress(errors.ContradaError):  # The service may have ended them already.
                 await _close(events)
         for each in found:
             if isinstance(each, Exception) and not isinstance(
-                each, WebSocketDisconnect | TimeoutError | ContradaError
+                each, WebSocketDisconnect | TimeoutError | errors.ContradaError
             ):
                 raise each
 
@@ -124,10 +118,10 @@ class Conversation:
                     decoded = decode_json(received["bytes"] if text is None else text)
                     name = _id_of(decoded)
                     message: _ClientMessage = msgspec.convert(decoded, type=_ClientMessage)
-                except (EncodingError, UnicodeEncodeError, msgspec.ValidationError) as error:
+                except (errors.EncodingError, UnicodeEncodeError, msgspec.ValidationError) as error:
                     raise invalid(error) from None
                 answer = await self._execute(message)
-            except ContradaError as error:
+            except errors.ContradaError as error:
                 refusal = refusal_of(error)
                 answer = {
                     "type": "error",
@@ -152,7 +146,9 @@ class Conversation:
             case _WebSocketAcknowledge():
                 events = self._events_of(message.id)
                 if not hasattr(events, "acknowledge"):
-                    raise InvalidValueError(message.position, "this subscription is not durable")
+                    raise errors.InvalidValueError(
+                        message.position, "this subscription is not durable"
+                    )
                 await events.acknowledge(up_to=message.position)
                 done["position"] = message.position
         return done
@@ -160,12 +156,12 @@ class Conversation:
     async def _subscribe(self, message: _WebSocketSubscribe) -> None:
         most = self._limits.websocket_subscriptions_max
         if message.id in self._open:
-            raise InvalidValueError(message.id, "a subscription of this id is in force")
+            raise errors.InvalidValueError(message.id, "a subscription of this id is in force")
         if len(self._open) >= most:
-            raise LimitError("websocket_subscriptions_max", most)
+            raise errors.LimitError("websocket_subscriptions_max", most)
         if message.filter is None and message.durable is None:
             reason = "expected a filter, or the name of a durable subscription"
-            raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
+            raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
         subject = None
         if message.filter is not None:
             subject = await parse_request_filter(message.filter, message.dialect, self._limits)
@@ -194,7 +190,7 @@ class Conversation:
         try:
             return self._open[name]
         except KeyError:
-            raise InvalidValueError(name, "there is no subscription of this id") from None
+            raise errors.InvalidValueError(name, "there is no subscription of this id") from None
 
     async def _write(self, name: str, events: Any) -> None:
         """Sends the events of one subscription until it ends."""
@@ -211,7 +207,7 @@ class Conversation:
                     await self._send({"type": "dropped", "id": name, "dropped": new})
                 self._counts.delivered += 1
                 await self._send(event)
-        except ContradaError as error:
+        except errors.ContradaError as error:
             end["error"] = refusal_of(error).reason
         await self._send(end)
 
@@ -237,6 +233,8 @@ def _id_of(decoded: Any) -> str:
     if not isinstance(name, str):
         return ""
     if len(name) > WEBSOCKET_ID_CHARACTERS_MAX:
-        raise LimitError("WEBSOCKET_ID_CHARACTERS_MAX", WEBSOCKET_ID_CHARACTERS_MAX, len(name))
+        raise errors.LimitError(
+            "WEBSOCKET_ID_CHARACTERS_MAX", WEBSOCKET_ID_CHARACTERS_MAX, len(name)
+        )
     name.encode()
     return name

@@ -17,20 +17,8 @@ from typing import Final, TypeAlias
 
 from paho.mqtt.client import topic_matches_sub
 
-from contrada.errors import (
-    CannotPublishError,
-    ConnectionFailedError,
-    ContradaError,
-    ServiceClosedError,
-    StoreError,
-)
-from contrada.integrations.mqtt.mqtt_messages import (
-    QOS,
-    TOPIC,
-    TopicTemplate,
-    message_of,
-    notification_of,
-)
+from contrada import errors
+from contrada.integrations.mqtt import mqtt_messages as messages
 from contrada.integrations.mqtt.mqtt_session import MqttLimits, MqttSession, ReceivedMessage
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.syntax import parse_filter
@@ -39,7 +27,7 @@ from contrada.service.backoff import Backoff
 from contrada.service.clock import wall_clock_us
 from contrada.service.loop_guards import first_of
 
-_TEMPORARY: Final = (ConnectionFailedError, CannotPublishError, StoreError)
+_TEMPORARY: Final = (errors.ConnectionFailedError, errors.CannotPublishError, errors.StoreError)
 """Errors after which the publication is retried."""
 
 IN: Final = "from MQTT"
@@ -62,7 +50,7 @@ class MqttBridge:
         *,
         out: Filter | FilterSet | None = None,
         name: str,
-        topic: TopicTemplate,
+        topic: messages.TopicTemplate,
         retain: bool = False,
         filters: Sequence[str] = (),
         limits: MqttLimits = MqttLimits(),
@@ -73,7 +61,7 @@ class MqttBridge:
         """
         self._service = service
         self._session = session
-        self._out = None if out is None else out & parse_filter(f"{QOS} absent")
+        self._out = None if out is None else out & parse_filter(f"{messages.QOS} absent")
         self._name = name
         self._topic = topic
         self._retain = retain
@@ -119,8 +107,8 @@ class MqttBridge:
             self.counts[f"{IN}, not asked for"] += 1
             return None
         try:
-            return notification_of(message)
-        except ContradaError as error:
+            return messages.notification_of(message)
+        except errors.ContradaError as error:
             self._count_refusal(IN, message.topic, error)
             return None
 
@@ -136,12 +124,12 @@ class MqttBridge:
                 _LOG.warning("messages from MQTT wait: %(reason)s", {"reason": error})
                 done = getattr(error, "published", None) or 0
                 await asyncio.sleep(backoff.next_s())
-            except ServiceClosedError:
+            except errors.ServiceClosedError:
                 raise
-            except ContradaError as error:
+            except errors.ContradaError as error:
                 done = getattr(error, "published", None) or 0
                 if at_once == 1 and not done:
-                    self._count_refusal(IN, str(notifications.pop(0)[TOPIC]), error)
+                    self._count_refusal(IN, str(notifications.pop(0)[messages.TOPIC]), error)
                 at_once = 1  # One by one, so that the error belongs to one message.
             self.counts[IN] += done
             notifications = notifications[done:]
@@ -157,8 +145,10 @@ class MqttBridge:
     def _send(self, notification: Notification) -> "asyncio.Future[None]":
         now_us = wall_clock_us()
         try:
-            message = message_of(notification, self._topic, retain=self._retain, now_us=now_us)
-        except ContradaError as error:
+            message = messages.message_of(
+                notification, self._topic, retain=self._retain, now_us=now_us
+            )
+        except errors.ContradaError as error:
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             failed.set_exception(error)
             return failed
@@ -176,13 +166,13 @@ class MqttBridge:
                 try:
                     await future
                     self.counts[OUT] += 1
-                except ConnectionFailedError:
+                except errors.ConnectionFailedError:
                     raise
-                except ContradaError as error:
+                except errors.ContradaError as error:
                     self._count_refusal(OUT, str(position), error)
             await events.acknowledge(*(position for position, _ in due))
 
-    def _count_refusal(self, direction: str, name: str, error: ContradaError) -> None:
+    def _count_refusal(self, direction: str, name: str, error: errors.ContradaError) -> None:
         self.counts[f"{direction}, refused"] += 1
         fields = {"way": direction, "kind": name, "reason": error}
         _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)

@@ -40,24 +40,10 @@ from contrada.model import Notification, ValueSet
 from contrada.model.algebra.sets import eq
 from contrada.model.algebra.value_set import EVERYTHING, NOTHING, PRESENT
 from contrada.model.domains import line
+from contrada.model.domains import values as domains
 from contrada.model.domains.line import HalfOpen
-from contrada.model.domains.values import (
-    ABSENT_KEY,
-    BOOL,
-    NAN_KEY,
-    NUMBER,
-    TEXT,
-    TIME,
-    check_user_name,
-)
 from contrada.routing.router_messages import Offer
-from contrada.service.query.source_description import (
-    FRESH_S,
-    Fresh,
-    described,
-    description_of_columns,
-    within,
-)
+from contrada.service.query import source_description as descriptions
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.subjects import Offered
 
@@ -93,16 +79,16 @@ class FileSource:
         *,
         zone: str | None = None,
         description: Offered | None = None,
-        fresh_s: float = FRESH_S,
+        fresh_s: float = descriptions.FRESH_S,
     ) -> None:
         self._patterns = [paths] if isinstance(paths, str | Path) else list(paths)
         if format is not None and format not in get_args(FileFormat):
             raise ServiceError(f"format = {format!r}: expected parquet, csv or json")
         self._format = format
-        self._names = None if columns is None else tuple(map(check_user_name, columns))
+        self._names = None if columns is None else tuple(map(domains.check_user_name, columns))
         self._zone = zone_of(zone)
         self.fresh_s = fresh_s
-        self._description = Fresh(self._described, description, fresh_s)
+        self._description = descriptions.Fresh(self._described, description, fresh_s)
 
     @property
     def place(self) -> str:
@@ -129,14 +115,16 @@ class FileSource:
         with errors_at(self.place, _is_of_files):
             paths, kind = self._paths()
             if kind == "json":
-                return described(self._objects(paths))
+                return descriptions.described(self._objects(paths))
             found = _dataset(paths, kind)
             names = self._columns(found.schema)
             if kind == "csv":
-                return described(self._items(found, names, None))
+                return descriptions.described(self._items(found, names, None))
             types = {name: found.schema.field(name).type for name in names}
             has_objects = any(map(_has_objects, types.values()))
-            return description_of_columns(_held(found, types, self._zone), is_whole=not has_objects)
+            return descriptions.description_of_columns(
+                _held(found, types, self._zone), is_whole=not has_objects
+            )
 
     def _items(self, found: Any, names: Sequence[str], kept: Any) -> Iterator[Notification]:
         """Yields the rows that a condition accepts."""
@@ -173,7 +161,7 @@ class FileSource:
         """Returns the columns that are attributes. Raises InputError unless each is there once."""
         names = list(schema.names) if self._names is None else list(self._names)
         for name in names:
-            check_user_name(name)
+            domains.check_user_name(name)
             if schema.get_field_index(name) < 0:
                 reason = f"there is no column {name!r} once; there are {', '.join(schema.names)}"
                 raise InputError(self.place, reason)
@@ -299,7 +287,7 @@ def _side(name: str, values: ValueSet, columns: Mapping[str, SqlColumn]) -> Any:
     if present.text is None and present != PRESENT:
         found = _present(field, column.type, present)
         there = there if found is None else found
-    return there | field.is_null() if values.holds(ABSENT_KEY) else there
+    return there | field.is_null() if values.holds(domains.ABSENT_KEY) else there
 
 
 def _present(field: Any, kind: Any, values: ValueSet) -> Any:
@@ -307,17 +295,17 @@ def _present(field: Any, kind: Any, values: ValueSet) -> Any:
     arrow = _arrow()
     types = arrow.types
     if types.is_boolean(kind):
-        found = [field == truth for truth in (False, True) if values.holds((BOOL, truth))]
+        found = [field == truth for truth in (False, True) if values.holds((domains.BOOL, truth))]
     elif types.is_signed_integer(kind):
-        found = list(_integers(field, kind, _bounds(values, NUMBER)))
+        found = list(_integers(field, kind, _bounds(values, domains.NUMBER)))
     elif types.is_timestamp(kind) and kind.tz is not None:
-        found = list(_integers(field, kind, _bounds(values, TIME), *_UNITS[kind.unit]))
+        found = list(_integers(field, kind, _bounds(values, domains.TIME), *_UNITS[kind.unit]))
     elif types.is_float64(kind):
-        found = [_doubles(field, *bounds) for bounds in _bounds(values, NUMBER)]
-        if values.holds(NAN_KEY):
+        found = [_doubles(field, *bounds) for bounds in _bounds(values, domains.NUMBER)]
+        if values.holds(domains.NAN_KEY):
             found.append(field.is_nan())
     elif types.is_string(kind) or types.is_large_string(kind):
-        texts = (_texts(field, piece) for piece in _pieces(values, TEXT))
+        texts = (_texts(field, piece) for piece in _pieces(values, domains.TEXT))
         found = [each for each in texts if each is not None]
     else:
         return None
@@ -330,7 +318,7 @@ _UNITS: Final = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_0
 
 def _pieces(values: ValueSet, tag: int) -> list[HalfOpen]:
     """Returns the intervals of a domain, without NaN."""
-    domain = line.difference(line.domain(tag), line.point(NAN_KEY))
+    domain = line.difference(line.domain(tag), line.point(domains.NAN_KEY))
     return list(line.pieces(line.intersection(values.line, domain)))
 
 
@@ -429,5 +417,5 @@ def _of_group(column: Any, kind: Any, zone: Any) -> ValueSet:
         return EVERYTHING
     if low[0] != high[0] or high < low:
         return EVERYTHING
-    values = within(low, high)
+    values = descriptions.within(low, high)
     return values | eq(math.nan) if types.is_floating(kind) else values

@@ -10,13 +10,7 @@ from typing import Any, Final
 import psycopg
 
 from contrada.integrations.dialects.sql.sql_writer import Clause, quote
-from contrada.integrations.sources.source_pushdown import (
-    TABLE_BATCH_ROWS,
-    Pushed,
-    SqlColumn,
-    place_of,
-    pushed_to_postgres,
-)
+from contrada.integrations.sources import source_pushdown as pushdown
 from contrada.integrations.sources.source_rows import key_in
 from contrada.model import ValueSet
 from contrada.model.algebra.value_set import EVERYTHING, NOTHING, of_keys
@@ -45,7 +39,7 @@ class PostgresTables:
 
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
         self.connection = connection
-        self.pushed: Pushed = pushed_to_postgres
+        self.pushed: pushdown.Pushed = pushdown.pushed_to_postgres
         if connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             connection.autocommit = False
             connection.read_only = True
@@ -56,35 +50,35 @@ class PostgresTables:
         """Opens a database by its libpq URL."""
         return cls(psycopg.connect(url, connect_timeout=_CONNECT_WAIT_S, client_encoding="utf8"))
 
-    def columns(self, table: Sequence[str]) -> list[SqlColumn]:
+    def columns(self, table: Sequence[str]) -> list[pushdown.SqlColumn]:
         """See `Database`. The order of texts in other encodings than UTF-8 is unknown."""
         encoding = self.connection.info.parameter_status("server_encoding")
         unknown = frozenset() if encoding == "UTF8" else _TEXTS
-        rows = self._asked(_CATALOG, (place_of(table),))
+        rows = self._asked(_CATALOG, (pushdown.place_of(table),))
         return [
-            SqlColumn(name, "" if kind in unknown else kind, has_objects=kind in _OBJECTS)
+            pushdown.SqlColumn(name, "" if kind in unknown else kind, has_objects=kind in _OBJECTS)
             for name, kind in rows
         ]
 
     def rows(
-        self, table: Sequence[str], columns: Sequence[SqlColumn], where: Clause
+        self, table: Sequence[str], columns: Sequence[pushdown.SqlColumn], where: Clause
     ) -> Iterator[Sequence[Any]]:
         """See `Database`. A server-side cursor holds the remaining rows."""
         names = ", ".join(quote(each.name) for each in columns)
-        text = f"SELECT {names} FROM {place_of(table)} WHERE {where.text}"
+        text = f"SELECT {names} FROM {pushdown.place_of(table)} WHERE {where.text}"
         row_factory = psycopg.rows.tuple_row
         with self.connection.cursor(name="contrada", row_factory=row_factory) as cursor:
-            cursor.itersize = TABLE_BATCH_ROWS
+            cursor.itersize = pushdown.TABLE_BATCH_ROWS
             yield from cursor.execute(_with_places(text), where.parameters)
 
-    def described(self, table: Sequence[str], column: SqlColumn, zone: Any) -> ValueSet:
+    def described(self, table: Sequence[str], column: pushdown.SqlColumn, zone: Any) -> ValueSet:
         """Returns the values of a column if they are few, else their range; everything for types
         without a known order.
         """
         if column.type not in _COUNTED:
             return EVERYTHING
         name = quote(column.name) + (' COLLATE "C"' if column.type in _TEXTS else "")
-        there = f"FROM {place_of(table)} WHERE {quote(column.name)} IS NOT NULL"
+        there = f"FROM {pushdown.place_of(table)} WHERE {quote(column.name)} IS NOT NULL"
         query = f"SELECT DISTINCT {name} {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
         found = self._asked(_with_places(query), ())
         if len(found) <= DESCRIBED_VALUES_MAX:

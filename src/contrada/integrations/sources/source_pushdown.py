@@ -32,29 +32,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from contrada.integrations.dialects.sql.sql_writer import (
-    FALSE,
-    TRUE,
-    Clause,
-    ColumnKind,
-    all_of,
-    any_of,
-    quote,
-    where,
-)
+from contrada.integrations.dialects.sql import sql_writer as sql
+from contrada.integrations.dialects.sql.sql_writer import FALSE, TRUE, Clause, quote
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra.value_set import PRESENT, of_cuts
 from contrada.model.domains import line
-from contrada.model.domains.values import (
-    ABSENT_KEY,
-    BOOL,
-    NAN_KEY,
-    NUMBER,
-    TEXT,
-    TIME,
-    datetime_of,
-    is_system_name,
-)
+from contrada.model.domains import values as domains
 from contrada.service.query.source_query import SourceQuery
 
 TABLE_BATCH_ROWS: Final = 1_000
@@ -89,10 +72,10 @@ Pushed: TypeAlias = Callable[[SqlColumn, ValueSet], Clause]
 def condition(question: SourceQuery, columns: Mapping[str, SqlColumn], pushed: Pushed) -> Clause:
     """Returns the condition on rows, with `?` for each parameter."""
     found = [
-        all_of([_side(n, v, columns, pushed) for n, v in each.sets.items()])
+        sql.all_of([_side(n, v, columns, pushed) for n, v in each.sets.items()])
         for each in question.filters
     ]
-    whole = any_of(found)
+    whole = sql.any_of(found)
     if len(whole.text) > PUSHED_CHARACTERS_MAX or len(whole.parameters) > PUSHED_VALUES_MAX:
         return TRUE
     return whole
@@ -111,19 +94,19 @@ def _side(name: str, values: ValueSet, columns: Mapping[str, SqlColumn], pushed:
         there = pushed(column, of_cuts(line.union(present.line, line.ALL_TEXT)))
     else:
         there = pushed(column, present)
-    if not values.holds(ABSENT_KEY):
+    if not values.holds(domains.ABSENT_KEY):
         return there
-    return TRUE if there == TRUE else any_of([Clause(f"{quote(name)} IS NULL"), there])
+    return TRUE if there == TRUE else sql.any_of([Clause(f"{quote(name)} IS NULL"), there])
 
 
 def column_of(name: str, values: ValueSet, columns: Mapping[str, SqlColumn]) -> SqlColumn | bool:
     """Returns the column for the condition on an attribute; without one, whether rows may match."""
-    if is_system_name(name):
+    if domains.is_system_name(name):
         return True
     column = columns.get(name)
     if column is not None:
         return column.has_objects or not column.is_typed or column
-    return values.holds(ABSENT_KEY) or any(
+    return values.holds(domains.ABSENT_KEY) or any(
         each.has_objects and name.startswith(f"{each.name}.") for each in columns.values()
     )
 
@@ -165,10 +148,10 @@ def pushed_to_sqlite(column: SqlColumn, values: ValueSet) -> Clause:
     affinity, name = affinity_of(column.type), quote(column.name)
     parts = []
     if affinity != "TEXT":
-        parts.append(_of_kind(column.name, values, NUMBER, sqlite=True))
+        parts.append(_of_kind(column.name, values, domains.NUMBER, sqlite=True))
     if is_boolean(column.type):
-        parts.append(_of_kind(column.name, values, BOOL, sqlite=True))
-    texts = _domain(values, TEXT)
+        parts.append(_of_kind(column.name, values, domains.BOOL, sqlite=True))
+    texts = _domain(values, domains.TEXT)
     if not texts.is_empty:
         found = _texts(column.name, texts, collation="BINARY", sqlite=True)
         if affinity not in ("TEXT", "BLOB") and any(
@@ -176,16 +159,16 @@ def pushed_to_sqlite(column: SqlColumn, values: ValueSet) -> Clause:
         ):
             found = Clause(f"{name} >= ''")  # It would be compared as the number.
         parts += [found, Clause(f"{name} >= x''")]
-    return any_of(parts)
+    return sql.any_of(parts)
 
 
 # --- PostgreSQL -------------------------------------------------------------------------------
 
 _POSTGRES: Final[Mapping[str, int]] = {
-    "bool": BOOL,
-    **dict.fromkeys(("int2", "int4", "int8", "float8"), NUMBER),
-    **dict.fromkeys(("text", "varchar"), TEXT),
-    "timestamptz": TIME,
+    "bool": domains.BOOL,
+    **dict.fromkeys(("int2", "int4", "int8", "float8"), domains.NUMBER),
+    **dict.fromkeys(("text", "varchar"), domains.TEXT),
+    "timestamptz": domains.TIME,
 }
 
 
@@ -195,20 +178,20 @@ def pushed_to_postgres(column: SqlColumn, values: ValueSet) -> Clause:
     name, any_value = quote(column.name), Clause(f"{quote(column.name)} IS NOT NULL")
     if tag is None:
         return any_value
-    if tag == TEXT:
-        found = _texts(column.name, _domain(values, TEXT), collation="C", sqlite=False)
+    if tag == domains.TEXT:
+        found = _texts(column.name, _domain(values, domains.TEXT), collation="C", sqlite=False)
         return any_value if any("\0" in str(each) for each in found.parameters) else found
     found = _of_kind(column.name, values, tag, sqlite=False)
-    if tag == TIME:
-        return Clause(found.text, tuple(map(datetime_of, found.parameters)))  # type: ignore[arg-type]
-    if tag != NUMBER:
+    if tag == domains.TIME:
+        return Clause(found.text, tuple(map(domains.datetime_of, found.parameters)))  # type: ignore[arg-type]
+    if tag != domains.NUMBER:
         return found
     parameters = [_number(each, column.type) for each in found.parameters]
     if None in parameters:
         return any_value
     found = Clause(found.text, tuple(parameters))  # type: ignore[arg-type]
-    if column.type == "float8" and values.holds(NAN_KEY):
-        return any_of([found, Clause(f"{name} = 'NaN'")])
+    if column.type == "float8" and values.holds(domains.NAN_KEY):
+        return sql.any_of([found, Clause(f"{name} = 'NaN'")])
     return found
 
 
@@ -230,8 +213,12 @@ def _domain(values: ValueSet, tag: int) -> ValueSet:
     return values & of_cuts(line.domain(tag))
 
 
-_KINDS: Final[Mapping[int, ColumnKind]] = dict(
-    zip((BOOL, NUMBER, TEXT, TIME), ("boolean", "number", "text", "time"), strict=True)
+_KINDS: Final[Mapping[int, sql.ColumnKind]] = dict(
+    zip(
+        (domains.BOOL, domains.NUMBER, domains.TEXT, domains.TIME),
+        ("boolean", "number", "text", "time"),
+        strict=True,
+    )
 )
 
 
@@ -240,7 +227,9 @@ def _of_kind(name: str, values: ValueSet, tag: int, *, sqlite: bool, collation: 
     inside = _domain(values, tag)
     if inside.is_empty:
         return FALSE
-    return where(Filter({name: inside}), {name: _KINDS[tag]}, sqlite=sqlite, collation=collation)
+    return sql.where(
+        Filter({name: inside}), {name: _KINDS[tag]}, sqlite=sqlite, collation=collation
+    )
 
 
 def _texts(name: str, texts: ValueSet, *, collation: str, sqlite: bool) -> Clause:
@@ -250,4 +239,4 @@ def _texts(name: str, texts: ValueSet, *, collation: str, sqlite: bool) -> Claus
     cuts = texts.line
     if all(line.single(cuts[at : at + 2]) for at in range(0, len(cuts), 2)):
         collation = ""
-    return _of_kind(name, texts, TEXT, sqlite=sqlite, collation=collation)
+    return _of_kind(name, texts, domains.TEXT, sqlite=sqlite, collation=collation)

@@ -17,15 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from contrada.errors import InputError, MissingRequirementError, ServiceError
 from contrada.integrations.dialects.sql.sql_writer import Clause, quote
-from contrada.integrations.sources.source_pushdown import (
-    TABLE_BATCH_ROWS,
-    Pushed,
-    SqlColumn,
-    condition,
-    is_boolean,
-    place_of,
-    pushed_to_sqlite,
-)
+from contrada.integrations.sources import source_pushdown as pushdown
 from contrada.integrations.sources.source_rows import errors_at, items_of, zone_of
 from contrada.model import Notification, ValueSet
 from contrada.model.algebra.value_set import NOTHING, of_keys
@@ -62,7 +54,7 @@ class SqliteTables:
         if not connection.in_transaction:
             connection.execute("BEGIN")
         self.connection = connection
-        self.pushed: Pushed = pushed_to_sqlite
+        self.pushed: pushdown.Pushed = pushdown.pushed_to_sqlite
 
     @classmethod
     def of_file(cls, path: str | Path) -> "SqliteTables":
@@ -70,7 +62,7 @@ class SqliteTables:
         uri = f"{Path(path).absolute().as_uri()}?mode=ro"
         return cls(sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None))
 
-    def columns(self, table: Sequence[str]) -> list[SqlColumn]:
+    def columns(self, table: Sequence[str]) -> list[pushdown.SqlColumn]:
         """See `Database`. Hidden columns of a virtual table are omitted."""
         query = "SELECT name, type FROM pragma_table_xinfo(?1, ?2) WHERE hidden <> 1 ORDER BY cid"
         schema = table[-2] if len(table) > 1 else None
@@ -78,24 +70,24 @@ class SqliteTables:
         kinds = self.connection.execute(_KINDS_OF_TABLES, place)
         is_typed = all(kind == "table" for (kind,) in kinds)
         rows = self.connection.execute(query, place)
-        return [SqlColumn(_named(name), kind, is_typed=is_typed) for name, kind in rows]
+        return [pushdown.SqlColumn(_named(name), kind, is_typed=is_typed) for name, kind in rows]
 
     def rows(
-        self, table: Sequence[str], columns: Sequence[SqlColumn], where: Clause
+        self, table: Sequence[str], columns: Sequence[pushdown.SqlColumn], where: Clause
     ) -> Iterator[Sequence[Any]]:
         """See `Database`."""
-        truths = [at for at, each in enumerate(columns) if is_boolean(each.type)]
+        truths = [at for at, each in enumerate(columns) if pushdown.is_boolean(each.type)]
         names = ", ".join(quote(each.name) for each in columns)
-        text = f"SELECT {names} FROM {place_of(table)} WHERE {where.text}"
+        text = f"SELECT {names} FROM {pushdown.place_of(table)} WHERE {where.text}"
         cursor = self.connection.execute(text, where.parameters)
-        while batch := cursor.fetchmany(TABLE_BATCH_ROWS):
+        while batch := cursor.fetchmany(pushdown.TABLE_BATCH_ROWS):
             if truths:
                 batch = [_with_truths(row, truths) for row in batch]
             yield from batch
 
-    def described(self, table: Sequence[str], column: SqlColumn, _: object) -> ValueSet:
+    def described(self, table: Sequence[str], column: pushdown.SqlColumn, _: object) -> ValueSet:
         """Returns the values of a column if they are few, else the range of each type."""
-        name, place = quote(column.name), place_of(table)
+        name, place = quote(column.name), pushdown.place_of(table)
         there = f"FROM {place} WHERE {name} IS NOT NULL"
         query = f"SELECT DISTINCT {name} COLLATE BINARY {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
         values = self.connection.execute(query).fetchall()
@@ -107,9 +99,9 @@ class SqliteTables:
         sets = [within(key_of(low), key_of(high)) for low, high in found]
         return self._with_truths_of(column, reduce(ValueSet.__or__, sets, NOTHING))
 
-    def _with_truths_of(self, column: SqlColumn, values: ValueSet) -> ValueSet:
+    def _with_truths_of(self, column: pushdown.SqlColumn, values: ValueSet) -> ValueSet:
         """Adds truth values, if the numbers for them may occur."""
-        if not is_boolean(column.type):
+        if not pushdown.is_boolean(column.type):
             return values
         found = [truth for number, truth in _TRUTHS.items() if values.holds((NUMBER, number))]
         return values | of_keys([(BOOL, truth) for truth in found])
@@ -138,17 +130,17 @@ class Database(Protocol):
     """A connection to a database of some kind."""
 
     connection: Any
-    pushed: Pushed
+    pushed: pushdown.Pushed
 
-    def columns(self, table: Sequence[str]) -> list[SqlColumn]:
+    def columns(self, table: Sequence[str]) -> list[pushdown.SqlColumn]:
         """Returns the columns of a table; an empty list if there is no such table."""
 
     def rows(
-        self, table: Sequence[str], columns: Sequence[SqlColumn], where: Clause
+        self, table: Sequence[str], columns: Sequence[pushdown.SqlColumn], where: Clause
     ) -> Iterator[Sequence[Any]]:
         """Yields the rows for which a condition holds, in batches."""
 
-    def described(self, table: Sequence[str], column: SqlColumn, zone: Any) -> ValueSet:
+    def described(self, table: Sequence[str], column: pushdown.SqlColumn, zone: Any) -> ValueSet:
         """Returns the values of a column."""
 
 
@@ -198,7 +190,9 @@ class TableSource:
         """See `DataSource`. Cost: a connection, and some microseconds for each accepted row."""
         with self._opened() as database:
             columns = self._columns(database)
-            where = condition(question, {each.name: each for each in columns}, database.pushed)
+            where = pushdown.condition(
+                question, {each.name: each for each in columns}, database.pushed
+            )
             rows = database.rows(self._table, columns, where)
             names = [each.name for each in columns]
             items = items_of(self.place, names, rows, self._zone)
@@ -225,7 +219,7 @@ class TableSource:
             with closing(database.connection):
                 yield database
 
-    def _columns(self, database: Database) -> list[SqlColumn]:
+    def _columns(self, database: Database) -> list[pushdown.SqlColumn]:
         """Returns the columns that are attributes. Raises InputError for a missing one."""
         there = {each.name: each for each in database.columns(self._table)}
         if not there:
