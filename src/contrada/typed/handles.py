@@ -47,13 +47,12 @@ from contrada.service import (
     SubscriptionStatistics,
 )
 from contrada.service.callbacks import HandlerCalls, called, checked_concurrency
+from contrada.service.subjects import Handler, OnError
 from contrada.service.sync import SyncService
 from contrada.typed.obvent_type import type_of
 from contrada.typed.qos import NOTHING, Qos
 
 T = TypeVar("T")
-
-Handler = Callable[[T], Awaitable[object] | object]
 
 _LOG: Final = logging.getLogger("contrada.service")
 
@@ -123,7 +122,7 @@ class Handle(Generic[T]):
         where: Subscribable | Predicate[T] | None = None,
         *,
         threads: ThreadPolicy | None = None,
-        on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
+        on_error: OnError[T] | None = None,
     ) -> None:
         """Raises ServiceError for a policy that loses the type's order, and a blocking service."""
         given: object = service

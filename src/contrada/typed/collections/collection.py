@@ -22,11 +22,8 @@ from contrada.errors import ServiceError
 from contrada.model import Envelope, Filter
 from contrada.service import DurableOptions, Interest, Predicate, Service, Subscribable
 from contrada.service.async_resource import AsyncResource
-from contrada.typed.collections.collection_handles import (
-    CollectionMembership,
-    ElementHandle,
-    OnError,
-)
+from contrada.service.subjects import OnError
+from contrada.typed.collections.collection_handles import CollectionMembership, ElementHandle
 from contrada.typed.collections.collection_space import (
     Arrival,
     CollectionSpace,

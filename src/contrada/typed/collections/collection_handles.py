@@ -5,18 +5,17 @@ Source: EPFL 2503 §4.3.1, §4.7.2.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from contrada.delivery.durable_log import Retention
 from contrada.errors import CannotSubscribeError
 from contrada.service import DurableOptions, Interest, Service
+from contrada.service.subjects import OnError
 from contrada.typed.collections.collection_space import Arrival, ElementRule
 from contrada.typed.collections.element_reader import CollectionLimits, ElementReader, Readable
 from contrada.typed.handles import Handle, ThreadPolicy
 
 T = TypeVar("T")
-
-OnError: TypeAlias = Callable[[Exception, T], Awaitable[object] | object]
 
 
 @dataclass(slots=True, eq=False)
