@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # An embedded service needs none of these.
 
     from contrada.delivery.store import Store
     from contrada.limits import Limits
-    from contrada.net.broker.network_settings import NetworkOptions
+    from contrada.net.broker.neighbours import NetworkOptions
     from contrada.service.security.signatures import Signer
     from contrada.service.sync import SyncService
 
@@ -80,7 +80,7 @@ def connect(
         return TcpService(address, options=ConnectOptions(tls, token), **again, **own)
     if network:
         from contrada.net.broker.embedded_broker import EmbeddedBroker
-        from contrada.net.broker.network_settings import membership_of
+        from contrada.net.broker.neighbours import membership_of
 
         membership = replace(membership_of(network), token=token)
         if limits is not None:
@@ -100,7 +100,7 @@ def _check(
 ) -> None:
     """Refuses unknown options, and those of another kind of service. Raises ServiceError."""
     if network:
-        from contrada.net.broker.network_settings import NetworkOptions
+        from contrada.net.broker.neighbours import NetworkOptions
 
         own = (name for name in signature(connect).parameters if name != "network")
         check_options("connect", network, (*own, *NetworkOptions.__annotations__))

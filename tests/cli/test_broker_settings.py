@@ -15,8 +15,7 @@ from contrada.cli.broker_settings import (
     settings_of_network,
 )
 from contrada.errors import ContradaError, InputError, ServiceError
-from contrada.net.broker.neighbours import Membership, WantedLink
-from contrada.net.broker.network_settings import LinkSettings
+from contrada.net.broker.neighbours import LinkSettings, Membership, WantedLink
 from contrada.net.wire.address import Address
 from contrada.routing.router_messages import Role
 

@@ -15,8 +15,7 @@ from contrada.model import Filter, FilterSet, Pattern, from_msgpack, to_msgpack
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.client.reconnection import Reconnection
-from contrada.net.client.subscription_export import read_subscriptions
-from contrada.net.client.tcp_service import TcpService
+from contrada.net.client.tcp_service import TcpService, read_subscriptions
 from contrada.net.wire.frames import FrameReader, InspectReply, InspectRequest, encode
 from contrada.net.wire.inspection import FilterPage, HeldFilters, Inspection, Position
 from tests.asynchronous import on_loop

@@ -12,7 +12,7 @@ from contrada.errors import EncodingError
 from contrada.model import Envelope, Filter, Notification, Pattern
 from contrada.model.codec import to_msgpack
 from contrada.model.domains.values import TEXT
-from contrada.patterns.array_runs import FORCED, ArrayRuns
+from contrada.patterns.array_runs import FORCED, ArrayRuns, StepIndex, group_name, packed_order
 from contrada.patterns.pattern_engine import DUPLICATE, LATE
 from contrada.patterns.pattern_matcher import PatternMatcher
 from contrada.patterns.runs import (
@@ -23,7 +23,6 @@ from contrada.patterns.runs import (
     PatternLimits,
     RunBudget,
 )
-from contrada.patterns.step_index import StepIndex, group_name, packed_order
 
 FILTERS: Final = tuple(
     map(

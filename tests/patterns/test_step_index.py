@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from contrada.model import Envelope, Notification, Pattern
 from contrada.model.codec import to_msgpack
+from contrada.patterns.array_runs import StepIndex, group_name, packed_order
 from contrada.patterns.reorder_buffer import order_of
 from contrada.patterns.runs import COMBINATIONS, DEFAULT_LIMITS, TOO_LARGE, PatternLimits, RunBudget
-from contrada.patterns.step_index import StepIndex, group_name, packed_order
 from tests.patterns import streams
 
 

@@ -8,8 +8,7 @@ from contrada.model import Envelope, Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.pattern_engine import LATE
 from contrada.routing.assembly.assembler import Assembler
-from contrada.routing.assembly.held_patterns import AHEAD, CLOCK_AHEAD_MAX_US
-from contrada.routing.assembly.source_map import SourceMap
+from contrada.routing.assembly.held_patterns import AHEAD, CLOCK_AHEAD_MAX_US, SourceMap
 from contrada.routing.assembly.split_pattern import Action, SubscribeSegment, UnsubscribeSegment
 from contrada.routing.delegation import AcceptPattern, HandBack, HandOver, ReportMatches
 from contrada.routing.links.topology import Topology

@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from contrada.routing.links.shared_tree import SharedTree, rank_of, tree_of
+from contrada.routing.links.shortest_paths import SharedTree, rank_of, tree_of
 
 Links = dict[tuple[str, str], int]
 

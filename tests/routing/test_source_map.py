@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.model import Advertisement, Filter
-from contrada.routing.assembly.source_map import SourceMap
+from contrada.routing.assembly.held_patterns import SourceMap
 from contrada.routing.links.topology import Topology
 from contrada.routing.router_messages import (
     Adjacency,

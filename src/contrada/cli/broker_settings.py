@@ -23,7 +23,7 @@ from msgspec import Meta, Struct, field, structs
 
 from contrada.errors import AddressError, ContradaError, InputError, ServiceError
 from contrada.limits import Limits, read_limits
-from contrada.net.broker.network_settings import LinkSettings, NetworkSettings
+from contrada.net.broker.neighbours import LinkSettings, NetworkSettings
 from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loopback, parse_address
 from contrada.net.wire.tls import Tls
 from contrada.service.settings import checked, read_toml

@@ -76,8 +76,6 @@ class Assembly:
         """The time below which everything is assembled."""
         return self.waiting.watermark_us
 
-    # --- taking in ----------------------------------------------------------------------------
-
     def is_late(self, time_us: int) -> bool:
         """Whether the watermark has passed a time."""
         return self.waiting.is_late(time_us)
@@ -101,8 +99,6 @@ class Assembly:
         self.waiting.raise_watermark(watermark_us)
         self.hold_pieces(0, pieces)
 
-    # --- stepping the runs ----------------------------------------------------------------------
-
     def advance(
         self, watermark_us: int, *, has_all_starts: bool = True
     ) -> list[tuple[tuple[Value, ...], Run]]:
@@ -124,8 +120,6 @@ class Assembly:
         elif self.pattern.within_us is not None:
             runs.forget_ends(waiting.watermark_us - self.pattern.within_us)
         return matches
-
-    # --- handing over -------------------------------------------------------------------------
 
     def take_out(self, first: int, end: int) -> tuple[Piece, ...]:
         """Removes and returns the state of places from `first` to `end`, counted from `first`."""

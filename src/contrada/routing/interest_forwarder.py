@@ -77,14 +77,16 @@ class InterestForwarder:
     ) -> None:
         self.floods = strategy is Strategy.FLOODING
         self.uses_advertisements = strategy is Strategy.ADVERTISEMENTS
+        covers = [FilterCoveringIndex(index), OfferCoveringIndex(index), OfferCoveringIndex(index)]
+        filters, offers, descriptions = covers if covering else (None, None, None)
         self.subscriptions: InterestTable[Filter] = InterestTable(
-            index(), FilterCoveringIndex(index) if covering else None, limits
+            index(), filters, Reason.UNKNOWN_SUBSCRIPTION, limits
         )
         self.offers: InterestTable[Offer] = InterestTable(
-            index(), OfferCoveringIndex(index) if covering else None, limits
+            index(), offers, Reason.UNKNOWN_ADVERTISEMENT, limits
         )
         self.descriptions: InterestTable[Offer] = InterestTable(
-            index(), OfferCoveringIndex(index) if covering else None, limits
+            index(), descriptions, Reason.UNKNOWN_SOURCE, limits
         )
         self.tables: tuple[InterestTable[Any], ...] = (
             self.subscriptions,
@@ -115,10 +117,7 @@ class InterestForwarder:
 
     def unsubscribe(self, party: Party, identity: str) -> list[messages.Effect]:
         """Withdraws a subscription. Raises RefusedError."""
-        nodes = self.subscriptions.withdraw(party, identity)
-        if nodes is None:
-            raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
-        return self._route_filters(nodes)
+        return self._route_filters(self.subscriptions.withdraw(party, identity))
 
     def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[messages.Effect]:
         """Forwards new filters, then withdraws those no longer needed."""
@@ -166,8 +165,6 @@ class InterestForwarder:
     def unadvertise(self, party: Party, identity: str) -> list[messages.Effect]:
         """Withdraws an advertisement. Raises RefusedError."""
         nodes = self.offers.withdraw(party, identity)
-        if nodes is None:
-            raise RefusedError(Reason.UNKNOWN_ADVERTISEMENT)
         return self._route_offers(nodes) + self._reroute_filters(party, nodes)
 
     def _route_offers(self, nodes: Iterable[Node[Offer]]) -> list[messages.Effect]:
@@ -176,11 +173,9 @@ class InterestForwarder:
             nodes = list(nodes)
             self.changed_offers += nodes
         next_hops = self._topology.next_hops_of_offers
+        is_forwarded = self.uses_advertisements
         changes = self.offers.update(
-            {
-                node: next_hops(node.subscribers.keys() if self.uses_advertisements else ())
-                for node in nodes
-            }
+            {node: next_hops(node.subscribers.keys() if is_forwarded else ()) for node in nodes}
         )
         return self._to_messages(changes, messages.Advertise, messages.Unadvertise)
 
@@ -206,16 +201,14 @@ class InterestForwarder:
         if not described:
             raise RefusedError(Reason.UNSATISFIABLE)
         self.descriptions.check_room(len(described))
-        before = self.descriptions.withdraw(party, identity) or ()
+        is_known = self.descriptions.nodes_of(party, identity) is not None
+        before = self.descriptions.withdraw(party, identity) if is_known else ()
         nodes = self.descriptions.register(party, identity, described.values())
         return self._route_descriptions(dict.fromkeys((*nodes, *before)))
 
     def undescribe(self, party: Party, identity: str) -> list[messages.Effect]:
         """Withdraws descriptions. Raises RefusedError."""
-        nodes = self.descriptions.withdraw(party, identity)
-        if nodes is None:
-            raise RefusedError(Reason.UNKNOWN_SOURCE)
-        return self._route_descriptions(nodes)
+        return self._route_descriptions(self.descriptions.withdraw(party, identity))
 
     def _route_descriptions(self, nodes: Iterable[Node[Offer]]) -> list[messages.Effect]:
         next_hops = self._topology.next_hops_of_offers
@@ -223,8 +216,6 @@ class InterestForwarder:
             {node: next_hops(() if self.floods else node.subscribers.keys()) for node in nodes}
         )
         return self._to_messages(changes, _describe_message, messages.Undescribe)
-
-    # --- clients ------------------------------------------------------------------------------
 
     def remove_client(self, client: Client) -> list[messages.Effect]:
         """Withdraws all registrations of a client."""

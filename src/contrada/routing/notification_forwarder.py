@@ -70,8 +70,6 @@ class NotificationForwarder:
         self._index = forwarding.subscriptions.index
         self._assembler = assembler
 
-    # --- notifications ------------------------------------------------------------------------
-
     def publish(
         self, origin: Origin, message: Publish, now_us: int
     ) -> tuple[list[Effect], list[Action]]:

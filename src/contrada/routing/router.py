@@ -35,8 +35,11 @@ from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.routing import router_messages as messages
 from contrada.routing.admission import Admission, OwnerMessage, StateMessage
 from contrada.routing.assembly.assembler import Assembler
-from contrada.routing.assembly.held_patterns import CLOCK_AHEAD_MAX_US, AssemblerStatistics
-from contrada.routing.assembly.source_map import SourceMap
+from contrada.routing.assembly.held_patterns import (
+    CLOCK_AHEAD_MAX_US,
+    AssemblerStatistics,
+    SourceMap,
+)
 from contrada.routing.assembly.split_pattern import Action, SubscribeSegment, UnsubscribeSegment
 from contrada.routing.delegation import PatternMessage, SubscribePattern
 from contrada.routing.interest_forwarder import InterestForwarder, Strategy

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from contrada.lab.simulation.run_records import Change, ObservedNetwork
 from contrada.lab.simulation.simulated_network import name_of
 from contrada.lab.simulation.sites import SiteGraph, distances
-from contrada.routing.links.shared_tree import rank_of, tree_of
+from contrada.routing.links.shortest_paths import rank_of, tree_of
 from contrada.routing.router_messages import Role
 
 PathCheck: TypeAlias = Callable[[int, int, int, int], bool]

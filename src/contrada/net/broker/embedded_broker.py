@@ -144,8 +144,6 @@ class EmbeddedBroker(EmbeddedService):
             await self._timekeeper.ended()
             await self._server.close()
 
-    # --- durable delivery ----------------------------------------------------------------------
-
     def _make_host(self) -> "DeliveryHost":
         return self._server.logs.host
 
@@ -159,8 +157,6 @@ class EmbeddedBroker(EmbeddedService):
     def name_of_request(self) -> str:
         """Returns an identity for a subscription, unique in the network."""
         return f"{self._server.instance}-{super().name_of_request()}"
-
-    # --- messages in and out ------------------------------------------------------------------
 
     def _fitting(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
         """Returns the stamped notifications. Raises LimitError where no frame can hold one."""

@@ -20,24 +20,35 @@ import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypedDict
 
-from contrada.errors import ContradaError, FrameError, shortened
+from msgspec import Meta, Struct
+
+from contrada.errors import ContradaError, FrameError, ServiceError, shortened
 from contrada.net.broker.link import Link
 from contrada.net.broker.server_connection import ConnectionHost, ServerConnection
-from contrada.net.wire.address import Address
+from contrada.net.wire.address import Address, parse_address
 from contrada.net.wire.connection import NEIGHBOUR
 from contrada.net.wire.endpoint import describe_os_error, dial
 from contrada.net.wire.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.wire.pattern_codec import AHEAD_PER_SLACK, BROKER_PATTERN_LIMITS, PATTERN_SLACK_US
 from contrada.net.wire.tls import Tls
 from contrada.routing.links.link_states import COST_MAX, OPPOSITE
+from contrada.routing.links.topology import TREES_MAX
 from contrada.routing.router import Router, Strategy
-from contrada.routing.router_messages import LABEL_CHARS_MAX, VERSION, LinkUp, Neighbour, Role
+from contrada.routing.router_messages import (
+    LABEL_CHARS_MAX,
+    VERSION,
+    Label,
+    LinkUp,
+    Neighbour,
+    Role,
+)
 from contrada.service import ConnectionState
 from contrada.service.backoff import STEADY_S, Backoff
 from contrada.service.dispatcher import new_router
 from contrada.service.service_limits import CoreLimits
+from contrada.service.settings import checked
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -310,3 +321,88 @@ def _options_of(capabilities: Mapping[str, Any]) -> tuple[Role, int]:
     if type(cost) is not int:
         raise FrameError("options", f"no cost of a link: {cost!r}")
     return Role(str(role)), cost
+
+
+class LinkSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A neighbour: an address, or the name of another broker of the file."""
+
+    to: str
+    role: Role = Role.PEER
+    cost: Annotated[int, Meta(ge=1, le=COST_MAX)] = 1
+
+
+class NetworkSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The network options, with the same names everywhere. See `contrada serve --help`."""
+
+    name: Label = ""
+    neighbours: list[str | LinkSettings] = []
+    parent: str | None = None
+    general: bool = False
+    trees: Annotated[int, Meta(ge=0, le=TREES_MAX)] = 1
+    advertisements: bool = False
+    sequencer: str = ""
+    merging: bool = False
+
+    def links(self) -> Iterator[tuple[str, LinkSettings]]:
+        """Yields each neighbour and the parent, with its key."""
+        for number, each in enumerate(self.neighbours):
+            yield f"neighbours[{number}]", LinkSettings(each) if isinstance(each, str) else each
+        if self.parent is not None:
+            yield "parent", LinkSettings(self.parent, Role.PARENT)
+
+    def membership(self) -> Membership:
+        """Returns the place in the network. Raises AddressError, ServiceError."""
+        wanted = [
+            WantedLink(parse_address(each.to), each.role, each.cost) for _, each in self.links()
+        ]
+        if not self.name and (wanted or self.general):
+            what = "with neighbours or a parent" if wanted else "of a general network"
+            raise ServiceError(f"a broker {what} has a name: add --name NAME")
+        return Membership(
+            self.name,
+            general=self.general,
+            trees=self.trees if self.general else 0,
+            strategy=Strategy.ADVERTISEMENTS if self.advertisements else Strategy.SUBSCRIPTIONS,
+            merging=self.merging,
+            sequencer=self.sequencer,
+            neighbours=tuple(wanted),
+        )
+
+
+class NetworkOptions(TypedDict, total=False):
+    """Options that make an embedded service a server of a network; see `connect`.
+
+    Its publications and subscriptions are routed as at any broker. It makes links to its neighbours
+    and its parent, and makes them again after each loss. `general`, `trees`, `advertisements` and
+    `sequencer` must be the same at all brokers; see `contrada serve --help`.
+    """
+
+    name: str
+    """A name that is unique in the network, and the same after a restart."""
+    neighbours: Sequence[str | Mapping[str, Any]]
+    """Addresses, or `{"to": address, "cost": 3}`."""
+    parent: str
+    general: bool
+    trees: int
+    advertisements: bool
+    sequencer: str
+    merging: bool
+
+
+def membership_of(options: NetworkOptions) -> Membership:
+    """Returns the place of a service. Raises AddressError, InputError, ServiceError."""
+    given = dict(options)
+    if isinstance(given.get("neighbours"), tuple):
+        given["neighbours"] = [*options["neighbours"]]
+    settings = checked("connect", given, NetworkSettings)
+    if not any(settings.links()):
+        reason = "a service without neighbours or a parent is of no network; say neighbours=[…]"
+        raise ServiceError(f"{', '.join(options)}: {reason}")
+    if not settings.name:
+        raise ServiceError("a service with neighbours or a parent has a name there; say name='…'")
+    network = settings.membership()
+    addresses = [each.address for each in network.neighbours]
+    if len(set(addresses)) < len(addresses):
+        twice = str(max(addresses, key=addresses.count))
+        raise ServiceError(f"neighbours: found {twice!r} again, expected one link to each")
+    return network

@@ -27,8 +27,8 @@ from contrada.net.client.tcp_subscription import TcpSubscription, await_resumed
 from contrada.net.wire import frames
 from contrada.net.wire.address import Address, parse_addresses
 from contrada.net.wire.endpoint import TCP, ConnectOptions
-from contrada.net.wire.frames import Frame, Reply
-from contrada.net.wire.inspection import Inspection
+from contrada.net.wire.frames import Frame, InspectRequest, Reply
+from contrada.net.wire.inspection import HeldFilters, Inspection, Position
 from contrada.net.wire.payload_codec import encode_content, encoding_of
 from contrada.net.wire.tokens import publisher_under
 from contrada.service import (
@@ -239,8 +239,6 @@ class TcpService(BaseService):
             dict(failures),
         )
 
-    # ------------------------------------------------------------------------ the connection
-
     def _send(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
         """Queues stamped notifications; counts them by batch."""
         self.reconnection.check()
@@ -363,3 +361,25 @@ def _to_notification(made: bytes | Notification) -> Notification:
 def _is_reliable(notification: Notification) -> bool:
     """Returns whether a delivery class is above best effort. Raises InvalidValueError."""
     return delivery_class(notification.envelope.delivery).is_reliable
+
+
+async def read_subscriptions(service: TcpService) -> list[HeldFilters]:
+    """Returns all filters: those that do not change meanwhile exactly once.
+
+    Raises ServiceError where the broker refuses, or has no such pages; ConnectionFailedError where
+    the connection is lost, since another broker has other numbers. Cost: a round trip for each
+    page; all filters are in memory.
+    """
+    requests, address = service.reconnection, service.connection.address
+    await requests.ready()
+    held: list[HeldFilters] = []
+    begin: Position | None = (0, 0)
+    while begin is not None:
+        page = (await requests.call(partial(InspectRequest, page_from=begin))).page
+        if page is None:
+            raise ServiceError(f"{address} is of an earlier version, which tells no filters whole")
+        if page.following is not None and not begin < page.following:
+            raise ServiceError(f"{address}: {page.following} follows the page from {begin}")
+        held += page.held
+        begin = page.following
+    return held

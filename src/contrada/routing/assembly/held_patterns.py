@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from contrada.model import Notification, Pattern
+from contrada.model import Filter, Notification, Pattern
+from contrada.model.algebra.product import product_meets
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import Match
 from contrada.patterns.pattern_engine import LATE, PatternEngine, SharedFilters
 from contrada.patterns.reorder_buffer import ReorderBuffer, check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
-from contrada.routing.assembly.source_map import SourceMap
 from contrada.routing.assembly.split_pattern import (
     Action,
     DelegatedSegments,
@@ -36,7 +36,17 @@ from contrada.routing.assembly.split_pattern import (
     UnsubscribeSegment,
 )
 from contrada.routing.delegation import DelegationPhase, HandBack, ReportMatches
-from contrada.routing.router_messages import Client, DeliverMatch, Neighbour, Origin, Send
+from contrada.routing.links.topology import Topology
+from contrada.routing.router_messages import (
+    Client,
+    DeliverMatch,
+    Neighbour,
+    Offer,
+    Origin,
+    Role,
+    Send,
+)
+from contrada.routing.tables.poset import Node
 
 CLOCK_AHEAD_MAX_US: Final = 86_400_000_000
 """The default for timestamps ahead of a server's clock: a day, to allow for other zones. Everything
@@ -45,6 +55,53 @@ pattern, counted."""
 
 AHEAD: Final = "ahead of the clock"
 """The reason for notifications and times that patterns ignore."""
+
+
+class SourceMap:
+    """The neighbours that may send notifications for parts, by links and advertisements.
+
+    A requester covers its own side itself. In a hierarchy advertisements travel upward only, and a
+    parent sees everything. So the parent is a source of every part, even of one that is fully
+    advertised below: a pattern moves up to the root whole, and from there down along the children's
+    advertisements; a child's pattern may also match notifications from that child. With other
+    strategies sources are unknown (`offered` is None): nothing is delegated.
+
+    Source: PODC 2000 §4 (sequences are assembled according to the advertised paths).
+    """
+
+    def __init__(self, topology: Topology, offered: Iterable[Node[Offer]] | None) -> None:
+        self._topology = topology
+        self._offered = offered
+
+    @property
+    def is_known(self) -> bool:
+        """Whether advertisements show the sources; else nothing is delegated."""
+        return self._offered is not None
+
+    def sources(self, part: Filter, requester: Origin) -> frozenset[Neighbour | None]:
+        """Returns the sources of a part; None means clients. Cost: all advertisements."""
+        if self._offered is None:
+            return frozenset()
+        topology = self._topology
+        parent = topology.parent
+        if parent is not None and requester != parent:
+            return frozenset() if topology.refusal(parent) else frozenset([parent])
+        found: set[Neighbour | None] = set()
+        for node in self._offered:
+            if not product_meets(node.product, part):
+                continue
+            for party in node.subscribers:
+                if isinstance(party, Client):
+                    found.add(None)
+                elif topology.is_active(party) and self.counts(party.neighbour, requester):
+                    found.add(party.neighbour)
+        return frozenset(found)
+
+    def counts(self, origin: Origin, requester: Origin) -> bool:
+        """Whether notifications from an origin count for patterns of a requester."""
+        if isinstance(requester, Client) or origin != requester:
+            return True
+        return self._topology.role(requester) is Role.CHILD
 
 
 @dataclass(frozen=True, slots=True)

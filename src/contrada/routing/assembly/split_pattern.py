@@ -131,8 +131,6 @@ class SplitPattern(Assembly):
         self.phase = phase
         self.gathers = phase in GATHERING
 
-    # --- the split ----------------------------------------------------------------------------
-
     def segment_at(self, place: int) -> Segment | None:
         """Returns the segment that contains a place, or None."""
         return next((each for each in self.segments.values() if place in each.span.places()), None)
@@ -170,8 +168,6 @@ class SplitPattern(Assembly):
         """Removes a segment: only the single notifications of its reports remain."""
         del self.segments[segment.identity]
         self.take_apart(segment.span.first, segment.span.end)
-
-    # --- progress -----------------------------------------------------------------------------
 
     def watermark_at(self, own_us: int) -> int:
         """The watermark that this server's own and the delegates' allow."""

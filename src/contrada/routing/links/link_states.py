@@ -139,8 +139,6 @@ class LinkStates:
                 self.graph.add(edge)
         return state
 
-    # --- links --------------------------------------------------------------------------------
-
     def _edges_of(self, server: str) -> list[ConfirmedLink]:
         """Returns the links of a server that both ends name."""
         edges: list[ConfirmedLink] = []

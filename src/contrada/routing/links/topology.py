@@ -23,7 +23,7 @@ mesh at a server, its *owner*, and spreads along the tree of shortest paths from
 entered. So the registrations of each owner have next hops of their own, and only registrations with
 the same next hops cover each other. A server owns the registrations of its clients, children and
 parent. With many servers, these trees cost many messages and much memory. So a mesh may have a few
-*shared* trees instead (see `shared_tree`). Subscriptions follow each of them; a server's
+*shared* trees instead (see `SharedTree`). Subscriptions follow each of them; a server's
 notifications and advertisements follow the one that its name selects. Then covering works as in an
 acyclic network, paths are longer, and the trees are repaired when links break.
 
@@ -51,13 +51,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Final
 
 from contrada.routing.links.link_states import COST_MAX, LinkStates
-from contrada.routing.links.shared_tree import tree_of
 from contrada.routing.links.shortest_paths import (
     Weights,
     distances,
     downstream_neighbours,
     first_hops,
     subtree_next_hops,
+    tree_of,
     weights_of,
 )
 from contrada.routing.router_limits import RouterLimits

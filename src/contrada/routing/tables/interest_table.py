@@ -161,8 +161,11 @@ class InterestTable(Generic[P]):
         self,
         index: Index[int],
         covering: CoveringIndex | None,
+        unknown: Reason = Reason.UNKNOWN_SUBSCRIPTION,
         limits: RouterLimits = RouterLimits(),
     ) -> None:
+        """`unknown` is the reason of refusals to withdraw what was not registered."""
+        self._unknown = unknown
         self._limits = limits
         self.index = index
         self.registrations: Registrations[_HeldNodes[P]] = Registrations(limits)
@@ -214,11 +217,11 @@ class InterestTable(Generic[P]):
         for held in self.registrations.entries_of(party).values():
             yield from _all(held)
 
-    def withdraw(self, party: Party, identity: str) -> Nodes[P] | None:
-        """Withdraws an identity of a party. Returns the nodes to route anew, or None."""
+    def withdraw(self, party: Party, identity: str) -> Nodes[P]:
+        """Withdraws an identity. Returns the nodes to route anew. Raises RefusedError."""
         held = self.registrations.remove(party, identity)
         if held is None:
-            return None
+            raise RefusedError(self._unknown)
         nodes = _all(held)
         for node in nodes:
             self.poset.remove_subscriber(node, party, identity)

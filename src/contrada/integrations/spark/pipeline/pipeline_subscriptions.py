@@ -24,8 +24,7 @@ from contrada.integrations.files.subscription_files import (
     rule_files,
 )
 from contrada.model import Filter, FilterSet, Pattern, from_msgpack
-from contrada.net.client.subscription_export import read_subscriptions
-from contrada.net.client.tcp_service import TcpService
+from contrada.net.client.tcp_service import TcpService, read_subscriptions
 from contrada.net.wire.inspection import HeldFilters
 from contrada.service.settings import read_text
 

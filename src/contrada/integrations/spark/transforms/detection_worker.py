@@ -41,10 +41,17 @@ from contrada.model import Envelope, Notification, Pattern
 from contrada.model.algebra.nested_objects import json_values
 from contrada.model.codec import from_msgpack, notification_from_msgpack
 from contrada.model.domains.values import ENVELOPE_NAMES, TIME_MAX_US, TIME_MIN_US
-from contrada.patterns.array_runs import NO_ROWS, ArrayRuns, FoundRuns, StepRows, join_rows
+from contrada.patterns.array_runs import (
+    NO_ROWS,
+    ArrayRuns,
+    FoundRuns,
+    StepIndex,
+    StepRows,
+    join_rows,
+    packed_order,
+)
 from contrada.patterns.pattern_engine import LATE
 from contrada.patterns.runs import PatternLimits, RunBudget
-from contrada.patterns.step_index import StepIndex, packed_order
 
 _PLAIN_KINDS: Final = frozenset((TEXT, BOOL, INTEGER, FLOAT, DOUBLE, TIME))
 
