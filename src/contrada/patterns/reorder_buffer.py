@@ -1,18 +1,13 @@
 """`ReorderBuffer`: notifications in the order of their timestamps, within a bounded delay.
 
-    hold ──► [ heap by (time, publisher, sequence, …) ] ──► released, in order
-                          watermark
-
 The watermark is a guarantee: the owner adds nothing below it. It is mostly the largest timestamp
 seen less the slack.
 
-Invariants:
-- the watermark never falls, and released items lie below it;
-- without late items, the released ones are in order over the whole life of the buffer;
-- at most `pending_max` are held. Beyond that the watermark is forced above the earliest timestamp
-  held, and its notifications are released early; no held one is lost, but later arrivals below the
-  forced watermark are late. If nothing may be released, the newest is dropped instead. Both are
-  counted (`forced`).
+Invariants: the watermark never falls, and released items lie below it; without late items, the
+released ones are in order over the whole life of the buffer; at most `pending_max` are held. Beyond
+that the watermark is forced above the earliest timestamp held, and its notifications are released
+early, so that later arrivals below are late. If nothing may be released, the newest is dropped
+instead. Both are counted (`forced`).
 
 Source: PODC 2000 §2 (timestamps account for latency within certain limits).
 """

@@ -3,10 +3,9 @@
     client or neighbour ==> Subscribe ==> table ==> poset (==> merging)
                                                       ==> Subscribe to the next hops that lack it
 
-Subscription forwarding sends subscriptions to every peer. Advertisement forwarding sends
-advertisements to every peer, and a subscription only to peers with matching advertisements. A
-parent receives both. Flooding, for comparison, forwards neither. Descriptions of data are forwarded
-to every peer and to a parent with every strategy but flooding.
+`Strategy` decides what every peer receives. With advertisement forwarding subscriptions reach only
+peers with matching advertisements. A parent receives both. Descriptions of data are forwarded with
+every strategy but flooding.
 
 Invariants: the tables hold exactly the registrations of each party; each neighbour holds exactly
 the filters that the poset forwards to it, merged with `merging`. A filter that becomes uncovered is

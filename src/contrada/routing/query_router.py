@@ -8,12 +8,10 @@ asker cancels it. Then the remaining branches are cancelled.
 
 Invariants: a branch sends no more items than its credit, so at most one window of items per branch
 waits here. A report follows the items of its source, or shares a message with the combination that
-contains them: items of a source reported as answered have arrived. Each source that was reported as
-asked is reported a second time, with its outcome. A server that is lost is reported as `@NAME`,
-since sources may be missing behind it.
+contains them. Each source that was reported as asked is reported a second time, with its outcome; a
+lost server as `@NAME`, since sources may be missing behind it.
 
-Source: CU-CS-948-03 §2 (advertise, query, respond), §5; §8 (Site-Select's answers, combined on
-their way).
+Source: CU-CS-948-03 §2 (advertise, query, respond), §5; §8 (answers combined on their way).
 """
 
 from collections import Counter, deque

@@ -8,12 +8,9 @@ It dispatches each event to one of its parts and counts the effects:
     queries and answers         ==> `QueryRouter`: descriptions ==> sources, links, and back
     patterns                    ==> `Assembler`: split, delegate, assemble
 
-All servers of a network follow one `Strategy`. With advertisement forwarding, a notification that
-its client did not advertise is refused. The server subscribes to the segments of patterns that it
-assembles as one of its own clients, `ITSELF`.
-
-A named server accepts each notification once, by publisher and identity. It refuses a notification
-without an identity, since links may change and deliver it twice.
+With advertisement forwarding, a notification that its client did not advertise is refused. The
+server subscribes to the segments of patterns as one of its own clients, `ITSELF`. A named server
+accepts each notification once, by publisher and identity, and refuses one without an identity.
 
 Invariant: a refused event leaves the state unchanged.
 

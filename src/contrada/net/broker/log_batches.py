@@ -1,12 +1,7 @@
 """Record batches: many records of a log by position, as columns.
 
-Nothing is handed out: the reader keeps the positions, and may read a batch repeatedly, over several
-connections, until it acknowledges all records before a position. A record costs only its read and
-check in the store; no object is made of it, here or at the client.
-
-    client   AskLog -----------> filters and positions of the log
-             AskRecordBatch ---> records of a range of positions, as many as fit
-             Acknowledge ------> all records before a position are done
+Nothing is handed out: the reader may read a batch repeatedly, until it acknowledges all records
+before a position. A record costs only its read and check in the store; no object is made of it.
 """
 
 import sys

@@ -1,16 +1,10 @@
-"""`Neighbours`: the links of a broker, outgoing and incoming.
+"""`Neighbours`: the links of a broker, outgoing and incoming, and its place in the network.
 
-The options that all brokers of a network share are in the hello of both sides, and are compared:
-
-    broker a                                              broker b
-    Hello(neighbour, name, network, as, ...) ==========>  fits? else Failure with the reason
-                          fits?  <======================  Hello(broker, name, network)
-    LinkUp                                                LinkUp
-
-A lost neighbour is tried again for ever, with growing waits. Two brokers have one link. Of two
-connections made at the same time, the one made by the broker with the lesser name stays. A new
-connection replaces the old one if the same side makes it again, or if the neighbour has restarted:
-then the old connection is dead, though this side may not know it yet.
+The hello of both sides has the options that all brokers of a network share, and is compared. A lost
+neighbour is tried again for ever, with growing waits. Two brokers have one link. Of two connections
+made at the same time, the one made by the broker with the lesser name stays. A new connection
+replaces the old one if the same side makes it again, or if the neighbour has restarted: then the
+old connection is dead, though this side may not know it yet.
 
 Source: PODC 2000 §4 (servers, and their connection to one another).
 """

@@ -2,18 +2,10 @@
 
     [users.desk]
     token = "scrypt$…"                      # made by `contrada user add`
-    certificate = "desk.example"            # or this host in a certificate of the authority; uri:…
     publish = "symbol any and price > 0"    # a filter, several in a list, or true for everything
-    subscribe = ["symbol prefix 'D'", "kind = 'alert'"]
-    publishers = ["desk"]                   # publisher names; by default its own
-    durable = ["desk"]                      # names of durable subscriptions; by default its own
-    narrow = true                           # a wider filter is narrowed to the rights, not refused
-    link = true                             # a broker that may be a neighbour
-    inspect = true                          # it may inspect the broker
-    expires = 2027-01-01T00:00:00Z
 
-A right that is not listed is not granted. A client without token or certificate is the user
-`anonymous`, where there is one.
+docs/security.md describes all keys. A right that is not listed is not granted. A client without
+token or certificate is the user `anonymous`, where there is one.
 """
 
 from collections.abc import Iterable, Mapping

@@ -3,14 +3,10 @@
     open --> connected --lost--> trying (the next address, after a wait) --> connected ...
                                     '--given up--> closed
 
-Invariants:
-- Only the failure of the first connection is raised by `open`; later ones are reported to all
-  waiting callers.
-- A message is sent on the present connection, or not at all. A caller awaits `ready` first, and
-  nobody waits for an answer to a message that was not sent.
-- The connection is `is_up` when its owner has restored its subscriptions, so that no later message
-  overtakes them.
-- Closing waits for the broker at most `goodbye_wait_s`, and for no attempt.
+Invariants: only the failure of the first connection is raised by `open`. A message is sent on the
+present connection, or not at all: a caller awaits `ready` first. The connection is `is_up` when its
+owner has restored its subscriptions, so that no later message overtakes them. Closing waits for the
+broker at most `goodbye_wait_s`, and for no attempt.
 """
 
 import asyncio

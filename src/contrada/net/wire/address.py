@@ -1,8 +1,7 @@
-"""`Address`: the address of a broker, `contrada://host:port`, by default port 7655.
+"""`Address`: the address of a broker, as `contrada://host:port`.
 
-`contradas://host:port` is for TLS, `contrada+ws://host:port/path` for WebSocket, and
-`contrada+wss://` for both; their default ports are those of HTTP, and the default path is
-`/contrada`. Several alternative addresses: `contrada://a:7655,b:7655`.
+`contradas://` is for TLS, `contrada+ws://host:port/path` for WebSocket, `contrada+wss://` for both.
+Several alternative addresses: `contrada://a:7655,b:7655`.
 """
 
 import ipaddress

@@ -1,11 +1,8 @@
 """The messages of durable traffic: requests, results, records, and messages between brokers.
 
-Requests are in a `LogRequest`, results in a `LogReply`: the number of dropped pairs for a
-publication, a `PublisherState` for a `PublisherHello`, a `ReaderState` for a `ReadLog`. Records are
-in a `LogDelivery`, messages between brokers in a `LogHop`. Notifications and filters are the bytes
-of `model.codec` in all of them.
-
-An error is encoded as the name of its class, its message, and its plain attributes.
+Requests are in a `LogRequest`, results in a `LogReply`, records in a `LogDelivery`, messages
+between brokers in a `LogHop`. Notifications and filters are the bytes of `model.codec` in all of
+them. An error is encoded as the name of its class, its message, and its plain attributes.
 """
 
 from typing import Annotated, Any, Final, TypeAlias

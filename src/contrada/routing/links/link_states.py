@@ -1,12 +1,11 @@
 """`LinkStates`: the link states of all servers, and so the links of the network.
 
 Every server numbers its link states and floods each over all its links. A server that receives a
-newer state keeps and forwards it. A new neighbour receives all states at once. So every server
-knows the links of all reachable servers, after one delay per link on the path.
+newer state keeps and forwards it; a new neighbour receives all states. So every server knows the
+links of all reachable servers, after one delay per link on the path.
 
-- Of two states of one server the higher number is newer. Two states may share a number, sent before
-  and after a restart: then the one with the greater links wins. All servers need only decide alike,
-  since a server that receives another state of itself continues from its number.
+- Of two states with one number, sent before and after a restart, the one with the greater links
+  wins. A server that receives another state of itself continues from its number.
 - A link counts if both ends name it, with roles that fit; its cost is the larger one named.
 - States of unreachable servers are kept, since such a server may return without a new state. They
   are dropped first if there are too many.

@@ -9,40 +9,31 @@ Each link has a role, and three rules on roles give every architecture of the pa
 | advertisements | yes | yes | no |
 | notifications | all | by its subscriptions | by its subscriptions |
 
-No message returns over its only link of arrival. A server is a client of its parent, which sees all
-notifications and returns those that match. Towards its peers, a server presents its parent as a
-party that subscribes to everything and may publish everything: the router holds that as the
-parent's subscription and advertisement. So the peers of a server, and all below them, reach its
-parent through it. Hence a hierarchy consists of parents and children alone, an acyclic peer-to-peer
+No message returns over its only link of arrival. A parent sees all notifications and returns those
+that match. Towards its peers, a server presents its parent as a party that subscribes to everything
+and may publish everything. So a hierarchy consists of parents and children alone, an acyclic
 network of peers alone, and in a hybrid any peer may be the root of a hierarchy or the child of
 another network.
 
 In a general topology the links between peers are a *mesh*, with cycles. A registration enters the
 mesh at a server, its *owner*, and spreads along the tree of shortest paths from there (see
-`shortest_paths`). A notification spreads along the tree of its *source*, the server at which it
-entered. So the registrations of each owner have next hops of their own, and only registrations with
-the same next hops cover each other. A server owns the registrations of its clients, children and
-parent. With many servers, these trees cost many messages and much memory. So a mesh may have a few
-*shared* trees instead (see `SharedTree`). Subscriptions follow each of them; a server's
-notifications and advertisements follow the one that its name selects. Then covering works as in an
-acyclic network, paths are longer, and the trees are repaired when links break.
+`shortest_paths`), a notification along that of its *source*. So the registrations of each owner
+have next hops of their own, and only those with the same next hops cover each other. A server owns
+the registrations of its clients, children and parent. With many servers, these trees cost many
+messages and much memory. So a mesh may have a few *shared* trees instead (see `SharedTree`):
+subscriptions follow each of them, a server's notifications and advertisements the one that its name
+selects. Then covering works as in an acyclic network, and paths are longer.
 
-Named servers exchange link states (see `link_states`). A link is used if both ends name it and it
-closes no loop; those of a mesh may close loops. An unused link lies on no route: no notification is
-sent over it, and subscriptions and advertisements sent over it are withdrawn. Notifications that
-arrive over it are refused. Subscriptions and advertisements that arrive over it are held without
-effect, so that the link may be used at once later. In a mesh a link is unused only while no link
-state of the other end names it. Its messages are accepted as over any link: the sender withdraws
-misplaced registrations, and duplicates of notifications are recognised.
+Named servers exchange link states (see `link_states`). A link is used if both ends name it and,
+outside of a mesh, it closes no loop. No notification is sent over an unused link, those that arrive
+are refused, and registrations that arrive are held without effect, so that the link may be used
+later. In a mesh they are accepted: duplicates are recognised. A server without a name uses all its
+links, and these must not close a cycle: only the hop count stops a message that loops.
 
-A server without a name uses all its links, and these must not close a cycle: only the hop count
-stops a message that loops.
-
-After the last failure or repair was noticed, every server has the link states within L delays (3 L
-if more than `announcements_max` servers have news). Its subscriptions or advertisements are in
-place after L more, and with advertisement forwarding subscriptions after another L. L are the links
-of the longest path. A restarted server that first receives its own old states takes two delays
-more.
+After the last change was noticed, every server has the link states within L delays (3 L if more
+than `announcements_max` servers have news), L being the links of the longest path. Its
+subscriptions or advertisements are in place after L more, and with advertisement forwarding
+subscriptions after another L. A restarted server takes two delays more.
 
 Source: PODC 2000 §4 (hierarchical client/server, acyclic and general peer-to-peer, hybrids).
 """

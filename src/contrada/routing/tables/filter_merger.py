@@ -1,24 +1,12 @@
 """`FilterMerger`: replaces forwarded filters by fewer ones that match the same notifications.
 
-It processes the poset's changes before they are sent. The poset forwards its *roots* to a next hop.
-Roots that differ in the set of one attribute only form a *group*. A group is sent as one filter:
-the union of the sets of that attribute, with all other sets unchanged.
-
-    roots of a next hop         sent
-    sym = A and price > 10  \
-    sym = B and price > 10  /   sym in (A, B) and price > 10
-    vol > 7                     vol > 7
-
-That is exact: a notification matches the merged filter if it matches one of the members, also if an
-attribute has several values, of which one must be in the set. For advertisements it would not be
-exact, since all values must be in the set; they are not merged.
-
-A root is in one group, and a group of several is merged along one attribute. A root that fits
-several groups joins the largest with room. When members leave, the rest is merged anew, and may
-join another group with room.
-
+The poset forwards its *roots* to a next hop. Roots that differ in the set of one attribute only
+form a *group*, sent as one filter: `sym = A and price > 10` and `sym = B and price > 10` become
+`sym in (A, B) and price > 10`. That is exact also if an attribute has several values, of which one
+must be in the set. Of an advertisement all values must be in it, so these are not merged. A root
+that fits several groups joins the largest with room. When members leave, the rest is merged anew.
 Merging saves table entries and costs messages: a root that joins or leaves a group is a
-subscription and a withdrawal. For a new link with all roots present, it saves both.
+subscription and a withdrawal.
 
 Invariants: of any two groups that could be one the union is larger than `MERGED_SIZE_MAX`; a
 neighbour knows one filter of each group, its union; a new filter is sent before the one that it

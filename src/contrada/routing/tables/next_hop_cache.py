@@ -1,9 +1,7 @@
 """`NextHopCache`: the next hops of notifications, by the filters that they match.
 
-Many notifications match the same filters, so the next hops are cached until a subscription changes:
-the router calls `clear` then. Matches are not cached.
-
-Invariant: cached next hops equal computed ones. The cache keeps to its limits.
+Many notifications match the same filters, so the next hops are cached until a subscription changes.
+Invariant: cached next hops equal computed ones.
 
 Source: PODC 2000 §4 (a notification is sent to the subscribers that it matches).
 """

@@ -6,26 +6,21 @@ product covers it:
 
     fwds(f) = wanted(f) - union of wanted(f') over all other f' that cover f
 
-which is the paper's definition; its first two terms are `wanted`, which the topology decides. For
-each next hop the nodes form a forest. Its roots are forwarded, and every other node is the child of
-a node that covers it. This replaces the paper's full diagram. A new product is compared only with
-the roots (see `covering_index`). When a root is removed, its children are attached to one another
-where one covers another; each remaining one searches for another root or becomes one.
+which is the paper's definition; the topology decides `wanted`. For each next hop the nodes form a
+forest instead of the paper's full diagram. Its roots are forwarded, and every other node is the
+child of a node that covers it. A new product is compared only with the roots (see
+`covering_index`). When a root is removed, its children are attached to one another where one covers
+another; each remaining one searches for another root or becomes one.
 
     wanted at next hop w:  price > 0              forwarded
                       |- price > 10               not: a child
                       |  `- price > 10, sym = A   not
                       `- price > 5                not
 
-The paper's three cases of a new subscription: 1, a product of the same subscriber covers it: it
-becomes a child and nothing is sent; 2, it equals a node: that node has one more subscriber; 3, it
-becomes a node between those that cover it and those that it covers.
-
 Invariants: a child of a next hop has a parent that is wanted at the next hop and covers it, without
-cycles (only a root gets children, or a node that has just lost its root; neither is a child
-itself); the covering index holds the forwarded nodes; every node has subscribers between two
-updates. Beyond the limits of the algebra, and if the covering index is full, more is forwarded than
-needed, never less.
+cycles (only a root gets children, or a node that has just lost its root); the covering index holds
+the forwarded nodes; every node has subscribers between two updates. Beyond the limits of the
+algebra, and if the covering index is full, more is forwarded than needed, never less.
 
 Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
 """
